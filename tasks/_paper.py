@@ -29,12 +29,7 @@ RECIPE: dict[str, Any] = {
     "task.validation": 0,
 }
 """Settings of all published runs."""
-PROTOCOL: dict[str, Any] = {
-    **RECIPE,
-    "recipe.schedule": "drop-at-half",
-    "recipe.clip_rms": 0.1,
-    "task.any_data": False,
-}
+PROTOCOL: dict[str, Any] = {**RECIPE, "recipe.schedule": "drop-at-half", "recipe.clip_rms": 0.1, "task.any_data": False}
 """Settings of the published runs on MNIST, extended MNIST and CIFAR-10."""
 AS_EXACT: dict[str, Any] = {
     "loss.per_position": True,

@@ -59,7 +59,6 @@ class CIFAR10(OneInstanceImages):
 
     @property
     def class_names(self) -> list[str]:
-        """The names of the classes, in the order of CIFAR-10."""
         return ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
     def layers(self) -> tuple[Layer, ...]:
@@ -77,11 +76,9 @@ class CIFAR10(OneInstanceImages):
         return Recipe(lr=1e-3, epochs=_EPOCHS, evaluate_every=8)
 
     def check_data(self, data_dir: Path | None) -> str:
-        """Return a digest of the files, downloaded where they are missing."""
         return cifar10.check(data_dir, self.any_data)
 
     def load(self, data_dir: Path | None) -> tuple[LabelledImages, LabelledImages]:
-        """Read the files."""
         return cifar10.load(data_dir)
 
     def augmented(self, pixels: Tensor, rng: torch.Generator) -> Tensor:

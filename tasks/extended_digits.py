@@ -78,7 +78,6 @@ class ExtendedDigits(NestedDigits):
         return Recipe(lr=6e-3, epochs=60, evaluate_every=10, precision="float32")
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
-        """Return a digest of the digits as the installed scikit-learn ships them, or of the fixed split of them."""
         found = importlib.util.find_spec("sklearn")  # planning needs no more of it, whose import takes a second
         places = (found.submodule_search_locations if found else None) or [""]
         kind = f"{self.name} {self.split} scikit-learn {metadata.version('scikit-learn')}"
@@ -99,7 +98,6 @@ class ExtendedDigits(NestedDigits):
         return TEST_IMAGES / TRAINING_IMAGES if self.split == "seed" else 0.0
 
     def load(self, data_dir: Path | None) -> ImageSplits:  # noqa: ARG002
-        """Split the digits: by the seed of the cell, or always in the same way."""
         from sklearn.model_selection import train_test_split
 
         digits, state = _all_digits(), SPLIT_SEED
@@ -114,16 +112,12 @@ class ExtendedDigits(NestedDigits):
         return ImageSplits(*(digits[torch.tensor(part)] for part in (train, validation, test)))
 
     def canvas_axes(self) -> tuple[object, ...]:
-        """Return what the places of digits on fixed canvases depend on: the seed where the split does."""
         return (*super().canvas_axes(), *([self.seed] if self.split == "seed" else []))
 
 
 @cache
 def _all_digits() -> LabelledImages:
-    """Return the digits in scikit-learn's order; their pixels are counts from 0 to 16.
-
-    Scikit-learn reads a text file, and every cell that a process computes needs them: they are kept.
-    """
+    """Return the digits in scikit-learn's order; pixels count from 0 to 16. Every cell of a process needs them."""
     from sklearn.datasets import load_digits
 
     bundle = load_digits()

@@ -81,11 +81,9 @@ class ExtendedMNIST(NestedDigits):
 
     @property
     def class_names(self) -> list[str]:
-        """Return the digits, or the names of what the images show."""
         return mnist.class_names(self.data)
 
     def layers(self) -> tuple[Layer, ...]:
-        """Return the paper's six 5x5 convolutions."""
         return mnist_layers(self.num_classes)
 
     def recipe(self) -> Recipe:
@@ -93,10 +91,8 @@ class ExtendedMNIST(NestedDigits):
         return Recipe(lr=5e-4, epochs=20, evaluate_every=4)
 
     def check_data(self, data_dir: Path | None) -> str:
-        """Return a digest of the files, downloaded where they are missing."""
         return mnist.check(data_dir, self.any_data, self.data)
 
     def load(self, data_dir: Path | None) -> ImageSplits:
-        """Read the files, and split off the last training images for validation."""
         images = mnist.load(data_dir, self.data)
         return ImageSplits.with_last_for_validation(*images, count=self.validation, task_name=self.name)

@@ -18,7 +18,7 @@ from milbench.api.bags import Bags, Truth
 from milbench.api.named_bags import NamedBags
 from milbench.api.prefetch import prefetched
 from milbench.api.recipe import Recipe
-from milbench.api.task import Evaluation, Network, ScoreFunction, Split
+from milbench.api.task import Evaluation, Network, ScoreFunction
 from milbench.data.bag_files import COORDINATES
 from milbench.data.bags_store import single
 from milbench.data.new_bags import finite, new_bags
@@ -26,15 +26,7 @@ from milbench.data.own_bags import Columns, OwnBags, load_features
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
 from milbench.families.batches import LazyBatches
-from milbench.families.table_bags import (
-    Count,
-    FoldCount,
-    Share,
-    TableBags,
-    TestShare,
-    by_size,
-    in_turn,
-)
+from milbench.families.table_bags import Count, FoldCount, Share, TableBags, TestShare, by_size, in_turn
 from milbench.networks.instance import InstanceMLP
 
 _EVAL_BATCH = 64
@@ -121,7 +113,6 @@ class FeatureBags(TableBags):
         return load_features(self.found(self.table, data_dir), self.columns)
 
     def check_data(self, data_dir: Path | None) -> str:
-        """Return the name of the table with what it holds and a digest; raise UsageError for bags that are no use."""
         caption = super().check_data(data_dir)
         if self.instances:
             most = int(self.own_bags(data_dir).labels.sum(axis=1).max())
@@ -133,7 +124,6 @@ class FeatureBags(TableBags):
         return caption
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
-        """Open the bags and split them by the seed; instances stay in their files until they are used."""
         self._own = own = self.own_bags(data_dir)
         split = self.split_bags(own)
         sizes = own.store.sizes[split.train]
@@ -145,24 +135,17 @@ class FeatureBags(TableBags):
         mean, spread = own.store.standard(split.train)
         self._standard = torch.from_numpy(mean), torch.from_numpy(spread)
         self._labels = torch.from_numpy(own.labels)
-        parts: dict[Split, NDArray[np.int64]] = {"validation": split.validation, "test": split.test}
-        self._evaluated: dict[Split, NDArray[np.int64]] = {part: bags for part, bags in parts.items() if len(bags)}
         self._eval_splits = {
-            part: EvalSplit(self._lone(bags), self._batches(bags)) for part, bags in self._evaluated.items()
+            part: EvalSplit(self._lone(bags), self._batches(bags)) for part, bags in split.evaluated.items()
         }
-        self._calibrated_on = None if len(split.validation) else split.train
-        self._calibration = None if len(split.validation) else self._batches(split.train)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        """Yield the training bags in random order, each with all instances or those that are drawn of them."""
         yield from prefetched(self._filled(numbers, rng) for numbers in self.shuffled(rng))
 
     def network(self, seed: int) -> Network:
-        """Return a perceptron, the same for every instance, on features standardised by those of training bags."""
         return self.encoder(self.num_classes + 1, seed)
 
     def encoder(self, width: int, seed: int) -> Network:
-        """Return that perceptron with `width` outputs."""
         return InstanceMLP((len(self._feature_names), *self.hidden, width), seed, *self._standard)
 
     def recipe(self) -> Recipe:
@@ -170,18 +153,15 @@ class FeatureBags(TableBags):
         return Recipe(lr=1e-3, weight_decay=1.0, epochs=40, evaluate_every=40, precision="float32")
 
     def memory(self) -> dict[str, Any]:
-        """Return the classes and the names of the features; what standardises these is among the weights."""
         return {**super().memory(), "features": list(self._feature_names)}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """Set the classes and the names of the features."""
         super().recall(memory)
         self._feature_names = [str(name) for name in memory["features"]]
         features = len(self._feature_names)
         self._standard = torch.zeros(features), torch.ones(features)  # the weights of the run replace these
 
     def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:  # noqa: ARG002
-        """Yield the bags of tables and of files of features; instances are counted from 0 in each bag."""
         found = [*new_bags(paths, self.columns, self._feature_names).items()]
         sizes = np.array([bag.shape[0] for _, bag in found])
         for numbers in in_turn(sizes, _EVAL_BATCH, self.batch_instances):
@@ -199,16 +179,17 @@ class FeatureBags(TableBags):
             yield NamedBags(self.columns.bag, [name for name, _ in some], bags, places)
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        """Return the metrics of label sets, and those of instances where the table has their classes."""
-        splits, calibration = self._eval_splits, self._calibration
-        if self.evaluation_limit is not None:  # the first batches have the smallest bags
-            kept = {part: self._batches(self._some(bags)) for part, bags in self._evaluated.items()}
-            splits = {part: EvalSplit(splits[part].single_instance, bags) for part, bags in kept.items()}
-            calibration = None if self._calibrated_on is None else self._batches(self._some(self._calibrated_on))
+        splits = {
+            part: EvalSplit(self._eval_splits[part].single_instance, self._batches(self._some(bags)))
+            for part, bags in self._split.evaluated.items()
+        }
+        calibration = None if "validation" in splits else self._batches(self._some(self._split.train))
         return evaluate_bags(score, splits, calibration, limit=self.evaluation_limit)
 
     def _some(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return as many bags as the limit of an evaluation allows, drawn from all of them, always the same ones."""
+        """Return as many bags as an evaluation may have, drawn from all: the first batches have the smallest bags."""
+        if self.evaluation_limit is None:
+            return numbers
         drawn = torch.randperm(len(numbers), generator=generator(self.name, "limited", len(numbers)))
         kept: NDArray[np.int64] = numbers[drawn[: self.evaluation_limit].sort().values.numpy()]
         return kept
@@ -226,11 +207,7 @@ class FeatureBags(TableBags):
         return replace(bags, coords=pad_sequence(places, batch_first=True).to(self._device))
 
     def bags(self, numbers: NDArray[np.int64]) -> Bags:
-        """Return bags of the table as one batch, those with fewer instances than the largest masked.
-
-        Args:
-            numbers: (B,) of the bags, in the order of the table.
-        """
+        """Return bags of the table, by their numbers (B,), as one batch, the smaller ones masked."""
         bags = self._filled(numbers)
         return replace(bags, truth=self._truth(numbers, bags.instances.shape[1]))
 
@@ -252,7 +229,6 @@ class FeatureBags(TableBags):
         return Bags(instances, labels, None if bool(mask.all()) else mask).to(self._device)
 
     def _truth(self, numbers: NDArray[np.int64], positions: int) -> Truth | None:
-        """Return the classes of instances, None where the table does not have them."""
         if self._own.instance_classes is None:
             return None
         known = torch.full((len(numbers), positions), self.num_classes)
@@ -267,18 +243,15 @@ class FeatureBags(TableBags):
 
     def _lone(self, numbers: NDArray[np.int64]) -> Sequence[Bags]:
         """Return the instances of known class, background left out, as bags of one instance."""
-        offsets, classes, packed = self._own.store.offsets, self._own.instance_classes, self._own.store.packed
-        dtype = self._own.store.dtype
+        store, classes, packed = self._own.store, self._own.instance_classes, self._own.store.packed
         if classes is None or packed is None:
             return ()
-        rows = np.concatenate([np.arange(offsets[b], offsets[b + 1]) for b in numbers])
+        rows = np.concatenate([np.arange(store.offsets[b], store.offsets[b + 1]) for b in numbers])
         rows = rows[classes[rows] < self.num_classes]
 
         def lone(some: NDArray[np.int64]) -> Bags:
             known = torch.from_numpy(classes[some])
             labels = torch.nn.functional.one_hot(known, self.num_classes).bool()
-            return Bags(torch.from_numpy(single(packed[some], dtype)).unsqueeze(1), labels).to(self._device)
+            return Bags(torch.from_numpy(single(packed[some], store.dtype)).unsqueeze(1), labels).to(self._device)
 
-        return LazyBatches(
-            [rows[n : n + self.batch_instances] for n in range(0, len(rows), self.batch_instances)], lone
-        )
+        return LazyBatches.of(rows, self.batch_instances, lone)

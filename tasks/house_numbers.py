@@ -10,7 +10,7 @@ from pydantic import Field
 
 from milbench.data.crops import CropVariant, Protocol
 from milbench.data.number_pictures import manifest
-from milbench.families.street_numbers import PixelContrast, StreetNumbers
+from milbench.families.street_numbers import PixelContrast, StreetNumbers, described
 
 
 class HouseNumbers(StreetNumbers):
@@ -40,8 +40,4 @@ class HouseNumbers(StreetNumbers):
         super().__init__(network, crop, "train", contrast, validation, augmentation, batch_bags, protocol)
 
     def caption(self, root: Path, counts: Mapping[str, int], digest: str) -> str:
-        """Return the name with the seed, because another seed gives other pictures."""
-        parts = " / ".join(f"{count:,} {part}" for part, count in counts.items())
-        return (
-            f"{self.name} of seed {manifest(root / self.folder).get('seed', 'unknown')}, {parts}, sha256 {digest[:16]}"
-        )
+        return described(f"{self.name} of seed {manifest(root / self.folder).get('seed', 'unknown')}", counts, digest)

@@ -20,7 +20,7 @@ from milbench.api.bags import Bags, Truth
 from milbench.api.named_bags import NamedBags
 from milbench.api.prefetch import prefetched
 from milbench.api.recipe import Recipe
-from milbench.api.task import Evaluation, Network, ScoreFunction, Split
+from milbench.api.task import Evaluation, Network, ScoreFunction
 from milbench.data.image_files import COLOURS, SIDE, fitted_boxes, unfitted
 from milbench.data.new_bags import decode_all, new_images
 from milbench.data.own_bags import OwnBags, load_images
@@ -121,11 +121,6 @@ class ImageBags(TableBags):
         return load_images(where, **self.columns, size=self.size, channels=self.channels)
 
     def check_data(self, data_dir: Path | None) -> str:
-        """Return the name of the table with what it holds and a digest of table, images and weights.
-
-        Raises:
-            UsageError: an image, a row or the file of weights is no use.
-        """
         caption = super().check_data(data_dir)
         bags = self.own_bags(data_dir)
         self._check_network(bags, self._network(len(bags.class_names), 0, self._tensors(data_dir)))
@@ -135,7 +130,6 @@ class ImageBags(TableBags):
         return caption
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
-        """Open the images and split them by the seed; pixels stay in the file until they are used."""
         bags = self.own_bags(data_dir)
         split = self.split_bags(bags)
         self._device = device
@@ -148,15 +142,12 @@ class ImageBags(TableBags):
         self._centres = network.position_centres(self.size, self.size)
         boxed = bags.marked()
         self._calibration = None if len(split.validation) else self._batches(split.train, truth=False)
-        parts: dict[Split, NDArray[np.int64]] = {"validation": split.validation, "test": split.test}
         self._eval_splits = {
             part: EvalSplit((), self._batches(images, truth=bool(boxed[images].all())))
-            for part, images in parts.items()
-            if len(images)
+            for part, images in split.evaluated.items()
         }
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        """Yield the training images in random order, mirrored and shifted where that is asked for, without boxes."""
         yield from prefetched(self._augmented(numbers, rng) for numbers in self.shuffled(rng))
 
     def _augmented(self, numbers: NDArray[np.int64], rng: torch.Generator) -> Bags:
@@ -164,7 +155,6 @@ class ImageBags(TableBags):
         return Bags(images / _WHITE, to_device(self._labels[torch.from_numpy(numbers)], self._device))
 
     def network(self, seed: int) -> Network:
-        """Return the network of the parameter's name; one that is not torchvision's gets standardised images."""
         return self._network(self.num_classes, seed, self._tensors_read)
 
     def recipe(self) -> Recipe:
@@ -172,22 +162,18 @@ class ImageBags(TableBags):
         return Recipe(lr=5e-4, epochs=30, evaluate_every=30)
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        """Return the metrics of label sets, and the hit rate where all images of a split have boxes."""
         where = self._centres  # of all images, as they have one size
         centres = None if where is None else lambda height, width: where  # noqa: ARG005
         return evaluate_bags(score, self._eval_splits, self._calibration, centres, limit=self.evaluation_limit)
 
     def gallery(self) -> Bags:
-        """Return the first test images."""
         return self._eval_splits["test"].bags[0].part(0, _GALLERY)
 
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """Set the classes and the number of positions of an image; weights come from the run, not from a file."""
         super().recall(memory)
         self._tensors_read = None
 
     def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:
-        """Yield the images of tables, folders and files, fitted into squares as the training images are."""
         files = new_images(paths, self.columns["image"])
         for start in range(0, len(files), _EVAL_BATCH):
             names = list(files)[start : start + _EVAL_BATCH]
@@ -197,26 +183,21 @@ class ImageBags(TableBags):
             yield NamedBags(self.columns["image"], names, bags, self._places(sizes, network))
 
     def instances_from(self, picture: Image) -> Tensor:
-        """Return a picture at its own size, in grey or in colour as the images are, (channels, H, W) in [0, 1]."""
         return torch.from_numpy(grey(picture) if self.channels == 1 else colours(picture)) / _WHITE
 
     def picture_from(self, instances: Tensor) -> Image:
-        """Return an image (channels, H, W) as a picture."""
         return to_picture(instances, _WHITE)
 
     def _pixels(self, numbers: NDArray[np.int64]) -> Tensor:
-        """Return images (B, channels, size, size) uint8 on the device."""
         return to_device(torch.from_numpy(self._images[numbers]), self._device)
 
     def _bags(self, numbers: NDArray[np.int64], *, truth: bool) -> Bags:
-        """Return images as they are, each a bag, with their boxes if these are known."""
         at = torch.from_numpy(numbers)
         known = Truth(self._classes[at], self._boxes[at]) if truth else None
         return Bags(self._pixels(numbers) / _WHITE, self._labels[at], truth=known).to(self._device)
 
     def _batches(self, numbers: NDArray[np.int64], *, truth: bool) -> LazyBatches:
-        starts = range(0, len(numbers), _EVAL_BATCH)
-        return LazyBatches([numbers[n : n + _EVAL_BATCH] for n in starts], partial(self._bags, truth=truth))
+        return LazyBatches.of(numbers, _EVAL_BATCH, partial(self._bags, truth=truth))
 
     def _places(self, sizes: NDArray[np.int32], network: Network) -> dict[str, Tensor]:
         """Return x and y (B, h, w) of the positions, in pixels of the images as they were before they were fitted."""
@@ -259,7 +240,7 @@ class ImageBags(TableBags):
 
 
 def _network_name(given: str) -> tuple[str, bool]:
-    """Return the name of a network, and whether torchvision has it. Raises UsageError where nobody has."""
+    """Return the name of a network, and whether torchvision has it."""
     if given in WIDTHS:
         return f"house-numbers-{given}", False
     if given in networks().entries:

@@ -46,7 +46,6 @@ class MNIST(OneInstanceImages):
     )  # fmt: skip
 
     def layers(self) -> tuple[Layer, ...]:
-        """Return the paper's six 5x5 convolutions, as for extended MNIST."""
         return mnist_layers(self.num_classes)
 
     def classifier_layers(self) -> tuple[Layer, ...]:
@@ -59,9 +58,7 @@ class MNIST(OneInstanceImages):
         return Recipe(lr=1e-3, epochs=_EPOCHS, evaluate_every=4)
 
     def check_data(self, data_dir: Path | None) -> str:
-        """Return a digest of the files, downloaded where they are missing."""
         return mnist.check(data_dir, self.any_data)
 
     def load(self, data_dir: Path | None) -> tuple[LabelledImages, LabelledImages]:
-        """Read the files."""
         return mnist.load(data_dir)

@@ -38,10 +38,6 @@ class LeNet(Network):
 
     Y. LeCun et al., "Gradient-based learning applied to document recognition", Proceedings of the IEEE, 1998, with the
     widths of Ilse et al.: 20 and 50 channels, 500 features.
-
-    Args:
-        outputs: C + 1.
-        seed: decides the initial weights.
     """
 
     head: nn.Linear
@@ -56,7 +52,6 @@ class LeNet(Network):
         initialise(self, seed)
 
     def forward(self, instances: Tensor) -> Tensor:
-        """Return the logits (B, C+1, K) of images (B, K, 784)."""
         images = instances.reshape(-1, 1, SIDE, SIDE).contiguous(memory_format=torch.channels_last)
         logits: Tensor = self.head(self.body(images))
         return logits.view(*instances.shape[:2], -1).transpose(1, 2)
@@ -113,28 +108,23 @@ class MNISTBags(Task):
 
     @property
     def class_names(self) -> list[str]:
-        """Return the names of the classes."""
         return mnist.class_names(self.data)[-self.num_classes :]
 
     def check_data(self, data_dir: Path | None) -> str:
-        """Return a digest of the files, downloaded where they are missing."""
         return mnist.check(data_dir, self.any_data, self.data)
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
-        """Load the images onto `device` and draw the bags."""
         train, test = mnist.load(data_dir, self.data)
         kept = min(VALIDATION_IMAGES, len(train) // 2)
-        parts: dict[Split, LabelledImages] = {
-            "validation": train[len(train) - kept :].to(device),
-            "test": test.to(device),
-        }
         self._images = train[: len(train) - kept].to(device)
         self._bags = self.draw(self._images, self.train_bags, "train", self.seed)
         self.max_labels = int(max(self._filled(self._images, [bag]).labels.sum() for bag in self._bags))
+        parts: dict[Split, LabelledImages] = {"validation": train[len(train) - kept :], "test": test}
         self._eval_splits: dict[Split, EvalSplit] = {}
         for split, images in parts.items():
             count = len(range(self.eval_bags[split])[: self.evaluation_limit])
-            self._eval_splits[split] = self._evaluated(images, self.draw(images, count, split))
+            placed = images.to(device)
+            self._eval_splits[split] = self._evaluated(placed, self.draw(placed, count, split))
 
     def draw(self, images: LabelledImages, count: int, *axes: object) -> list[Tensor]:
         """Return the numbers of the images of `count` bags; every other bag is positive where the nine is the class."""
@@ -155,20 +145,16 @@ class MNISTBags(Task):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Return the number of batches that hold every bag once; the last one may be smaller."""
         return -(-self.train_bags // self.batch_bags)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        """Yield every training bag once, in random order."""
         for which in torch.randperm(len(self._bags), generator=rng).split(self.batch_bags):
             yield self._filled(self._images, [self._bags[n] for n in which.tolist()])
 
     def network(self, seed: int) -> Network:
-        """Return a LeNet-5 for each image."""
         return self.encoder(self.num_classes + 1, seed)
 
     def encoder(self, width: int, seed: int) -> Network:
-        """Return a LeNet-5 with `width` outputs for each image."""
         return LeNet(width, seed)
 
     def recipe(self) -> Recipe:
@@ -176,19 +162,15 @@ class MNISTBags(Task):
         return Recipe(lr=1e-3, weight_decay=1e-2, epochs=20, evaluate_every=20, precision="float32")
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        """Return the metrics of bags, those of their images, and where there are ten classes those of single images."""
         return evaluate_bags(score, self._eval_splits, limit=self.evaluation_limit)
 
     def gallery(self) -> Bags:
-        """Return the first eight test bags."""
         return self._eval_splits["test"].bags[0].part(0, 8)
 
     def _evaluated(self, images: LabelledImages, bags: Sequence[Tensor]) -> EvalSplit:
         fill = partial(self._filled, images)
         single = [] if self.nine else [torch.tensor([n]) for n in range(len(images))[: self.evaluation_limit]]
-        alone = LazyBatches([single[n : n + _SINGLE_AT_ONCE] for n in range(0, len(single), _SINGLE_AT_ONCE)], fill)
-        parts = [bags[n : n + _BAGS_AT_ONCE] for n in range(0, len(bags), _BAGS_AT_ONCE)]
-        return EvalSplit(alone, LazyBatches(parts, fill))
+        return EvalSplit(LazyBatches.of(single, _SINGLE_AT_ONCE, fill), LazyBatches.of(bags, _BAGS_AT_ONCE, fill))
 
     def _filled(self, images: LabelledImages, bags: Sequence[Tensor]) -> Bags:
         """Return bags of the images with these numbers as one batch, the smaller ones padded."""

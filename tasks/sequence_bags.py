@@ -15,7 +15,7 @@ from pydantic import Field
 from milbench.api.bags import Truth
 from milbench.api.named_bags import NamedBags
 from milbench.api.recipe import Recipe
-from milbench.api.task import Network, Split
+from milbench.api.task import Network
 from milbench.data.bag_files import BANDS, FRAMES_PER_SECOND, STRIDE, FrameSettings, Stride
 from milbench.data.new_bags import new_sequences
 from milbench.data.own_bags import OwnBags, load_sequences
@@ -105,27 +105,23 @@ class SequenceBags(SequenceTask, TableBags):
         return -(-bags.store.sizes // self.stride)
 
     def load(self, data_dir: Path | None) -> SequenceSplits:
-        """Open the sequences and split them by the seed."""
         bags = self.own_bags(data_dir)
         self.frames_per_second, self._kind = bags.frames_per_second, bags.kind
         split = self.split_bags(bags)
         mean, spread = (torch.from_numpy(value).unsqueeze(1) for value in bags.store.standard(split.train))
-        parts: dict[Split, NDArray[np.int64]] = {"validation": split.validation, "test": split.test}
         return SequenceSplits(
             _sequences(bags, split.train),
-            {part: _sequences(bags, some) for part, some in parts.items()},
-            {part: _sequences(bags, _with_one_event(bags, some)) for part, some in parts.items()},
+            {part: _sequences(bags, some) for part, some in split.evaluated.items()},
+            {part: _sequences(bags, _with_one_event(bags, some)) for part, some in split.evaluated.items()},
             (mean.float(), divisors(mean, spread).float()),
         )
 
     def memory(self) -> dict[str, Any]:
-        """Return the classes, of what kind the files are, and what standardises the features of their frames."""
         mean, spread = (values.flatten().tolist() for values in self._scale)
         own = {"kind": self._kind, "frames_per_second": self.frames_per_second, "mean": mean, "spread": spread}
         return {**super().memory(), **own}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """Set the classes, of what kind the files are, and what standardises the features of their frames."""
         super().recall(memory)
         self.frames_per_second, self._kind = float(memory["frames_per_second"]), str(memory["kind"])
         mean, spread = (torch.tensor(memory[name]).unsqueeze(1) for name in ("mean", "spread"))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -18,18 +19,6 @@ from milbench.families.sequences import Architecture, Sequences, SequenceSplits,
 FRAMES = LogMel(SAMPLE_RATE, hop=128, window=256, bands=32)
 _AT_ONCE = 50
 """Recordings that are drawn at once: waveforms take four times the memory of their frames."""
-
-
-class _DrawRequest(NamedTuple):
-    """How many recordings to draw, with how many sounds at least and at most."""
-
-    bags: int
-    least: int
-    most: int
-
-
-# The cells of a comparison that one process computes share their recordings.
-_last: dict[tuple[object, ...], Sequences] = {}
 
 
 class SoundEvents(SequenceTask):
@@ -75,46 +64,35 @@ class SoundEvents(SequenceTask):
 
     @property
     def class_names(self) -> list[str]:
-        """Return the names of the kinds of sounds."""
         return list(CLASSES)
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
-        """Return a constant, because no data are read."""
         return f"generated, revision {self.revision}"
 
     def load(self, data_dir: Path | None) -> SequenceSplits:  # noqa: ARG002
-        """Draw the recordings, or take those that this process drew last, if they are the same."""
-        requests: dict[tuple[object, ...], _DrawRequest] = {}
-        requests["train", self.seed] = _DrawRequest(self.train_bags, 0, self.max_events)
-        for split, count in self.eval_bags.items():
-            requests[split, "many"] = _DrawRequest(self._limited(count), 0, self.max_events)
-            requests[split, "single"] = _DrawRequest(self._limited(self.single_bags[split]), 1, 1)
-        drawn: dict[tuple[object, ...], Sequences] = {}
-        for axes, some in requests.items():
-            key = (self.revision, self.snr_db, axes, some)
-            drawn[key] = _last[key] if key in _last else self._draw(some, generator(self.name, self.revision, *axes))
-        _last.clear()
-        _last.update(drawn)
-        parts = dict(zip(requests, drawn.values(), strict=True))
+        def drawn(count: int, least: int, most: int, *axes: object) -> Sequences:
+            limited = count if axes[0] == "train" else len(range(count)[: self.evaluation_limit])
+            return _drawn(limited, least, most, self.snr_db, (self.name, self.revision, *axes))
+
         return SequenceSplits(
-            parts["train", self.seed],
-            {split: parts[split, "many"] for split in self.eval_bags},
-            {split: parts[split, "single"] for split in self.eval_bags},
+            drawn(self.train_bags, 0, self.max_events, "train", self.seed),
+            {split: drawn(count, 0, self.max_events, split, "many") for split, count in self.eval_bags.items()},
+            {split: drawn(count, 1, 1, split, "single") for split, count in self.single_bags.items()},
         )
 
-    def _limited(self, count: int) -> int:
-        return len(range(count)[: self.evaluation_limit])
 
-    def _draw(self, request: _DrawRequest, rng: torch.Generator) -> Sequences:
-        frames = torch.empty(request.bags, FRAMES.bands, FRAMES.count(SAMPLES))
-        classes, boxes = [], []
-        for first in range(0, request.bags, _AT_ONCE):
-            size = min(_AT_ONCE, request.bags - first)
-            recordings = draw_recordings(size, request.least, request.most, self.snr_db, rng)
-            frames[first : first + size] = FRAMES(recordings.waveforms)
-            start, end = (FRAMES.frames_per_second * t for t in (recordings.starts, recordings.ends))
-            low, high = torch.zeros_like(start), torch.full_like(end, FRAMES.bands)
-            classes.append(recordings.classes)
-            boxes.append(torch.stack([start, low, end, high], dim=2))
-        truth = Truth(torch.cat(classes), torch.cat(boxes))
-        return Sequences(list(frames), label_matrix(truth.classes, self.num_classes), truth)
+@lru_cache(maxsize=5)  # the cells of a comparison that one process computes share their recordings
+def _drawn(bags: int, least: int, most: int, snr_db: float, axes: tuple[object, ...]) -> Sequences:
+    rng = generator(*axes)
+    frames = torch.empty(bags, FRAMES.bands, FRAMES.count(SAMPLES))
+    classes, boxes = [], []
+    for first in range(0, bags, _AT_ONCE):
+        size = min(_AT_ONCE, bags - first)
+        recordings = draw_recordings(size, least, most, snr_db, rng)
+        frames[first : first + size] = FRAMES(recordings.waveforms)
+        start, end = (FRAMES.frames_per_second * t for t in (recordings.starts, recordings.ends))
+        low, high = torch.zeros_like(start), torch.full_like(end, FRAMES.bands)
+        classes.append(recordings.classes)
+        boxes.append(torch.stack([start, low, end, high], dim=2))
+    truth = Truth(torch.cat(classes), torch.cat(boxes))
+    return Sequences(list(frames), label_matrix(truth.classes, len(CLASSES)), truth)

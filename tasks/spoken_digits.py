@@ -23,6 +23,7 @@ from milbench.data.catalog import require
 from milbench.data.log_mel import LogMel
 from milbench.data.spoken_digits import SAMPLE_RATE, digest_of, read_all, wav_files
 from milbench.errors import UsageError, as_usage
+from milbench.families.batches import in_rounds
 from milbench.families.sequences import Architecture, Sequences, SequenceSplits, SequenceTask
 
 DIGITS = 10
@@ -93,7 +94,6 @@ class SpokenDigits(SequenceTask):
 
     @as_usage()
     def check_data(self, data_dir: Path | None) -> str:
-        """Return a digest of the recordings, downloaded where they are missing."""
         root = default_data_dir(data_dir)
         if not self.any_data:
             return f"Free Spoken Digit Dataset, sha256 {require(self.name, root, MISSING).identity(root)}"
@@ -104,21 +104,18 @@ class SpokenDigits(SequenceTask):
         )
 
     def load(self, data_dir: Path | None) -> SequenceSplits:
-        """Read the recordings and make the bags."""
         root, digest = default_data_dir(data_dir), self.check_data(data_dir)
 
         def mixtures(split: str, count: int, *axes: object) -> Sequences:
-            return _mixtures(root, digest, split, len(range(count)[: self.limit(split)]), self.least, self.most, axes)
+            if split != "train":
+                count = len(range(count)[: self.evaluation_limit])
+            return _mixtures(root, digest, split, count, self.least, self.most, axes)
 
         return SequenceSplits(
             mixtures("train", self.train_bags, self.revision, self.seed),
             {split: mixtures(split, count, self.revision) for split, count in self.eval_bags.items()},
             {split: _singles(root, digest, split, self.evaluation_limit, self.revision) for split in self.eval_bags},
         )
-
-    def limit(self, split: str) -> int | None:
-        """Return at most how many bags of a split are needed."""
-        return None if split == "train" else self.evaluation_limit
 
 
 @lru_cache(maxsize=8)  # cells of one process share their bags
@@ -149,9 +146,7 @@ def _recordings(root: Path, digest: str, split: str) -> list[int]:
 
 def _in_turn(items: list[int], count: int, rng: torch.Generator) -> list[int]:
     """Return `count` of the items in random order, every one before any again."""
-    rounds = -(-count // len(items))
-    order = torch.cat([torch.randperm(len(items), generator=rng) for _ in range(rounds)])[:count]
-    return [items[n] for n in order.tolist()]
+    return [items[n] for n in in_rounds(len(items), count, rng).tolist()]
 
 
 def _placed(
@@ -173,7 +168,6 @@ def _placed(
 
 
 def _frames(waveforms: list[Tensor]) -> list[Tensor]:
-    """Return the frames (F, T_i) of each waveform (S_i,)."""
     frames: list[Tensor] = []
     for first in range(0, len(waveforms), _AT_ONCE):
         some = waveforms[first : first + _AT_ONCE]
@@ -183,11 +177,7 @@ def _frames(waveforms: list[Tensor]) -> list[Tensor]:
 
 
 def place(recordings: list[NDArray[np.int16]], silences: list[int]) -> tuple[list[int], NDArray[np.float32]]:
-    """Return where each recording begins, and all of them in one waveform in [-1, 1].
-
-    Args:
-        recordings: M waveforms.
-        silences: M + 1 numbers of samples, before the first, between them and after the last.
+    """Return where each of M recordings begins, and all in one waveform in [-1, 1], with M + 1 silences, in samples.
 
     Examples:
         >>> place([np.array([1 << 14], np.int16), np.array([-(1 << 15)], np.int16)], [1, 2, 0])

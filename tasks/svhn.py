@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import Field
 
 from milbench.api.task import Published
-from milbench.data import svhn
-from milbench.data.crops import CropVariant, Protocol
-from milbench.families.street_numbers import Parts, PixelContrast, StreetNumbers
+from milbench.data.svhn import OFFICIAL
+from milbench.families.street_numbers import StreetNumbers, described
 
 from ._paper import AS_EXACT, DEFAULTS, LI_2018, RECIPE, RULE
 
@@ -75,19 +71,7 @@ class SVHN(StreetNumbers):
         ),
     )  # fmt: skip
 
-    def __init__(
-        self,
-        network: str = "small",
-        crop: CropVariant = "paper",
-        parts: Parts = "train",
-        contrast: PixelContrast = "standard",
-        validation: Annotated[int, Field(ge=0)] = 1000,
-        augmentation: bool = True,
-        batch_bags: Annotated[int, Field(ge=1)] = 32,
-        protocol: Protocol = "ours",
-    ) -> None:
-        super().__init__(network, crop, parts, contrast, validation, augmentation, batch_bags, protocol)
-
     def caption(self, root: Path, counts: Mapping[str, int], digest: str) -> str:  # noqa: ARG002
-        """Return the name SVHN, or SVHN-format images where the numbers of pictures differ from SVHN's."""
-        return svhn.caption(counts, digest)
+        """Return the name SVHN only if every part has as many pictures as the official one."""
+        official = all(counts[part] == OFFICIAL[part].pictures for part in counts)
+        return described("SVHN" if official else "SVHN-format images", counts, digest)

@@ -21,12 +21,10 @@ from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags, limited
-from milbench.families.bag_model import BagModel, marginal_rates
 from milbench.families.batches import batches_from
 from milbench.families.conditioned_draws import ConditionedDraws
-from milbench.families.gaussian_instances import class_rates, clusters, log_joint
+from milbench.families.gaussian_bags import BagModel, class_rates, clusters, log_joint, marginal_rates, noisy_labels
 from milbench.families.instancewise import above_reference, merged_errors, reference_errors
-from milbench.families.label_noise import noisy_labels
 from milbench.families.label_set_posterior import BagPosterior, bag_posterior, optimal_errors
 from milbench.families.label_set_prior import LabelSetPrior, LabelSetRule, LabelSets, presence_among
 from milbench.networks.instance import InstanceMLP
@@ -175,16 +173,11 @@ class SyntheticBags(Task):
         self._means, self._scales = clusters(num_classes, dimension, separation, background_scale, context=has_context)
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
-        """Return a constant, because no data are read. Raises UsageError for more bags than memory holds."""
         bags = max(self.training_bags, *self.eval_bags.values())
-        needed, held = (
-            4 * bags * max(*self.size_range, *self.test_range) * self.dimension,
-            os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        )
-        if needed > held:
-            raise self._wrong(
-                f"{bags:,} bags of this size would take {needed:,} bytes of memory, of which {held:,} are here"
-            )
+        needed = 4 * bags * max(*self.size_range, *self.test_range) * self.dimension
+        if needed > (held := os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")):
+            what = f"{bags:,} bags of this size would take {needed:,} bytes of memory"
+            raise self._wrong(f"{what}, of which {held:,} are here")
         return f"generated, revision {self.revision}"
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:  # noqa: ARG002
@@ -209,11 +202,9 @@ class SyntheticBags(Task):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Return the number of batches of the new bags of an epoch; the last one may be smaller."""
         return -(-self.bags_per_epoch // _BATCH)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        """Yield batches of new bags, or of those drawn once in a new order."""
         if self.training_bags:
             yield from batches_from(self._pool, self.bags_per_epoch, _BATCH, rng)
             return
@@ -223,15 +214,12 @@ class SyntheticBags(Task):
                 yield self._with_noise(bags, rng)
 
     def network(self, seed: int) -> Network:
-        """Return a perceptron with two hidden layers, the same for every instance."""
         return self.encoder(self.num_classes + 1, seed)
 
     def encoder(self, width: int, seed: int) -> Network:
-        """Return that perceptron with `width` outputs."""
         return InstanceMLP((self.dimension, 64, 64, width), seed)
 
     def recipe(self) -> Recipe:
-        """Return one-cycle AdamW."""
         return Recipe(lr=1e-2, epochs=20, evaluate_every=5, precision="float32")
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
@@ -245,12 +233,10 @@ class SyntheticBags(Task):
         return replace(found, metrics=reached | best | excess | reference | above_reference(reached, reference))
 
     def gallery(self) -> Bags:
-        """Return eight test bags."""
         return self._eval_splits["test"].bags[0].part(0, 8)
 
     @property
     def _bayes(self) -> dict[str, float]:
-        """The errors of the optimal decisions on the bags that are evaluated, by `split/bayes_metric`."""
         key = ("bayes", *self._key, self.evaluation_limit)
         if key not in _optima:
             _optima[key] = {
@@ -262,7 +248,6 @@ class SyntheticBags(Task):
 
     @property
     def _reference(self) -> dict[str, float]:
-        """The errors of the instance-wise reference on the same bags, by `split/reference_metric`."""
         key = ("reference", *self._key, self.evaluation_limit)
         if key not in _optima:
             _optima[key] = reference_errors(self.marginal_log_posterior, self._limited_splits, self._groups)
@@ -281,24 +266,17 @@ class SyntheticBags(Task):
         return [self.num_classes, *channels[1:]] if self._rule.kind == "constant" else channels
 
     def _drawn_from(self) -> _Key:
-        """Return all that the fixed bags depend on: class, revision, their number, attributes, the device."""
+        """Return all that the fixed bags depend on."""
         without = _PREPARED + _OF_TRAINING
         state = {k: v.tolist() if isinstance(v, Tensor) else v for k, v in vars(self).items() if k not in without}
         return type(self), repr((self.revision, self.eval_bags, self.evaluation_limit, sorted(state.items())))
 
     def _label_sets(self, rule: LabelSetRule) -> tuple[LabelSetPrior, ConditionedDraws | None]:
-        """Return the prior of a rule, and what draws from it; None where instances are independent."""
         prior = LabelSetPrior(rule, self._priors, self._presence, max(self.size_range[1], self.test_range[1]))
         return prior, None if rule.is_of_independent_instances else ConditionedDraws(prior, self._priors)
 
     def draw(self, count: int, rng: torch.Generator, split: Split = "validation") -> Bags:
-        """Return random bags with instances (B, K, d); those beyond the size of a bag are 0 and masked.
-
-        Args:
-            count: B, the number of bags, which are made on the device of `prepare`.
-            rng: a generator on the CPU.
-            split: whose bags they are like; those of training are like those of validation.
-        """
+        """Return random bags as of a split, (B, K, d); instances beyond the size of a bag are 0 and masked."""
         (bags,) = self.draw_batches([count], rng, split)
         return bags
 
@@ -321,15 +299,10 @@ class SyntheticBags(Task):
             kinds = kinds + (is_context & (kinds == self.num_classes))
         instances = self._emit(kinds, noise)
         if self._overlap:
-            instances = self._overlapped(
-                instances, known, to_device(noise, self._device), to_device(host, self._device)
-            )
-        bags = Bags(
-            instances * mask.unsqueeze(2),
-            labels,
-            mask,
-            Truth(known, position_classes=None if self._overlap else classes),
-        )
+            noise, host = all_to_device([noise, host], self._device)
+            instances = self._overlapped(instances, known, noise, host)
+        truth = Truth(known, position_classes=None if self._overlap else classes)
+        bags = Bags(instances * mask.unsqueeze(2), labels, mask, truth)
         stops = [*itertools.accumulate(counts)]
         return [bags.part(stop - count, stop) for count, stop in zip(counts, stops, strict=True)]
 
@@ -392,18 +365,14 @@ class SyntheticBags(Task):
         return replace(bags, labels=noisy_labels(bags.labels, bags.mask.sum(dim=1), *self._noise, rng), truth=None)
 
     def _emit(self, kinds: Tensor, noise: Tensor) -> Tensor:
-        """Return the instances (..., d) of classes, background or context (...), from normal noise (..., d)."""
         means, scales = self._placed
         return means[kinds] + scales[kinds].unsqueeze(-1) * to_device(noise, self._device)
 
     def _overlapped(self, instances: Tensor, known: Tensor, noise: Tensor, uniform: Tensor) -> Tensor:
         """Return instances (B, K, d) of which some are moved to a position of their bag that has another class.
 
-        Args:
-            instances: each at its own position.
-            known: (B, K) int64, their classes, -1 for background.
-            noise: (B, K, d), normal.
-            uniform: (B, 2, K), by which the position that takes them, and who is moved, are drawn.
+        `known` (B, K) are their classes, -1 for background; by `uniform` (B, 2, K) the position and who is moved are
+        drawn.
         """
         means, scales = self._placed
         place = uniform[:, 0].masked_fill(known < 0, -1).argmax(dim=1, keepdim=True)
@@ -429,7 +398,6 @@ class SyntheticBags(Task):
         return EvalSplit([lone], [self.draw(size, rng, split) for size in sizes])
 
     def _range(self, sizes: str) -> tuple[int, int]:
-        """Return the smallest and the largest of `test_sizes`."""
         low, high = map(int, sizes.split("-"))
         if low > high:
             raise self._wrong(f"test_sizes = {sizes}: the smallest is larger than the largest")

@@ -1,8 +1,6 @@
-"""A folder of arrays that took long to make: made once, whole or not at all, and memory-mapped afterwards.
+"""Folders of arrays that took long to make: written whole or not at all, and memory-mapped afterwards.
 
-A cache is a folder of .npy files and `cache.json`, which says what they were made from. It is written to a temporary
-folder and moved to its place when it is complete. It may be removed at any time, and is made anew where it is outdated
-or cut short. Nothing is unpickled.
+A cache may be removed at any time; it is made anew where it is outdated or cut short. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -28,23 +26,13 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def cached_arrays(
-    place: Path,
-    is_current: Callable[[Known], bool],
-    write: Callable[[Path], Known],
-    mode: Literal["r", "c"] = "r",
+    place: Path, is_current: Callable[[Known], bool], write: Callable[[Path], Known], mode: Literal["r", "c"] = "r"
 ) -> tuple[Arrays, Known]:
-    """Return the arrays of a cache, mapped into memory, and what is known of them.
+    """Return the arrays of the cache `place`, mapped ("c": to be changed in memory), and what is known of them.
 
-    Args:
-        place: the folder of the cache.
-        is_current: whether a cache of which this is known is still that of the files it was made from.
-        write: writes NAME.npy for every array into a folder, and returns what is known of them. It is called where
-            there is no current cache, and what it refuses leaves no trace. When several processes ask at once, one of
-            them writes.
-        mode: how arrays are mapped: "r", to be read alone, or "c", to be changed in memory.
-
-    Raises:
-        UsageError: a file cannot be written or read; nothing is left of a new cache then.
+    Where there is none, or `is_current` refuses what is known of it, `write` puts NAME.npy for every array into a
+    folder and returns what is known. Of several processes one writes; an error leaves nothing. Raises UsageError where
+    the disk refuses.
     """
     if (found := _mapped(place, is_current, mode)) is not None:
         return found
@@ -71,7 +59,6 @@ def cached_arrays(
 
 
 def _mapped(place: Path, is_current: Callable[[Known], bool], mode: Literal["r", "c"]) -> tuple[Arrays, Known] | None:
-    """Return arrays and what is known of them, None if there is no current cache that is whole."""
     try:
         about = json.loads((place / "cache.json").read_bytes())
         known: Known = about["known"]
@@ -93,14 +80,9 @@ def file_state(path: Path) -> list[int]:
 
 
 def cache_place(path: Path, kind: str) -> Path:
-    """Return the folder of caches: beside a file or folder, or in the user's cache folder if that is read-only.
+    """Return the folder for caches of a kind: in MILBENCH_CACHE, else hidden beside `path`, else the user's.
 
-    A folder whose permissions allow nobody to write is read-only for root as well. The environment variable
-    MILBENCH_CACHE names another place for all of them.
-
-    Args:
-        path: what the arrays are made from.
-        kind: such as "crops", the name of the folder, which is hidden beside the path.
+    The last is for a read-only folder, as is one whose permissions allow nobody to write: root could, but should not.
     """
     parent = path.parent
     own = hashlib.sha256(str(parent.resolve()).encode()).hexdigest()[:16]

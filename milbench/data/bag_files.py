@@ -45,17 +45,11 @@ Reader = Callable[[Path], AbstractContextManager[Arrays]]
 
 @dataclass(frozen=True, slots=True)
 class BagFile:
-    """A file that was opened and found to hold an array of instances.
+    """A file that was opened and found to hold an array of instances, whose shape has them first.
 
-    Args:
-        shape: of the array, instances first.
-        dtype: of its numbers, a name of numpy's or "bfloat16".
-        read: returns the array.
-        mapped: whether the file can stay where it is and be mapped.
-        named: returns COORDINATES (K, 2), where in the plane the instances are, and CLASSES (K,), as far as there.
-        kind: what has to be the same in all files of a table, such as "frames of 20 features".
-        frames_per_second: of a recording.
-        starts: of each bag, where the array has several.
+    `dtype` is a name of numpy's or "bfloat16". A `mapped` file can stay where it is. `named` returns COORDINATES (K, 2)
+    in the plane and CLASSES (K,), as far as there. `kind`, such as "frames of 20 features", has to be the same in all
+    files of a table. `starts` are those of bags, where the array has several.
     """
 
     shape: tuple[int, ...]
@@ -78,12 +72,9 @@ class FrameSettings:
 
 
 def open_features(path: Path, key: str = "") -> BagFile:
-    """Return the features (K, D) in a file; nothing is unpickled.
+    """Return the features (K, D) in a file: those of the key, or the only ones, or those named "features".
 
-    Of several arrays it is that of the key; of the key "" the only one, or the one named "features".
-
-    Raises:
-        ValueError: the file is missing, damaged or holds no such array.
+    Nothing is unpickled. Raises ValueError for a file that is missing, damaged or without such an array.
     """
     reader = _READERS.get(_present(path).suffix.lower())
     if reader is None:
@@ -94,9 +85,8 @@ def open_features(path: Path, key: str = "") -> BagFile:
 def open_frames(path: Path, settings: FrameSettings) -> BagFile:
     """Return the frames (T, F) of a recording: a .npy array of frames or of samples, or audio of averaged channels.
 
-    Raises:
-        ValueError: the file is missing, damaged or of another kind.
-        UsageError: audio files cannot be read here.
+    Raises ValueError for a file that is missing, damaged or of another kind, UsageError where audio cannot be read
+    here.
     """
     suffix = _present(path).suffix.lower()
     if suffix == ".npy":
@@ -131,7 +121,6 @@ def _present(path: Path) -> Path:
 
 @contextmanager
 def _as_value_error() -> Iterator[None]:
-    """Turn what a library raises for a damaged file, each something of its own, into a ValueError of one line."""
     try:
         yield
     except ValueError:
@@ -141,7 +130,6 @@ def _as_value_error() -> Iterator[None]:
 
 
 def _opened(reader: Reader, path: Path, key: str) -> BagFile:
-    """Return the array that the key names in a file, see `open_features`."""
 
     def read(name: str) -> NDArray[Any]:
         with reader(path) as arrays:
@@ -262,7 +250,6 @@ def _safetensors(path: Path) -> Iterator[Arrays]:
 
 
 def _as_numpy(array: Any) -> NDArray[Any]:
-    """Return all of an array of any library."""
     whole = array[:]
     if not isinstance(whole, np.ndarray):
         import torch
@@ -273,7 +260,6 @@ def _as_numpy(array: Any) -> NDArray[Any]:
 
 
 def _chosen(key: str, names: list[str]) -> str:
-    """Return the name of the array: the key, or the only one there is, or the one named "features"."""
     if key in names:
         return key
     if not key and (FEATURES in names or len(names) == 1):

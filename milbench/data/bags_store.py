@@ -1,8 +1,7 @@
 """The instances of bags, mapped from one packed array or from a file a bag, with what one pass over them has found.
 
-A table is read once, ever: its instances go into a cache (`array_cache`) in the dtype they came in, one bag after the
-other, unless each bag is a .npy file, which is mapped where it lies. Processes map the same pages, so that ten cells at
-once hold them once. Mean, spread, extremes and digests come from one pass in blocks that fit into a processor's cache.
+A table is read once, ever, in blocks that fit into a processor's cache. Instances are packed in the dtype they came in,
+unless each bag is a .npy file. Processes map the same pages, so that ten cells at once hold them once.
 """
 
 from __future__ import annotations
@@ -56,12 +55,12 @@ class BagStore:
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """(B,), the number of instances of each bag."""
+        """(B,)."""
         return np.diff(self.offsets)
 
     @property
     def width(self) -> int:
-        """D, the number of features."""
+        """D."""
         return int(self.means.shape[1])
 
     def __getitem__(self, bag: int) -> NDArray[Any]:
@@ -117,10 +116,7 @@ def single(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
 
 
 def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str, *, ends: bool) -> Pass:
-    """Look once, in blocks, at all instances (K, D) of n bags, which start at the rows `starts` (n,).
-
-    Extremes of features are found if `ends` says so.
-    """
+    """Look once, in blocks, at all instances (K, D) of bags that start at `starts` (n,), at extremes too if `ends`."""
     count, width = rows.shape
     step = max(1, BLOCK // width)
     cuts = np.union1d(starts, np.arange(0, count, step))
@@ -157,12 +153,9 @@ def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str, *, ends
 
 
 def row_parts(features: NDArray[np.float32], order: NDArray[np.int64], offsets: NDArray[np.int64]) -> list[BagFile]:
-    """Return the bags of a table that has a row an instance, those of about PART numbers as one file.
+    """Return the bags of a table with a row an instance, features (N, D), those of about PART numbers as one file.
 
-    Args:
-        features: (N, D), as they are in the table.
-        order: (N,) the rows of the table, bag by bag.
-        offsets: (B + 1,), bag b has the rows order[offsets[b]] to order[offsets[b + 1] - 1].
+    Bag b has the rows order[offsets[b]] to order[offsets[b + 1] - 1] of the table.
     """
     step = max(1, PART // features.shape[1])
     limits = np.unique(np.searchsorted(offsets, [*range(0, len(order), step), len(order)]))
@@ -180,10 +173,8 @@ def write_files(
 ) -> dict[str, Any]:
     """Write the bags of a table; they stay in their files if all can be mapped and are of one type.
 
-    `place` says how a message names a file, and `what` the files are, such as "images".
-
-    Raises:
-        UsageError: files cannot be read, all of which are named, or the disk has too little room.
+    `place` says how a message names a file. Raises UsageError that names all files that cannot be read, or for a full
+    disk.
     """
     kinds = {file.dtype for file in files}
     dtype = kinds.pop() if len(kinds) == 1 else _common(kinds)
@@ -229,14 +220,6 @@ def write_files(
     return {"dtype": dtype}
 
 
-def open_store(arrays: dict[str, NDArray[Any]], dtype: str, files: Sequence[Path] = ()) -> BagStore:
-    """Return the store whose arrays `write_files` has written; `files` serve where none was packed."""
-    return BagStore(
-        np.asarray(arrays["offsets"]), arrays["means"], arrays["squares"], arrays["ends"], arrays["digests"],
-        arrays.get("instances"), files, dtype,
-    )  # fmt: skip
-
-
 def _moments(
     values: NDArray[np.float64], starts: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -278,11 +261,9 @@ def _update(ends: NDArray[np.float32], first: NDArray[np.float32], values: NDArr
 
 
 def _smallest(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the two smallest different values (2, D) of each column of (n, D)."""
     least = values.min(axis=0)
     return np.stack([least, np.where(values > least, values, np.inf).min(axis=0)]).astype(np.float32)
 
 
 def _common(dtypes: set[str]) -> str:
-    """Return the smallest type that holds the numbers of all of them."""
     return str(np.result_type(*(np.float32 if dtype == BFLOAT16 else np.dtype(dtype) for dtype in dtypes)).str)

@@ -1,7 +1,6 @@
 """The built-in data sets: where their files are, whether they are complete, and how to fetch them.
 
-Files are checked by size and MD5 before they are read. A download is moved to its place only when it is complete,
-so that a killed download leaves no file that could be mistaken for data.
+A download is moved to its place only when it is complete: a killed one leaves no file that could be mistaken for data.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from milbench._utils import digests
-from milbench._utils.files import expanded, scratch_folder
+from milbench._utils.files import expanded
 from milbench.data import house_numbers, svhn
-from milbench.data.downloads import stalled_connections_end
+from milbench.data.downloads import fetch_files
 from milbench.data.number_pictures import NumberPictures
 from milbench.data.spoken_digits import SpokenDigitFiles
 from milbench.errors import UsageError, as_usage, unknown
@@ -38,10 +36,7 @@ class File(NamedTuple):
     md5: str
 
     def problem(self, root: Path, *, remembered: bool = False) -> str | None:
-        """Return what is wrong with the file below `root`, None if nothing is.
-
-        A file that has not changed since its digest was computed is not read again if `remembered` says so.
-        """
+        """Return what is wrong with the file below `root`; `remembered`: its digest is known until it changes."""
         path = root / self.path
         try:
             if (size := path.stat().st_size) != self.size:
@@ -54,13 +49,7 @@ class File(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A data set of a few files with known checksums.
-
-    Args:
-        name: the name on the command line.
-        files: every file of the data set.
-        download: downloads all of them below the directory it is given.
-    """
+    """A data set of a few files with known checksums; `download` puts all of them below the directory it is given."""
 
     name: str
     files: tuple[File, ...]
@@ -89,18 +78,8 @@ class Dataset:
         return ""
 
     def fetch(self, root: Path) -> None:
-        """If a file is missing or damaged, download all to a temporary folder, check them and move them into place."""
-        if not (self.missing(root) or self.problems(root)):
-            return
-        with scratch_folder(root, self.name) as folder, stalled_connections_end():
-            if not (self.missing(root) or self.problems(root)):  # another process has had the lock and fetched them
-                return
-            self.download(folder)
-            if bad := self.missing(folder) or self.problems(folder):
-                raise UsageError(f"the download of {self.name} is not what was expected: {bad[0]}")
-            for file in self.files:
-                (root / file.path).parent.mkdir(parents=True, exist_ok=True)
-                (folder / file.path).replace(root / file.path)
+        """Download all files where one is missing or damaged, see `fetch_files`."""
+        fetch_files(self, root, [file.path for file in self.files], self.download)
 
 
 Source = Dataset | NumberPictures | SpokenDigitFiles
@@ -121,8 +100,7 @@ class DatasetStatus(NamedTuple):
 def data_dir(given: Path | None) -> Path:
     """Return the data directory: `given`, else the one in MILBENCH_DATA, else the user's cache folder of milbench.
 
-    Raises:
-        UsageError: a directory was named and does not exist.
+    Raises UsageError where one is named that does not exist.
     """
     named = given or os.environ.get(ENVIRONMENT)
     if not named:
@@ -142,14 +120,9 @@ def status(root: Path) -> list[DatasetStatus]:
 
 
 def fetch(name: str, root: Path) -> DatasetStatus:
-    """Download or make a data set unless it is complete, replacing damaged files; return its state.
+    """Download or make a data set below `root` unless it is complete, replacing damaged files; return its state.
 
-    Args:
-        name: a key of `DATASETS`.
-        root: the data directory, made if it does not exist.
-
-    Raises:
-        UsageError: the name is unknown, the download fails, or the directory cannot be written.
+    Raises UsageError for a name that is none, a download that fails, or a directory that cannot be written.
     """
     if name not in DATASETS:
         raise unknown("data set", name, DATASETS)
@@ -175,18 +148,8 @@ def downloads(allowed: bool) -> Iterator[None]:
 def require(name: str, root: Path, instead: str) -> Source:
     """Return a complete data set, downloaded first if files of it are missing; see also `downloads`.
 
-    A damaged file is not replaced: it may be the user's own.
-
-    Args:
-        name: a key of `DATASETS`.
-        root: the data directory.
-        instead: the end of the error message for a user who cannot download: what to do instead.
-
-    Returns:
-        The data set, whose files are all there and pass the check.
-
-    Raises:
-        UsageError: the data set is damaged, or missing and cannot be downloaded.
+    A damaged file is not replaced: it may be the user's own. Raises UsageError for one, or where nothing can be
+    downloaded, with what to do `instead`.
     """
     dataset = DATASETS[name]
     if missing := dataset.missing(root):
@@ -202,7 +165,6 @@ def require(name: str, root: Path, instead: str) -> Source:
 
 
 def _refuse_damaged(dataset: Source, root: Path) -> None:
-    """Raise UsageError where a file exists and is not what was expected."""
     if problems := dataset.problems(root, remembered=True):
         raise UsageError(f"{problems[0]}; `milbench data fetch {dataset.name}` replaces it")
 
@@ -219,46 +181,38 @@ def _status(dataset: Source, root: Path) -> DatasetStatus:
         return DatasetStatus(dataset.name, path, "damaged", "", str(error))
 
 
-def _by_torchvision(name: str, folder: Path) -> None:
-    from torchvision import datasets
+def _by_torchvision(name: str, title: str, *files: tuple[str, int, str]) -> Dataset:
+    """Return a data set that the class of a title downloads into the folder TITLE/raw."""
 
-    getattr(datasets, name)(folder, download=True)
+    def download(folder: Path) -> None:
+        from torchvision import datasets
 
+        getattr(datasets, title)(folder, download=True)
 
-MNIST_FILES = Dataset(
-    "mnist",
-    (
-        File("MNIST/raw/train-images-idx3-ubyte", 47_040_016, "6bbc9ace898e44ae57da46a324031adb"),
-        File("MNIST/raw/train-labels-idx1-ubyte", 60_008, "a25bea736e30d166cdddb491f175f624"),
-        File("MNIST/raw/t10k-images-idx3-ubyte", 7_840_016, "2646ac647ad5339dbf082846283269ea"),
-        File("MNIST/raw/t10k-labels-idx1-ubyte", 10_008, "27ae3e4e09519cfbb04c329615203637"),
-    ),
-    partial(_by_torchvision, "MNIST"),
-)
+    return Dataset(name, tuple(File(f"{title}/raw/{file}", size, md5) for file, size, md5 in files), download)
 
 
-FASHION_MNIST_FILES = Dataset(
-    "fashion-mnist",
-    (
-        File("FashionMNIST/raw/train-images-idx3-ubyte", 47_040_016, "f4a8712d7a061bf5bd6d2ca38dc4d50a"),
-        File("FashionMNIST/raw/train-labels-idx1-ubyte", 60_008, "9018921c3c673c538a1fc5bad174d6f9"),
-        File("FashionMNIST/raw/t10k-images-idx3-ubyte", 7_840_016, "8181f5470baa50b63fa0f6fddb340f0a"),
-        File("FashionMNIST/raw/t10k-labels-idx1-ubyte", 10_008, "15d484375f8d13e6eb1aabb0c3f46965"),
-    ),
-    partial(_by_torchvision, "FashionMNIST"),
-)
-
-
-KMNIST_FILES = Dataset(
-    "kmnist",
-    (  # as they are published, compressed: torchvision keeps them, and knows these checksums
-        File("KMNIST/raw/train-images-idx3-ubyte.gz", 18_165_135, "bdb82020997e1d708af4cf47b453dcf7"),
-        File("KMNIST/raw/train-labels-idx1-ubyte.gz", 29_497, "e144d726b3acfaa3e44228e80efcd344"),
-        File("KMNIST/raw/t10k-images-idx3-ubyte.gz", 3_041_136, "5c965bf0a639b31b8f53240b1b52f4d7"),
-        File("KMNIST/raw/t10k-labels-idx1-ubyte.gz", 5_120, "7320c461ea6c1c855c0b718fb2a4b134"),
-    ),
-    partial(_by_torchvision, "KMNIST"),
-)
+MNIST_FILES = _by_torchvision(
+    "mnist", "MNIST",
+    ("train-images-idx3-ubyte", 47_040_016, "6bbc9ace898e44ae57da46a324031adb"),
+    ("train-labels-idx1-ubyte", 60_008, "a25bea736e30d166cdddb491f175f624"),
+    ("t10k-images-idx3-ubyte", 7_840_016, "2646ac647ad5339dbf082846283269ea"),
+    ("t10k-labels-idx1-ubyte", 10_008, "27ae3e4e09519cfbb04c329615203637"),
+)  # fmt: skip
+FASHION_MNIST_FILES = _by_torchvision(
+    "fashion-mnist", "FashionMNIST",
+    ("train-images-idx3-ubyte", 47_040_016, "f4a8712d7a061bf5bd6d2ca38dc4d50a"),
+    ("train-labels-idx1-ubyte", 60_008, "9018921c3c673c538a1fc5bad174d6f9"),
+    ("t10k-images-idx3-ubyte", 7_840_016, "8181f5470baa50b63fa0f6fddb340f0a"),
+    ("t10k-labels-idx1-ubyte", 10_008, "15d484375f8d13e6eb1aabb0c3f46965"),
+)  # fmt: skip
+KMNIST_FILES = _by_torchvision(  # as they are published, compressed: torchvision keeps them, and knows these checksums
+    "kmnist", "KMNIST",
+    ("train-images-idx3-ubyte.gz", 18_165_135, "bdb82020997e1d708af4cf47b453dcf7"),
+    ("train-labels-idx1-ubyte.gz", 29_497, "e144d726b3acfaa3e44228e80efcd344"),
+    ("t10k-images-idx3-ubyte.gz", 3_041_136, "5c965bf0a639b31b8f53240b1b52f4d7"),
+    ("t10k-labels-idx1-ubyte.gz", 5_120, "7320c461ea6c1c855c0b718fb2a4b134"),
+)  # fmt: skip
 
 
 def _download_cifar10(folder: Path) -> None:
@@ -282,18 +236,8 @@ CIFAR10_FILES = Dataset(
     ),
     _download_cifar10,
 )
-SVHN_PICTURES = NumberPictures(svhn.NAME, svhn.fetch)
-RENDERED_PICTURES = NumberPictures(house_numbers.NAME, house_numbers.fetch)
-DATASETS: dict[str, Source] = {
-    source.name: source
-    for source in (
-        MNIST_FILES,
-        FASHION_MNIST_FILES,
-        KMNIST_FILES,
-        CIFAR10_FILES,
-        SVHN_PICTURES,
-        RENDERED_PICTURES,
-        SpokenDigitFiles(),
-    )
-}
+_SVHN = NumberPictures(svhn.NAME, svhn.fetch)
+_RENDERED = NumberPictures(house_numbers.NAME, house_numbers.fetch)
+_FILES = (MNIST_FILES, FASHION_MNIST_FILES, KMNIST_FILES, CIFAR10_FILES)
+DATASETS: dict[str, Source] = {source.name: source for source in (*_FILES, _SVHN, _RENDERED, SpokenDigitFiles())}
 """The data sets that `milbench data` lists, fetches and verifies, by name."""

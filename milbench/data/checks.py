@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +24,7 @@ _FEWEST = 10
 """Of fewer other values nothing is said."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """One line of the table of checks: a fact, a warning of what may be meant, or what makes training impossible."""
 
     level: Level
@@ -44,30 +42,17 @@ def check_bags(
 ) -> list[Finding]:
     """Return what is to be known of the bags of a table.
 
-    Args:
-        bags: of the table.
-        kind: what they are.
-        exact_limit: the largest label set whose likelihood `exact` computes without a bound.
-        positions: of sequences, (B,) how many positions a network has in each of them.
-        quick: whether to leave out what may read instances again, which is never fatal.
+    `exact_limit` is the largest label set whose likelihood `exact` computes without a bound, `positions` (B,) how many
+    a network has in each sequence; `quick` leaves out what may read instances again, which is never fatal.
     """
-    about = {"features": _features, "images": _images, "sequences": _sequences}[kind]
-    what = "bags" if kind == "features" else kind
+    about = {"features": _features, "images": _images, "sequences": _sequences}[kind](bags)
     far = _far_values(bags) if kind == "features" and not quick else ()
-    return [
-        *about(bags),
-        *far,
-        *_labels(bags),
-        *_parts(bags),
-        *_classes(bags),
-        *_large_sets(bags, exact_limit),
-        *_too_small(bags, kind, positions),
-        *_duplicates(bags, what, across="fatal" if kind == "sequences" else "warning"),
-    ]
+    sets = (*_large_sets(bags, exact_limit), *_too_small(bags, kind, positions))
+    same = _duplicates(bags, "bags" if kind == "features" else kind, "fatal" if kind == "sequences" else "warning")
+    return [*about, *far, *_labels(bags), *_parts(bags), *_classes(bags), *sets, *same]
 
 
 def _parts(bags: OwnBags) -> Iterator[Finding]:
-    """Yield a finding where there are too few bags, or groups, for the parts of a split that the seed draws."""
     what, units = ("group", set(bags.groups)) if bags.groups else ("bag", set(bags.bags))
     if not bags.split and len(units) < 2:
         yield Finding("fatal", f"only one {what}", "it cannot be split into a part to train on and one to test on")
@@ -210,11 +195,9 @@ def _classes(bags: OwnBags) -> Iterator[Finding]:
     if twins := [" and ".join(names) for names in alike.values() if len(names) > 1]:
         yield Finding("warning", "classes that differ in case alone", shown(twins))
     if set(bags.class_names) == {"0", "1"}:
-        said = (
-            "a bag with 0 has the class 0, and none is without a class; a column that says whether one class is there "
-        )
-        said += "is read so by a semicolon behind its name, such as task.labels='positive;'"
-        yield Finding("warning", "the classes are 0 and 1", said)
+        said = "a bag with 0 has the class 0, and none is without a class; a column that says whether one class is"
+        how = "there is read so by a semicolon behind its name, such as task.labels='positive;'"
+        yield Finding("warning", "the classes are 0 and 1", f"{said} {how}")
     for c, name in enumerate(bags.class_names):
         there = bags.labels[:, c]
         yield Finding("fact", f"class {name}", f"in {int(there.sum()):,} of {len(bags):,} bags")
@@ -251,11 +234,6 @@ def _too_small(bags: OwnBags, kind: Kind, positions: NDArray[np.int64] | None) -
 
 
 def _duplicates(bags: OwnBags, what: str, across: Level) -> Iterator[Finding]:
-    """Yield findings for bags of equal content.
-
-    `across` says how bad it is where they are in two parts of a split; where it is fatal, so is it that no group keeps
-    them from getting there.
-    """
     _, number, count = np.unique(bags.store.digests, axis=0, return_inverse=True, return_counts=True)
     same: dict[int, list[int]] = {}
     for bag in np.flatnonzero(count[number.ravel()] > 1).tolist():

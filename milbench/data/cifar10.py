@@ -50,15 +50,9 @@ class _ArraysOnly(pickle.Unpickler):
 
 @as_usage()
 def check(given: Path | None, any_data: bool) -> str:
-    """Check the files and return their digest.
+    """Check the files and return their digest; with `any_data` other images are accepted, and named non-canonical.
 
-    Args:
-        given: the data directory; None: the one in MILBENCH_DATA, or the user's cache folder.
-        any_data: accept other images in CIFAR-10's files as long as they are consistent; the digest is then named
-            non-canonical. Otherwise missing files are downloaded.
-
-    Raises:
-        UsageError: files are damaged, or missing and cannot be downloaded.
+    Raises UsageError where files are damaged, or missing and cannot be downloaded.
     """
     root = data_dir(given)
     if not any_data:
@@ -82,13 +76,10 @@ def _joined(parts: list[tuple[Tensor, Tensor]]) -> LabelledImages:
 
 
 def _read(path: Path) -> tuple[Tensor, Tensor]:
-    """Return the pixels (n, 3, 32, 32) uint8 and the classes (n,) int64 of one file.
+    """Return the pixels (n, 3, 32, 32) uint8 and the classes (n,) int64 of one file. Raises UsageError.
 
-    A file is a dict with the keys `data`, (n, 3072) bytes, red before green before blue and rows from the top, and
-    `labels`, a list of n numbers.
-
-    Raises:
-        UsageError: the file is missing or damaged.
+    A file is a dict with `data`, (n, 3072) bytes, red before green before blue and rows from the top, and `labels`, n
+    ints.
     """
     if not path.is_file():
         raise UsageError(f"{path} not found; {_MISSING_HINT}")

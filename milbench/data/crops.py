@@ -41,13 +41,7 @@ Window = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Crop:
-    """One crop.
-
-    Args:
-        pixels: (64, 64, 3) uint8.
-        window: the part of the picture that is shown.
-        boxes: (n, 4) float32, (left, top, right, bottom) of the digits in pixels of the crop, clipped to it.
-    """
+    """Pixels (64, 64, 3) uint8, the window that they show, and boxes (n, 4) clipped to them, in their pixels."""
 
     pixels: NDArray[np.uint8]
     window: Window
@@ -61,8 +55,7 @@ class Crops:
     Args:
         crops: (N, 64, 64, 3) uint8.
         classes: (N, M) int8, the digits in the order of reading, -1 where a number has fewer than M.
-        boxes: (N, M, 4) float32, (left, top, right, bottom) in pixels of the crop, clipped to it; 0 where a number has
-            fewer than M digits.
+        boxes: (N, M, 4) float32, (left, top, right, bottom) in pixels of the crop, clipped to it; else 0.
         digest: SHA-256 of the pictures and their records, which depends neither on dates nor on how they are cropped.
     """
 
@@ -82,36 +75,22 @@ class Crops:
 def crop_enlargement(variant: CropVariant, digits: int) -> float:
     """Return the side of the crop relative to the longer side of the union of the boxes.
 
-    Args:
-        variant: `paper`: 1 + (6 - n) / 7 for n digits (X.-L. Li, arXiv:1811.12346; SVHN has at most 6, and more count
-            as 6). The size then depends on the number of digits, at test time too. `tight`: the same for all.
-        digits: n, the number of digits.
+    By `paper` 1 + (6 - n) / 7 for n digits (X.-L. Li, arXiv:1811.12346; SVHN has at most 6, and more count as 6), at
+    test time too; by `tight` the same for all.
 
     Examples:
         >>> [round(crop_enlargement("paper", n), 2) for n in (1, 3, 6, 7)]
         [1.71, 1.43, 1.0, 1.0]
-        >>> crop_enlargement("tight", 1)
-        1.3
     """
     return TIGHT if variant == "tight" else 1 + (6 - min(digits, 6)) / 7
 
 
 def window(record: Record, width: int, height: int, variant: CropVariant, protocol: Protocol = "ours") -> Window:
-    """Return the part of a picture that a crop shows: a square around all boxes, clipped to the picture.
+    """Return the part of a picture that a crop shows: a square around all boxes, clipped, but never empty.
 
     The square is centred on the union of the boxes and rounded to whole pixels. By the protocol `paper` a box is
     clipped to the picture before, and its extent is the number of its last pixel less that of its first, one less than
-    in ours.
-
-    Args:
-        record: the boxes. Each overlaps the picture; some may reach beyond it, as some of SVHN's do.
-        width: of the picture, in pixels.
-        height: of the picture, in pixels.
-        variant: how the size of the square depends on the number of digits.
-        protocol: whose convention is followed.
-
-    Returns:
-        (left, top, right, bottom) in pixels of the picture, right and bottom exclusive; one pixel at least each way.
+    in ours. Each box overlaps the picture; some may reach beyond it, as some of SVHN's do.
     """
     if protocol == "paper":
         return _published_window(record, width, height, variant)
@@ -138,10 +117,7 @@ def _published_window(record: Record, width: int, height: int, variant: CropVari
 def _pixels_around(centre: float, half: float, count: int) -> tuple[int, int]:
     """Return the first pixel, numbered from 0, and the one behind the last of those from `centre` - to + `half`.
 
-    Args:
-        centre: the middle, where pixels are numbered from 1 to `count`.
-        half: half of the side; below 0 where a box overlaps the picture by less than a pixel.
-        count: of the pixels of the picture along this side.
+    The centre is numbered from 1; `half` is below 0 where a box overlaps the picture by less than a pixel.
     """
     first, last = math.floor(centre - half + 0.5), math.floor(centre + half + 0.5)  # halves are rounded up
     first = min(max(first, 1), count)
@@ -154,11 +130,7 @@ def corners(record: Record) -> NDArray[np.float64]:
 
 
 def crop(record: Record, picture: Image, variant: CropVariant, protocol: Protocol = "ours") -> Crop:
-    """Return the square crop of a picture with its window and its boxes, in pixels of the crop and clipped to it.
-
-    Raises:
-        ValueError: a box is wholly outside of the picture.
-    """
+    """Return the square crop of a picture; raise ValueError for a box that is wholly outside."""
     left, top, right, bottom = corners(record).T
     outside = (right <= 0) | (bottom <= 0) | (left >= picture.width) | (top >= picture.height)
     if outside.any():
@@ -174,14 +146,7 @@ def crop(record: Record, picture: Image, variant: CropVariant, protocol: Protoco
 def load(folder: Path, variant: CropVariant, most_digits: int, protocol: Protocol = "ours") -> Crops:
     """Return the crops of all pictures of a folder with a digitStruct.mat, made first if there is no current cache.
 
-    Args:
-        folder: a part of a data set, such as svhn/train.
-        variant: how the crops are made.
-        most_digits: the largest number of digits that a picture may have: the number of positions of the network.
-        protocol: whose convention is followed, see `window`; each has a cache of its own.
-
-    Raises:
-        UsageError: the folder, a record or a picture is damaged; or the disk is full, and nothing is left then.
+    Raises UsageError for a damaged record or picture, a number of more than `most_digits` digits, or a full disk.
     """
     name = f"{folder.name}-{variant}" + ("" if protocol == "ours" else f"-by-{protocol}")
     made_from = {"format": FORMAT, "files": _fingerprint(folder)}
@@ -200,7 +165,6 @@ def load(folder: Path, variant: CropVariant, most_digits: int, protocol: Protoco
 
 
 def _fingerprint(folder: Path) -> str:
-    """Return a digest of the names, sizes and times of the files, which changes with a file and reads none."""
     if not folder.is_dir():
         raise UsageError(f"{folder} not found")
     digest = hashlib.sha256()

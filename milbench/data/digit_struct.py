@@ -1,9 +1,8 @@
-"""Reader and writer of `digitStruct.mat`, SVHN's list of pictures with one box a digit.
+"""Reader and writer of `digitStruct.mat`, SVHN's list of pictures with one box a digit (Netzer et al. 2011).
 
 MATLAB 7.3 files are HDF5. `digitStruct/name` and `digitStruct/bbox` hold an object reference for each picture: to the
 file name as UTF-16 code units, and to a group with the datasets label, left, top, width and height. Each of these is a
-column of references to one number for each digit, or that number itself where a picture has a single digit. Y. Netzer
-et al., "Reading Digits in Natural Images with Unsupervised Feature Learning", NIPS workshop, 2011.
+column of references to one number for each digit, or that number itself where a picture has a single digit.
 """
 
 from __future__ import annotations
@@ -31,13 +30,7 @@ PLAIN_NAME = re.compile(r"[^/\\\0]+\.png", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One picture with its digits, in the order of the file, which is the order of reading.
-
-    Args:
-        name: the file name of the picture.
-        classes: n digits, 0 to 9.
-        boxes: (n, 4) float64, (left, top, width, height) in pixels of the picture, as they are stored.
-    """
+    """A picture, its n digits in the order of reading, and boxes (n, 4): left, top, width, height in pixels."""
 
     name: str
     classes: tuple[int, ...]
@@ -47,10 +40,7 @@ class Record:
 def read(path: Path) -> list[Record]:
     """Return the records of a digitStruct.mat, in the order of the file. Boxes may reach beyond the picture.
 
-    Raises:
-        UsageError: the file is missing, damaged or empty; or a record has no digits, labels other than 1 to 10, numbers
-            that are not finite or beyond any picture, empty boxes, or a name that is no plain `*.png` or occurs twice.
-            The message names the file and the record.
+    Raises UsageError, which names file and record, for what is missing, damaged, empty, not finite or there twice.
     """
     if not path.is_file():
         raise UsageError(f"{path} not found")

@@ -45,18 +45,10 @@ def fetch(root: Path) -> None:
 
 
 def make(root: Path, seed: int = 0, train: int = TRAIN_PICTURES, test: int = TEST_PICTURES) -> Path:
-    """Render the pictures to the folder house-numbers, completely or not at all, and return that folder.
+    """Render pictures to the folder house-numbers, completely or not at all, and return that folder.
 
-    A picture depends on the seed, its part and its number, not on how many there are or which process draws it.
-
-    Args:
-        root: the data directory.
-        seed: of all pictures.
-        train: the number of training pictures.
-        test: the number of test pictures.
-
-    Raises:
-        UsageError: the folder holds pictures of another seed, number or revision, or it cannot be written.
+    A picture depends on the seed, its part and its number, not on how many there are or which process draws it. Raises
+    UsageError where the folder holds other pictures or cannot be written.
     """
     from joblib import Parallel, delayed
 

@@ -18,11 +18,7 @@ COLOURS: Final = 3
 
 
 def decoded(path: Path, size: int, channels: int) -> tuple[NDArray[np.uint8], tuple[int, int]]:
-    """Return the pixels (channels, size, size) of an image that is fitted into a square, and its width and height.
-
-    Raises:
-        UsageError: the image is missing or cannot be read.
-    """
+    """Return the pixels (channels, size, size) of an image fitted into a square, and its size. Raises UsageError."""
     image = open_image(path)
     square = fitted(image.convert("L" if channels == 1 else "RGB"), size)
     return (grey if channels == 1 else colours)(square), image.size

@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 from milbench.data.table import shown
@@ -18,16 +19,9 @@ R = TypeVar("R")
 def read_all(
     read: Callable[[T], R], files: Sequence[T], place: Callable[[int], str], what: str = "files"
 ) -> Iterator[R]:
-    """Yield what is read of files, see `in_order`, until one cannot be read.
+    """Yield what is read of files, see `in_order`; `place` returns how a message names a file, by its number.
 
-    Args:
-        read: raises something of its own for a file that is damaged.
-        files: to be read.
-        place: returns how a message names a file, by its number.
-        what: they are, such as "images".
-
-    Raises:
-        UsageError: files cannot be read; when all have been tried it names the first twenty, and counts the others.
+    `read` may raise anything for a damaged file. When all have been tried, UsageError names the first twenty of these.
     """
     broken = []
 
@@ -43,6 +37,11 @@ def read_all(
         elif not broken:
             yield found
     raise_broken(broken, len(files), what)
+
+
+def open_all(open_one: Callable[[Path], R], folder: Path, names: Sequence[str], named: Sequence[str]) -> list[R]:
+    """Return what is opened of files in a folder; `named` is how messages name them. Raises UsageError, see above."""
+    return [*read_all(open_one, [folder / name for name in names], named.__getitem__)]
 
 
 def raise_broken(broken: Sequence[str], count: int, what: str = "files") -> None:

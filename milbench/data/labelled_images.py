@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -23,8 +23,7 @@ class LabelledImages:
         pixels: (N, channels, h, w) uint8.
         classes: int64, (N,) where each image shows one thing, else (N, M) with -1 where an image shows fewer than M.
         white: the value of a pixel that is scaled to 1.
-        boxes: (N, M, 4) float32, (left, top, right, bottom) of each thing in pixels; None where each image shows one
-            thing that fills it.
+        boxes: (N, M, 4) float32, (left, top, right, bottom) of each thing in pixels; None where it fills the image.
     """
 
     pixels: Tensor
@@ -63,24 +62,16 @@ class ImageSplits:
     def with_last_for_validation(
         cls, train: LabelledImages, test: LabelledImages, *, count: int, task_name: str
     ) -> Self:
-        """Split off the last training images for validation.
-
-        Args:
-            train: all images that are not for testing.
-            test: the images to test on.
-            count: the number of images for validation, possibly 0.
-            task_name: the name of the task, for the message of the error.
-
-        Returns:
-            The three splits; validation is None where `count` is 0.
-
-        Raises:
-            UsageError: no image would be left to train on.
-        """
+        """Split off the last `count` training images for validation; raise UsageError where none would be left."""
         kept = len(train) - count
         if kept < 1:
             raise UsageError(f"{task_name}: validation = {count} leaves none of {len(train)} training images")
         return cls(train[:kept], train[kept:] if count else None, test)
+
+    @property
+    def evaluated(self) -> dict[Literal["validation", "test"], LabelledImages]:
+        """The images to validate on, if there are any, and those to test on."""
+        return {"validation": self.validation, "test": self.test} if self.validation else {"test": self.test}
 
     def to(self, device: torch.device) -> Self:
         """Return the same splits on `device`."""

@@ -17,17 +17,10 @@ LEAST_POWER = 1e-10
 class LogMel:
     """Log-mel frames of waveforms: triangular bands, evenly spaced in mel, of a short-time Fourier transform.
 
-    Frame t is about the samples t * hop up to (t + 1) * hop, which are in the middle of its Hann window. Outside the
-    waveform there is silence. So that a time in seconds is a place in frames: seconds * sample_rate / hop.
-
-    Args:
-        sample_rate: samples a second.
-        hop: samples from one frame to the next.
-        window: samples of a window, at least `hop`.
-        bands: F, the number of bands from 0 Hz to half the sample rate.
-
-    Raises:
-        UsageError: the numbers do not fit together.
+    Frame t is about the samples t * hop up to (t + 1) * hop, which are in the middle of its Hann window of `window`
+    samples. Outside the waveform there is silence. So that a time in seconds is a place in frames: seconds *
+    sample_rate / hop. The F bands go from 0 Hz to half the sample rate. Raises UsageError where the numbers do not fit
+    together.
 
     Examples:
         >>> frames = LogMel(sample_rate=8000, hop=128, window=256, bands=32)

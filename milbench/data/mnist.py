@@ -36,16 +36,9 @@ def class_names(name: Name) -> list[str]:
 
 @as_usage()
 def check(given: Path | None, any_data: bool, name: Name = "mnist") -> str:
-    """Check the files and return their digest.
+    """Check the files and return their digest; with `any_data` other images are accepted, and named non-canonical.
 
-    Args:
-        given: the data directory; None: the one in MILBENCH_DATA, or the user's cache folder.
-        any_data: accept other images in MNIST's files as long as they are consistent; the digest is then named
-            non-canonical. Otherwise missing files are downloaded.
-        name: of the data set.
-
-    Raises:
-        UsageError: files are damaged, or missing and cannot be downloaded.
+    Raises UsageError where files are damaged, or missing and cannot be downloaded.
     """
     root, title = data_dir(given), _TITLES[name]
     if not any_data:
@@ -57,24 +50,18 @@ def check(given: Path | None, any_data: bool, name: Name = "mnist") -> str:
 
 
 def load(given: Path | None, name: Name = "mnist") -> tuple[LabelledImages, LabelledImages]:
-    """Return the training and the test images, (N, 1, 28, 28).
-
-    Raises:
-        UsageError: a file is missing or damaged, or the files do not fit together.
-    """
+    """Return the training and the test images, (N, 1, 28, 28). Raises UsageError for damaged files."""
     root = data_dir(given)
     train, test = (_read(root / images, root / labels, name) for images, labels in _parts(name))
     return train, test
 
 
 def _parts(name: Name) -> list[tuple[str, str]]:
-    """Return the paths, below the data directory, of images and labels: the training pair and the test pair."""
     files = _FILES[name].files
     return [(files[i].path, files[i + 1].path) for i in (0, 2)]
 
 
 def _missing_hint(name: Name) -> str:
-    """Return the end of an error message: how to get the files."""
     return (
         f"point --data-dir or MILBENCH_DATA at a folder with {_TITLES[name]}/raw, or fetch it with `milbench data "
         f"fetch {name}`; the task extended-digits needs no download"
@@ -96,10 +83,7 @@ def _read(images: Path, labels: Path, name: Name) -> LabelledImages:
 
 
 def _values(path: Path, dimensions: int) -> Tensor:
-    """Return the bytes of an idx file, perhaps compressed.
-
-    Its header is, big-endian: 0x0800 + number of dimensions, then every dimension, 4 bytes each.
-    """
+    """Return the bytes of an idx file: big-endian 0x0800 + dimensions, every dimension in 4 bytes, the values."""
     try:
         contents = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         magic, *shape = struct.unpack_from(f">{1 + dimensions}I", contents)

@@ -22,7 +22,7 @@ from milbench.data.bag_files import (
 )
 from milbench.data.bags_store import single
 from milbench.data.image_files import decoded
-from milbench.data.in_order import read_all
+from milbench.data.in_order import open_all, read_all
 from milbench.data.own_bags import Columns, usual_kind
 from milbench.data.table import bagged, read_table, shown
 from milbench.data.table_files import is_table, row_name
@@ -32,15 +32,13 @@ from milbench.errors import UsageError
 def new_bags(paths: Sequence[Path], columns: Columns, feature_names: Sequence[str]) -> dict[str, BagFile]:
     """Return the bags of tables, of files of features and of folders of such files, by their names.
 
-    A table has the columns of the one that was trained on, but for labels.
-
-    Raises:
-        UsageError: a file is no use, or two bags have one name; the message names what.
+    A table has the columns of the one that was trained on, but for labels. Raises UsageError where two bags have one
+    name.
     """
     files = _expanded(paths, FEATURE_FILES)
     found = [_of_table(path, columns, feature_names) for path in files if is_table(path)]
-    lone = [path for path in files if not is_table(path)]
-    found.append(_opened([*map(str, lone)], lone, [*map(str, lone)], columns))
+    lone = [str(path) for path in files if not is_table(path)]
+    found.append(zip(lone, open_all(partial(open_features, key=columns.key), Path(), lone, lone), strict=True))
     bags: dict[str, BagFile] = {}
     for name, bag in (item for some in found for item in some):
         if name in bags:
@@ -56,17 +54,14 @@ def new_bags(paths: Sequence[Path], columns: Columns, feature_names: Sequence[st
 
 def finite(name: str, bag: BagFile) -> NDArray[np.float32]:
     """Return the instances of a bag. Raises UsageError, which has its name, where a number is not finite."""
-    if (broken := np.flatnonzero(~np.isfinite(features := _read(bag)).all(axis=1))).size:
+    features = np.array(single(bag.read(), bag.dtype))
+    if (broken := np.flatnonzero(~np.isfinite(features).all(axis=1))).size:
         raise UsageError(f"bag {name!r}, instance {broken[0]} (from 0): a feature is not finite")
     return features
 
 
 def new_images(paths: Sequence[Path], column: str) -> dict[str, Path]:
-    """Return the files of images by their names: as the column of a table has them, or the paths that are given.
-
-    Raises:
-        UsageError: a table is no use, a folder has no image, or an image is named twice.
-    """
+    """Return the files of images by their names: as the column of a table has them, or the paths. Raises UsageError."""
     Image.init()
     files: dict[str, Path] = {}
     for path in _expanded(paths, sorted(Image.EXTENSION)):
@@ -81,11 +76,7 @@ def new_images(paths: Sequence[Path], column: str) -> dict[str, Path]:
 
 
 def decode_all(files: Sequence[Path], size: int, channels: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
-    """Return images (B, channels, size, size) that are fitted into squares, and their widths and heights (B, 2).
-
-    Raises:
-        UsageError: images cannot be read, all of which are named.
-    """
+    """Return images (B, channels, size, size), fitted into squares, and their sizes (B, 2). Raises UsageError."""
     found = read_all(lambda path: decoded(path, size, channels), files, lambda n: f"image {n + 1}", "images")
     pixels, sizes = zip(*found, strict=True)
     return np.stack(pixels), np.array(sizes, np.int32)
@@ -96,30 +87,24 @@ def new_sequences(
 ) -> Iterator[tuple[str, NDArray[np.float32], float]]:
     """Yield name, frames (T, F) and frames a second of sequences: those of each table, then those of all lone files.
 
-    Raises:
-        UsageError: a table or files are no use, or files are of another kind.
+    Raises UsageError for a table or files that are no use, or files of another kind than in training.
     """
     files = _expanded(paths, (".npy", *AUDIO))
     lone = [str(path.absolute()) for path in files if not is_table(path)]
     sources = [(path, read_table(path, (column,)).files(column, "sequence")) for path in files if is_table(path)]
     for path, names in [*sources, *([(Path("the files given"), lone)] if lone else [])]:
         named = [f"{row_name(path, row)}: {name}" for row, name in enumerate(names)]
-        opened = [
-            *read_all(
-                partial(open_frames, settings=settings), [path.parent / name for name in names], named.__getitem__
-            )
-        ]
+        opened = open_all(partial(open_frames, settings=settings), path.parent, names, named)
         if (found := usual_kind(opened, named)) != kind:
             raise UsageError(f"{path}: its sequences have {found}, expected {kind} as in training")
         for name, where, file in zip(names, named, opened, strict=True):
-            frames = _read(file)
+            frames = np.array(single(file.read(), file.dtype))
             if not np.isfinite(frames).all():
                 raise UsageError(f"{where}: it holds values that are not finite")
             yield name, frames, file.frames_per_second
 
 
 def _expanded(paths: Iterable[Path], endings: Sequence[str]) -> list[Path]:
-    """Return paths with each folder replaced by the files in it that have one of these endings, sorted by name."""
     found: list[Path] = []
     for path in paths:
         inside = [path]
@@ -137,7 +122,8 @@ def _of_table(path: Path, columns: Columns, feature_names: Sequence[str]) -> Ite
     if columns.of_files:
         names = columns.files(table, bags.names)
         named = [f"{table.place(row)}: {file or 'no file'}" for row, file in enumerate(names)]
-        return _opened(bags.names, [path.parent / file for file in names], named, columns)
+        opened = open_all(partial(open_features, key=columns.key), path.parent, names, named)
+        return zip(bags.names, opened, strict=True)
     for name in feature_names:
         table.column(name, "a feature")
     order = np.argsort(bags.codes, kind="stable")
@@ -148,13 +134,3 @@ def _of_table(path: Path, columns: Columns, feature_names: Sequence[str]) -> Ite
         places = np.split(table.numbers(table.matching(columns.coords, "of x and y"))[order], cuts)
         files = [replace(file, named={COORDINATES: at.copy}) for file, at in zip(files, places, strict=True)]
     return zip(bags.names, files, strict=True)
-
-
-def _opened(
-    names: Sequence[str], files: Sequence[Path], named: Sequence[str], columns: Columns
-) -> Iterable[tuple[str, BagFile]]:
-    return zip(names, read_all(partial(open_features, key=columns.key), files, named.__getitem__), strict=True)
-
-
-def _read(file: BagFile) -> NDArray[np.float32]:
-    return np.array(single(file.read(), file.dtype))

@@ -1,7 +1,6 @@
 """Folders of pictures in SVHN's format below a data directory: train, test and perhaps extra, each with its records.
 
-`manifest.json` beside them has the number of pictures and the digest of every part that milbench fetched or made.
-Pictures that it did not are accepted, described as such, and never replaced.
+`manifest.json` has the digest of every part that milbench fetched or made. Others are accepted and never replaced.
 """
 
 from __future__ import annotations
@@ -23,12 +22,7 @@ PARTS = ("train", "test", "extra")
 
 @dataclass(frozen=True)
 class NumberPictures:
-    """A data set of such folders, as the catalogue lists it.
-
-    Args:
-        name: on the command line and of the folder.
-        fetch: downloads or makes below a data directory what is missing.
-    """
+    """A data set of such folders; `fetch` downloads or makes below a data directory what is missing."""
 
     name: str
     fetch: Callable[[Path], None]

@@ -15,19 +15,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from milbench.data import bag_files
 from milbench.data.array_cache import Known, cache_place, cached_arrays, check_room, file_state
-from milbench.data.bag_files import (
-    CLASSES,
-    COORDINATES,
-    FEATURE_FILES,
-    BagFile,
-    FrameSettings,
-    open_features,
-    open_frames,
-)
-from milbench.data.bags_store import BagStore, open_store, row_parts, write_files
+from milbench.data.bag_files import CLASSES, COORDINATES, BagFile, FrameSettings, open_features, open_frames
+from milbench.data.bags_store import BagStore, row_parts, write_files
 from milbench.data.image_files import COLOURS, SIDE, decoded
-from milbench.data.in_order import raise_broken, read_all
+from milbench.data.in_order import open_all, raise_broken
 from milbench.data.table import NAMES, SEPARATOR, Bagged, Mark, Table, bagged, class_name, read_table, set_text, shown
 from milbench.data.table_files import read_chunks, row_name
 from milbench.errors import UsageError
@@ -55,7 +48,7 @@ class Columns:
     @property
     def of_files(self) -> bool:
         """Whether the features of each bag are in a file of its own."""
-        pattern = "*" in self.features and Path(self.features).suffix.lower() in FEATURE_FILES
+        pattern = "*" in self.features and Path(self.features).suffix.lower() in bag_files.FEATURE_FILES
         return pattern or self.features.startswith("@")
 
     def files(self, table: Table, names: Sequence[str]) -> list[str]:
@@ -67,14 +60,9 @@ class Columns:
 
 @dataclass(frozen=True, eq=False)
 class OwnBags:
-    """B bags of a table, with label sets of C classes.
+    """B bags of a table, in the order of their first rows, with label sets (B, C).
 
     Args:
-        path: of the table.
-        bags: the names of the bags, in the order of their first rows.
-        labels: (B, C) bool.
-        class_names: of the C classes.
-        store: the instances.
         digest: of names, labels, instances and what else is known, which does not depend on the form of the files.
         groups: of the bags, such as the patient that each belongs to; None where there are none.
         split: of the bags, each one of SPLITS; None where the table has none.
@@ -86,7 +74,6 @@ class OwnBags:
         marks: of images, boxes; of sequences, events as they begin; None where the table has no such column.
         sizes: (B, 2), width and height in pixels of upright images before they were fitted into squares.
         kind: what all files are, such as "a waveform of 16000 samples a second".
-        frames_per_second: of sequences.
     """
 
     path: Path
@@ -97,8 +84,8 @@ class OwnBags:
     digest: str = ""
     groups: list[str] | None = None
     split: list[str] | None = None
-    ignored: tuple[str, ...] | list[str] = ()
-    feature_names: tuple[str, ...] | list[str] = ()
+    ignored: Sequence[str] = ()
+    feature_names: Sequence[str] = ()
     rows: NDArray[np.int64] | None = None
     instance_classes: NDArray[np.int64] | None = None
     coords: NDArray[np.float32] | None = None
@@ -123,11 +110,7 @@ class OwnBags:
 
 
 def load_features(path: Path, columns: Columns) -> OwnBags:
-    """Return the bags of a table with a row an instance, or a row a bag and a file of its features.
-
-    Raises:
-        UsageError: a file is missing or damaged, or a row is not what it should be; the message names both.
-    """
+    """Return the bags of a table of features, with a row an instance or a bag. UsageError names file and row."""
 
     def pack(folder: Path) -> Known:
         text = {*NAMES, columns.bag, columns.labels, columns.features.removeprefix("@")}
@@ -150,24 +133,18 @@ def load_images(
     size: int = SIDE,
     channels: int = COLOURS,
 ) -> OwnBags:
-    """Return the bags of a table with a row an image, decoded and fitted into squares; columns are as in `Columns`.
-
-    Raises:
-        UsageError: a file is missing or damaged, or a row is not what it should be; the message names both.
-    """
+    """Return the bags of a table with a row an image, fitted into squares. UsageError names file and row."""
 
     def pack(folder: Path) -> Known:
         bags, known = _files_of(folder, path, "images", image, labels, classes)
         sizes = np.zeros((len(bags.names), 2), np.int32)
 
-        def opened(row: int) -> BagFile:
-            def read() -> NDArray[np.uint8]:
-                pixels, sizes[row] = decoded(path.parent / bags.names[row], size, channels)
-                return pixels[None]
+        def read(row: int) -> NDArray[np.uint8]:
+            pixels, sizes[row] = decoded(path.parent / bags.names[row], size, channels)
+            return pixels[None]
 
-            return BagFile((1, channels, size, size), "uint8", read)
-
-        files = [opened(row) for row in range(len(bags.names))]
+        shape = (1, channels, size, size)
+        files = [BagFile(shape, "uint8", partial(read, row)) for row in range(len(bags.names))]
         known |= write_files(folder, files, bags.table.place, what="images")
         np.save(folder / "sizes.npy", sizes)
         return known
@@ -183,20 +160,12 @@ def load_sequences(
     classes: str = "",
     settings: FrameSettings = FrameSettings(),  # noqa: B008 it cannot be changed
 ) -> OwnBags:
-    """Return the bags of a table with a row a recording, as frames; columns are as in `Columns`.
-
-    Raises:
-        UsageError: a file is missing or damaged, or a row is not what it should be; the message names both.
-    """
+    """Return the bags of a table with a row a recording, as frames. UsageError names file and row."""
 
     def pack(folder: Path) -> Known:
         bags, known = _files_of(folder, path, "sequences", file, labels, classes)
         named = [f"{bags.table.place(row)}: {name}" for row, name in enumerate(bags.names)]
-        files = [
-            *read_all(
-                partial(open_frames, settings=settings), [path.parent / name for name in bags.names], named.__getitem__
-            )
-        ]
+        files = open_all(partial(open_frames, settings=settings), path.parent, bags.names, named)
         kind = usual_kind(files, named)
         known |= write_files(folder, files, named.__getitem__)
         broken = np.flatnonzero(~np.isfinite(np.load(folder / "means.npy", allow_pickle=False)).all(axis=1)).tolist()
@@ -217,18 +186,14 @@ def usual_kind(files: Sequence[BagFile], named: Sequence[str]) -> str:
 
 
 def _described(folder: Path, bags: Bagged, labels: str, classes: str, places: str = "") -> tuple[Known, list[str]]:
-    """Write the label sets; return what else is known of bags, and the columns of the labels."""
     label_sets, names, used = bags.labels(labels, classes)
     np.save(folder / "labels.npy", label_sets)
-    known = {
-        "bags": bags.names, "classes": names, "groups": bags.values("group"), "split": bags.split(),
-        "marks": bags.marks(places, label_sets, names) if places else None,
-    }  # fmt: skip
-    return known, used
+    marks = bags.marks(places, label_sets, names) if places else None
+    known = {"bags": bags.names, "classes": names, "groups": bags.values("group"), "split": bags.split()}
+    return known | {"marks": marks}, used
 
 
 def _files_of(folder: Path, path: Path, kind: Kind, column: str, labels: str, classes: str) -> tuple[Bagged, Known]:
-    """Return the bags of a table with a row a file, and what is known of them."""
     places = PLACES[kind]
     table = read_table(path, (column, labels, places))
     names = table.files(column, kind.removesuffix("s"))
@@ -255,14 +220,12 @@ def _write_rows(folder: Path, path: Path, chunks: Iterable[Table], columns: Colu
     known, used = _described(folder, bags, columns.labels, columns.classes)
     coords = table.matching(columns.coords, "of x and y") if columns.coords else []
     order = np.argsort(bags.codes, kind="stable")
-    arrays = {
-        "rows": order,
-        "instance_classes": bags.instance_classes(np.load(folder / "labels.npy", allow_pickle=False), known["classes"]),
-        "coords": table.numbers(coords) if coords else None,
-    }
-    for name, array in arrays.items():
-        if array is not None:
-            np.save(folder / f"{name}.npy", array if name == "rows" else array[order])
+    np.save(folder / "rows.npy", order)
+    classes = bags.instance_classes(np.load(folder / "labels.npy", allow_pickle=False), known["classes"])
+    if classes is not None:
+        np.save(folder / "instance_classes.npy", classes[order])
+    if coords:
+        np.save(folder / "coords.npy", table.numbers(coords)[order])
     offsets = np.searchsorted(bags.codes[order], np.arange(len(bags.names) + 1))
     features = np.memmap(unsorted, np.float32, "r", shape=(len(order), len(names)))
     known |= write_files(folder, row_parts(features, order, offsets), lambda _: str(path), ends=True, what="parts")
@@ -272,16 +235,13 @@ def _write_rows(folder: Path, path: Path, chunks: Iterable[Table], columns: Colu
 
 
 def _feature_names(table: Table, columns: Columns) -> list[str]:
-    """Return the columns of features: those that the user names, or all others that hold numbers."""
     coords = table.matching(columns.coords, "of x and y") if columns.coords else []
     if len(coords) not in (0, 2):
         raise UsageError(f"{table.path}: coords = {columns.coords!r} names {len(coords)} columns, expected x and y")
     taken = {*table.label_columns(columns.labels), *NAMES, columns.bag}
     table.column(columns.bag, "the bag that an instance belongs to")
-    if columns.features:
-        names = _named(table, columns.features, taken)
-    else:
-        names = table.holds_numbers(_without(table.columns, {*taken, *coords}))
+    others = _without(table.columns, {*taken, *coords})
+    names = _named(table, columns.features, taken) if columns.features else table.holds_numbers(others)
     if not names:
         raise UsageError(f"{table.path} has no column of numbers for features (it has: {shown(table.columns)})")
     return names
@@ -307,11 +267,7 @@ def _write_feature_files(folder: Path, bags: Bagged, columns: Columns, taken: se
     files = columns.files(table, names)
     states = _states(table.path.parent, files)
     named = [f"{table.place(row)}: {file or 'no file'}" for row, file in enumerate(files)]
-    found = [
-        *read_all(
-            partial(open_features, key=columns.key), [table.path.parent / file for file in files], named.__getitem__
-        )
-    ]
+    found = open_all(partial(open_features, key=columns.key), table.path.parent, files, named)
     for name, one in zip(named, found, strict=True):
         if one.shape[1] != found[0].shape[1]:
             first = f"expected {found[0].shape[1]} as in {files[0]}"
@@ -347,7 +303,6 @@ def _without(names: Sequence[str], taken: set[str]) -> list[str]:
 
 
 def _loaded(path: Path, kind: Kind, settings: Known, pack: Callable[[Path], Known]) -> OwnBags:
-    """Return bags from the cache of a table, which is packed first if there is no current one."""
     key = hashlib.sha256(json.dumps([FORMAT, kind, settings]).encode()).hexdigest()[:12]
     place = cache_place(path, "bags") / f"{path.name}-{key}"
 
@@ -365,17 +320,16 @@ def _loaded(path: Path, kind: Kind, settings: Known, pack: Callable[[Path], Know
     arrays, known = cached_arrays(place, is_current, write)
     marks = known["marks"] and [[Mark(cls, tuple(at)) for cls, at in marks] for marks in known["marks"]]
     files = [path.parent / name for name in known.get("files", [])]
-    extra: Known = {name: arrays[name] for name in ("rows", "instance_classes", "coords", "sizes") if name in arrays}
+    stored = {name: np.asarray(arrays[name]) for name in ("offsets", "means", "squares", "ends", "digests")}
+    store = BagStore(**stored, packed=arrays.get("instances"), files=files, dtype=known["dtype"])
+    extra: Known = {name: arrays.get(name) for name in ("rows", "instance_classes", "coords", "sizes")}
+    extra |= {name: known[name] for name in ("digest", "groups", "split", "ignored")}
     extra |= {name: known[name] for name in ("kind", "frames_per_second") if name in known}
-    return OwnBags(
-        path, known["bags"], np.array(arrays["labels"]), known["classes"], open_store(arrays, known["dtype"], files),
-        known["digest"], known["groups"], known["split"], known["ignored"], known.get("features", []), marks=marks,
-        **extra,
-    )  # fmt: skip
+    labels, features = np.array(arrays["labels"]), known.get("features", [])
+    return OwnBags(path, known["bags"], labels, known["classes"], store, feature_names=features, marks=marks, **extra)
 
 
 def _states(folder: Path, names: Sequence[str]) -> list[list[Any]]:
-    """Return the name, size and times of files, which change with a file; the name alone where there is none."""
     return [[name, *file_state(folder / name)] for name in names]
 
 

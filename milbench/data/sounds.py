@@ -23,13 +23,10 @@ Sound = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Recordings:
-    """N recordings of one length with what is in them.
+    """N recordings (N, S) of one length in noise of mean 0 and variance 1, with what is in them, M sounds at most.
 
-    Args:
-        waveforms: (N, S) float32; the noise has mean 0 and variance 1.
-        classes: (N, M) int64, the class of each sound in the order in which they begin, -1 where there are fewer.
-        starts: (N, M) float, when each sound begins, in seconds.
-        ends: (N, M) float, when it ends.
+    `classes` (N, M) are in the order in which sounds begin, -1 where there are fewer; `starts` and `ends` are in
+    seconds.
     """
 
     waveforms: Tensor
@@ -42,14 +39,8 @@ def draw_recordings(count: int, least: int, most: int, snr_db: float, rng: torch
     """Return random recordings of two seconds in white noise.
 
     A recording has `least` to `most` sounds. The number, their classes, lengths and beginnings are uniform and
-    independent, so sounds may overlap, also with sounds of their own class.
-
-    Args:
-        count: N, the number of recordings.
-        least: the smallest number of sounds in a recording.
-        most: M, the largest number of sounds in a recording.
-        snr_db: the mean power of every sound while it lasts, above that of the noise, in decibels.
-        rng: a generator on the CPU.
+    independent, so sounds may overlap, also with those of their own class. The mean power of a sound is `snr_db`
+    decibels above the noise.
     """
     numbers = torch.randint(least, most + 1, (count, 1), generator=rng)
     there = torch.arange(most) < numbers
@@ -63,7 +54,6 @@ def draw_recordings(count: int, least: int, most: int, snr_db: float, rng: torch
 
 
 def _noisy(classes: Tensor, starts: Tensor, lengths: Tensor, snr_db: float, rng: torch.Generator) -> Tensor:
-    """Return (n, S), noise and in it the sounds (n, M)."""
     longest = round(LONGEST * SAMPLE_RATE)
     total = torch.zeros(len(classes), SAMPLES + longest)
     total[:, :SAMPLES] = torch.randn(len(classes), SAMPLES, generator=rng)
@@ -77,13 +67,7 @@ def _noisy(classes: Tensor, starts: Tensor, lengths: Tensor, snr_db: float, rng:
 
 
 def make_sounds(cls: int, lengths: Tensor, rng: torch.Generator) -> Tensor:
-    """Return (n, L) sounds of a class, each of mean power 1 over its length and 0 after it.
-
-    Args:
-        cls: the class.
-        lengths: (n,), in seconds.
-        rng: a generator on the CPU, which decides pitch, rate and the like.
-    """
+    """Return (n, L) sounds of a class, each of mean power 1 over its length (n,) in seconds, and 0 after it."""
     times = torch.arange(round(LONGEST * SAMPLE_RATE)).unsqueeze(0) / SAMPLE_RATE
     lengths = lengths.unsqueeze(1)
     drawn = torch.rand(len(lengths), 3, generator=rng)
@@ -98,7 +82,6 @@ def make_sounds(cls: int, lengths: Tensor, rng: torch.Generator) -> Tensor:
 
 
 def _between(low: float, high: float, drawn: Tensor) -> Tensor:
-    """Return (n, 1) numbers from `low` to `high`, uniform on a logarithmic scale."""
     return (low * (high / low) ** drawn).unsqueeze(1)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,17 @@ _MOST_FOLDS = 10
 """Folds of which some are a share of the bags, where the share itself does not need more of them."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BagSplit:
+class BagSplit(NamedTuple):
     """The numbers of the bags of each part, ascending; every bag is in one of them at most."""
 
     train: NDArray[np.int64]
     validation: NDArray[np.int64]
     test: NDArray[np.int64]
+
+    @property
+    def evaluated(self) -> dict[Literal["validation", "test"], NDArray[np.int64]]:
+        """The bags to validate on, if there are any, and those to test on."""
+        return {"validation": self.validation, "test": self.test} if len(self.validation) else {"test": self.test}
 
 
 def given_split(table: OwnBags) -> BagSplit:
@@ -45,10 +49,8 @@ def drawn_split(table: OwnBags, test: float, validation: float, seed: int) -> Ba
 def fold_split(table: OwnBags, folds: list[list[NDArray[np.int64]]], validation: float, seed: int) -> BagSplit:
     """Return the split of a seed: fold number seed % k of repetition seed // k is tested on.
 
-    A share of all bags is validated on, from those that are not tested on.
-
-    Raises:
-        UsageError: there is no such fold, or validation leaves no bag to train on.
+    A share of all bags is validated on, from those that are not tested on. Raises UsageError where nothing is left to
+    train on.
     """
     k = len(folds[0])
     if seed >= k * len(folds):
@@ -72,9 +74,7 @@ def drawn_folds(table: OwnBags, folds: int, repeats: int) -> list[list[NDArray[n
 def read_folds(path: Path, table: OwnBags, folds: int, repeats: int) -> list[list[NDArray[np.int64]]]:
     """Return folds from a JSON file: repetitions, each a list of folds, each a list of the names of its test bags.
 
-    Raises:
-        UsageError: the file is missing or no such list, has another number of folds, names a bag that the table lacks,
-            or the folds of a repetition do not hold every bag once, or put bags of a group apart.
+    Raises UsageError where they are not `repeats` x `folds`, a bag is not in exactly one fold, or a group is in two.
     """
     try:
         content = json.loads(path.read_text("utf-8"))
@@ -120,7 +120,6 @@ def _with_validation(
 def _apart(
     table: OwnBags, bags: NDArray[np.int64], share: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return `bags` without about a share of them, and these."""
     units = len({table.groups[bag] for bag in bags}) if table.groups else len(bags)
     if units < 2:
         what = "group" if table.groups else "bag"

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from milbench._utils import digests
-from milbench._utils.files import scratch_folder
-from milbench.data.downloads import download
+from milbench.data.downloads import download, fetch_files
 from milbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,13 +33,7 @@ SHA256 = "a2e8a660492f28d9eed6270b290d26cbc5c81d6077ce87d3c0ad5adf4d4ee696"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recordings:
-    """N recordings of one digit each.
-
-    Args:
-        waveforms: N arrays (S_i,) int16.
-        digits: N numbers from 0 to 9.
-        takes: N numbers; recordings 0 to 4 of every speaker and digit are the official test set.
-    """
+    """N recordings (S_i,) int16 of one digit each; takes 0 to 4 of each speaker and digit are the official test set."""
 
     waveforms: Sequence[NDArray[np.int16]]
     digits: Sequence[int]
@@ -60,8 +53,7 @@ class SpokenDigitFiles:
     def missing(self, root: Path) -> list[str]:
         """Return the paths, below `root`, of the recordings that do not exist."""
         there = {path.name for path in (root / FOLDER).glob("*.wav")}
-        names = [f"{digit}_{who}_{take}.wav" for digit in range(10) for who in SPEAKERS for take in range(EACH)]
-        return [str(FOLDER / name) for name in names if name not in there]
+        return [path for path in _paths() if Path(path).name not in there]
 
     def problems(self, root: Path, *, remembered: bool = False) -> list[str]:
         """Read the recordings, if `remembered` where one has changed; say whether a complete set differs."""
@@ -83,19 +75,18 @@ class SpokenDigitFiles:
 
     def fetch(self, root: Path) -> None:
         """Download the archive of one commit, check the recordings in it and move them into place."""
-        if not (self.missing(root) or self.problems(root)):
-            return
-        with scratch_folder(root, self.name) as scratch:
-            shutil.unpack_archive(download(ARCHIVE, scratch), scratch, filter="data")
-            unpacked = scratch / f"free-spoken-digit-dataset-{COMMIT}"
-            new = scratch / FOLDER
-            new.parent.mkdir()
-            (unpacked / "recordings").rename(new)
-            if bad := self.missing(scratch) or self.problems(scratch):
-                raise UsageError(f"the download of {self.name} is not what was expected: {bad[0]}")
-            (root / FOLDER).mkdir(parents=True, exist_ok=True)
-            for path in new.iterdir():
-                path.replace(root / FOLDER / path.name)
+
+        def unpacked(folder: Path) -> None:
+            shutil.unpack_archive(download(ARCHIVE, folder), folder, filter="data")
+            (folder / FOLDER.parent).mkdir()
+            (folder / f"free-spoken-digit-dataset-{COMMIT}/recordings").rename(folder / FOLDER)
+
+        fetch_files(self, root, _paths(), unpacked)
+
+
+def _paths() -> list[str]:
+    names = [f"{digit}_{who}_{take}.wav" for digit in range(10) for who in SPEAKERS for take in range(EACH)]
+    return [str(FOLDER / name) for name in names]
 
 
 def wav_files(root: Path) -> list[Path]:
@@ -113,14 +104,9 @@ def digest_of(paths: Sequence[Path]) -> str:
 
 @lru_cache(maxsize=1)
 def read_all(root: Path, digest: str) -> Recordings:  # noqa: ARG001
-    """Return all recordings, sorted by file name.
+    """Return all recordings, sorted by file name; `digest` makes other files in the same place be read anew.
 
-    Args:
-        root: the data directory.
-        digest: of the files: other files in the same place are read anew.
-
-    Raises:
-        UsageError: there is none, or one is not named DIGIT_SPEAKER_TAKE.wav or not in 16 bits, mono, 8 kHz.
+    Raises UsageError: there is none, or one is not named DIGIT_SPEAKER_TAKE.wav or not in 16 bits, mono, 8 kHz.
     """
     paths = wav_files(root)
     if not paths:

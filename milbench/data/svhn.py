@@ -1,8 +1,7 @@
 """The archives of the Street View House Numbers, format 1 (whole pictures with one box a digit): fetched and checked.
 
-Y. Netzer et al., "Reading Digits in Natural Images with Unsupervised Feature Learning", NIPS workshop, 2011, for
-non-commercial use. Its page gives no checksums. The SHA-256 sums here are those recorded independently by two projects
-that download the same addresses: Hugging Face datasets (all three) and docTR (train and test).
+Y. Netzer et al., NIPS workshop, 2011, for non-commercial use. Its page gives no checksums: the SHA-256 sums here are
+those that Hugging Face datasets (all three) and docTR (train and test) recorded independently.
 """
 
 from __future__ import annotations
@@ -39,28 +38,11 @@ OFFICIAL = {
 """The published archives, by part."""
 
 
-def caption(counts: Mapping[str, int], digest: str) -> str:
-    """Return a description of pictures in SVHN's format.
-
-    They are called SVHN only if every part has as many pictures as the official one.
-
-    Args:
-        counts: the number of pictures of each part.
-        digest: of the pictures, in hexadecimal.
-    """
-    official = all(counts[part] == OFFICIAL[part].pictures for part in counts)
-    parts = " / ".join(f"{count:,} {part}" for part, count in counts.items())
-    return f"{'SVHN' if official else 'SVHN-format images'}, {parts}, sha256 {digest[:16]}"
-
-
 def fetch(root: Path, address: str = ADDRESS, archives: Mapping[str, Archive] = OFFICIAL) -> None:
-    """Download, check and unpack the parts that do not exist, after any other process that does so.
+    """Download, check and unpack the parts that do not exist; an archive in svhn/ is used instead of a download.
 
-    An archive that already lies in svhn/ is used instead of a download.
-
-    Raises:
-        UsageError: a part or an archive that exists is not the expected one; no part is ever replaced.
-        OSError: the network or the disk failed.
+    Raises UsageError for a part or archive that is not the expected one, and replaces none; OSError for network and
+    disk.
     """
     extras.load("h5py", "h5", "SVHN")
     place = root / NAME

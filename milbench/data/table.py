@@ -6,7 +6,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -80,8 +80,7 @@ class Table:
     def texts(self, name: str, what: str = "") -> Texts:
         """Return a column as text, without spaces around it; what is missing is "".
 
-        Raises:
-            UsageError: there is no such column, or a field holds a list or bytes, as those of Parquet may.
+        Raises UsageError for no such column, or a field that holds a list or bytes, as those of Parquet may.
         """
         values = self.column(name, what)
         if values.dtype == object:
@@ -103,11 +102,7 @@ class Table:
         return found
 
     def files(self, name: str, kind: str) -> list[str]:
-        """Return a column with the path of another file in every row; `kind` says what a file holds, such as "image".
-
-        Raises:
-            UsageError: there is no such column, a field of it is empty, or a file is in two rows.
-        """
+        """Return a column of paths, one of a `kind`, such as "image", a row. Raises UsageError for one of two rows."""
         found = self.filled(name, f"the path of a file, one of {kind}s", "the path of a file")
         if len(found.texts) < len(found.codes):
             row = int(np.flatnonzero(found.codes != np.arange(len(found.codes)))[0])
@@ -117,11 +112,7 @@ class Table:
         return found.texts
 
     def matching(self, pattern: str, what: str) -> list[str]:
-        """Return the columns that names or patterns, with ";" between them, name; `what` says what they hold.
-
-        Raises:
-            UsageError: there is no such column.
-        """
+        """Return the columns of names or patterns with ";" between them. Raises UsageError where one names none."""
         found: dict[str, None] = {}
         for part in filter(None, map(str.strip, pattern.split(SEPARATOR))):
             names = [name for name in self.columns if name == part or fnmatchcase(name, part)]
@@ -159,10 +150,9 @@ class Table:
 
         A column without a name is the index that pandas and R write. Times are text in a CSV file, and so here.
         """
-        known = dict(zip(names, self.frame[names].notna().to_numpy().mean(axis=0), strict=True)) if names else {}
         kinds = {name: dtype.kind for name, dtype in self.frame.dtypes.items()}
-
         named = [name for name in names if not _NAMELESS.fullmatch(name) and kinds[name] not in "Mm"]
+        known = dict(zip(named, self.frame[named].notna().to_numpy().mean(axis=0), strict=True)) if named else {}
         clear = {name for name in named if kinds[name] in "biuf" and known[name] > 0.5}
         return [name for name in named if name in clear or _are_numbers(self.frame[name])]
 
@@ -181,22 +171,21 @@ class Bagged:
         found: NDArray[np.int64] = np.unique(self.codes, return_index=True)[1]
         return found
 
-    def unlike(self, values: NDArray[Any]) -> tuple[int, int] | None:
-        """Return the first row that differs from the first one of its bag, and this one; None where there is none."""
+    def _check_alike(self, values: NDArray[Any], what: str, text: Callable[[int], str]) -> None:
+        """Raise UsageError where two rows of a bag have other values (N, C); `text` says what a row has."""
         before = self.first[self.codes]
-        differs = values != values[before]
-        rows = np.flatnonzero(differs if differs.ndim == 1 else differs.any(axis=1))
-        return (int(rows[0]), int(before[rows[0]])) if rows.size else None
+        rows = np.flatnonzero((values != values[before]).any(axis=1))
+        if rows.size:
+            row, first = int(rows[0]), int(before[rows[0]])
+            place, other = self.table.place(row), self.table.place(first).rpartition(", ")[2]
+            found = f"bag {self.names[self.codes[row]]!r} has the {what} {text(row)}, and {text(first)} in {other}"
+            raise UsageError(f"{place}: {found}; expected the same in all rows of a bag")
 
     def labels(self, where: str, classes: str) -> tuple[NDArray[np.bool_], list[str], list[str]]:
         """Return label sets (B, C), the classes, and the columns that they were read from.
 
-        Args:
-            where: the column of label sets, or a pattern or list of columns with 0 and 1.
-            classes: the classes in their order, with ";" between them; "": those that occur, sorted.
-
-        Raises:
-            UsageError: there is no such column or class, or two rows of a bag differ.
+        `where` is the column of label sets, or names columns of 0 and 1; `classes` the order of classes, "": those that
+        occur, sorted. Raises UsageError for no such column or class, or a bag whose rows differ.
         """
         table = self.table
         used = table.label_columns(where)
@@ -224,35 +213,19 @@ class Bagged:
             sets, names = np.pad(sets, ((0, 0), (0, 1)))[:, at], given
         if not names:
             raise UsageError(f"{table.path}: the column {where!r} names no class in any row, expected some labels")
-        if found := self.unlike(sets):
-            got, known = (set_text(np.array(names)[sets[row]].tolist()) for row in found)
-            place, before = table.place(found[0]), table.place(found[1]).rpartition(", ")[2]
-            bag = self.names[self.codes[found[0]]]
-            raise UsageError(f"{place}: bag {bag!r} has the labels {got}, expected those of its {before}, {known}")
+        self._check_alike(sets, "labels", lambda row: set_text(np.array(names)[sets[row]].tolist()))
         return sets[self.first], names, used
 
     def values(self, name: str) -> list[str] | None:
-        """Return the value of a column for every bag, None where there is no such column.
-
-        Raises:
-            UsageError: a field is empty, or a bag has two values.
-        """
+        """Return a column's value for every bag, None for no such column. Raises UsageError for none or two."""
         if name not in self.table:
             return None
         found = self.table.filled(name, "", f"the {name} of the bag")
-        if unlike := self.unlike(found.codes):
-            value, known = (found.texts[found.codes[row]] for row in unlike)
-            row, before = self.table.place(unlike[0]), self.table.place(unlike[1]).rpartition(", ")[2]
-            bag = self.names[self.codes[unlike[0]]]
-            raise UsageError(f"{row}: bag {bag!r} has the {name} {value!r}, and {known!r} in {before}")
+        self._check_alike(found.codes[:, None], name, lambda row: repr(found.texts[found.codes[row]]))
         return [found.texts[code] for code in found.codes[self.first].tolist()]
 
     def split(self) -> list[str] | None:
-        """Return the part of every bag from the column `split`, None where there is none.
-
-        Raises:
-            UsageError: a bag has another part, or two, or no bag is trained or tested on.
-        """
+        """Return the part of every bag from the column `split`, None for no such column. Raises UsageError."""
         split = self.values("split")
         for value in dict.fromkeys(split or ()):
             if value not in SPLITS:
@@ -285,8 +258,7 @@ class Bagged:
     def marks(self, column: str, labels: NDArray[np.bool_], names: list[str]) -> list[list[Mark]] | None:
         """Return what the column `boxes` or `events` says of every bag, none where its field is empty.
 
-        Raises:
-            UsageError: a field is not JSON of the form that `EXPECTED` says, or the classes are not the label set.
+        Raises UsageError where a field is not of the form that `EXPECTED` says, or the classes are not the label set.
         """
         if column not in self.table:
             return None
@@ -305,8 +277,8 @@ class Bagged:
 
 
 EXPECTED = {
-    "boxes": ("box", "[class, left, top, right, bottom] in pixels, left < right and top < bottom"),
-    "events": ("event", "[class, start, end] in seconds, 0 <= start < end"),
+    "boxes": ("a box", "[class, left, top, right, bottom] in pixels, left < right and top < bottom"),
+    "events": ("an event", "[class, start, end] in seconds, 0 <= start < end"),
 }
 """What a column of places holds: the name of one, and its form."""
 LATEST = 1e12
@@ -314,7 +286,6 @@ LATEST = 1e12
 
 
 def _marks(text: str, column: str, names: list[str], place: str) -> list[Mark]:
-    """Return marks from JSON, events as they begin. Raises UsageError for anything else."""
     one, form = EXPECTED[column]
     try:
         items = json.loads(text)
@@ -328,11 +299,10 @@ def _marks(text: str, column: str, names: list[str], place: str) -> list[Mark]:
         whole = isinstance(item, list) and len(item) == form.count(",", 0, form.index("]")) + 1
         whole = whole and isinstance(item[0], str | int) and all(type(n) in (int, float) for n in item[1:])
         if not (whole and _is_place(item[1:])):
-            raise UsageError(f"{place}: the {one} {str(item)[:60]} is wrong; expected {form}")
-    article = "an" if one[0] in "aeiou" else "a"
+            raise UsageError(f"{place}: the {one.split()[1]} {str(item)[:60]} is wrong; expected {form}")
     found = [class_name(str(name)) for name, *_ in items]
     if strange := [name for name in found if name not in names]:
-        raise unknown_class(place, strange[0], names, f"{article} {one}")
+        raise unknown_class(place, strange[0], names, one)
     marks = [Mark(names.index(name), tuple(at)) for name, (_, *at) in zip(found, items, strict=True)]
     return sorted(marks, key=lambda mark: mark.place) if column == "events" else marks
 
@@ -350,10 +320,7 @@ def bagged(table: Table, bag: str) -> Bagged:
 
 
 def class_name(text: str) -> str:
-    """Return the name of a class: without spaces around it, and with one form for each letter.
-
-    Unicode has two forms of é, one character or two, which look alike and are not equal.
-    """
+    """Return the name of a class without spaces around it, and with one of Unicode's two forms of letters such as é."""
     return unicodedata.normalize("NFC", text.strip())
 
 
@@ -377,11 +344,7 @@ def shown(names: Sequence[str], most: int = 8) -> str:
 
 
 def read_table(path: Path, text: Collection[str] = ()) -> Table:
-    """Return a table, in which some columns beside those of `NAMES` hold text, and never numbers.
-
-    Raises:
-        UsageError: the file is missing, a folder, empty or damaged, or of another kind.
-    """
+    """Return a table, in which some columns beside those of `NAMES` hold text. Raises UsageError."""
     chunks = [*read_chunks(path, {*NAMES, *text})]
     return Table(path, chunks[0] if len(chunks) == 1 else pd.concat(chunks))
 
@@ -402,7 +365,6 @@ def _are_numbers(fields: pd.Series[Any]) -> bool:
 
 
 def _indicators(table: Table, used: list[str]) -> NDArray[np.bool_]:
-    """Return (N, C), which columns of 0 and 1 are 1."""
     values = table.frame[used].apply(pd.to_numeric, errors="coerce")
     wrong = ~values.isin([0, 1]).to_numpy()
     if wrong.any():

@@ -58,8 +58,7 @@ def column_names(path: Path) -> list[str]:
 def read_chunks(path: Path, text: Collection[str]) -> Iterator[pd.DataFrame]:
     """Yield the rows of a table, in which some columns hold text, and never numbers; indices are numbers of rows.
 
-    Raises:
-        UsageError: the file is missing, a folder, empty or damaged, or of another kind.
+    Raises UsageError for a file that is missing, empty, damaged or of another kind.
     """
     _check_file(path)
     count = 0
@@ -76,11 +75,7 @@ def read_chunks(path: Path, text: Collection[str]) -> Iterator[pd.DataFrame]:
 
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:
-    """Write a table, without its index, whole or not at all; its folder is made if there is none.
-
-    Raises:
-        UsageError: the name ends in nothing that is read.
-    """
+    """Write a table, without its index, whole or not at all. Raises UsageError for another ending."""
     check_kind(path)
     write = {
         ".csv": partial(frame.to_csv, index=False), ".tsv": partial(frame.to_csv, index=False, sep="\t"),
@@ -100,7 +95,6 @@ def _check_file(path: Path) -> None:
 
 @contextmanager
 def _as_table(path: Path) -> Iterator[None]:
-    """Turn what readers of tables raise in a block into a UsageError that names the table."""
     try:
         yield
     except UsageError:
@@ -114,15 +108,11 @@ def _as_table(path: Path) -> Iterator[None]:
         raise UsageError(f"{path} cannot be read as a table: {error}") from None
 
 
-def _format(path: Path) -> str:
-    return "parquet" if path.suffix.lower() == ".parquet" else "feather"
-
-
 def _frames(path: Path, text: Collection[str]) -> Iterator[pd.DataFrame]:
     if (separator := SEPARATORS.get(path.suffix.lower())) is not None:
         yield from _csv(path, text, separator)
     else:
-        frame = pd.read_parquet(path) if _format(path) == "parquet" else pd.read_feather(path)
+        frame = pd.read_parquet(path) if path.suffix.lower() == ".parquet" else pd.read_feather(path)
         yield frame.reset_index(drop=True)
 
 

@@ -15,22 +15,13 @@ SIZES = (50, 70)
 
 
 def augment(images: Tensor, boxes: Tensor, rng: torch.Generator, protocol: Protocol = "ours") -> tuple[Tensor, Tensor]:
-    """Return images and boxes after one random change of crop, colour and size, the same for the whole batch.
+    """Return images (B, 3, h, w) and boxes (B, M, 4) in pixels after one random change, the same for the batch.
 
     A part of 60x60 pixels is kept, the channels are permuted, and height and width are resized to two sizes that are
     independent and uniform on 50..70. Boxes are moved with the pixels and clipped: the box of a digit that is cut away
     has no area. As in the programs of X.-L. Li, arXiv:1811.12346, but for one convention: by the protocol `ours` each
     of n new pixels has the value of the old one at its centre; by `paper` pixel i has that of the old one of number
-    floor(i (60 - 1) / (n - 1)), from the first to the last, both numbered from 0.
-
-    Args:
-        images: (B, 3, h, w), sides of 60 pixels or more.
-        boxes: (B, M, 4), (left, top, right, bottom) in pixels.
-        rng: a generator on the CPU; the images may be on another device.
-        protocol: whose convention is followed; both draw the same numbers.
-
-    Returns:
-        The images (B, 3, h', w') and their boxes (B, M, 4).
+    floor(i (60 - 1) / (n - 1)). Both draw the same numbers, from a generator on the CPU.
     """
     places = images.shape[2] - CROP + 1, images.shape[3] - CROP + 1
     top, left = (int(torch.randint(count, (), generator=rng)) for count in places)
@@ -48,23 +39,15 @@ def augment(images: Tensor, boxes: Tensor, rng: torch.Generator, protocol: Proto
 
 
 def _old_pixels(size: int, protocol: Protocol, device: torch.device) -> Tensor:
-    """Return (size,), the index of the old pixel, of CROP, whose value each new one has."""
     new = torch.arange(size, device=device)
     return (2 * new + 1) * CROP // (2 * size) if protocol == "ours" else new * (CROP - 1) // (size - 1)
 
 
 def flip_and_crop(images: Tensor, rng: torch.Generator, *, flip: bool, crop: int) -> Tensor:
-    """Return images of the same size, each mirrored with probability 1/2 and cut out of its padded self.
+    """Return images (B, N, H, W), mirrored with probability 1/2, and cut anywhere out of their padded selves.
 
-    Torchvision's classes draw from the global generator; its functions are given what our generator draws, so that all
-    losses are trained on the same images.
-
-    Args:
-        images: (B, N, H, W), of any type and on any device.
-        rng: a generator on the CPU.
-        flip: whether left and right are swapped in about half of the images.
-        crop: pixels by which the edges are repeated on every side, before a part of the old size is cut out anywhere;
-            0: images stay as they are.
+    The edges are repeated by `crop` pixels. Torchvision's classes draw from the global generator; its functions are
+    given what ours draws, so that all losses are trained on the same images.
     """
     from torchvision.transforms.v2 import functional as F
 

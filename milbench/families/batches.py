@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, Self, TypeVar, overload
+from typing import Any, Self, overload
 
 import torch
 from torch import Tensor
@@ -12,37 +12,15 @@ from milbench._utils.devices import to_device
 from milbench.api.bags import Bags
 
 
-class Selectable(Protocol):
-    """Data of which some can be selected, such as labelled images."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, index: slice | Tensor) -> Self: ...
-
-
-Data = TypeVar("Data", bound=Selectable)
-
-
 class LazyBatches(Sequence[Bags]):
-    """Batches of bags, each made when it is accessed.
-
-    Args:
-        parts: what each batch is made from, such as the numbers of its bags.
-        make: makes a batch.
-    """
+    """Batches of bags, each made of its part, such as the numbers of its bags, when it is accessed."""
 
     def __init__(self, parts: Sequence[Any], make: Callable[[Any], Bags]) -> None:
         self.parts, self.make = parts, make
 
     @classmethod
-    def of(cls, data: Data, size: int, as_bags: Callable[[Data], Bags], which: Tensor | None = None) -> Self:
-        """Return batches of `size` bags, the last one perhaps smaller.
-
-        Args:
-            data: images, sequences or other data.
-            size: of a batch.
-            as_bags: makes bags of some of the data.
-            which: (n,) int64, the numbers of the data that are used, in their order; None: all.
-        """
+    def of(cls, data: Any, size: int, as_bags: Callable[[Any], Bags], which: Tensor | None = None) -> Self:
+        """Return batches of `size` of a sequence, or of its items `which`; the last one may be smaller."""
         starts = range(0, len(data) if which is None else len(which), size)
         parts = [slice(n, n + size) if which is None else which[n : n + size] for n in starts]
         return cls(parts, lambda part: as_bags(data[part]))
@@ -58,19 +36,17 @@ class LazyBatches(Sequence[Bags]):
         return LazyBatches(self.parts[n], self.make) if isinstance(n, slice) else self.make(self.parts[n])
 
 
+def in_rounds(items: int, count: int, rng: torch.Generator) -> Tensor:
+    """Return (count,) numbers of items in random order, every one before any again."""
+    rounds = -(-count // items)
+    return torch.cat([torch.randperm(items, generator=rng) for _ in range(rounds)])[:count]
+
+
 def batches_from(pool: Bags, count: int, size: int, rng: torch.Generator) -> Iterator[Bags]:
     """Yield `count` bags of a pool in batches of `size`, the last one perhaps smaller.
 
-    The pool is gone through in random order, and again in another one, until there are enough: the number of steps
-    does not depend on that of the bags.
-
-    Args:
-        pool: the bags.
-        count: how many bags to yield, which may be more or fewer than there are.
-        size: of a batch.
-        rng: a generator on the CPU.
+    The pool is gone through in random order, and again in another one, until there are enough: the number of steps does
+    not depend on that of the bags.
     """
-    passes = -(-count // len(pool))
-    order = torch.cat([torch.randperm(len(pool), generator=rng) for _ in range(passes)])[:count]
-    for which in order.split(size):
+    for which in in_rounds(len(pool), count, rng).split(size):
         yield pool.selected(to_device(which, pool.labels.device))

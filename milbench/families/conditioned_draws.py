@@ -11,18 +11,14 @@ from milbench.families.label_set_prior import LabelSetPrior, contains
 class ConditionedDraws:
     """Draws label sets from their prior, and then the classes of instances, exactly and one position at a time.
 
-    Let q_m(S) be the probability that m independent instances have the label set S. Where m instances, which have to
-    have the label set S, are still to be drawn, the next one
+    Let r be the `rates` (C+1,) of independent instances, background last, and q_m(S) the probability that m of them
+    have the label set S. Where m instances, which have to have the label set S, are still to be drawn, the next one
 
     - is background with a probability proportional to r_background q_{m-1}(S),
     - is of class c in S, and another one of c follows, to r_c q_{m-1}(S),
     - is of class c in S, and no other one of c follows, to r_c q_{m-1}(S - c).
 
     As instances are exchangeable, it does not matter which position is drawn first. No sum has alternating signs.
-
-    Args:
-        prior: of the label sets.
-        rates: (C+1,) float64, the probability r that an independent instance is of each class, background last.
     """
 
     def __init__(self, prior: LabelSetPrior, rates: Tensor) -> None:
@@ -42,30 +38,11 @@ class ConditionedDraws:
         self._done = torch.cat([torch.zeros(1 + classes, dtype=torch.int64), bits])
 
     def __call__(self, sizes: Tensor, uniform: Tensor) -> Tensor:
-        """Return the classes (B, K) int64, C for background and beyond the size of a bag.
-
-        Args:
-            sizes: (B,) int64, the number of instances of each bag, at most K.
-            uniform: (B, 1+K) float64, independent draws from [0, 1): of the label set, then of the positions.
-        """
+        """Return the classes (B, K), C beyond the size of a bag, by draws (B, 1+K) for its label set and positions."""
         return self.given(sizes, self.prior.draw(sizes, uniform[:, 0]), uniform[:, 1:])
 
     def given(self, sizes: Tensor, sets: Tensor, uniform: Tensor) -> Tensor:
-        """Return the classes (B, K) of bags whose label sets are known.
-
-        Args:
-            sizes: (B,) int64, the number of instances of each bag, at most K.
-            sets: (B,) int64, the number of its label set, of at most as many classes.
-            uniform: (B, K) float64, independent draws from [0, 1).
-
-        Examples:
-            >>> import torch
-            >>> from milbench.families.label_set_prior import LabelSetRule
-            >>> rates = torch.tensor([0.2, 0.2, 0.6]).double()
-            >>> draws = ConditionedDraws(LabelSetPrior(LabelSetRule(), rates, rates[:-1], largest=3), rates)
-            >>> draws.given(torch.tensor([2]), torch.tensor([0b11]), torch.tensor([[0.7, 0.4, 0.9]]).double())
-            tensor([[1, 0, 2]])
-        """
+        """Return the classes (B, K) of bags of `sizes` (B,) and known label sets (B,), by draws (B, K) from [0, 1)."""
         left, drawn = sets, []
         for k in range(uniform.shape[1]):
             # Beyond its size a bag has to have the empty set, so that what is drawn is background.

@@ -19,15 +19,7 @@ DIGITS = 10
 
 
 def single_instance_bags(images: LabelledImages, num_classes: int) -> Bags:
-    """Return every image as a bag of one instance that fills it.
-
-    Args:
-        images: N images with classes (N,).
-        num_classes: C, the background not counted.
-
-    Returns:
-        Bags with instances (N, channels, h, w) in [0, 1].
-    """
+    """Return every image as a bag of one instance (channels, h, w) in [0, 1] that fills it."""
     height, width = images.pixels.shape[-2:]
     classes = images.classes.unsqueeze(1)
     box = to_device(torch.tensor([0.0, 0.0, width, height]), classes.device)
@@ -37,12 +29,7 @@ def single_instance_bags(images: LabelledImages, num_classes: int) -> Bags:
 
 
 def to_picture(instances: Tensor, white: int) -> Image:
-    """Return instances (N, H, W) as a picture, grey for N = 1 and in colours for N = 3.
-
-    Args:
-        instances: pixels divided by `white`.
-        white: 255, or 256 where no instance reaches 1.
-    """
+    """Return pixels (N, H, W) divided by `white` as a picture, grey for N = 1 and in colours for N = 3."""
     from PIL.Image import fromarray
 
     pixels = (instances * white).round().clamp(0, 255).byte().cpu().numpy()

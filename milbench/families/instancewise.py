@@ -46,15 +46,10 @@ def instancewise_scores(log_posterior: Callable[[Tensor], Tensor], groups: Seque
 def reference_errors(
     log_posterior: Callable[[Tensor], Tensor], splits: Mapping[Split, EvalSplit], groups: Sequence[int]
 ) -> dict[str, float]:
-    """Return the errors of the reference, by `split/reference_metric`.
+    """Return the errors of the reference, by `split/reference_metric`; arguments are as in `instancewise_scores`.
 
     Its label sets are those of a loss: classes whose presence reaches the threshold that suits the validation bags
     best.
-
-    Args:
-        log_posterior: as in `instancewise_scores`.
-        splits: the bags of each split, with a mask and truth by position.
-        groups: as in `instancewise_scores`.
     """
     score = instancewise_scores(log_posterior, groups)
     found = {split: predictions_of(scored(score, evaluated.bags)) for split, evaluated in splits.items()}
@@ -67,17 +62,9 @@ def reference_errors(
 
 
 def merged_errors(score: ScoreFunction, splits: Mapping[Split, EvalSplit], groups: Sequence[int]) -> dict[str, float]:
-    """Return the share of wrong instances where channels of one group count as one.
+    """Return the share of wrong instances where channels of a group count as one: learnable_posterior_error.
 
     There is nothing to return where every channel is a group of its own: it is the posterior error then.
-
-    Args:
-        score: the scores of a batch of bags.
-        splits: the bags of each split, with a mask and truth by position.
-        groups: as in `instancewise_scores`.
-
-    Returns:
-        The share by `split/learnable_posterior_error`.
     """
     if len(set(groups)) == len(groups):
         return {}
@@ -97,10 +84,6 @@ def merged_errors(score: ScoreFunction, splits: Mapping[Split, EvalSplit], group
 
 def above_reference(reached: Mapping[str, float], reference: Mapping[str, float]) -> dict[str, float]:
     """Return how far errors are above those of the reference, by `split/above_reference_metric`.
-
-    Args:
-        reached: errors by `split/metric`.
-        reference: errors by `split/reference_metric`.
 
     Examples:
         >>> above_reference({"test/set_error": 0.25}, {"test/reference_set_error": 0.125})

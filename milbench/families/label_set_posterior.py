@@ -22,13 +22,9 @@ TOGETHER = 1 << 14
 
 
 class BagPosterior(NamedTuple):
-    """The posterior of B bags.
+    """The log-posterior (B, 2^C) of all label sets, s with class c where bit c of s is 1, and (B, C+1, K) of instances.
 
-    Attributes:
-        log_sets: (B, 2^C) float64, the log-probability of every label set given the instances; set s contains class c
-            where bit c of s is 1.
-        log_instances: (B, C+1, K) float64, the log-probability of the class of each instance given all instances of
-            its bag, background last.
+    Both are float64, given all instances of a bag; the background comes last.
     """
 
     log_sets: Tensor
@@ -91,13 +87,10 @@ def bag_posterior(
 def optimal_errors(
     split: EvalSplit, of_single_instance: Callable[[Tensor], Tensor], of_bags: Callable[[Bags], BagPosterior]
 ) -> dict[str, float]:
-    """Return the smallest expected errors, as they turn out on the bags of a split, by metric.
+    """Return the smallest expected errors, as they turn out on the bags of a split with truth by position, by metric.
 
-    Args:
-        split: the bags, with a mask and truth by position.
-        of_single_instance: from instances (B, 1, d) to the log posterior (B, C+1, 1) of their classes; of those but the
-            background the most probable one is named.
-        of_bags: from bags to the posterior given all their instances.
+    `of_single_instance` returns, of instances (B, 1, d), the log posterior (B, C+1, 1) of their classes; of those but
+    the background the most probable one is named.
     """
     cpu = torch.device("cpu")
     lone = torch.cat([of_single_instance(bags.instances)[:, :-1, 0] for bags in split.single_instance])
@@ -126,7 +119,6 @@ def _instances(log_probs: Tensor, mask: Tensor, weight: Tensor) -> Tensor:
 
 
 def _independent(log_joint: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log p(z_k | x_k) (B, C+1, K), and (B, 2^C), log p(L, x), both for independent instances."""
     evidence = log_joint.logsumexp(dim=1, keepdim=True)
     log_probs = log_joint - evidence
     of_bag = evidence.squeeze(1).masked_fill(~mask, 0.0).sum(dim=1, keepdim=True)

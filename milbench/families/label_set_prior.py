@@ -47,12 +47,7 @@ class LabelSetRule:
         return self.kind == "independent" and self.empty_share is None
 
     def check(self, presence: Tensor, smallest: int) -> None:
-        """Raise UsageError unless the rule suits the classes and the bags.
-
-        Args:
-            presence: (C,), how often each class is to occur, see `LabelSetPrior`.
-            smallest: the size of the smallest bag.
-        """
+        """Raise UsageError unless the rule suits how often classes are to occur (C,) and the smallest bag."""
         classes, most = len(presence), self.labels_per_bag
         if (self.kind == "uniform") != (most is not None):
             raise UsageError(
@@ -105,19 +100,6 @@ class LabelSetPrior:
         log_independent: (N+1, 2^C) float64, log q_n(L).
         log_weight: (N+1, 2^C) float64, log pi_n(L) - log q_n(L): by this the probability of a label set given the
             instances is to be corrected where it was computed for independent ones.
-
-    Examples:
-        One class, which every second instance shows, in bags of one or two; a quarter of all bags is to be empty.
-
-        >>> import torch
-        >>> rule = LabelSetRule(empty_share=0.25)
-        >>> prior = LabelSetPrior(rule, torch.tensor([0.5, 0.5]).double(), torch.tensor([0.6]).double(), largest=2)
-        >>> prior.log_prob[1:].exp()
-        tensor([[0.2500, 0.7500],
-                [0.2500, 0.7500]], dtype=torch.float64)
-        >>> prior.log_independent[1:].exp()
-        tensor([[0.5000, 0.5000],
-                [0.2500, 0.7500]], dtype=torch.float64)
     """
 
     def __init__(self, rule: LabelSetRule, rates: Tensor, presence: Tensor, largest: int) -> None:
@@ -145,11 +127,7 @@ def independent_log_prob(rates: Tensor, largest: int) -> Tensor:
 
     In closed form it is the sum over S in L of (-1)^|L - S| (r_background + sum of r_c over S)^n, which loses all
     digits where q is small. Here one instance after the other joins the bag, so that positive terms are added: it shows
-    background or a class that is in L already, or the last class of L.
-
-    Args:
-        rates: (C+1,) float64, the probability that an instance is of each class, background last.
-        largest: N.
+    background or a class that is in L already, or the last class of L. The rates r (C+1,) have the background last.
     """
     sets = contains(len(rates) - 1)
     numbers = torch.arange(len(sets)).unsqueeze(1)
@@ -175,7 +153,6 @@ def contains(classes: int) -> Tensor:
 
 
 def _prior(rule: LabelSetRule, presence: Tensor) -> Tensor:
-    """Return pi (2^C,) of every rule but `independent`."""
     sets = contains(len(presence))
     if rule.kind == "uniform":
         number = sets.sum(dim=1)
@@ -198,5 +175,4 @@ def _prior(rule: LabelSetRule, presence: Tensor) -> Tensor:
 
 
 def _normalised(table: Tensor) -> Tensor:
-    """Return non-negative rows divided by their sums; rows of zeros, of sizes that cannot be, stay zeros."""
     return table / table.sum(dim=1, keepdim=True).clamp(min=torch.finfo(table.dtype).tiny)

@@ -23,7 +23,7 @@ from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
-from milbench.families.batches import LazyBatches
+from milbench.families.batches import LazyBatches, in_rounds
 from milbench.families.image_bags import DIGITS, single_instance_bags, to_picture
 from milbench.networks.convolutional import AllConvolutional, Layer, output_size, position_centres
 
@@ -37,23 +37,15 @@ TRIES = 1000
 """Random places that are tried to put digits onto a canvas without overlap."""
 FIGURE_2 = ((1.3, 1.3, 1), (1.5, 4.6, 3), (4.5, 2.0, 5), (4.5, 4.5, 8), (3.0, 2.0, 3), (3.0, 4.6, 7))
 """The canvases of the paper's Figure 2: height and width in sides of a digit, and the number of digits."""
-SPLIT_NAMES: tuple[Split, ...] = ("validation", "test")
 
 
 def nest(
     patches: Tensor, tops: Tensor, lefts: Tensor, counts: Sequence[int], sizes: Sequence[tuple[int, int]]
 ) -> list[Tensor]:
-    """Put patches onto the canvases of several batches; where patches overlap their pixels add up, to 1 at most.
+    """Put patches (B, M, h, w) onto the canvases of several batches; where they overlap pixels add up, to 1 at most.
 
-    Args:
-        patches: (B, M, h, w) in [0, 1], those of all batches.
-        tops: (B, M) int64, the rows of the upper edges.
-        lefts: (B, M) int64, the columns of the left edges.
-        counts: how many of the B canvases each batch has, one after the other.
-        sizes: height and width of the canvases of each batch, in pixels.
-
-    Returns:
-        For each batch (count, 1, height, width), in [0, 1].
+    Upper edges are at the rows `tops` (B, M), left ones at `lefts`. Each batch has so many of the B canvases, one after
+    the other, of one height and width in pixels. Returns (count, 1, height, width) in [0, 1] for each.
     """
     device = patches.device
     areas = torch.tensor([h * w for h, w in sizes]).repeat_interleave(torch.tensor(counts))
@@ -76,19 +68,10 @@ def nest(
 def draw_canvases(
     digits: LabelledImages, indices: Sequence[Tensor], sizes: tuple[int, int], rng: torch.Generator
 ) -> list[Bags]:
-    """Return batches of bags, each of digits at random places on canvases of one random size.
+    """Return batches of bags, each of the digits `indices` (B, M) at random places on canvases of one random size.
 
     Height and width are independent and uniform on sizes[0]..sizes[1]. Each offset is uniform over those that keep the
-    digit whole.
-
-    Args:
-        digits: the digits to choose from; the bags are made on their device.
-        indices: of every batch, (B, M) int64, the digits of each bag.
-        sizes: smallest and largest side of a canvas, in pixels.
-        rng: a generator on the CPU.
-
-    Returns:
-        For each batch B bags with instances (B, 1, height, width) in [0, 1] and the boxes of their digits.
+    digit whole. Instances are (B, 1, height, width) in [0, 1], on the device of the digits.
     """
     h, w = digits.pixels.shape[-2:]
     sides, drawn_tops, drawn_lefts = [], [], []
@@ -172,8 +155,7 @@ class NestedDigits(Task):
                 LazyBatches.of(digits[: self.evaluation_limit], self.eval_batches[0], as_bags),
                 self._canvases(split, digits),
             )
-            for split in SPLIT_NAMES
-            if (digits := getattr(splits, split)) is not None
+            for split, digits in splits.evaluated.items()
         }
 
     @property
@@ -188,16 +170,13 @@ class NestedDigits(Task):
         `bags_per_epoch` they hold every digit once before any digit again.
         """
         bags = self._bags()
-        count = bags * self.digits_per_bag
-        rounds = -(-count // len(self._train))
-        order = torch.cat([torch.randperm(len(self._train), generator=rng) for _ in range(rounds)])[:count]
+        order = in_rounds(len(self._train), bags * self.digits_per_bag, rng)
         indices = torch.split(order.view(bags, self.digits_per_bag), self.batch_bags)
         together = max(1, PIXELS_AT_ONCE // (self.batch_bags * self.sizes[1] ** 2))
         for start in range(0, len(indices), together):
             yield from draw_canvases(self._train, indices[start : start + together], self.sizes, rng)
 
     def _bags(self) -> int:
-        """Return the number of training bags of an epoch."""
         return self.bags_per_epoch or len(self._train) // self.digits_per_bag
 
     def network(self, seed: int) -> Network:
@@ -237,16 +216,9 @@ class NestedDigits(Task):
         return [self.test_canvas(high, wide, count, rng) for high, wide, count in FIGURE_2]
 
     def test_canvas(self, high: float, wide: float, count: int, rng: torch.Generator) -> Bags:
-        """Return one canvas with random test digits that do not overlap.
+        """Return a canvas of `high` x `wide` sides of a digit with `count` random test digits that do not overlap.
 
-        Args:
-            high: height of the canvas, in sides of a digit.
-            wide: width of the canvas, in sides of a digit.
-            count: the number of digits; there are fewer if no place for another one is found.
-            rng: a generator on the CPU.
-
-        Returns:
-            A batch of one bag, with its label set and its truth.
+        There are fewer if no place for another one is found.
         """
         instances = torch.cat([bags.instances for bags in self._eval_splits["test"].single_instance])
         classes = torch.cat([bags.labels for bags in self._eval_splits["test"].single_instance]).int().argmax(dim=1)
@@ -269,6 +241,5 @@ class NestedDigits(Task):
         """Draw the fixed canvases of a split: every digit once in random order before any digit again."""
         rng = generator(*self.canvas_axes(), split, self.digits_per_bag)
         count = len(range(self.eval_bags[split])[: self.evaluation_limit]) * self.digits_per_bag
-        rounds = -(-count // len(digits))
-        order = torch.cat([torch.randperm(len(digits), generator=rng) for _ in range(rounds)])[:count]
-        return draw_canvases(digits, order.view(-1, self.digits_per_bag).split(self.eval_batches[1]), self.sizes, rng)
+        order = in_rounds(len(digits), count, rng).view(-1, self.digits_per_bag)
+        return draw_canvases(digits, order.split(self.eval_batches[1]), self.sizes, rng)

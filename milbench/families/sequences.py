@@ -21,7 +21,7 @@ from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.data.bags_store import BagStore
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
-from milbench.families.batches import LazyBatches
+from milbench.families.batches import LazyBatches, in_rounds
 from milbench.networks.instance import divisors
 from milbench.networks.sequence import SequenceConvolutional, SequenceGRU, block_centres, block_count, pad_frames
 
@@ -35,12 +35,7 @@ BATCH_FRAMES = 1 << 21
 
 
 class MappedFrames(Sequence[Tensor]):
-    """The frames (F, T) of bags of a table, read from their file when they are accessed.
-
-    Args:
-        store: of all bags of the table.
-        bags: their numbers.
-    """
+    """The frames (F, T) of some bags of a table, read from their file when they are accessed."""
 
     def __init__(self, store: BagStore, bags: NDArray[np.int64]) -> None:
         self.store, self.bags = store, bags
@@ -70,8 +65,7 @@ class Sequences:
     Args:
         frames: N tensors (F, T_i), F features in each of T_i frames.
         labels: (N, C) bool.
-        truth: the events of all of them in the order in which they begin, with boxes (start, 0, end, F) in frames; None
-            where they are not known.
+        truth: the events in the order in which they begin, with boxes (start, 0, end, F) in frames; None: not known.
         scale: mean (F, 1) and divisor (F, 1) of each feature, which bags are standardised by; None: by none.
         device: of the bags.
     """
@@ -120,11 +114,8 @@ class Sequences:
 class SequenceSplits:
     """Sequences to train on, to validate on (none where it has the length 0) and to test on.
 
-    Args:
-        train: the training sequences.
-        evaluated: those of the other two splits.
-        single: of each of these two, sequences with one event each, perhaps none.
-        scale: mean (F, 1) and divisor (F, 1) of the features of training frames; None: they are computed.
+    `single` are sequences with one event each, perhaps none. `scale` is the mean (F, 1) and divisor (F, 1) of training
+    frames; None: they are computed.
     """
 
     train: Sequences
@@ -143,8 +134,8 @@ class SequenceTask(Task):
             recurrent units in both directions, where it depends on all.
         stride: frames in the block that a position stands for, a power of 2.
         batch_bags: the number of sequences in a training batch.
-        bags_per_epoch: how many training sequences an epoch has, all of them in turn, again and again; None: each once.
-        batch_instances: the number of frames in a batch, at most, padding counted, unless a single sequence has more.
+        bags_per_epoch: how many training sequences an epoch has, all of them in turn; None: each once.
+        batch_instances: the most frames in a batch, padding counted, unless a single sequence has more.
     """
 
     instances_are_ordered = True
@@ -197,10 +188,8 @@ class SequenceTask(Task):
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
         """Yield the training sequences in random order, in a new one whenever all have been used."""
-        wanted = self.bags_per_epoch or len(self._train)
-        orders = [torch.randperm(len(self._train), generator=rng) for _ in range(0, wanted, len(self._train))]
-        batches = torch.cat(orders)[:wanted].split(self.batch_bags)
-        yield from prefetched(self._train[index].bags(self.stride) for index in batches)
+        order = in_rounds(len(self._train), self.bags_per_epoch or len(self._train), rng)
+        yield from prefetched(self._train[index].bags(self.stride) for index in order.split(self.batch_bags))
 
     def network(self, seed: int) -> Network:
         """Return the convolutional or the recurrent network."""
@@ -237,5 +226,4 @@ class SequenceTask(Task):
         return LazyBatches.of(sequences, size, partial(Sequences.bags, stride=self.stride))
 
     def _fitting(self, bags: int, sequences: Sequences) -> int:
-        """Return how many sequences fit into a batch, at most `bags`, and at least one."""
         return max(1, min(bags, self.batch_instances // max(sequences.lengths, default=1)))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from milbench._utils.images import colours, grey
 from milbench.api.bags import Bags
-from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
+from milbench.api.task import Evaluation, Network, ScoreFunction, Task
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
 from milbench.families.batches import LazyBatches
@@ -79,14 +79,10 @@ class OneInstanceImages(Task):
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         """Load the images onto `device` and keep the last training images for validation."""
         train, test = self.load(data_dir)
-        self._splits = ImageSplits.with_last_for_validation(train, test, count=self.validation, task_name=self.name).to(
-            device
-        )
-        batches: dict[Split, LazyBatches] = {}
-        if self._splits.validation is not None:
-            batches["validation"] = self._batches(self._splits.validation)
-        batches["test"] = self._batches(self._splits.test)
+        splits = ImageSplits.with_last_for_validation(train, test, count=self.validation, task_name=self.name)
+        self._splits = splits.to(device)
         # Each bag holds one instance: the same batches serve the metrics of instances and those of label sets.
+        batches = {split: self._batches(images) for split, images in self._splits.evaluated.items()}
         self._eval_splits = {split: EvalSplit(some, some) for split, some in batches.items()}
         self._calibration = None if self.validation else self._batches(self._splits.train[:CALIBRATION_IMAGES])
 

@@ -6,15 +6,17 @@ number and their places are used in evaluation alone.
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from milbench._utils.images import colours
@@ -61,20 +63,9 @@ def number_images(crops: Crops, device: torch.device) -> LabelledImages:
 
 
 def number_bags(images: LabelledImages, rng: torch.Generator | None = None, protocol: Protocol = "ours") -> Bags:
-    """Return crops as bags, augmented by draws from `rng` if it is given.
+    """Return crops with boxes as bags (N, 3, h, w) in [0, 1), augmented by draws from `rng` if it is given.
 
     The label set stays that of the whole number where augmentation cuts a digit away, as in the paper.
-
-    Args:
-        images: N crops with classes (N, M) in the order of reading, and boxes.
-        rng: a generator on the CPU.
-        protocol: whose convention augmentation follows.
-
-    Returns:
-        Bags with instances (N, 3, h, w) in [0, 1).
-
-    Raises:
-        ValueError: the images have no boxes.
     """
     pixels, boxes = images.scaled(), images.boxes
     if boxes is None:
@@ -102,13 +93,13 @@ class StreetNumbers(Task):
 
     def __init__(
         self,
-        network: str,
-        crop: CropVariant,
-        parts: Parts,
-        contrast: PixelContrast,
-        validation: int,
-        augmentation: bool,
-        batch_bags: int,
+        network: str = "small",
+        crop: CropVariant = "paper",
+        parts: Parts = "train",
+        contrast: PixelContrast = "standard",
+        validation: Annotated[int, Field(ge=0)] = 1000,
+        augmentation: bool = True,
+        batch_bags: Annotated[int, Field(ge=1)] = 32,
         protocol: Protocol = "ours",
     ) -> None:
         self.network_name = _network_name(network)
@@ -124,16 +115,7 @@ class StreetNumbers(Task):
 
     @abstractmethod
     def caption(self, root: Path, counts: Mapping[str, int], digest: str) -> str:
-        """Return the name of the data as reports show it.
-
-        Args:
-            root: the data directory.
-            counts: the number of pictures of each part.
-            digest: of all pictures.
-
-        Returns:
-            One line, with the numbers of pictures and the digest.
-        """
+        """Return the data as reports show them: one line with the number of pictures of each part and the digest."""
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW in half precision.
@@ -145,8 +127,9 @@ class StreetNumbers(Task):
     def check_data(self, data_dir: Path | None) -> str:
         """Return what the pictures are, how many and their digest; they are cropped now if they were not before."""
         crops = self._crops(data_dir)
-        digest = next(iter(crops.values())).digest if len(crops) == 1 else _joined(crops)
-        return self.caption(catalog.data_dir(data_dir), {part: len(found) for part, found in crops.items()}, digest)
+        counts = {part: len(found) for part, found in crops.items()}
+        digests = "".join(f"{part} {found.digest}\n" for part, found in crops.items())
+        return self.caption(catalog.data_dir(data_dir), counts, hashlib.sha256(digests.encode()).hexdigest())
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         """Put the crops onto `device` and split off house numbers for validation: always the same ones."""
@@ -175,9 +158,9 @@ class StreetNumbers(Task):
 
     @property
     def steps_per_epoch(self) -> int:
-        """The number of batches with every training crop once; with extra, the full batches that all crops would fill.
+        """Batches with every training crop once; with extra, or by `paper`, as many full ones as there are.
 
-        That is the paper's 7,367 for SVHN with no validation split. By the protocol `paper` batches are always full.
+        That is the paper's 7,367 for SVHN with no validation split.
         """
         count = sum(len(index) for _, index in self._pools)
         whole = self.protocol == "ours" and len(self._pools) == 1
@@ -198,7 +181,6 @@ class StreetNumbers(Task):
             yield number_bags(images[some], chance, self.protocol)
 
     def _shuffled(self, rng: torch.Generator) -> Iterator[tuple[LabelledImages, Tensor]]:
-        """Yield the images and the indices of every batch by our protocol, drawn when they are asked for."""
         if len(self._pools) == 1:
             images, index = self._pools[0]
             for some in index[torch.randperm(len(index), generator=rng)].split(self.batch_bags):
@@ -210,7 +192,6 @@ class StreetNumbers(Task):
             yield self._pools[pool][0], torch.tensor(list(islice(orders[pool], self.batch_bags)))
 
     def _blocks(self, rng: torch.Generator) -> Iterator[tuple[LabelledImages, Tensor]]:
-        """Yield the images and the indices of every batch by the published protocol, likewise."""
         for _ in range(self.steps_per_epoch):
             images, order = self._pools[int(torch.randint(len(self._pools), (), generator=rng))]
             start = int(torch.randint(max(len(order) - self.batch_bags, 0) + 1, (), generator=rng))
@@ -273,7 +254,6 @@ class StreetNumbers(Task):
         return LazyBatches.of(images, CROPS_PER_EVAL_BATCH, number_bags, which)
 
     def _positions(self, side: int) -> int:
-        """Return how many positions a crop of this side has."""
         shape = _example(self.network_name).output_shape(side, side)
         if shape is None:
             raise UsageError(f"{self.name} needs a network that knows its output shape; {self.network_name} does not")
@@ -281,7 +261,6 @@ class StreetNumbers(Task):
 
     @as_usage()
     def _crops(self, data_dir: Path | None) -> dict[str, Crops]:
-        """Return the crops of every part, made now where they are not there. Raises UsageError."""
         place = catalog.data_dir(data_dir) / self.folder
         parts = ("train", "test") if self.parts == "train" else ("train", "test", "extra")
         for part in parts:
@@ -291,8 +270,13 @@ class StreetNumbers(Task):
         return {part: crops.load(place / part, self.crop, most, self.protocol) for part in parts}
 
 
+def described(title: str, counts: Mapping[str, int], digest: str) -> str:
+    """Return a title with the number of pictures of each part and the digest."""
+    parts = " / ".join(f"{count:,} {part}" for part, count in counts.items())
+    return f"{title}, {parts}, sha256 {digest[:16]}"
+
+
 def _network_name(given: str) -> str:
-    """Return the name in the registry of networks of one of the paper's sizes, or of any network there."""
     if given not in WIDTHS and given not in networks().entries:
         raise unknown("network", given, [*WIDTHS, *networks().entries])
     return f"house-numbers-{given}" if given in WIDTHS else given
@@ -304,18 +288,10 @@ def _example(network_name: str) -> Network:
     return load_network(network_name, _CHANNELS, DIGITS, seed=0)
 
 
-def _joined(crops: Mapping[str, Crops]) -> str:
-    import hashlib
-
-    return hashlib.sha256("".join(f"{part} {found.digest}\n" for part, found in crops.items()).encode()).hexdigest()
-
-
 def _permuted_once(index: Tensor, pool: int, seed: int) -> Tensor:
-    """Return indices in the one random order that a pool, a number, has in the cell of a seed."""
     return index[torch.randperm(len(index), generator=generator("street numbers", "order", pool, seed))]
 
 
 def _endless(index: Tensor, rng: torch.Generator) -> Iterator[int]:
-    """Yield indices in random order, for ever, in a new order every time all were used."""
     while True:
         yield from index[torch.randperm(len(index), generator=rng)].tolist()

@@ -143,16 +143,11 @@ class TableBags(Task):
         return -(-len(self._split.train) // self.batch_bags)
 
     def split_bags(self, bags: OwnBags) -> BagSplit:
-        """Split the bags by the table, the folds or the seed of the cell, and set what follows from label sets.
-
-        Raises:
-            UsageError: no bag is left to train or to test on.
-        """
+        """Split the bags by the table, the folds or the seed, and set what follows. Raises UsageError for no bags."""
         self._class_names, self._split = bags.class_names, self._split_of(bags)
         if self.leaves_out_small:
             enough = bags.labels.sum(axis=1) <= self.positions_of(bags)
-            kept = (part[enough[part]] for part in (self._split.train, self._split.validation, self._split.test))
-            self._split = BagSplit(*kept)
+            self._split = BagSplit(*(part[enough[part]] for part in self._split))
         for part in ("train", "test"):
             if not len(getattr(self._split, part)):
                 raise UsageError(f"{bags.path}: no bag is left to {part} on")
@@ -169,9 +164,9 @@ class TableBags(Task):
     def with_folds(self, bags: OwnBags, digest: str) -> str:
         """Return a digest that includes the file of folds, if there is one; raise UsageError for no split."""
         self._split_of(bags)
-        if not (self.folds and self.folds_file):
-            return digest
-        return hashlib.sha256(digest.encode() + self._folds_path(bags).read_bytes()).hexdigest()
+        if self.folds and self.folds_file:
+            return hashlib.sha256(digest.encode() + self._folds_path(bags).read_bytes()).hexdigest()
+        return digest
 
     def found(self, name: str, data_dir: Path | None, parameter: str = "table") -> Path:
         """Return the path of a file that a parameter names, from the current folder or the folder of the data."""
@@ -190,10 +185,6 @@ class TableBags(Task):
             return given_split(bags) if bags.split else drawn_split(bags, test, validation, self.seed)
         if bags.split:
             raise UsageError(f"{bags.path} has a column 'split': folds = {self.folds.count} would be another split")
-        count, repeats = self.folds.count, self.folds.repeats
-        folds = (
-            read_folds(self._folds_path(bags), bags, count, repeats)
-            if self.folds_file
-            else drawn_folds(bags, count, repeats)
-        )
+        shape = self.folds.count, self.folds.repeats
+        folds = read_folds(self._folds_path(bags), bags, *shape) if self.folds_file else drawn_folds(bags, *shape)
         return fold_split(bags, folds, validation, self.seed)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from milbench import generator
 
 RATE = 4000
 PITCHES = {"high": 1500.0, "low": 300.0}
@@ -65,3 +68,10 @@ def write_table(path: Path, rows: list[dict[str, str]]) -> Path:
         writer.writeheader()
         writer.writerows(rows)
     return path
+
+
+def all_bags(task: Any) -> Iterator[Any]:
+    """Yield the batches of a task of sequences: to train on, to evaluate on, and of one event each."""
+    yield from task.train_batches(0, generator("all"))
+    for split in task._eval_splits.values():
+        yield from (*split.bags, *split.single_instance)

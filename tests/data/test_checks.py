@@ -118,7 +118,9 @@ def test_large_label_sets_say_what_exact_does_and_too_large_ones_are_fatal() -> 
     )
 
 
-def test_classes_that_are_everywhere_or_missing_from_a_part_are_named() -> None:
+def test_classes_that_differ_in_case_are_everywhere_or_missing_from_a_part_are_named() -> None:
+    alike = found(table(classes=["Cat", "cat"]), "warning")
+    assert alike == {"classes that differ in case alone": "Cat and cat"}
     split = ["train", "test", "train"]
     assert found(replace(table(), split=split), "warning")["class dog"] == "is in no bag of test"
     everywhere = np.array([[True, False], [True, False], [True, True]])
@@ -169,17 +171,14 @@ def test_equal_sequences_are_fatal_where_nothing_keeps_them_in_one_part() -> Non
 FEW = ("only one bag", "only one group", "two bags", "two groups")
 
 
-@pytest.mark.parametrize(
-    ("names", "columns", "level"),
-    [
-        (["a"], {}, "fatal"),
-        (["a", "b"], {}, "warning"),
-        (["a", "b", "c"], {}, None),
-        (["a", "b", "c"], {"groups": ["x"] * 3}, "fatal"),
-        (["a", "b", "c"], {"groups": ["x", "y", "y"]}, "warning"),
-        (["a", "b"], {"split": ["train", "test"]}, None),
-    ],
-)
+@pytest.mark.parametrize(("names", "columns", "level"), [
+    (["a"], {}, "fatal"),
+    (["a", "b"], {}, "warning"),
+    (["a", "b", "c"], {}, None),
+    (["a", "b", "c"], {"groups": ["x"] * 3}, "fatal"),
+    (["a", "b", "c"], {"groups": ["x", "y", "y"]}, "warning"),
+    (["a", "b"], {"split": ["train", "test"]}, None),
+])  # fmt: skip
 def test_too_few_bags_or_groups_for_a_split_are_found(names: list[str], columns: dict, level: str | None) -> None:  # type: ignore[type-arg]
     labels = np.array([[True, False]] * len(names))
     bags = own_bags([*np.arange(2.0 * len(names)).reshape(-1, 1, 2)], labels, ["cat", "dog"], bags=names, **columns)

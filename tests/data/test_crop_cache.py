@@ -105,15 +105,12 @@ def shrink(folder: Path) -> None:
     Image.fromarray(picture(8, 8)).save(folder / "2.png")
 
 
-@pytest.mark.parametrize(
-    ("damage", "complaint"),
-    [
-        (lose, "2.png is not there"),
-        (cut, "2.png cannot be read as an image"),
-        (no_struct, "digitStruct.mat not found"),
-        (shrink, "2.png has 8x8 pixels, and box 1 of 2 in digitStruct.mat is wholly outside"),
-    ],
-)
+@pytest.mark.parametrize(("damage", "complaint"), [
+    (lose, "2.png is not there"),
+    (cut, "2.png cannot be read as an image"),
+    (no_struct, "digitStruct.mat not found"),
+    (shrink, "2.png has 8x8 pixels, and box 1 of 2 in digitStruct.mat is wholly outside"),
+])  # fmt: skip
 def test_bad_input_leaves_the_cache_as_it_was(folder: Path, damage: Callable[[Path], None], complaint: str) -> None:
     load(folder, "paper", 5)
     before = snapshot(folder.parent / f".{KIND}")

@@ -46,11 +46,7 @@ def test_what_is_written_has_the_structure_of_svhn(tmp_path: Path) -> None:
         assert one["label"][0, 0] == 10
         assert one["left"].dtype == np.float64
     for record, again in zip(records, digit_struct.read(path), strict=True):
-        assert (record.name, record.classes, record.boxes.tolist()) == (
-            again.name,
-            again.classes,
-            again.boxes.tolist(),
-        )
+        assert (record.name, record.classes, record.boxes.tolist()) == (again.name, again.classes, again.boxes.tolist())
 
 
 def spoil(change: Callable[[Any], None]) -> Callable[[Path], None]:
@@ -79,22 +75,19 @@ def given(digits: Any) -> Callable[[Path], None]:
     return lambda path: write_struct(path, [("1.png", ONE), ("2.png", digits)])
 
 
-@pytest.mark.parametrize(
-    ("write", "complaint"),
-    [
-        (lambda path: None, r"digitStruct.mat not found$"),
-        (lambda path: path.write_bytes(b"MATLAB 5.0"), r"digitStruct.mat is damaged: no HDF5 file"),
-        (lambda path: write_struct(path, []), r"digitStruct.mat has no records"),
-        (lambda path: write_struct(path, [("1.png", ONE), ("1.png", ONE)]), "record 2 names 1.png a second time"),
-        (lambda path: write_struct(path, [("../1.png", ONE)]), "record 1 names '../1.png', which is no plain name"),
-        (given([]), r"record 2 \(2.png\) has no digits"),
-        (given([(1, float("nan"), 2, 3, 4)]), r"record 2 \(2.png\) has a number that is not finite"),
-        (given([(11, 1, 2, 3, 4)]), r"record 2 \(2.png\) has labels other than 1 to 10: 11"),
-        (given([(1, 1, 2, 0, 4)]), r"record 2 \(2.png\) has a box without width or height"),
-        (spoil(other_count), r"record 2 \(2.png\) has 3 labels, 3 lefts, 1 tops, 3 widths, 3 heights"),
-        (spoil(huge), "is damaged: no HDF5 file with SVHN's records"),
-    ],
-)
+@pytest.mark.parametrize(("write", "complaint"), [
+    (lambda path: None, r"digitStruct.mat not found$"),
+    (lambda path: path.write_bytes(b"MATLAB 5.0"), r"digitStruct.mat is damaged: no HDF5 file"),
+    (lambda path: write_struct(path, []), r"digitStruct.mat has no records"),
+    (lambda path: write_struct(path, [("1.png", ONE), ("1.png", ONE)]), "record 2 names 1.png a second time"),
+    (lambda path: write_struct(path, [("../1.png", ONE)]), "record 1 names '../1.png', which is no plain name"),
+    (given([]), r"record 2 \(2.png\) has no digits"),
+    (given([(1, float("nan"), 2, 3, 4)]), r"record 2 \(2.png\) has a number that is not finite"),
+    (given([(11, 1, 2, 3, 4)]), r"record 2 \(2.png\) has labels other than 1 to 10: 11"),
+    (given([(1, 1, 2, 0, 4)]), r"record 2 \(2.png\) has a box without width or height"),
+    (spoil(other_count), r"record 2 \(2.png\) has 3 labels, 3 lefts, 1 tops, 3 widths, 3 heights"),
+    (spoil(huge), "is damaged: no HDF5 file with SVHN's records"),
+])  # fmt: skip
 def test_what_is_wrong_is_named(tmp_path: Path, write: Callable[[Path], None], complaint: str) -> None:
     path = tmp_path / "digitStruct.mat"
     write(path)

@@ -59,18 +59,8 @@ def test_all_files_that_cannot_be_read_are_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "broken.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'shape': (" + b" " * 90)
     (tmp_path / "noise.wav").write_bytes(b"RIFFno sound")
     (tmp_path / "text.mp4").write_text("x")
-    bad = [
-        "cube.npy",
-        "none.npy",
-        "wave.npy",
-        "pickle.npy",
-        "cut.npy",
-        "claim.npy",
-        "broken.npy",
-        "noise.wav",
-        "text.mp4",
-        "away.wav",
-    ]
+    bad = [*(f"{name}.npy" for name in ("cube", "none", "wave", "pickle", "cut", "claim", "broken")),
+           "noise.wav", "text.mp4", "away.wav"]  # fmt: skip
     with pytest.raises(UsageError, match="10 of 11 files cannot be read") as caught:
         load(tmp_path, "good.npy", *bad)
     assert all(f"t.csv, row {row}: {name}: " in str(caught.value) for row, name in enumerate(bad, start=3))

@@ -78,16 +78,13 @@ def test_folds_hold_every_bag_once_in_each_repetition_and_a_seed_is_a_fold() -> 
         fold_split(bags, folds, 0.0, 10)
 
 
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        ("[[", "cannot be read as folds"),
-        ('[[["b0"], ["b1"], ["b2", "b3"]]]', "has 1 x 3 folds, expected 1 x 2"),
-        ('[[["b0", "b4"], ["b1", "b2", "b3"]]]', "no bags of bags.csv: b4"),
-        ('[[["b0", "b1"], ["b1", "b2", "b3"]]]', "bags in two folds: b1"),
-        ('[[["b0"], ["b3"]]]', "2 bags are in no fold: b1, b2"),
-    ],
-)
+@pytest.mark.parametrize(("content", "complaint"), [
+    ("[[", "cannot be read as folds"),
+    ('[[["b0"], ["b1"], ["b2", "b3"]]]', "has 1 x 3 folds, expected 1 x 2"),
+    ('[[["b0", "b4"], ["b1", "b2", "b3"]]]', "no bags of bags.csv: b4"),
+    ('[[["b0", "b1"], ["b1", "b2", "b3"]]]', "bags in two folds: b1"),
+    ('[[["b0"], ["b3"]]]', "2 bags are in no fold: b1, b2"),
+])  # fmt: skip
 def test_folds_that_do_not_fit_are_named(tmp_path: Path, content: str, complaint: str) -> None:
     path = tmp_path / "folds.json"
     path.write_text(content)

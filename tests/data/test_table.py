@@ -36,33 +36,30 @@ def test_names_of_bags_stay_text(tmp_path: Path) -> None:
     assert list(found.columns) == ["bag", "labels", "f"]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "complaint"),
-    [
-        ("missing.csv", None, "there is no table .*missing.csv; did you mean 'missin.csv' beside it"),
-        ("folder.csv", "", "is a folder, expected a table: a file .csv, .tsv, .parquet, .arrow or .feather"),
-        ("empty.csv", b"", "is empty, expected a header"),
-        ("header.csv", b"bag,labels,f0\n", "has no rows below its header"),
-        ("t.xlsx", b"PK", "expected a table .csv.*got a file .xlsx"),
-        ("t", b"a", "got a file without an ending"),
-        ("damaged.parquet", b"PAR1 and nothing", "cannot be read as a table"),
-        ("pickle.csv", b"\x80\x04\x95\x00\x93", "cannot be read as a table"),
-        ("long.csv", b"bag,labels,f0\na,b,1,2\n", "long.csv, row 2: got 4 fields, expected 3 as in the header"),
-        ("short.tsv", b"bag\tf0\tlabels\na\t1\tx\nb\t2\n", "short.tsv, row 3: got 2 fields, expected 3"),
-        ("twice.parquet", {"bag": ["a"], "f0": [1], "f0 ": [2]}, "several columns are named 'f0', expected one"),
-        (
-            "quote.csv",
-            b'bag,labels,f0,note\na,x,1,"5 inch\nb,,2,plain\nc,x,3,"6 inch\nd,,4,plain\n',
-            "quote.csv, row 2: a quotation mark is closed in a later row, expected in its own",
-        ),
-        (
-            "middle.csv",
-            b'bag,note,labels,f0\na,"foo,x,1\nb,bar",y,2\nc,p,y,3\n',
-            "middle.csv, row 2: a quotation mark is closed in a later row",
-        ),
-        ("ragged.csv", b"bag,labels\na,b,c,d\ne,f\n1,2,3,4,5,6\n", "cannot be read as a table"),
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "complaint"), [
+    ("missing.csv", None, "there is no table .*missing.csv; did you mean 'missin.csv' beside it"),
+    ("folder.csv", "", "is a folder, expected a table: a file .csv, .tsv, .parquet, .arrow or .feather"),
+    ("empty.csv", b"", "is empty, expected a header"),
+    ("header.csv", b"bag,labels,f0\n", "has no rows below its header"),
+    ("t.xlsx", b"PK", "expected a table .csv.*got a file .xlsx"),
+    ("t", b"a", "got a file without an ending"),
+    ("damaged.parquet", b"PAR1 and nothing", "cannot be read as a table"),
+    ("pickle.csv", b"\x80\x04\x95\x00\x93", "cannot be read as a table"),
+    ("long.csv", b"bag,labels,f0\na,b,1,2\n", "long.csv, row 2: got 4 fields, expected 3 as in the header"),
+    ("short.tsv", b"bag\tf0\tlabels\na\t1\tx\nb\t2\n", "short.tsv, row 3: got 2 fields, expected 3"),
+    ("twice.parquet", {"bag": ["a"], "f0": [1], "f0 ": [2]}, "several columns are named 'f0', expected one"),
+    (
+        "quote.csv",
+        b'bag,labels,f0,note\na,x,1,"5 inch\nb,,2,plain\nc,x,3,"6 inch\nd,,4,plain\n',
+        "quote.csv, row 2: a quotation mark is closed in a later row, expected in its own",
+    ),
+    (
+        "middle.csv",
+        b'bag,note,labels,f0\na,"foo,x,1\nb,bar",y,2\nc,p,y,3\n',
+        "middle.csv, row 2: a quotation mark is closed in a later row",
+    ),
+    ("ragged.csv", b"bag,labels\na,b,c,d\ne,f\n1,2,3,4,5,6\n", "cannot be read as a table"),
+])  # fmt: skip
 def test_what_is_no_table_is_named_in_one_line(
     tmp_path: Path, name: str, content: bytes | str | dict[str, list[Any]] | None, complaint: str
 ) -> None:

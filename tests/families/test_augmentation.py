@@ -7,8 +7,11 @@ from typing import get_args
 import pytest
 import torch
 
+from milbench import generator
 from milbench.data.crops import Protocol
-from milbench.families.augmentation import augment
+from milbench.families.augmentation import augment, flip_and_crop
+
+IMAGES = torch.arange(40 * 3 * 6 * 8, dtype=torch.int64).view(40, 3, 6, 8)
 
 
 def old_pixel(new: int, size: int, protocol: Protocol) -> int:
@@ -66,3 +69,28 @@ def test_by_the_published_protocol_the_first_and_the_last_pixel_stay_and_boxes_h
         shown = [int(v) for v in (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)]
         assert moved[0, 0].tolist() == pytest.approx(shown, abs=1)
         assert moved[0, 1].tolist() == pytest.approx([0, 0, width, height], abs=0.2)
+
+
+def test_about_half_of_the_images_are_mirrored() -> None:
+    found = flip_and_crop(IMAGES, generator(0), flip=True, crop=0)
+    kept, mirrored = ((found == other).flatten(1).all(dim=1) for other in (IMAGES, IMAGES.flip(3)))
+    assert (kept ^ mirrored).all()
+    assert 10 <= int(mirrored.sum()) <= 30
+
+
+def test_images_are_shifted_by_up_to_so_many_pixels_each_by_its_own_draw() -> None:
+    images = torch.zeros(200, 1, 9, 9, dtype=torch.uint8)
+    images[:, :, 4, 4] = 255
+    found = flip_and_crop(images, generator(0), flip=False, crop=2)
+    assert found.shape == images.shape
+    places = (found[:, 0] == 255).nonzero()
+    assert len(places) == 200, "no pixel is made or lost"
+    assert {tuple(place) for place in places[:, 1:].tolist()} == {(y, x) for y in range(2, 7) for x in range(2, 7)}
+
+
+def test_only_the_generator_decides() -> None:
+    torch.manual_seed(1)
+    first = flip_and_crop(IMAGES, generator(3), flip=True, crop=2)
+    torch.manual_seed(2)
+    assert torch.equal(flip_and_crop(IMAGES, generator(3), flip=True, crop=2), first)
+    assert not torch.equal(flip_and_crop(IMAGES, generator(4), flip=True, crop=2), first)

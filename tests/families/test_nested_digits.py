@@ -143,7 +143,7 @@ def test_batches_that_are_drawn_together_are_those_pasted_one_digit_at_a_time(
     task.evaluation_limit = 100
     task.prepare(None, torch.device("cpu"))
     digits, rng = task.load(None).train, generator("one by one")
-    found = list(task.train_batches(0, generator("one by one")))
+    found: list[Any] = list(task.train_batches(0, generator("one by one")))
     order = torch.randperm(len(digits), generator=rng)[: len(digits) // 3 * 3].view(-1, 3)
     for bags, index in zip(found, order.split(32), strict=True):
         height, width = torch.randint(16, 25, (2,), generator=rng).tolist()
@@ -154,8 +154,6 @@ def test_batches_that_are_drawn_together_are_those_pasted_one_digit_at_a_time(
             for number, y, x in zip(numbers, ys, xs, strict=True):
                 canvas[0, y : y + 8, x : x + 8] += digits.pixels[number, 0] / 16
         assert torch.equal(bags.instances, expected.clamp(max=1))
-        assert bags.truth is not None
-        assert bags.truth.boxes is not None
         assert torch.equal(bags.truth.classes, digits.classes[index])
         assert torch.equal(bags.truth.boxes[..., 0], lefts.float())
         assert torch.equal(bags.truth.boxes[..., 3], tops.float() + 8)

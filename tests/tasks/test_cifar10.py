@@ -143,17 +143,14 @@ def remove(root: Path) -> None:
     (root / TEST).unlink()
 
 
-@pytest.mark.parametrize(
-    ("damage", "complaint"),
-    [
-        (with_code, r"test_batch is damaged: UnpicklingError: it refers to posix.mkdir"),
-        (truncate, r"test_batch is damaged: "),
-        (other_keys, r"test_batch is damaged: KeyError: 'labels'"),
-        (huge_array, r"test_batch is damaged: .*its data are no bytes"),
-        (nested_labels, r"test_batch is damaged: .*expected labels from 0 to 9"),
-        (remove, r"test_batch not found; .*milbench data fetch cifar10"),
-    ],
-)
+@pytest.mark.parametrize(("damage", "complaint"), [
+    (with_code, r"test_batch is damaged: UnpicklingError: it refers to posix.mkdir"),
+    (truncate, r"test_batch is damaged: "),
+    (other_keys, r"test_batch is damaged: KeyError: 'labels'"),
+    (huge_array, r"test_batch is damaged: .*its data are no bytes"),
+    (nested_labels, r"test_batch is damaged: .*expected labels from 0 to 9"),
+    (remove, r"test_batch not found; .*milbench data fetch cifar10"),
+])  # fmt: skip
 def test_damaged_files_are_named_and_run_no_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None], complaint: str
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -13,42 +13,20 @@ from milbench.testing import TaskContract
 from tests._helpers.command_line import REPOSITORY, TINY
 from tests._helpers.small_data import PARAMS
 
-
-class TestSyntheticBags(TaskContract):
-    task = "synthetic-bags"
-    params: ClassVar = {"bags_per_epoch": 100}
-
-
-class TestSyntheticBagsOfDependentClasses(TaskContract):
-    task = "synthetic-bags"
-    params: ClassVar = {"bags_per_epoch": 100, "num_classes": 4, "label_sets": "together", "empty_share": 0.3,
-                        "context": 0.5, "test_sizes": "10-20"}  # fmt: skip
-
-
-class TestSaturatedSyntheticBags(TaskContract):
-    task = "synthetic-bags"
-    params: ClassVar = {"bags_per_epoch": 100, "num_classes": 8, "min_size": 4, "max_size": 5, "label_sets": "uniform",
-                        "labels_per_bag": 4, "imbalance": 100}  # fmt: skip
-
-
-class TestFewSyntheticBagsWithErrors(TaskContract):
-    task = "synthetic-bags"
-    params: ClassVar = {"bags_per_epoch": 100, "training_bags": 60, "labels_dropped": 0.2, "labels_added": 0.05}
-
-    def test_label_sets_agree_with_the_truth(self, prepared: Task, batches: list[Bags]) -> None:
-        """Those of test bags alone: training label sets have errors, and no truth, which would know better."""
-        assert all(bags.truth is None for bags in batches)
-        super().test_label_sets_agree_with_the_truth(prepared, [])
-
-
-class TestExtendedDigits(TaskContract):
-    task = "extended-digits"
-    params: ClassVar = {"bags_per_epoch": 100}
-
-
-class TestSoundEvents(TaskContract):
-    task = "sound-events"
-    params: ClassVar = PARAMS[task]
+FEW: dict[str, Any] = {"bags_per_epoch": 100}
+TRIED: dict[str, tuple[str, dict[str, Any]]] = {
+    "SyntheticBags": ("synthetic-bags", FEW),
+    "DependentClasses": ("synthetic-bags", FEW | {"num_classes": 4, "label_sets": "together", "empty_share": 0.3,
+                                                  "context": 0.5, "test_sizes": "10-20"}),
+    "SaturatedBags": ("synthetic-bags", FEW | {"num_classes": 8, "min_size": 4, "max_size": 5, "label_sets": "uniform",
+                                               "labels_per_bag": 4, "imbalance": 100}),
+    "ExtendedDigits": ("extended-digits", FEW),
+    # svhn has the files of house-numbers' family, and no others.
+    **{name.title().replace("-", ""): (name, params) for name, params in PARAMS.items() if name != "svhn"},
+    "MNISTBagsOfAllClasses": ("mnist-bags", PARAMS["mnist-bags"] | {"labels": "all", "bag_size": 3}),
+    "Tiny": (TINY, {}),
+    "WithoutTruth": (str(REPOSITORY / "milbench" / "templates" / "my_task_without_truth.py"), {}),
+}  # fmt: skip
 
 
 class OnFiles(TaskContract):
@@ -59,66 +37,21 @@ class OnFiles(TaskContract):
         return data_of_all
 
 
-class TestFeatureBags(OnFiles):
-    task = "feature-bags"
-    params: ClassVar = PARAMS[task]
+for _name, (_task, _params) in TRIED.items():
+    globals()[f"Test{_name}"] = type(f"Test{_name}", (OnFiles,), {"task": _task, "params": _params})
 
 
-class TestImageBags(OnFiles):
-    task = "image-bags"
-    params: ClassVar = PARAMS[task]
+class TestFewSyntheticBagsWithErrors(TaskContract):
+    task = "synthetic-bags"
+    params: ClassVar = FEW | {"training_bags": 60, "labels_dropped": 0.2, "labels_added": 0.05}
 
-
-class TestSequenceBags(OnFiles):
-    task = "sequence-bags"
-    params: ClassVar = PARAMS[task]
-
-
-class TestSpokenDigits(OnFiles):
-    task = "spoken-digits"
-    params: ClassVar = PARAMS[task]
-
-
-class TestExtendedMNIST(OnFiles):
-    task = "extended-mnist"
-    params: ClassVar = PARAMS[task]
-
-
-class TestMNIST(OnFiles):
-    task = "mnist"
-    params: ClassVar = PARAMS[task]
-
-
-class TestMNISTBags(OnFiles):
-    task = "mnist-bags"
-    params: ClassVar = PARAMS[task]
-
-
-class TestMNISTBagsOfAllClasses(OnFiles):
-    task = "mnist-bags"
-    params: ClassVar = PARAMS[task] | {"labels": "all", "bag_size": 3}
-
-
-class TestCIFAR10(OnFiles):
-    task = "cifar10"
-    params: ClassVar = PARAMS[task]
-
-
-class TestHouseNumbers(OnFiles):
-    task = "house-numbers"
-    params: ClassVar = PARAMS[task]
-
-
-class TestTiny(TaskContract):
-    task = TINY
-
-
-class TestWithoutTruth(TaskContract):
-    task = str(REPOSITORY / "milbench" / "templates" / "my_task_without_truth.py")
+    def test_label_sets_agree_with_the_truth(self, prepared: Task, batches: list[Bags]) -> None:
+        """Those of test bags alone: training label sets have errors, and no truth, which would know better."""
+        assert all(bags.truth is None for bags in batches)
+        super().test_label_sets_agree_with_the_truth(prepared, [])
 
 
 def test_every_built_in_task_has_contract_tests() -> None:
-    tried = {cls.task for cls in TaskContract.__subclasses__() + OnFiles.__subclasses__() if hasattr(cls, "task")}
     registry = tasks()
-    # svhn has the files of house-numbers' family, and no others.
-    assert {n for n in registry.names() if registry.entry(n).origin == "milbench"} <= tried | {"svhn"}
+    tried = {task for task, _ in TRIED.values()} | {"svhn"}
+    assert {n for n in registry.names() if registry.entry(n).origin == "milbench"} <= tried

@@ -75,13 +75,10 @@ def test_proportional_canvases_have_as_much_room_for_every_digit(digits: int) ->
         assert task.network(0)(bags.instances).shape[:2] == (len(bags), 11)
 
 
-@pytest.mark.parametrize(
-    ("params", "complaint"),
-    [
-        ({"digits_per_bag": 50}, "digits_per_bag = 50 is too large: at most 9 digits of 8 pixels fit side by side"),
-        ({"bags_per_epoch": 99_999_999_999_999}, "bags_per_epoch = 99999999999999 is wrong.* 10000000"),
-    ],
-)
+@pytest.mark.parametrize(("params", "complaint"), [
+    ({"digits_per_bag": 50}, "digits_per_bag = 50 is too large: at most 9 digits of 8 pixels fit side by side"),
+    ({"bags_per_epoch": 99_999_999_999_999}, "bags_per_epoch = 99999999999999 is wrong.* 10000000"),
+])  # fmt: skip
 def test_bad_parameters(params: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint) as caught:
         load_task("extended-digits", **params)

@@ -104,16 +104,13 @@ def remove(root: Path) -> None:
     (root / LABELS).unlink()
 
 
-@pytest.mark.parametrize(
-    ("damage", "complaint"),
-    [
-        (truncate, r"train-images-idx3-ubyte is damaged: no idx file of bytes"),
-        (shrink, r"train-images-idx3-ubyte is damaged: expected images of 28x28 bytes"),
-        (drop_labels, r"t10k-images-idx3-ubyte has 40 images, .*t10k-labels-idx1-ubyte has 39 labels"),
-        (large_label, r"t10k-labels-idx1-ubyte has labels other than 0 to 9"),
-        (remove, r"t10k-labels-idx1-ubyte not found; .*extended-digits needs no download"),
-    ],
-)
+@pytest.mark.parametrize(("damage", "complaint"), [
+    (truncate, r"train-images-idx3-ubyte is damaged: no idx file of bytes"),
+    (shrink, r"train-images-idx3-ubyte is damaged: expected images of 28x28 bytes"),
+    (drop_labels, r"t10k-images-idx3-ubyte has 40 images, .*t10k-labels-idx1-ubyte has 39 labels"),
+    (large_label, r"t10k-labels-idx1-ubyte has labels other than 0 to 9"),
+    (remove, r"t10k-labels-idx1-ubyte not found; .*extended-digits needs no download"),
+])  # fmt: skip
 def test_damaged_files_are_named(tmp_path: Path, damage: Callable[[Path], None], complaint: str) -> None:
     root = small_mnist(tmp_path)
     make().check_data(root)

@@ -145,15 +145,12 @@ def test_an_evaluation_on_some_bags_is_on_bags_of_all_sizes(tmp_path: Path) -> N
     assert some == sizes()
 
 
-@pytest.mark.parametrize(
-    ("params", "complaint"),
-    [
-        ({"folds": 1}, "folds = 1 leaves no bag to train on"),
-        ({"folds_file": "x.json"}, "folds_file needs the number of folds"),
-        ({"repeats": 3}, "repeats = 3 needs the number of folds"),
-        ({"folds": 2, "validation": 0.5}, "folds = 2 and validation = 0.5 leave no bag to train on"),
-    ],
-)
+@pytest.mark.parametrize(("params", "complaint"), [
+    ({"folds": 1}, "folds = 1 leaves no bag to train on"),
+    ({"folds_file": "x.json"}, "folds_file needs the number of folds"),
+    ({"repeats": 3}, "repeats = 3 needs the number of folds"),
+    ({"folds": 2, "validation": 0.5}, "folds = 2 and validation = 0.5 leave no bag to train on"),
+])  # fmt: skip
 def test_bad_parameters(params: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         load_task("feature-bags", table="x.csv", **params)
@@ -213,10 +210,7 @@ def write_h5(path: Path, features: Any) -> None:
         file["features"], file["coords"] = features, np.zeros((len(features), 2))
 
 
-@pytest.mark.parametrize(
-    ("ending", "write"),
-    [(".npy", np.save), (".h5", write_h5)],
-)
+@pytest.mark.parametrize(("ending", "write"), [(".npy", np.save), (".h5", write_h5)])
 def test_files_of_features_train_as_the_same_numbers_in_a_table_bit_for_bit(
     tmp_path: Path, ending: str, write: Callable[[Path, Any], None]
 ) -> None:

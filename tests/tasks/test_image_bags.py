@@ -111,27 +111,21 @@ def test_a_backbone_reads_its_weights_which_are_part_of_the_identity(folder: Pat
     assert "weights first.pth, sha256 " in first
 
 
-@pytest.mark.parametrize(
-    ("params", "complaint"),
-    [
-        ({"network": "resnet81"}, "unknown network 'resnet81'; did you mean 'resnet18'"),
-        ({"network": "small", "weights": "x.pth"}, "weights are for networks of torchvision, network = small is none"),
-        ({"size": 32, "crop": 32}, "crop = 32 may leave nothing of an image of size = 32"),
-    ],
-)
+@pytest.mark.parametrize(("params", "complaint"), [
+    ({"network": "resnet81"}, "unknown network 'resnet81'; did you mean 'resnet18'"),
+    ({"network": "small", "weights": "x.pth"}, "weights are for networks of torchvision, network = small is none"),
+    ({"size": 32, "crop": 32}, "crop = 32 may leave nothing of an image of size = 32"),
+])  # fmt: skip
 def test_bad_parameters(params: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         load_task("image-bags", table="x.csv", **params)
 
 
-@pytest.mark.parametrize(
-    ("params", "complaint"),
-    [
-        ({"network": "instance-mlp"}, "needs a network for images that knows its output shape"),
-        ({"network": "resnet18", "stride": 32, "size": 32}, r"has 2 classes, and resnet18 1 positions in 32x32 pixels"),
-        ({"network": "resnet18", "weights": "absent.pth"}, "there is no file of weights absent.pth"),
-    ],
-)
+@pytest.mark.parametrize(("params", "complaint"), [
+    ({"network": "instance-mlp"}, "needs a network for images that knows its output shape"),
+    ({"network": "resnet18", "stride": 32, "size": 32}, r"has 2 classes, and resnet18 1 positions in 32x32 pixels"),
+    ({"network": "resnet18", "weights": "absent.pth"}, "there is no file of weights absent.pth"),
+])  # fmt: skip
 def test_what_does_not_fit_the_images_is_refused_before_anything_runs(
     folder: Path, params: dict[str, Any], complaint: str
 ) -> None:

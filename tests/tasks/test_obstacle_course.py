@@ -16,7 +16,7 @@ from torch.distributions import MultivariateNormal
 
 from milbench import UsageError, generator, load_task
 from milbench.api.registry import tasks
-from milbench.families.label_noise import noisy_labels
+from milbench.families.gaussian_bags import noisy_labels
 from tests._helpers.enumerated_bags import bags_of, label_set
 
 CPU = torch.device("cpu")
@@ -26,13 +26,7 @@ COURSE: dict[str, dict[str, Any]] = {
     "together": {"num_classes": 2, "label_sets": "together"},
     "exclusive": {"num_classes": 2, "label_sets": "exclusive", "empty_share": 0.3},
     "constant": {"num_classes": 3, "label_sets": "constant", "imbalance": 5.0},
-    "uniform": {
-        "num_classes": 3,
-        "label_sets": "uniform",
-        "labels_per_bag": 2,
-        "context": 0.5,
-        "test_sizes": "3-4",
-    },
+    "uniform": {"num_classes": 3, "label_sets": "uniform", "labels_per_bag": 2, "context": 0.5, "test_sizes": "3-4"},
     "saturated": {"num_classes": 3, "label_sets": "uniform", "labels_per_bag": 3, "min_size": 3},
     "context": {"num_classes": 2, "context": 0.6, "test_sizes": "1-4"},
     "only context": {"num_classes": 2, "context": 1.0, "empty_share": 0.2},
@@ -172,8 +166,7 @@ def test_the_reference_has_the_posterior_of_one_instance_of_a_bag_that_is_not_kn
 
 
 @pytest.mark.parametrize(
-    ("name", "alike"),
-    [("context", [{0}, {1}, {2}]), ("together", [{0, 1}, {2}]), ("constant", [{0, 3}, {1}, {2}])],
+    ("name", "alike"), [("context", [{0}, {1}, {2}]), ("together", [{0, 1}, {2}]), ("constant", [{0, 3}, {1}, {2}])]
 )
 def test_the_errors_of_the_reference_are_those_of_its_posterior(name: str, alike: list[set[int]]) -> None:
     task = make(200, **COURSE[name])
@@ -264,22 +257,19 @@ def test_a_fixed_number_of_training_bags_is_the_same_in_every_epoch_and_another_
     assert not set(first) & set(other)
 
 
-@pytest.mark.parametrize(
-    ("params", "complaint"),
-    [
-        ({"num_classes": 3, "label_sets": "together"}, "together needs pairs of classes, num_classes = 3 is odd"),
-        ({"label_sets": "together", "min_size": 1}, "together needs two instances a bag, the smallest bag has 1"),
-        ({"label_sets": "exclusive", "class_rate": 0.4}, r"the probabilities of two such classes add up to 1\.44"),
-        ({"label_sets": "uniform"}, "uniform needs labels_per_bag"),
-        ({"labels_per_bag": 2}, "labels_per_bag = 2 is for label_sets = uniform, not for independent"),
-        ({"label_sets": "uniform", "labels_per_bag": 3}, r"more than the smallest bag has instances \(2\)"),
-        ({"label_sets": "constant", "empty_share": 0.1}, "empty_share = 0.1: with label_sets = constant no bag is"),
-        ({"num_classes": 10, "class_rate": 0.05, "dimension": 10, "empty_share": 0.1}, "at most 8 classes"),
-        ({"context": 0.1, "dimension": 2}, "2 classes and context need as many axes and one more, dimension = 2"),
-        ({"num_classes": 1, "imbalance": 2}, "imbalance = 2 needs at least 2 classes, num_classes = 1"),
-        ({"test_sizes": "9-6"}, "test_sizes = 9-6: the smallest is larger than the largest"),
-    ],
-)
+@pytest.mark.parametrize(("params", "complaint"), [
+    ({"num_classes": 3, "label_sets": "together"}, "together needs pairs of classes, num_classes = 3 is odd"),
+    ({"label_sets": "together", "min_size": 1}, "together needs two instances a bag, the smallest bag has 1"),
+    ({"label_sets": "exclusive", "class_rate": 0.4}, r"the probabilities of two such classes add up to 1\.44"),
+    ({"label_sets": "uniform"}, "uniform needs labels_per_bag"),
+    ({"labels_per_bag": 2}, "labels_per_bag = 2 is for label_sets = uniform, not for independent"),
+    ({"label_sets": "uniform", "labels_per_bag": 3}, r"more than the smallest bag has instances \(2\)"),
+    ({"label_sets": "constant", "empty_share": 0.1}, "empty_share = 0.1: with label_sets = constant no bag is"),
+    ({"num_classes": 10, "class_rate": 0.05, "dimension": 10, "empty_share": 0.1}, "at most 8 classes"),
+    ({"context": 0.1, "dimension": 2}, "2 classes and context need as many axes and one more, dimension = 2"),
+    ({"num_classes": 1, "imbalance": 2}, "imbalance = 2 needs at least 2 classes, num_classes = 1"),
+    ({"test_sizes": "9-6"}, "test_sizes = 9-6: the smallest is larger than the largest"),
+])  # fmt: skip
 def test_bad_combinations_are_one_line(params: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint) as caught:
         load_task("synthetic-bags", **{**SMALL, "num_classes": 2, **params})

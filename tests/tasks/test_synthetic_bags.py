@@ -119,14 +119,11 @@ def test_the_oracle_has_no_excess_but_for_the_threshold(task: Any) -> None:
             assert values[f"{split}/excess_{metric}"] == pytest.approx(difference)
 
 
-@pytest.mark.parametrize(
-    ("params", "complaint"),
-    [
-        ({"dimension": 2}, "3 classes need as many axes, dimension = 2 is too small"),
-        ({"min_size": 6}, "min_size = 6 is larger than max_size = 5"),
-        ({"class_rate": 0.4}, "3 classes of class_rate = 0.4 leave no room for background"),
-    ],
-)
+@pytest.mark.parametrize(("params", "complaint"), [
+    ({"dimension": 2}, "3 classes need as many axes, dimension = 2 is too small"),
+    ({"min_size": 6}, "min_size = 6 is larger than max_size = 5"),
+    ({"class_rate": 0.4}, "3 classes of class_rate = 0.4 leave no room for background"),
+])  # fmt: skip
 def test_bad_parameters(params: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint) as caught:
         load_task("synthetic-bags", **{**SMALL, **params})

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from milbench import generator
-from milbench.families.label_noise import noisy_labels
+from milbench.families.gaussian_bags import noisy_labels
 
 LABELS = torch.arange(20_000).unsqueeze(1) % 2 ** torch.arange(1, 4) >= 2 ** torch.arange(3)  # every set as often
 LARGE = torch.full((20_000,), 9)
