@@ -9,6 +9,8 @@ from typing import TypeVar
 
 Word = TypeVar("Word", bound=str)
 Number = TypeVar("Number", int, float)
+INTERRUPTED = 130
+"""Exit code after a signal that stops a command, as shells have it for Ctrl-C."""
 
 
 class UsageError(ValueError):

@@ -16,7 +16,6 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from milbench._utils.interrupts import INTERRUPTED, STOPPING
 from milbench._version import __version__
 from milbench.cli import (
     bench,
@@ -31,11 +30,13 @@ from milbench.cli import (
     tour,
     transfer,
 )
-from milbench.errors import UsageError, closest, disk_failure
+from milbench.errors import INTERRUPTED, UsageError, closest, disk_failure
 
 LONGEST_SHOWN = 100
 """Characters of a path that a message shows; a system refuses longer names than it can keep."""
 HANGUP = getattr(signal, "SIGHUP", signal.SIGTERM)
+STOPPING = {signal.SIGINT, signal.SIGTERM, HANGUP}
+"""The signals that stop a command; a terminal that is closed sends the last one."""
 ParserError: Any = typer.BadParameter.__base__
 """What typer's parser raises; it has no public name, and its module depends on the version of typer."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,32 +20,9 @@ if TYPE_CHECKING:
 
     from milbench.api.decoder import Decoder
     from milbench.inference.load import Trained
-    from milbench.inference.scale_search import Scale
+    from milbench.inference.predict import Prediction
 
 SENSITIVITY = "-sensitivity.png"
-
-
-@dataclass(frozen=True)
-class PredictRequest:
-    """What the user asked `milbench predict` for."""
-
-    images: list[Path]
-    run: str
-    out: Path
-    device: str = "auto"
-    decoder: Decoder | None = None
-    scale: str | None = None
-    truth: Path | None = None
-    positions: bool = False
-    sensitivity: bool = False
-    invert: bool = False
-    calibrate: bool = False
-    data_dir: Path | None = None
-
-    def outputs(self, name: str) -> list[Path]:
-        """Return the files that are written for the image of that name."""
-        endings = (".png", ".json", SENSITIVITY) if self.sensitivity else (".png", ".json")
-        return [self.out / (name + ending) for ending in endings]
 
 
 def predict(
@@ -80,9 +57,22 @@ def predict(
 
     Example: milbench predict photo.png --cell 3fa1
     """
-    how = {"positions": positions, "sensitivity": sensitivity, "invert": invert, "calibrate": calibrate}
-    request = PredictRequest(images, cell, out, device, decoder, scale, truth, data_dir=data_dir, **how)
-    return write_predictions(request, root)
+    from milbench.cli.predict_bags import write_predicted_bags
+    from milbench.inference.predict_bags import are_bags
+
+    model = _load(cell, root, device, data_dir, needs_data=calibrate)
+    if are_bags(images, model.task):
+        of_pictures = {
+            "--decoder": decoder, "--scale": scale, "--truth": truth, "--sensitivity": sensitivity, "--invert": invert
+        }  # fmt: skip
+        for option, value in of_pictures.items():
+            if value:
+                raise UsageError(f"{option} is for pictures: {images[0]} holds bags, of which a table is written")
+        return write_predicted_bags(model, images, out, positions=positions, calibrate=calibrate)
+    if calibrate:
+        raise UsageError("--calibrate is for tables, files and folders of bags: pictures have no temperature")
+    _read_pictures(model, images, out, decoder, scale, truth, positions, sensitivity, invert)
+    return 0
 
 
 def figure(
@@ -124,102 +114,69 @@ def figure(
     return 0
 
 
-def write_predictions(request: PredictRequest, root: Path) -> int:
-    """Write the files of every image and print a table of them; all images are checked before the first is written.
-
-    Where the paths are bags and no pictures, one table is written, see `milbench.cli.predict_bags`.
-    """
+def _read_pictures(
+    model: Trained, images: Sequence[Path], out: Path, decoder: Decoder | None, scale: str | None, truth: Path | None,
+    positions: bool, sensitivity: bool, invert: bool,
+) -> None:  # fmt: skip
+    """Write the files of every picture and print a table of them; all are checked before the first is written."""
     from rich.table import Table
 
     from milbench._utils.console import console
     from milbench._utils.images import unique_stems
-    from milbench.cli.predict_bags import write_predicted_bags
-    from milbench.inference.predict import notes
-    from milbench.inference.predict_bags import are_bags
-    from milbench.inference.scale_search import parse_scale
+    from milbench.inference.predict import as_json, label_set_text, notes, reading_text
+    from milbench.inference.scale_search import candidate_sizes, parse_scale, predict_best_scale
 
-    model = _load(request.run, root, request.device, request.data_dir, needs_data=request.calibrate)
-    if are_bags(request.images, model.task):
-        _refuse_options_of_pictures(request)
-        return write_predicted_bags(
-            model, request.images, request.out, positions=request.positions, calibrate=request.calibrate
-        )
-    if request.calibrate:
-        raise UsageError("--calibrate is for tables, files and folders of bags: pictures have no temperature")
-    scale = parse_scale(model, request.scale)
-    truth = _truth(request, model)
-    names = unique_stems(request.images)
+    sizes = parse_scale(model, scale)
+    true = _read_truth(truth, images, model) if truth else {}
+    names = unique_stems(images)
+    endings = [".png", ".json", SENSITIVITY] if sensitivity else [".png", ".json"]
     with as_usage():
-        _check_out(request, names)
-    for path in request.images:
-        _check_size(model, request, path, scale)
+        _check_out(out, images, [out / (name + ending) for name in names for ending in endings])
+    for path in images:  # before anything is written
+        size = _prepared(model, path, invert).size
+        try:
+            candidate_sizes(model, size, sizes)
+        except UsageError as error:
+            raise UsageError(f"{path} is too small at this scale, {error}") from None
     headings = "image", "read at", "reads", "label set", "probability", "written"
     table = Table(*headings, title=f"{model.name}, cell {model.cell_id}", title_justify="left")
     correct = []
-    for path, name in zip(request.images, names, strict=True):
-        row, reading = _write_prediction(model, request, path, name, scale, truth.get(path.name))
-        table.add_row(*row)
-        correct.append(reading == truth.get(path.name))
+    for path, name in zip(images, names, strict=True):
+        image = _prepared(model, path, invert)
+        seen, found = predict_best_scale(model, image, sizes, decoder)
+        about = as_json(model, path, image.size, seen.size, found, positions=positions)
+        reading = reading_text(model, found)
+        reads = f"{reading or 'nothing'} ({found.decoder})"
+        if path.name in true:
+            about["truth"] = true[path.name]
+            reads += " ✓" if reading == true[path.name] else f" ✗ {true[path.name]}"
+        _write_prediction(model, out / name, seen, found, about, sensitivity=sensitivity)
+        labels, probability = label_set_text(model, found.labels), f"{about['label_set_probability']:.3g}"
+        written = ", ".join([str(out / (name + endings[0])), *endings[1:]])
+        table.add_row(str(path), f"{seen.width}x{seen.height}", reads, labels, probability, written)
+        correct.append(reading == true.get(path.name))
     console.print(table, markup=False)
     for line in notes(model):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
-    if truth:
+    if true:
         console.print(_share(correct), highlight=False)
-    return 0
 
 
 def _write_prediction(
-    model: Trained, request: PredictRequest, path: Path, name: str, scale: Scale, truth: str | None
-) -> tuple[list[str], str]:
-    """Write the files of one image; return its row of the table and the string that is read."""
+    model: Trained, place: Path, seen: Image, found: Prediction, about: dict[str, Any], *, sensitivity: bool
+) -> None:
+    """Write the files of one image, whose names begin with `place`: what is said of it, and pictures."""
     from milbench.inference.pages import prediction_page, sensitivity_page
-    from milbench.inference.predict import as_json, label_set_text, reading_text
-    from milbench.inference.scale_search import predict_best_scale
 
-    image = _prepared(model, path, request.invert)
-    seen, found = predict_best_scale(model, image, scale, request.decoder)
-    about = as_json(model, path, image.size, seen.size, found, positions=request.positions)
-    reading = reading_text(model, found)
-    reads = f"{reading or 'nothing'} ({found.decoder})"
-    if truth is not None:
-        about["truth"] = truth
-        reads += " ✓" if reading == truth else f" ✗ {truth}"
+    text = json.dumps(about, indent=None if "positions" in about else 1) + "\n"
     page = prediction_page(model, seen, found)
     with as_usage():
-        text = json.dumps(about, indent=None if request.positions else 1) + "\n"
-        write_atomically(request.out / f"{name}.json", lambda temporary: temporary.write_text(text, "utf-8"))
-        _save(request.out / f"{name}.png", page)
-    if request.sensitivity:
+        write_atomically(place.with_name(f"{place.name}.json"), lambda temporary: temporary.write_text(text, "utf-8"))
+        _save(place.with_name(f"{place.name}.png"), page)
+    if sensitivity:
         heat = sensitivity_page(model, seen, found)
         with as_usage():
-            _save(request.out / (name + SENSITIVITY), heat)
-    label_set, probability = label_set_text(model, found.labels), f"{about['label_set_probability']:.3g}"
-    size = f"{seen.width}x{seen.height}"
-    first, *others = request.outputs(name)
-    written = ", ".join([str(first), *(place.name.removeprefix(name) for place in others)])
-    return [str(path), size, reads, label_set, probability, written], reading
-
-
-def _check_size(model: Trained, request: PredictRequest, path: Path, scale: Scale) -> None:
-    """Refuse an image that cannot be opened, or is too small for the network at every scale."""
-    from milbench.inference.scale_search import candidate_sizes
-
-    image = _prepared(model, path, request.invert)
-    try:
-        candidate_sizes(model, image.size, scale)
-    except UsageError as error:
-        raise UsageError(f"{path} is too small at this scale, {error}") from None
-
-
-def _refuse_options_of_pictures(request: PredictRequest) -> None:
-    """Raise UsageError where an option says how pictures are read, but no picture is."""
-    given = {
-        "--decoder": request.decoder, "--scale": request.scale, "--truth": request.truth,
-        "--sensitivity": request.sensitivity, "--invert": request.invert,
-    }  # fmt: skip
-    for option, value in given.items():
-        if value:
-            raise UsageError(f"{option} is for pictures: {request.images[0]} holds bags, of which a table is written")
+            _save(place.with_name(place.name + SENSITIVITY), heat)
 
 
 def _load(run: str, root: Path, device: str, data_dir: Path | None, *, needs_data: bool = False) -> Trained:
@@ -240,30 +197,26 @@ def _prepared(model: Trained, path: Path, invert: bool) -> Image:
     return ImageOps.invert(image) if invert else image
 
 
-def _truth(request: PredictRequest, model: Trained) -> dict[str, str]:
-    """Return the true string of each image by its file name, from a digitStruct.mat; empty if none is given."""
+def _read_truth(truth: Path, images: Sequence[Path], model: Trained) -> dict[str, str]:
+    """Return the true string of each image by its file name, from a digitStruct.mat."""
     from milbench.data import digit_struct
 
-    if request.truth is None:
-        return {}
     digits = [str(d) for d in range(10)]
     if model.task.class_names != digits:
-        raise UsageError(f"--truth {request.truth}: it describes digits, {model.cell.task} has other classes")
-    if not request.truth.is_file():
-        raise UsageError(f"--truth {request.truth}: expected a digitStruct.mat as SVHN has it")
-    records = {record.name: "".join(digits[c] for c in record.classes) for record in digit_struct.read(request.truth)}
-    for path in request.images:
+        raise UsageError(f"--truth {truth}: it describes digits, {model.cell.task} has other classes")
+    if not truth.is_file():
+        raise UsageError(f"--truth {truth}: expected a digitStruct.mat as SVHN has it")
+    records = {record.name: "".join(digits[c] for c in record.classes) for record in digit_struct.read(truth)}
+    for path in images:
         if path.name not in records:
-            raise UsageError(f"--truth {request.truth} has no record of {path.name}")
+            raise UsageError(f"--truth {truth} has no record of {path.name}")
         # The training and the test part of a data set use the same file names.
         own = path.parent / digit_struct.FILE
-        if own.is_file() and not own.samefile(request.truth):
-            raise UsageError(f"--truth {request.truth} does not describe {path}: {own} does")
-    if len({path.name for path in request.images}) < len(request.images):
-        raise UsageError(
-            f"--truth {request.truth}: some of the images have the same name; give them one folder at a time"
-        )
-    return {path.name: records[path.name] for path in request.images}
+        if own.is_file() and not own.samefile(truth):
+            raise UsageError(f"--truth {truth} does not describe {path}: {own} does")
+    if len({path.name for path in images}) < len(images):
+        raise UsageError(f"--truth {truth}: some of the images have the same name; give them one folder at a time")
+    return {path.name: records[path.name] for path in images}
 
 
 def _share(correct: list[bool]) -> str:
@@ -279,18 +232,18 @@ def _share(correct: list[bool]) -> str:
     return f"{count}: {share:.1f} % (Wilson's 95 % interval {low:.1f} to {high:.1f} %)"
 
 
-def _check_out(request: PredictRequest, names: list[str]) -> None:
+def _check_out(out: Path, images: Sequence[Path], outputs: Sequence[Path]) -> None:
     """Refuse an `--out` that is no folder, cannot be written, or where an output would replace an image or another."""
-    _check_folder(request.out, request.out)
-    inputs = {path.resolve() for path in request.images}
+    _check_folder(out, out)
+    inputs = {path.resolve() for path in images}
     taken: set[str] = set()
-    for place in (place for name in names for place in request.outputs(name)):
+    for place in outputs:
         if place.resolve() in inputs:
-            raise UsageError(f"--out {request.out}: {place} is one of the images and would be overwritten")
+            raise UsageError(f"--out {out}: {place} is one of the images and would be overwritten")
         if place.is_dir():
-            raise UsageError(f"--out {request.out}: {place} is a folder")
+            raise UsageError(f"--out {out}: {place} is a folder")
         if place.name.casefold() in taken:
-            raise UsageError(f"--out {request.out}: {place} would be written for two images; give them one at a time")
+            raise UsageError(f"--out {out}: {place} would be written for two images; give them one at a time")
         taken.add(place.name.casefold())
 
 

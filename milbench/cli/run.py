@@ -8,12 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from milbench._utils.interrupts import INTERRUPTED
 from milbench.cli import options
 from milbench.cli.options import SeveralNames, names
 from milbench.engine.launch import launch
 from milbench.engine.settings import requested_spec
-from milbench.errors import UsageError
+from milbench.errors import INTERRUPTED, UsageError
 
 SMOKE = ["recipe.epochs=1", "recipe.steps_per_epoch=2", "recipe.evaluation_bags=16", "recipe.interim_bags=none"]
 """The settings of a cell that only tries if everything works."""

@@ -8,13 +8,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, get_args
 
-from milbench._utils.interrupts import INTERRUPTED
 from milbench.api import registry
 from milbench.comparison.comparison import Comparison
 from milbench.engine import folders
 from milbench.engine.launch import launch
 from milbench.engine.settings import requested_spec
-from milbench.errors import UsageError, unknown
+from milbench.errors import INTERRUPTED, UsageError, unknown
 
 One = str | Path | type | ModuleType
 Named = One | Iterable[One] | Mapping[Any, Mapping[str, Any]]

@@ -42,13 +42,7 @@ HEADER = "epoch,metric,value\n"
 
 @dataclass(frozen=True)
 class State:
-    """What has become of a cell.
-
-    Args:
-        status: running where a process holds its lock; missing where it was never begun or was stopped.
-        reason: why it failed, in one line.
-        progress: how far it is, see `CellFolder.write_progress`.
-    """
+    """What has become of a cell: running where a process holds its lock, missing if never begun or stopped."""
 
     status: Status
     reason: str = ""

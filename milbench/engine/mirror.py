@@ -93,7 +93,6 @@ class Mirror:
         return behind
 
     def _is_behind(self, cell: Cell, status: Status) -> bool:
-        """Return whether something of a cell, with its network as a model where they are logged, is not in MLflow."""
         folder = self.root.cell(cell.id)
         known = folder.mirrored()
         if status == "missing" and not known and not folder.begun:
@@ -178,8 +177,6 @@ def _forget_lost_runs(root: Root, plan: Plan) -> None:
 
 
 class _Run:
-    """The run of one cell in MLflow."""
-
     def __init__(self, client: Any, root: Root, uri: str, experiment: str, cell: Cell, label: str) -> None:
         self.client, self.root, self.uri, self.experiment = client, root, uri, experiment
         self.cell, self.label = cell, label
@@ -356,7 +353,6 @@ def shown(uri: str) -> str:
 
 
 def _one_line(error: Exception, uri: str) -> str:
-    """Return what MLflow, a database or a server raised in one line."""
     text = str(error) or type(error).__name__
     found = re.search(r"\[Errno -?\d+\] [^'\")]+|timed out|\(\w[\w.]*Error\) .+", text)
     return f"{shown(uri)}: {shown((found[0] if found else text.splitlines()[0])[:300])}"
