@@ -40,14 +40,7 @@ def resolve(given: str) -> torch.device:
 
 
 def resolve_all(given: str) -> list[str]:
-    """Return the devices that cells are dealt to: every GPU for cuda, and for auto if there is any; else what is named.
-
-    Returns:
-        Such as ["cuda:0", "cuda:1"] or ["cpu"].
-
-    Raises:
-        UsageError: the device is not there.
-    """
+    """Return the devices that cells are dealt to: every GPU for cuda, and for auto if there is any; else that named."""
     if given in ("auto", "cuda") and resolve(given).type == "cuda":
         import torch
 

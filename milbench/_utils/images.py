@@ -27,8 +27,7 @@ REFUSED_FORMATS = ("EPS",)
 def open_image(path: Path) -> Image.Image:
     """Return an image as a viewer shows it: upright, mode L or RGB, transparent pixels white, the first frame.
 
-    Raises:
-        UsageError: The file is missing, is no image, is damaged, or has more than MAX_FILE_PIXELS pixels.
+    Raises UsageError where it is missing, no image, damaged, or has more than MAX_FILE_PIXELS pixels.
     """
     if not path.is_file():
         raise UsageError(f"{path} is {'a folder, not an image' if path.is_dir() else 'not there'}")
@@ -86,16 +85,7 @@ def _finite(values: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def bounded(width: int, height: int, pixels: int = MAX_NETWORK_PIXELS) -> tuple[int, int]:
-    """Return the width and height, or both scaled down so that their product is at most `pixels`.
-
-    Args:
-        width: of the image, in pixels.
-        height: of the image, in pixels.
-        pixels: the largest product of both, at least 1.
-
-    Returns:
-        Width and height in pixels, each at least 1, with nearly the same ratio.
-    """
+    """Return the width and height, or both scaled down, each at least 1, so that their product is at most `pixels`."""
     if width * height <= pixels:
         return width, height
     factor = math.sqrt(pixels / (width * height))

@@ -77,7 +77,6 @@ def losses(
 
 
 def _print(frame: pd.DataFrame, title: str, explanation: str = "") -> None:
-    """Print a table of measurements, names in its first column."""
     from rich.table import Table
 
     from milbench._utils.console import PlainConsole

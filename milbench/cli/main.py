@@ -96,7 +96,6 @@ def main() -> NoReturn:
 
 
 def _check_words(words: Iterable[str]) -> None:
-    """Raise UsageError where a word is not UTF-8, in which plans, reports and MLflow keep names and paths."""
     for word in words:
         try:
             word.encode()
@@ -128,7 +127,6 @@ def _write_what_cannot_be_encoded() -> None:
 
 
 def _no_access(error: OSError) -> str:
-    """Return in one line why a file that was named cannot be reached; "" for an error of another kind."""
     if error.filename is None or error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP):
         return ""
     name = str(error.filename)
@@ -180,7 +178,6 @@ def top(
 
 
 def _with_closest(message: str) -> str:
-    """Return typer's message about an option, with the closest choice where there are choices."""
     message = message.replace("Value error, ", "")
     found = re.search(r"'([^']*)' is not one of (.*)\.", message)
     close = closest(found[1], re.findall(r"'(.*?)'", found[2])) if found else None

@@ -220,7 +220,6 @@ def _read_truth(truth: Path, images: Sequence[Path], model: Trained) -> dict[str
 
 
 def _share(correct: list[bool]) -> str:
-    """Return in words how many of the images were read correctly, with Wilson's interval."""
     import numpy as np
 
     from milbench.api.outcomes import Outcomes

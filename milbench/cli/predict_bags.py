@@ -60,7 +60,6 @@ def write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, po
 
 
 def _outputs(paths: Sequence[Path], out: Path) -> tuple[Path, Path]:
-    """Return the files of the two tables. Raises UsageError where one cannot be written."""
     from milbench.data.table_files import check_kind, is_table
 
     if out.suffix.lower() in FILES and not out.is_dir():
@@ -77,7 +76,6 @@ def _outputs(paths: Sequence[Path], out: Path) -> tuple[Path, Path]:
 
 
 def _summary(model: Trained, found: pd.DataFrame) -> object:
-    """Return the first rows for the terminal."""
     from rich.table import Table
 
     kind = str(found.columns[0])

@@ -58,8 +58,10 @@ def run(
     Example: milbench run --loss exact,noisy-or --task extended-digits --seeds 0-2
     """
     given: dict[str, Any] = {"losses": names(loss), "tasks": names(task), "seeds": seeds, "name": name}
-    given["run"] = {"data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun}
-    given["run"] |= {"cluster": cluster, "shard": shard, "log_models": log_models or None}
+    given["run"] = {
+        "data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun, "cluster": cluster, "shard": shard,
+        "log_models": log_models or None,
+    }  # fmt: skip
     settings = [*(setting or []), *(SMOKE if smoke else [])]
     wanted = requested_spec(spec, preset, given, settings)
     if not smoke:

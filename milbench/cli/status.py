@@ -106,7 +106,6 @@ def _summary(states: Mapping[str, State]) -> str:
 
 
 def _watch(place: Root, plan: Plan) -> None:
-    """Show the cells that are computed until there are none."""
     from rich.live import Live
 
     from milbench._utils.console import console

@@ -44,7 +44,6 @@ def export(
 
 
 def _write_table(name: str | None, root: Path, out: Path) -> str:
-    """Write the metrics of a comparison as a table, and return what was written in a sentence."""
     frame = results(root, name).frame
     write: dict[str, Callable[[Path], object]] = {
         ".csv": lambda path: frame.to_csv(path, index=False),

@@ -31,15 +31,10 @@ HUGE_PAGES = ("THP_MEM_ALLOC_ENABLE", "1")
 def launch(
     spec: Spec, root: Path, command: str, *, output: Output = "text", dry_run: bool = False, smoke: bool = False
 ) -> int:
-    """Print the plan of a comparison and compute its missing cells.
+    """Print the plan of a comparison and compute its missing cells in the store of a root.
 
-    Args:
-        spec: the comparison.
-        root: the folder with the store.
-        command: kept with the plan.
-        output: what is shown: text, failures alone, or JSON.
-        dry_run: whether to show the plan alone.
-        smoke: whether the store is thrown away afterwards, so that nothing is mirrored to MLflow.
+    The command is kept with the plan. A dry run shows the plan alone; of a smoke run, whose store is thrown away
+    afterwards, nothing is mirrored to MLflow.
 
     Returns:
         The exit code: 0 if every cell is done (or nothing was to be computed), 1 if some are not, 130 after Ctrl-C.

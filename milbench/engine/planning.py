@@ -118,7 +118,6 @@ class _Tasks:
         }  # fmt: skip
 
     def _cells(self, task: Task, task_fields: Params) -> Iterator[Cell]:
-        """Yield every recipe with every loss and seed."""
         seeds, recipes = _seeds_of(self.spec, task), [self._resolved(recipe) for recipe in _recipes(self.spec, task)]
         if (count := len(recipes) * len(self.loss_fields) * len(seeds)) > MOST_CELLS:
             raise UsageError(f"{count:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}")
@@ -241,7 +240,6 @@ def _contrasts(
 
 
 def _pair(contrast: NamedContrast, known: Iterable[Label]) -> tuple[Label, Label]:
-    """Return the two variants that a contrast names, as reports name them."""
     names = {", ".join(filter(None, label)): label for label in known}
     for side in (contrast.first, contrast.second):
         if side not in names:

@@ -98,7 +98,6 @@ class KroneckerPSGD(torch.optim.Optimizer):
                 parameter.sub_(group["lr"] * scale * update)
 
     def _shortening(self, updates: list[Tensor]) -> Tensor:
-        """Return the factor, at most 1, that brings the preconditioned gradient to its largest allowed length."""
         norm = torch.stack([u.square().sum() for u in updates]).sum().sqrt()
         limit = math.inf if self.clip_rms is None else self.clip_rms * math.sqrt(sum(u.numel() for u in updates))
         self.clipped = (norm > limit).to(norm)

@@ -131,9 +131,8 @@ def _draws(search: Search, first: Cell) -> Iterator[tuple[Params, Cell]]:
 
 def _checked(spec: Spec) -> Search:
     """Return the search of a spec, if it has one and no axes beside it."""
-    if spec.tune is None:
-        raise UsageError(f"spec {spec.name} has no table [tune], which says what is searched; or use milbench run")
     search = spec.tune
+    assert search is not None  # noqa: S101 launches search where there is one
     for name, value in [*spec.recipe.items(), *_in_tables(spec.recipe)]:
         if isinstance(value, list):
             raise UsageError(f"recipe.{name} is an axis; beside [tune] a setting has one value or is searched")

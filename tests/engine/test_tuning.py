@@ -112,7 +112,6 @@ def test_a_loss_that_is_tuned_alone_joins_those_that_were_tuned_before() -> None
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"tune": None}, r"spec tuned has no table \[tune\]"),
         ({"seeds": "99-100"}, "seed 100 is also one of the comparison"),
         (
             {"loss": {"exact": {"rule": ["sum", "exact"]}}, "tune": {"loss": {"exact": {"both": [{"rule": "sum"}]}}}},
