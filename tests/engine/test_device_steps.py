@@ -106,13 +106,11 @@ class OnGPU:
         return task, bags
 
     def loss(self, variant: Variant, task: Task) -> Loss:
-        """Return a loss whose weights are on the GPU."""
         loss = variant.load().build(task.num_classes)
         self._move(loss)
         return loss
 
     def network(self, loss: Loss, task: Task) -> Network:
-        """Return an untrained network whose weights are on the GPU."""
         network = network_for(loss, task, 0)
         self._move(network)
         return network

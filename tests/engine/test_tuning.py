@@ -34,7 +34,6 @@ ARMS = [("exact", "tiny"), ("noisy-or head=softmax", "tiny"), ("noisy-or head=si
 
 
 def drawn(plan: Plan) -> dict[tuple[str, str], list[Cell]]:
-    """Return the draws of every loss on every task."""
     assert plan.search is not None
     found: dict[tuple[str, str], list[Cell]] = {}
     for cell in plan.cells:
