@@ -66,12 +66,7 @@ def test_no_more_blocks_than_known_are_not_run() -> None:
 
 def run_python(block: Block, names: dict[str, Any], where: str) -> str:
     code = compile(block.text, where, "exec")
-    linecache.cache[where] = (
-        len(block.text),
-        None,
-        block.text.splitlines(keepends=True),
-        where,
-    )  # as a notebook does
+    linecache.cache[where] = (len(block.text), None, block.text.splitlines(keepends=True), where)  # as a notebook does
     printed = io.StringIO()
     if not block.not_run:
         with contextlib.redirect_stdout(printed):

@@ -52,11 +52,7 @@ def training(
 
 
 @app.command()
-def losses(
-    device: options.DeviceOption = "auto",
-    threads: ThreadsOption = 1,
-    quick: QuickOption = False,
-) -> int:
+def losses(device: options.DeviceOption = "auto", threads: ThreadsOption = 1, quick: QuickOption = False) -> int:
     """Measure time and peak memory of the exact likelihood, beside a plain loop and a log-softmax.
 
     Example: milbench bench losses --quick

@@ -17,19 +17,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from milbench._version import __version__
-from milbench.cli import (
-    bench,
-    data,
-    list_,
-    new,
-    predict,
-    report,
-    run,
-    serve,
-    status,
-    tour,
-    transfer,
-)
+from milbench.cli import bench, data, list_, new, predict, report, run, serve, status, tour, transfer
 from milbench.errors import INTERRUPTED, UsageError, closest, disk_failure
 
 LONGEST_SHOWN = 100

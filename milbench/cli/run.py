@@ -36,13 +36,7 @@ def run(
     cluster: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="The address of a dask scheduler, or local:N.")
     ] = None,
-    shard: Annotated[
-        str | None,
-        typer.Option(
-            metavar="i/n",
-            help="Compute every n-th cell, from the i-th on.",
-        ),
-    ] = None,
+    shard: Annotated[str | None, typer.Option(metavar="i/n", help="Compute every n-th cell, from the i-th on.")] = None,
     rerun: options.RerunOption = None,
     log_models: Annotated[bool, typer.Option("--log-models", help="Log every network as an MLflow model.")] = False,
     dry_run: options.DryRunOption = False,

@@ -184,14 +184,7 @@ def test_the_fake_gpu_notes_what_makes_the_host_wait(waiting: Callable[[], objec
 
 
 @needs_fake_gpu
-@pytest.mark.parametrize(
-    "raising",
-    [
-        lambda x: x.sum().item(),
-        lambda x: x[x > 0],
-        lambda x: x + torch.ones(3),
-    ],
-)
+@pytest.mark.parametrize("raising", [lambda x: x.sum().item(), lambda x: x[x > 0], lambda x: x + torch.ones(3)])
 def test_the_fake_gpu_refuses_values_and_mixed_devices(raising: Callable[[torch.Tensor], object]) -> None:
     with FakeGPU(), pytest.raises(Exception, match=r"local_scalar|nonzero|same device|two different devices"):
         raising(torch.zeros(3, device=GPU))
