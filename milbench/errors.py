@@ -9,8 +9,7 @@ from typing import TypeVar
 
 Word = TypeVar("Word", bound=str)
 Number = TypeVar("Number", int, float)
-INTERRUPTED = 130
-"""Exit code after a signal that stops a command, as shells have it for Ctrl-C."""
+INTERRUPTED = 130  # exit code after a signal that stops a command, as shells have it for Ctrl-C
 
 
 class UsageError(ValueError):

@@ -35,8 +35,7 @@ from milbench.evaluation.metrics import best_threshold
 from milbench.networks.instance import InstanceMLP
 from milbench.networks.registry import load_network
 
-EVAL_BATCH = 64
-"""Bags that are predicted at once."""
+EVAL_BATCH = 64  # bags that are predicted at once
 
 
 class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # not typed

@@ -14,14 +14,11 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from milbench.errors import UsageError
 
-MAX_FILE_PIXELS = 100_000_000
-"""Pixels; a file with more is refused, since it may not fit into memory."""
+MAX_FILE_PIXELS = 100_000_000  # pixels; a file with more is refused, since it may not fit into memory
 MAX_NETWORK_PIXELS = 1_000_000
 """Pixels; a larger image is shrunk to this before a network reads it. SVHN's largest images have fewer."""
-PIXELS_AT_ONCE = 1_000_000
-"""Pixels of more than eight bits that are converted at once."""
-REFUSED_FORMATS = ("EPS",)
-"""Formats that Pillow decodes by starting another program."""
+PIXELS_AT_ONCE = 1_000_000  # pixels of more than eight bits that are converted at once
+REFUSED_FORMATS = ("EPS",)  # formats that Pillow decodes by starting another program
 
 
 def open_image(path: Path) -> Image.Image:

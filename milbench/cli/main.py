@@ -20,8 +20,7 @@ from milbench._version import __version__
 from milbench.cli import bench, data, list_, new, predict, report, run, serve, status, tour, transfer
 from milbench.errors import INTERRUPTED, UsageError, closest, disk_failure
 
-LONGEST_SHOWN = 100
-"""Characters of a path that a message shows; a system refuses longer names than it can keep."""
+LONGEST_SHOWN = 100  # characters of a path that a message shows; a system refuses longer names than it can keep
 HANGUP = getattr(signal, "SIGHUP", signal.SIGTERM)
 STOPPING = {signal.SIGINT, signal.SIGTERM, HANGUP}
 """The signals that stop a command; a terminal that is closed sends the last one."""

@@ -60,8 +60,7 @@ ScaleOption = Annotated[
     typer.Option("--scale", metavar="FACTOR", help="Enlarge images first; auto tries several (house numbers only)."),
 ]
 
-HERE = Path()
-"""The default of `--root`."""
+HERE = Path()  # the default of `--root`
 
 
 def command_line() -> str:

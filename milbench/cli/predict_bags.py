@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
     from milbench.inference.load import Trained
 
-SHOWN = 10
-"""Bags that are printed; all are written."""
+SHOWN = 10  # bags that are printed; all are written
 FILES = (".txt", ".json", ".jsonl", ".xls", ".xlsx", ".npy", ".npz", ".pkl", ".png", ".jpg", ".wav")
 """Endings that are meant as files, and not as the names of folders."""
 

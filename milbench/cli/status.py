@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from milbench.api.plan import Plan
     from milbench.engine.cell import State
 
-WATCH_INTERVAL = 2.0
-"""Seconds between two looks at the store."""
+WATCH_INTERVAL = 2.0  # seconds between two looks at the store
 ORDER = ("done", "running", "failed", "missing")
 
 

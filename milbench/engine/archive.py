@@ -21,8 +21,7 @@ MOST_BYTES = 50_000_000_000
 MOST_PLAN_BYTES, MOST_FILES = 500_000_000, 1_000_000
 MEMBER = r"cells/([0-9a-f]{16})/[a-z][a-z_]*\.(json|csv|npz|safetensors|txt|pt)"
 """The names of files of cells in an archive: nothing else is unpacked."""
-FORGOTTEN = ("mlflow.json", "progress.json")
-"""Files that mean nothing on another machine."""
+FORGOTTEN = ("mlflow.json", "progress.json")  # files that mean nothing on another machine
 
 
 def export(root: Root, name: str | None, out: Path, left_out: Collection[str] = ()) -> str:

@@ -35,8 +35,7 @@ from milbench.api.plan import Cell
 from milbench.errors import UsageError
 
 Status = Literal["done", "failed", "running", "missing"]
-Row = tuple[int, str, float]
-"""An epoch, a metric with its split, and its value."""
+Row = tuple[int, str, float]  # an epoch, a metric with its split, and its value
 HEADER = "epoch,metric,value\n"
 
 

@@ -26,10 +26,8 @@ from milbench.engine.run import in_processes
 from milbench.engine.worker import Job, register, set_torch_defaults
 from milbench.errors import UsageError
 
-SUM_TOLERANCE = 1e-3
-"""How far from 1 the probabilities of a position may add up in single precision."""
-LIMIT = 120.0
-"""Seconds after which a check is given up: the cells will tell."""
+SUM_TOLERANCE = 1e-3  # how far from 1 the probabilities of a position may add up in single precision
+LIMIT = 120.0  # seconds after which a check is given up: the cells will tell
 
 
 def check_all(jobs: Sequence[Job], *, in_process: bool) -> list[str]:
@@ -81,8 +79,8 @@ def _try_out(job: Job) -> str:
     """Return what is suspicious about the loss of a cell; raise UsageError where training cannot use it."""
     cell = job.cell
     register(job.classes)
-    key = cell.task_file or cell.task, to_json(cell.task_params), cell.task_revision, cell.data
-    task, bags = _first_batch(*key, cell.seed, job.data_dir)
+    key = cell.task_file or cell.task, to_json(cell.task_params), cell.seed, job.data_dir
+    task, bags = _first_batch(*key, cell.task_revision, cell.data)
     check_max_labels(task, bags)
     loss = loss_for(cell, task)
     network = network_for(loss, task, cell.seed, cell.recipe["head_init"])
@@ -136,14 +134,7 @@ def _check_scores(loss: Loss, bags: Bags, logits: Tensor) -> None:
 
 
 @lru_cache(maxsize=1)
-def _first_batch(
-    name: str,
-    params: str,
-    revision: str,  # noqa: ARG001 for the cache
-    data: str,  # noqa: ARG001
-    seed: int,
-    data_dir: Path | None,
-) -> tuple[Task, Bags]:
+def _first_batch(name: str, params: str, seed: int, data_dir: Path | None, *version: str) -> tuple[Task, Bags]:  # noqa: ARG001
     """Return a task and its first batch, of the last call where the task is the same."""
     task: Task = tasks().create(name, json.loads(params))
     task.seed = seed

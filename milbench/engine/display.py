@@ -24,12 +24,10 @@ from milbench.engine.folders import Root
 from milbench.engine.worker import Outcome
 from milbench.errors import UsageError
 
-FOLLOW_INTERVAL = 0.5
-"""Seconds between two looks at the progress of the cells."""
+FOLLOW_INTERVAL = 0.5  # seconds between two looks at the progress of the cells
 LINE_INTERVALS = (5.0, 60.0, 300.0)
 """Seconds until the first, the second and every further line about the progress where there are no bars."""
-LEAST_WORK = 0.02
-"""The share of a cell that has to be done before its speed is known: its start is slow."""
+LEAST_WORK = 0.02  # the share of a cell that has to be done before its speed is known: its start is slow
 
 
 class Display:
@@ -208,8 +206,7 @@ class Terminal(Display):
         self.progress.print(plain(f"        {', '.join(filter(None, parts))}"), highlight=False, soft_wrap=True)
 
 
-DISPLAYS = {"text": Terminal, "json": Events, "quiet": Display}
-"""What `--output` chooses from."""
+DISPLAYS = {"text": Terminal, "json": Events, "quiet": Display}  # what `--output` chooses from
 
 
 def last_metrics(root: Root, cell: Cell) -> dict[str, float]:

@@ -13,8 +13,7 @@ from milbench.engine.folders import Root
 from milbench.errors import UsageError
 
 MEASURED_STEPS = 3
-BUDGET = 20.0
-"""Seconds after which no further variant is measured."""
+BUDGET = 20.0  # seconds after which no further variant is measured
 
 
 def outlook(

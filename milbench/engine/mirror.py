@@ -34,17 +34,14 @@ for key, value in {
 }.items():
     os.environ.setdefault(key, value)
 
-INTERVAL = 3.0
-"""Seconds between two looks at the folders while a launch goes on."""
+INTERVAL = 3.0  # seconds between two looks at the folders while a launch goes on
 PATIENCE = 10.0
 """Seconds without any progress after which a server counts as away at the end of a command; ten times that where a
 database is written, whose tables may have to be made first."""
 STATUSES: dict[Status, str] = {"done": "FINISHED", "failed": "FAILED", "running": "RUNNING", "missing": "KILLED"}
 """How MLflow calls what has become of a cell."""
-CELL = "milbench.cell"
-"""The tag of a run that holds the id of its cell."""
-ATTEMPT = "milbench.attempt"
-"""The tag of a run that tells it from runs of the same cell that was computed before."""
+CELL = "milbench.cell"  # the tag of a run that holds the id of its cell
+ATTEMPT = "milbench.attempt"  # the tag of a run that tells it from runs of the same cell that was computed before
 RELATIVE = "mlflow-artifacts:/"
 """MLflow's address for artifacts in whichever folder its server serves: it stays true when a root is moved."""
 
@@ -55,8 +52,7 @@ class Mirror:
     def __init__(self, root: Root, plan: Plan, *, log_models: bool = False) -> None:
         self.root, self.plan, self.log_models = root, plan, log_models
         self.uri = address(root)
-        self.problem = ""
-        """In one line, why the last try did not mirror everything."""
+        self.problem = ""  # in one line, why the last try did not mirror everything
         self._over, self._given_up = threading.Event(), threading.Event()
         self._settled: set[str] = set()
         self._moved = time.monotonic()

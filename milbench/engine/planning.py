@@ -27,8 +27,7 @@ from milbench.errors import UsageError, as_usage, unknown
 if TYPE_CHECKING:
     from milbench.api.task import Task
 
-MOST_CELLS = 100_000
-"""How many cells, and combinations of axes, there may be: more are a slip."""
+MOST_CELLS = 100_000  # how many cells, and combinations of axes, there may be: more are a slip
 
 
 def make_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:

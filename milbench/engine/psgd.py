@@ -47,8 +47,7 @@ class KroneckerPSGD(torch.optim.Optimizer):
         self.factor_step = factor_step
         self.clip_rms = clip_rms
         self.seed = seed
-        self.clipped: Tensor = torch.zeros(())
-        """1 where the last step had to be shortened, else 0."""
+        self.clipped: Tensor = torch.zeros(())  # 1 where the last step had to be shortened, else 0
         self._curvature: list[tuple[list[Tensor], list[Tensor]]] = []
         """Directions and Hessian-vector products, a pair for each layer."""
         for group in self.param_groups:

@@ -18,8 +18,7 @@ from milbench.errors import UsageError
 
 T = TypeVar("T")
 
-FIRST_WORKER = 600.0
-"""Seconds to wait for the first worker of a cluster: a batch system may start it late."""
+FIRST_WORKER = 600.0  # seconds to wait for the first worker of a cluster: a batch system may start it late
 
 
 class ClusterLost(Exception):  # noqa: N818 it is named for what has happened

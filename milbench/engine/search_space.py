@@ -9,8 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Params = dict[str, Any]
-MOST_DRAWS = 4096
-"""More draws are a slip."""
+MOST_DRAWS = 4096  # more draws are a slip
 SCRAMBLE = 20190909
 """Seeds the scrambling of the Sobol sequence: the same draws in every search over spaces of as many dimensions."""
 

@@ -22,14 +22,11 @@ from milbench.engine.tables import Difference, Literature, Margin, NamedContrast
 from milbench.errors import UsageError, as_usage, unknown
 
 Params = dict[str, Any]
-CHANGED = " with changes"
-"""At the end of `Spec.source` where flags have changed what a spec says."""
-CHOSEN = ("source", "part", "preset")
-"""The fields of a spec that a file cannot set: how it was read decides them."""
+CHANGED = " with changes"  # at the end of `Spec.source` where flags have changed what a spec says
+CHOSEN = ("source", "part", "preset")  # the fields of a spec that a file cannot set: how it was read decides them
 MOST_WORKERS = 1024
 """How many processes, or threads of each, there may be: more are a slip, which would exhaust the machine."""
-MOST_SEEDS = 100_000
-"""How many seeds there may be: more are a slip, and would not fit into memory."""
+MOST_SEEDS = 100_000  # how many seeds there may be: more are a slip, and would not fit into memory
 
 
 class Execution(Table):

@@ -46,8 +46,7 @@ from milbench.engine.progress import Progress
 from milbench.engine.psgd import KroneckerPSGD
 from milbench.evaluation.evaluate import EVEN_ODDS, THRESHOLD
 
-CHECKPOINT_INTERVAL = 60.0
-"""Least seconds between checkpoints inside an epoch: a killed run loses this much work."""
+CHECKPOINT_INTERVAL = 60.0  # least seconds between checkpoints inside an epoch: a killed run loses this much work
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from tests._helpers.command_line import PLUGINS, TINY, Milbench
 
 BASE = ("run", "--loss", "exact", "--task", TINY)
 TUNE = ("tune", "joint-or-marginal")
-NOT_UTF_8 = "bad\udcff"
-"""What Python makes of the byte 0xff in a word of the command line."""
+NOT_UTF_8 = "bad\udcff"  # what Python makes of the byte 0xff in a word of the command line
 
 
 @pytest.mark.parametrize(

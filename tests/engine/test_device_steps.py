@@ -27,8 +27,7 @@ from tests._helpers.optimizers import NAMES
 from tests._helpers.small_data import PARAMS
 
 META = torch.device("meta")
-WAITING = ("hard-em", "count")
-"""Losses that wait for the device, as their docstrings say."""
+WAITING = ("hard-em", "count")  # losses that wait for the device, as their docstrings say
 VARIANTS = [
     *(v for v in BUILT_IN if v.loss not in WAITING),
     *(Variant("exact", {"method": m}) for m in ("exact", "lower", "upper")),

@@ -20,8 +20,7 @@ from milbench.engine.worker import free_device
 from tests._helpers.command_line import PLUGINS, TINY, Milbench, process, wait_for
 
 HOSTILE = str(PLUGINS / "hostile_loss.py")
-AWAY = os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
-"""The environment of a process whose MLflow is away."""
+AWAY = os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}  # the environment of a process whose MLflow is away
 REASONS = {
     "exit 5": "SystemExit: 5 (hostile_loss.py:",
     "interrupt": "KeyboardInterrupt (hostile_loss.py:",
