@@ -206,7 +206,7 @@ class Terminal(Display):
         self.progress.print(plain(f"        {', '.join(filter(None, parts))}"), highlight=False, soft_wrap=True)
 
 
-DISPLAYS = {"text": Terminal, "json": Events, "quiet": Display}  # what `--output` chooses from
+DISPLAYS: dict[str, type[Display]] = {"text": Terminal, "json": Events, "quiet": Display}  # by the value of `--output`
 
 
 def last_metrics(root: Root, cell: Cell) -> dict[str, float]:
