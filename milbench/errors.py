@@ -9,6 +9,7 @@ from typing import TypeVar
 
 Word = TypeVar("Word", bound=str)
 Number = TypeVar("Number", int, float)
+INTERRUPTED = 130  # exit code after a signal that stops a command, as shells have it for Ctrl-C
 
 
 class UsageError(ValueError):
@@ -26,16 +27,7 @@ def disk_failure(error: BaseException) -> str:
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
-    """Return the error that `name` is no `kind`, with the closest of the `known` names and the list of them.
-
-    Args:
-        kind: what the name should be one of, such as "loss" or "optimizer".
-        name: the name that the user gave.
-        known: the valid names.
-
-    Returns:
-        The error, for the caller to raise.
-    """
+    """Return the error that `name` is no `kind`, such as "loss", with the closest of the `known` names and all."""
     choices = sorted(known)
     close = closest(name, choices)
     hint = f"; did you mean {close!r}?" if close else ""
@@ -43,13 +35,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
 
 
 def one_of(what: str, value: Word, choices: Iterable[str]) -> Word:
-    """Return a value that is one of the choices. Raises UsageError, with the closest one, where it is not.
-
-    Args:
-        what: the value is, such as "reduction of exact".
-        value: to be checked.
-        choices: the valid values.
-    """
+    """Return a value that is one of the choices. Raises UsageError, with the closest one, where it is not."""
     choices = tuple(choices)
     if value not in choices:
         raise unknown(what, str(value), choices)
@@ -57,13 +43,7 @@ def one_of(what: str, value: Word, choices: Iterable[str]) -> Word:
 
 
 def positive(what: str, value: Number, *, least: int | None = None) -> Number:
-    """Return a finite number above 0. Raises UsageError where it is not.
-
-    Args:
-        what: the number is, such as "slope of noisy-and".
-        value: to be checked.
-        least: where the number must be a whole one, the smallest; None: any number above 0.
-    """
+    """Return a finite number above 0, or a whole one from `least` on. Raises UsageError where it is not."""
     if least is not None and (not isinstance(value, int) or value < least):
         raise UsageError(f"{what} must be a whole number from {least} on, got {value!r}")
     if not (isinstance(value, (int, float)) and 0 < value < math.inf):

@@ -35,8 +35,7 @@ from milbench.evaluation.metrics import best_threshold
 from milbench.networks.instance import InstanceMLP
 from milbench.networks.registry import load_network
 
-EVAL_BATCH = 64
-"""Bags that are predicted at once."""
+EVAL_BATCH = 64  # bags that are predicted at once
 
 
 class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # not typed
@@ -155,7 +154,6 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         return float(accuracy_score(y, found, sample_weight=sample_weight))
 
     def _scored(self, X: Any, index: ArrayLike | None) -> NDArray[np.float64]:
-        """Return the presence scores (B, C) of bags as a user gives them."""
         check_is_fitted(self)
         found: NDArray[np.float64] = (
             self._presence(self._standardised(*self._instances(X, index, reset=False))).double().numpy()
@@ -196,7 +194,6 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         return rows[np.argsort(bag_of, kind="stable")], np.bincount(bag_of).tolist()
 
     def _standardised(self, rows: NDArray[np.float32], sizes: list[int]) -> list[Tensor]:
-        """Return the bags (K_i, D)."""
         return [*torch.from_numpy(self._scaler.transform(rows)).split(sizes)]
 
     def _learn_labels(self, y: Any) -> Tensor:

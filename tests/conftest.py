@@ -119,7 +119,6 @@ def milbench(
 
 @pytest.fixture(scope="session")
 def sqlite_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
-    """An MLflow server on SQLite, with one store for all tests."""
     folder = tmp_path_factory.mktemp("sqlite_server")
     with mlflow_server(f"sqlite:///{folder / 'mlflow.db'}", folder) as server:
         yield server
@@ -134,7 +133,6 @@ def sqlite_server(sqlite_service: MlflowServer) -> Iterator[MlflowServer]:
 
 @pytest.fixture(scope="session")
 def postgres_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
-    """An MLflow server on PostgreSQL, with one store for all tests."""
     if initdb() is None:
         pytest.skip("PostgreSQL is not installed (Debian package: postgresql)")
     with postgres() as database, mlflow_server(database, tmp_path_factory.mktemp("postgres_server")) as server:
@@ -159,7 +157,6 @@ def old_files(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 @pytest.fixture(scope="session")
 def data_of_all(street_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory with a small data set for every task."""
     root = small_data(tmp_path_factory.mktemp("all_data"))
     for name in ("house-numbers", "svhn"):
         shutil.copytree(street_data / "house-numbers", root / name)
@@ -168,7 +165,6 @@ def data_of_all(street_data: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="session")
 def street_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory with a small set of house numbers."""
     from milbench.data.house_numbers import make
 
     root = tmp_path_factory.mktemp("data")

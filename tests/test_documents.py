@@ -65,14 +65,8 @@ def test_no_more_blocks_than_known_are_not_run() -> None:
 
 
 def run_python(block: Block, names: dict[str, Any], where: str) -> str:
-    """Run a block after those before it on its page, and return what it printed."""
     code = compile(block.text, where, "exec")
-    linecache.cache[where] = (
-        len(block.text),
-        None,
-        block.text.splitlines(keepends=True),
-        where,
-    )  # as a notebook does
+    linecache.cache[where] = (len(block.text), None, block.text.splitlines(keepends=True), where)  # as a notebook does
     printed = io.StringIO()
     if not block.not_run:
         with contextlib.redirect_stdout(printed):
@@ -81,7 +75,6 @@ def run_python(block: Block, names: dict[str, Any], where: str) -> str:
 
 
 def read_toml(block: Block, folder: Path, milbench: Milbench, where: str) -> None:
-    """Read a block; plan it if it is a spec."""
     found = tomllib.loads(block.text)
     if "losses" not in found or block.not_run:
         return

@@ -26,7 +26,6 @@ HEAVY = ("torch", "torchvision", "mlflow", "pandas", "numpy", "scipy", "sklearn"
 
 
 def imported(code: str) -> set[str]:
-    """Return the names of the modules that a process has imported when it has run the code."""
     code += "\nimport sys; sys.stdout.flush(); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -16,7 +16,6 @@ from tests._helpers.command_line import REPOSITORY
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """An sdist of the checkout, and a wheel built from that sdist alone."""
     folder = tmp_path_factory.mktemp("built")
     source = folder / "source"
     wanted = subprocess.run(

@@ -1,4 +1,1 @@
-"""Small tools that do not concern bags: files, locks, devices, images, random numbers, colours.
-
-It may import `milbench.errors` alone.
-"""
+"""Small tools that do not concern bags: files, locks, devices, images, random numbers, colours."""

@@ -54,9 +54,6 @@ class PlainConsole(Console):
     """A console that shows control characters and emoji codes as they are, in strings, cells and titles of tables.
 
     Markup is read where `print` is not told `markup=False`, which holds for the cells of a table too.
-
-    Args:
-        width: in characters; None: that of the terminal.
     """
 
     def __init__(self, width: int | None = None) -> None:

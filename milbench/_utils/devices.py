@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import subprocess
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from milbench.errors import UsageError, unknown
 
@@ -39,19 +40,30 @@ def resolve(given: str) -> torch.device:
 
 
 def resolve_all(given: str) -> list[str]:
-    """Return the devices that cells are dealt to: every GPU for cuda, and for auto if there is any; else what is named.
-
-    Returns:
-        Such as ["cuda:0", "cuda:1"] or ["cpu"].
-
-    Raises:
-        UsageError: the device is not there.
-    """
+    """Return the devices that cells are dealt to: every GPU for cuda, and for auto if there is any; else that named."""
     if given in ("auto", "cuda") and resolve(given).type == "cuda":
         import torch
 
         return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     return [str(resolve(given))]
+
+
+def auto_precision(device: torch.device) -> Literal["bfloat16", "float32"]:
+    """Return bfloat16 where the hardware of a device multiplies it: a GPU that does, AVX-512 BF16, AMX, some ARM.
+
+    A CPU that emulates it is several times slower than in float32.
+    """
+    import torch
+
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            capable = torch.cuda.is_bf16_supported(including_emulation=False)
+    elif platform.machine().lower() in ("aarch64", "arm64"):
+        capable = torch.ops.mkldnn._is_mkldnn_bf16_supported()  # noqa: SLF001 on x86 it counts emulation
+    else:  # no public names tell, and earlier versions of torch lack these
+        names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+        capable = any(getattr(torch.cpu, name, bool)() for name in names)
+    return "bfloat16" if capable else "float32"
 
 
 def unusable_gpu() -> str:

@@ -21,15 +21,7 @@ RECENT = 10.0
 
 
 def file_digest(path: Path, algorithm: str) -> str:
-    """Return the digest of a file, which is read only if it has changed since.
-
-    Args:
-        path: of the file.
-        algorithm: a name that hashlib knows.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return the digest of a file by an algorithm of hashlib; it is read only if it has changed since."""
     return remembered(algorithm, [path], lambda: read_digest(path, algorithm))
 
 
@@ -42,10 +34,8 @@ def read_digest(path: Path, algorithm: str) -> str:
 def remembered(kind: str, paths: Sequence[Path], compute: Callable[[], str]) -> str:
     """Return what `compute` returned when it was last called for these files as they are now; call it if it was not.
 
-    Args:
-        kind: what is computed: results of two kinds are kept apart, and so are those of two versions of milbench.
-        paths: of the files that the result depends on, at least one. Each is known by its path, size and times.
-        compute: is called without arguments; its errors are passed on, and nothing is remembered then.
+    Results of two kinds are kept apart, and so are those of two versions of milbench. Each file is known by its path,
+    size and times. Errors of `compute` are passed on, and nothing is remembered then.
     """
     try:
         before = _states(paths)
@@ -72,13 +62,11 @@ def _folder() -> Path:
 
 
 def _states(paths: Sequence[Path]) -> list[list[int]]:
-    """Return the size and the times of change, of contents and of anything, of each file."""
     stats = [path.stat() for path in paths]
     return [[stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns] for stat in stats]
 
 
 def _read(place: Path, states: list[list[int]]) -> str | None:
-    """Return what is remembered for files in these states, None if it is nothing or damaged."""
     try:
         entry = json.loads(place.read_bytes())
         value = str(entry["value"])

@@ -9,16 +9,7 @@ from milbench.errors import UsageError
 
 
 def load(module: str, extra: str, purpose: str) -> Any:
-    """Import a library of an extra.
-
-    Args:
-        module: to import.
-        extra: of milbench that installs it.
-        purpose: what needs it, for the message.
-
-    Raises:
-        UsageError: it is not installed.
-    """
+    """Import a library of an extra, which some purpose needs. Raises UsageError where it is not installed."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError:

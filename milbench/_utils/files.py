@@ -25,12 +25,7 @@ def expanded(path: Path, option: str) -> Path:
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file completely or not at all: `write` fills a temporary file beside it, which then replaces it.
 
-    Args:
-        path: The file; its folder is created if missing.
-        write: Writes the content to the path that it is given.
-
-    Raises:
-        OSError: It always names a file, `path` if the system names none.
+    Its folder is created if missing. An OSError always names a file, `path` if the system names none.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -48,12 +43,9 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
     """Yield an empty hidden folder in which `parent/name` is prepared, to be moved there when it is complete.
 
-    The lock of `parent` is held for the block: a second process waits, and should then check whether `parent/name`
-    exists by now. Scratch folders that killed processes left are removed first, this one at the end.
-
-    Args:
-        parent: The folder to be in; created if missing.
-        name: What is prepared; the name of the scratch folder starts with it.
+    The lock of `parent`, which is created if missing, is held for the block: a second process waits, and should then
+    check whether `parent/name` exists by now. Scratch folders that killed processes left are removed first, this one at
+    the end.
     """
     parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{name}-"

@@ -14,21 +14,17 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from milbench.errors import UsageError
 
-MAX_FILE_PIXELS = 100_000_000
-"""Pixels; a file with more is refused, since it may not fit into memory."""
+MAX_FILE_PIXELS = 100_000_000  # pixels; a file with more is refused, since it may not fit into memory
 MAX_NETWORK_PIXELS = 1_000_000
 """Pixels; a larger image is shrunk to this before a network reads it. SVHN's largest images have fewer."""
-PIXELS_AT_ONCE = 1_000_000
-"""Pixels of more than eight bits that are converted at once."""
-REFUSED_FORMATS = ("EPS",)
-"""Formats that Pillow decodes by starting another program."""
+PIXELS_AT_ONCE = 1_000_000  # pixels of more than eight bits that are converted at once
+REFUSED_FORMATS = ("EPS",)  # formats that Pillow decodes by starting another program
 
 
 def open_image(path: Path) -> Image.Image:
     """Return an image as a viewer shows it: upright, mode L or RGB, transparent pixels white, the first frame.
 
-    Raises:
-        UsageError: The file is missing, is no image, is damaged, or has more than MAX_FILE_PIXELS pixels.
+    Raises UsageError where it is missing, no image, damaged, or has more than MAX_FILE_PIXELS pixels.
     """
     if not path.is_file():
         raise UsageError(f"{path} is {'a folder, not an image' if path.is_dir() else 'not there'}")
@@ -86,16 +82,7 @@ def _finite(values: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def bounded(width: int, height: int, pixels: int = MAX_NETWORK_PIXELS) -> tuple[int, int]:
-    """Return the width and height, or both scaled down so that their product is at most `pixels`.
-
-    Args:
-        width: of the image, in pixels.
-        height: of the image, in pixels.
-        pixels: the largest product of both, at least 1.
-
-    Returns:
-        Width and height in pixels, each at least 1, with nearly the same ratio.
-    """
+    """Return the width and height, or both scaled down, each at least 1, so that their product is at most `pixels`."""
     if width * height <= pixels:
         return width, height
     factor = math.sqrt(pixels / (width * height))

@@ -18,16 +18,10 @@ FOREVER = -1.0
 
 @contextmanager
 def try_lock(path: Path) -> Iterator[bool]:
-    """Hold a lock for the block if it is free, without waiting for it.
+    """Hold a lock for the block if it is free, without waiting for it; yield False if another process holds it.
 
-    Args:
-        path: The lock file, or a folder: then a hidden file in it. It is created, and removed afterwards.
-
-    Yields:
-        False if another process holds the lock.
-
-    Raises:
-        UsageError: the file system has no locks.
+    The path is a file, or a folder: then a hidden file in it. It is created, and removed afterwards. Raises UsageError
+    where the file system has no locks.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with _locked(path, NOW) as held:
@@ -41,11 +35,7 @@ def try_lock(path: Path) -> Iterator[bool]:
 
 @contextmanager
 def lock(path: Path) -> Iterator[bool]:
-    """Hold the lock of a folder, or a lock file as in `try_lock`, for the block; wait until it is free.
-
-    Yields:
-        False if the file system has no locks.
-    """
+    """Hold a lock as in `try_lock` for the block; wait until it is free. Yields False if there are no locks."""
     with _locked(path, FOREVER) as held:
         yield bool(held)
 

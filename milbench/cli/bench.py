@@ -52,11 +52,7 @@ def training(
 
 
 @app.command()
-def losses(
-    device: options.DeviceOption = "auto",
-    threads: ThreadsOption = 1,
-    quick: QuickOption = False,
-) -> int:
+def losses(device: options.DeviceOption = "auto", threads: ThreadsOption = 1, quick: QuickOption = False) -> int:
     """Measure time and peak memory of the exact likelihood, beside a plain loop and a log-softmax.
 
     Example: milbench bench losses --quick
@@ -77,7 +73,6 @@ def losses(
 
 
 def _print(frame: pd.DataFrame, title: str, explanation: str = "") -> None:
-    """Print a table of measurements, names in its first column."""
     from rich.table import Table
 
     from milbench._utils.console import PlainConsole

@@ -157,7 +157,6 @@ def make(
 
 
 def _refuse(table: Path, kind: str, options: Mapping[str, object]) -> None:
-    """Raise UsageError for an option that was given and has no meaning for a table of this kind."""
     if given := [option for option, value in options.items() if value]:
         raise UsageError(f"{given[0]} has no meaning for {table}, a table of {kind}")
 
@@ -165,7 +164,6 @@ def _refuse(table: Path, kind: str, options: Mapping[str, object]) -> None:
 def _check_sequences(
     table: Path, columns: tuple[str, str, str], stride: int | None, settings: dict[str, Any]
 ) -> list[Finding]:
-    """Return what is to be known of sequences; a setting that is None is the default of the task."""
     from milbench.data.bag_files import STRIDE, FrameSettings, Stride
     from milbench.data.checks import check_bags
     from milbench.data.own_bags import load_sequences
@@ -178,7 +176,6 @@ def _check_sequences(
 
 
 def _directory_to_fill(data_dir: Path | None) -> Path:
-    """Return the data directory that a command writes to; it need not exist yet."""
     from milbench._utils.files import expanded
     from milbench.data import catalog
 
@@ -186,7 +183,6 @@ def _directory_to_fill(data_dir: Path | None) -> Path:
 
 
 def _print_states(data_dir: Path | None) -> list[str]:
-    """Print a table of every data set and return their states."""
     from rich.table import Table
 
     from milbench._utils.console import console

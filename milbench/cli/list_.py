@@ -56,7 +56,6 @@ def _specs() -> Iterator[tuple[str, ...]]:
 
 
 def _entries(what: Kind) -> Iterator[tuple[str, ...]]:
-    """Yield what a registry holds: names, summaries, parameters with their defaults, and origins."""
     from milbench.api.parameters import constructor_parameters
     from milbench.api.registry import losses, tasks
     from milbench.engine.optimizers import optimizers

@@ -16,26 +16,14 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from milbench._utils.interrupts import INTERRUPTED, STOPPING
 from milbench._version import __version__
-from milbench.cli import (
-    bench,
-    data,
-    list_,
-    new,
-    predict,
-    report,
-    run,
-    serve,
-    status,
-    tour,
-    transfer,
-)
-from milbench.errors import UsageError, closest, disk_failure
+from milbench.cli import bench, data, list_, new, predict, report, run, serve, status, tour, transfer
+from milbench.errors import INTERRUPTED, UsageError, closest, disk_failure
 
-LONGEST_SHOWN = 100
-"""Characters of a path that a message shows; a system refuses longer names than it can keep."""
+LONGEST_SHOWN = 100  # characters of a path that a message shows; a system refuses longer names than it can keep
 HANGUP = getattr(signal, "SIGHUP", signal.SIGTERM)
+STOPPING = {signal.SIGINT, signal.SIGTERM, HANGUP}
+"""The signals that stop a command; a terminal that is closed sends the last one."""
 ParserError: Any = typer.BadParameter.__base__
 """What typer's parser raises; it has no public name, and its module depends on the version of typer."""
 
@@ -95,7 +83,6 @@ def main() -> NoReturn:
 
 
 def _check_words(words: Iterable[str]) -> None:
-    """Raise UsageError where a word is not UTF-8, in which plans, reports and MLflow keep names and paths."""
     for word in words:
         try:
             word.encode()
@@ -127,7 +114,6 @@ def _write_what_cannot_be_encoded() -> None:
 
 
 def _no_access(error: OSError) -> str:
-    """Return in one line why a file that was named cannot be reached; "" for an error of another kind."""
     if error.filename is None or error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP):
         return ""
     name = str(error.filename)
@@ -179,7 +165,6 @@ def top(
 
 
 def _with_closest(message: str) -> str:
-    """Return typer's message about an option, with the closest choice where there are choices."""
     message = message.replace("Value error, ", "")
     found = re.search(r"'([^']*)' is not one of (.*)\.", message)
     close = closest(found[1], re.findall(r"'(.*?)'", found[2])) if found else None

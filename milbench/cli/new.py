@@ -55,27 +55,14 @@ def _write(kind: str, name: str, *, template: str, test: str, then: str) -> int:
             if path.exists():
                 raise UsageError(f"{path} is there already and stays as it is; choose another name or remove it")
         _check_module(file)
-        _write_all(texts)
+        for path, text in texts.items():
+            with path.open("x", encoding="utf-8") as opened:
+                opened.write(text)
     typer.echo(f"wrote {file} and {tests}; try: milbench run {then.format(file)} --smoke; pytest {tests}")
     return 0
 
 
-def _write_all(texts: dict[Path, str]) -> None:
-    """Write new files, all of them or none."""
-    written: list[Path] = []
-    try:
-        for path, text in texts.items():
-            with path.open("x", encoding="utf-8") as opened:
-                written.append(path)
-                opened.write(text)
-    except OSError:
-        for path in written:
-            path.unlink(missing_ok=True)
-        raise
-
-
 def _check_name(kind: str, name: str) -> None:
-    """Raise UsageError where a name is none, or belongs to a loss or task that milbench knows."""
     from milbench.api.registry import check_name, losses, tasks
 
     check_name(name)
@@ -86,7 +73,6 @@ def _check_name(kind: str, name: str) -> None:
 
 
 def _check_class(name: str, template: str) -> None:
-    """Raise UsageError where the class of a name would be no name of Python, or hide one that the template uses."""
     own = _class_name(name)
     tree = ast.parse(_template(f"{_stem(template)}.py"))
     imported = {alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom | ast.Import)
@@ -108,7 +94,6 @@ def _template(file: str) -> str:
 
 
 def _renamed(text: str, old: str, new: str) -> str:
-    """Return the text of a template with another name: of the loss or task, of its class, and of its file."""
     for spelled in (str, _stem, _class_name):
         text = text.replace(spelled(old), spelled(new))
     return text
@@ -119,5 +104,4 @@ def _stem(name: str) -> str:
 
 
 def _class_name(name: str) -> str:
-    """Return the name of a class, such as MeanPooling2d for mean-pooling-2d."""
     return "".join(part.capitalize() for part in name.split("-"))

@@ -12,14 +12,10 @@ import typer
 
 from milbench.api.decoder import Decoder
 
-SeveralNames = Annotated[
-    str | None,
-    typer.Option(metavar="NAMES", help="Names, files or MODULE:CLASS, with commas."),
-]
+SeveralNames = Annotated[str | None, typer.Option(metavar="NAMES", help="Names, files or MODULE:CLASS, with commas.")]
 RootOption = Annotated[Path, typer.Option("--root", metavar="FOLDER", help="Folder of runs/ and reports/.")]
 DataDirOption = Annotated[
-    Path | None,
-    typer.Option("--data-dir", metavar="FOLDER", envvar="MILBENCH_DATA", help="Folder of the data sets."),
+    Path | None, typer.Option("--data-dir", metavar="FOLDER", envvar="MILBENCH_DATA", help="Folder of the data sets.")
 ]
 DeviceOption = Annotated[str, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N.")]
 DevicesOption = Annotated[
@@ -40,12 +36,10 @@ SettingOption = Annotated[
     ),
 ]
 RerunOption = Annotated[
-    Literal["missing", "failed", "all"] | None,
-    typer.Option("--rerun", help="Cells to compute; default: missing."),
+    Literal["missing", "failed", "all"] | None, typer.Option("--rerun", help="Cells to compute; default: missing.")
 ]
 OutputOption = Annotated[
-    Literal["text", "quiet", "json"],
-    typer.Option("--output", help="Tables, failures, or JSON lines."),
+    Literal["text", "quiet", "json"], typer.Option("--output", help="Tables, failures, or JSON lines.")
 ]
 SeedsOption = Annotated[
     str | None, typer.Option(metavar="SEEDS", help="Such as 0-9 or 0,2,5; default: 0, or all folds.")
@@ -55,8 +49,7 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show plan, recipe
 GalleryOption = Annotated[bool, typer.Option("--gallery/--no-gallery", help="Show pictures of test bags.")]
 ComparisonArgument = Annotated[str | None, typer.Argument(help="A comparison; default: the one launched last.")]
 TrainedCellOption = Annotated[
-    str,
-    typer.Option("--cell", metavar="ID", help="Cell (see milbench status) or MLflow run; its first characters do."),
+    str, typer.Option("--cell", metavar="ID", help="Cell (see milbench status) or MLflow run; its first characters do.")
 ]
 DecoderOption = Annotated[
     Decoder | None,
@@ -67,8 +60,7 @@ ScaleOption = Annotated[
     typer.Option("--scale", metavar="FACTOR", help="Enlarge images first; auto tries several (house numbers only)."),
 ]
 
-HERE = Path()
-"""The default of `--root`."""
+HERE = Path()  # the default of `--root`
 
 
 def command_line() -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from milbench.api.decoder import Decoder
     from milbench.inference.load import Trained
-    from milbench.inference.scale_search import Scale
+    from milbench.inference.predict import Prediction
 
 SENSITIVITY = "-sensitivity.png"
 
@@ -60,22 +59,19 @@ def predict(
     """
     from milbench.cli.predict_bags import write_predicted_bags
     from milbench.inference.predict_bags import are_bags
-    from milbench.inference.scale_search import parse_scale
 
     model = _load(cell, root, device, data_dir, needs_data=calibrate)
-    if not are_bags(images, model.task):
-        if calibrate:
-            raise UsageError("--calibrate is for tables, files and folders of bags: pictures have no temperature")
-        pictures = Pictures(model, out, decoder, parse_scale(model, scale), positions, sensitivity, invert)
-        _read_pictures(pictures, images, _truth(model, truth, images))
-        return 0
-    of_pictures = {
-        "--decoder": decoder, "--scale": scale, "--truth": truth, "--sensitivity": sensitivity, "--invert": invert,
-    }  # fmt: skip
-    for option, value in of_pictures.items():
-        if value:
-            raise UsageError(f"{option} is for pictures: {images[0]} holds bags, of which a table is written")
-    write_predicted_bags(model, images, out, positions=positions, calibrate=calibrate)
+    if are_bags(images, model.task):
+        of_pictures = {
+            "--decoder": decoder, "--scale": scale, "--truth": truth, "--sensitivity": sensitivity, "--invert": invert
+        }  # fmt: skip
+        for option, value in of_pictures.items():
+            if value:
+                raise UsageError(f"{option} is for pictures: {images[0]} holds bags, of which a table is written")
+        return write_predicted_bags(model, images, out, positions=positions, calibrate=calibrate)
+    if calibrate:
+        raise UsageError("--calibrate is for tables, files and folders of bags: pictures have no temperature")
+    _read_pictures(model, images, out, decoder, scale, truth, positions, sensitivity, invert)
     return 0
 
 
@@ -99,6 +95,7 @@ def figure(
 
     Example: milbench figure 2 --cell 3fa1 --out figure-2.png
     """
+    from milbench._utils.console import console
     from milbench.inference import paper_figures
     from milbench.inference.scale_search import parse_scale
 
@@ -110,120 +107,100 @@ def figure(
         raise UsageError(f"--scale is for figure 4: figure {number} shows crops of one size")
     model = _load(cell, root, device, data_dir)
     page, notes = paper_figures.draw_figure(number, model, seed, data_dir, decoder, parse_scale(model, scale or "1"))
-    _save(out, page)
-    print_lines([*notes, f"wrote {out}"])
+    with as_usage():
+        _save(out, page)
+    for line in (*notes, f"wrote {out}"):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
     return 0
 
 
-@dataclass(frozen=True)
-class Pictures:
-    """How pictures are read, and where what is read in them goes."""
-
-    model: Trained
-    out: Path
-    decoder: Decoder | None
-    scale: Scale
-    positions: bool
-    sensitivity: bool
-    invert: bool
-
-    def outputs(self, name: str) -> list[Path]:
-        """Return the files that are written for the image of that name."""
-        endings = (".png", ".json", SENSITIVITY) if self.sensitivity else (".png", ".json")
-        return [self.out / (name + ending) for ending in endings]
-
-    def open(self, path: Path) -> Image:
-        """Return an image, or its negative. Raises UsageError if it cannot be read or the task has no images."""
-        from PIL import ImageOps
-
-        from milbench._utils.images import open_image
-
-        image = open_image(path)
-        self.model.task.instances_from(image.resize((1, 1)))
-        return ImageOps.invert(image) if self.invert else image
-
-    def check_size(self, path: Path) -> None:
-        """Refuse an image that cannot be opened, or is too small for the network at every scale."""
-        from milbench.inference.scale_search import candidate_sizes
-
-        image = self.open(path)
-        try:
-            candidate_sizes(self.model, image.size, self.scale)
-        except UsageError as error:
-            raise UsageError(f"{path} is too small at this scale, {error}") from None
-
-    def write(self, path: Path, name: str, truth: str | None) -> tuple[list[str], str]:
-        """Write the files of one image; return its row of the table and the string that is read."""
-        from milbench.inference.overlay import prediction_page, sensitivity_page
-        from milbench.inference.predict import as_json, label_set_text, reading_text
-        from milbench.inference.scale_search import predict_best_scale
-
-        image, model = self.open(path), self.model
-        seen, found = predict_best_scale(model, image, self.scale, self.decoder)
-        about = as_json(model, path, image.size, seen.size, found, positions=self.positions)
-        reading = reading_text(model, found)
-        reads = f"{reading or 'nothing'} ({found.decoder})"
-        if truth is not None:
-            about["truth"] = truth
-            reads += " ✓" if reading == truth else f" ✗ {truth}"
-        page = prediction_page(model, seen, found)
-        text = json.dumps(about, indent=None if self.positions else 1) + "\n"
-        with as_usage():
-            write_atomically(self.out / f"{name}.json", lambda temporary: temporary.write_text(text, "utf-8"))
-        _save(self.out / f"{name}.png", page)
-        if self.sensitivity:
-            _save(self.out / (name + SENSITIVITY), sensitivity_page(model, seen, found))
-        label_set, probability = label_set_text(model, found.labels), f"{about['label_set_probability']:.3g}"
-        first, *others = self.outputs(name)
-        written = ", ".join([str(first), *(place.name.removeprefix(name) for place in others)])
-        return [str(path), f"{seen.width}x{seen.height}", reads, label_set, probability, written], reading
-
-
-def print_lines(lines: Sequence[str]) -> None:
-    """Print lines as they are."""
-    from milbench._utils.console import console
-
-    for line in lines:
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
-
-
-def _read_pictures(pictures: Pictures, images: list[Path], truth: dict[str, str]) -> None:
-    """Write the files of every image and print a table of them; all images are checked before the first is written."""
+def _read_pictures(
+    model: Trained, images: Sequence[Path], out: Path, decoder: Decoder | None, scale: str | None, truth: Path | None,
+    positions: bool, sensitivity: bool, invert: bool,
+) -> None:  # fmt: skip
+    """Write the files of every picture and print a table of them; all are checked before the first is written."""
     from rich.table import Table
 
     from milbench._utils.console import console
     from milbench._utils.images import unique_stems
-    from milbench.inference.predict import notes
+    from milbench.inference.predict import as_json, label_set_text, notes, reading_text
+    from milbench.inference.scale_search import candidate_sizes, parse_scale, predict_best_scale
 
-    names, model = unique_stems(images), pictures.model
+    sizes = parse_scale(model, scale)
+    true = _read_truth(truth, images, model) if truth else {}
+    names = unique_stems(images)
+    endings = [".png", ".json", SENSITIVITY] if sensitivity else [".png", ".json"]
     with as_usage():
-        _check_out(pictures, images, names)
-    for path in images:
-        pictures.check_size(path)
+        _check_out(out, images, [out / (name + ending) for name in names for ending in endings])
+    for path in images:  # before anything is written
+        size = _prepared(model, path, invert).size
+        try:
+            candidate_sizes(model, size, sizes)
+        except UsageError as error:
+            raise UsageError(f"{path} is too small at this scale, {error}") from None
     headings = "image", "read at", "reads", "label set", "probability", "written"
     table = Table(*headings, title=f"{model.name}, cell {model.cell_id}", title_justify="left")
     correct = []
     for path, name in zip(images, names, strict=True):
-        row, reading = pictures.write(path, name, truth.get(path.name))
-        table.add_row(*row)
-        correct.append(reading == truth.get(path.name))
+        image = _prepared(model, path, invert)
+        seen, found = predict_best_scale(model, image, sizes, decoder)
+        about = as_json(model, path, image.size, seen.size, found, positions=positions)
+        reading = reading_text(model, found)
+        reads = f"{reading or 'nothing'} ({found.decoder})"
+        if path.name in true:
+            about["truth"] = true[path.name]
+            reads += " ✓" if reading == true[path.name] else f" ✗ {true[path.name]}"
+        _write_prediction(model, out / name, seen, found, about, sensitivity=sensitivity)
+        labels, probability = label_set_text(model, found.labels), f"{about['label_set_probability']:.3g}"
+        written = ", ".join([str(out / (name + endings[0])), *endings[1:]])
+        table.add_row(str(path), f"{seen.width}x{seen.height}", reads, labels, probability, written)
+        correct.append(reading == true.get(path.name))
     console.print(table, markup=False)
-    print_lines([*notes(model), *([_share(correct)] if truth else [])])
+    for line in notes(model):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    if true:
+        console.print(_share(correct), highlight=False)
 
 
-def _load(cell: str, root: Path, device: str, data_dir: Path | None, *, needs_data: bool = False) -> Trained:
+def _write_prediction(
+    model: Trained, place: Path, seen: Image, found: Prediction, about: dict[str, Any], *, sensitivity: bool
+) -> None:
+    """Write the files of one image, whose names begin with `place`: what is said of it, and pictures."""
+    from milbench.inference.overlay import prediction_page, sensitivity_page
+
+    text = json.dumps(about, indent=None if "positions" in about else 1) + "\n"
+    page = prediction_page(model, seen, found)
+    with as_usage():
+        write_atomically(place.with_name(f"{place.name}.json"), lambda temporary: temporary.write_text(text, "utf-8"))
+        _save(place.with_name(f"{place.name}.png"), page)
+    if sensitivity:
+        heat = sensitivity_page(model, seen, found)
+        with as_usage():
+            _save(place.with_name(place.name + SENSITIVITY), heat)
+
+
+def _load(run: str, root: Path, device: str, data_dir: Path | None, *, needs_data: bool = False) -> Trained:
     from milbench._utils.devices import resolve
     from milbench.inference.load import load_trained
 
-    return load_trained(Root(root), cell, resolve(device), data_dir, needs_data=needs_data)
+    return load_trained(Root(root), run, resolve(device), data_dir, needs_data=needs_data)
 
 
-def _truth(model: Trained, truth: Path | None, images: list[Path]) -> dict[str, str]:
-    """Return the true string of each image by its file name, from a digitStruct.mat; empty if none is given."""
+def _prepared(model: Trained, path: Path, invert: bool) -> Image:
+    """Return an image, or its negative. Raises UsageError if it cannot be read or the task has no images."""
+    from PIL import ImageOps
+
+    from milbench._utils.images import open_image
+
+    image = open_image(path)
+    model.task.instances_from(image.resize((1, 1)))
+    return ImageOps.invert(image) if invert else image
+
+
+def _read_truth(truth: Path, images: Sequence[Path], model: Trained) -> dict[str, str]:
+    """Return the true string of each image by its file name, from a digitStruct.mat."""
     from milbench.data import digit_struct
 
-    if truth is None:
-        return {}
     digits = [str(d) for d in range(10)]
     if model.task.class_names != digits:
         raise UsageError(f"--truth {truth}: it describes digits, {model.cell.task} has other classes")
@@ -254,13 +231,12 @@ def _share(correct: list[bool]) -> str:
     return f"{count}: {share:.1f} % (Wilson's 95 % interval {low:.1f} to {high:.1f} %)"
 
 
-def _check_out(pictures: Pictures, images: list[Path], names: list[str]) -> None:
+def _check_out(out: Path, images: Sequence[Path], outputs: Sequence[Path]) -> None:
     """Refuse an `--out` that is no folder, cannot be written, or where an output would replace an image or another."""
-    out = pictures.out
     _check_folder(out, out)
     inputs = {path.resolve() for path in images}
     taken: set[str] = set()
-    for place in (place for name in names for place in pictures.outputs(name)):
+    for place in outputs:
         if place.resolve() in inputs:
             raise UsageError(f"--out {out}: {place} is one of the images and would be overwritten")
         if place.is_dir():
@@ -279,6 +255,5 @@ def _check_folder(folder: Path, out: Path) -> None:
         raise UsageError(f"--out {out}: cannot write in {nearest}")
 
 
-def _save(path: Path, page: Image) -> None:
-    with as_usage():
-        write_atomically(path, lambda temporary: page.save(temporary, format="PNG"))
+def _save(path: Path, page: Any) -> None:
+    write_atomically(path, lambda temporary: page.save(temporary, format="PNG"))

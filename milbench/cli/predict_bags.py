@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
     from milbench.inference.load import Trained
 
-SHOWN = 10
-"""Bags that are printed; all are written."""
+SHOWN = 10  # bags that are printed; all are written
 FILES = (".txt", ".json", ".jsonl", ".xls", ".xlsx", ".npy", ".npz", ".pkl", ".png", ".jpg", ".wav")
 """Endings that are meant as files, and not as the names of folders."""
 
@@ -58,7 +57,6 @@ def write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, po
 
 
 def _outputs(paths: Sequence[Path], out: Path) -> tuple[Path, Path]:
-    """Return the files of the two tables. Raises UsageError where one cannot be written."""
     from milbench.data.table_files import check_kind, is_table
 
     if out.suffix.lower() in FILES and not out.is_dir():

@@ -8,12 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from milbench._utils.interrupts import INTERRUPTED
 from milbench.cli import options
 from milbench.cli.options import SeveralNames, names
 from milbench.engine.launch import launch
 from milbench.engine.settings import requested_spec
-from milbench.errors import UsageError
+from milbench.errors import INTERRUPTED, UsageError
 
 SMOKE = ["recipe.epochs=1", "recipe.steps_per_epoch=2", "recipe.evaluation_bags=16", "recipe.interim_bags=none"]
 """The settings of a cell that only tries if everything works."""
@@ -37,13 +36,7 @@ def run(
     cluster: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="The address of a dask scheduler, or local:N.")
     ] = None,
-    shard: Annotated[
-        str | None,
-        typer.Option(
-            metavar="i/n",
-            help="Compute every n-th cell, from the i-th on.",
-        ),
-    ] = None,
+    shard: Annotated[str | None, typer.Option(metavar="i/n", help="Compute every n-th cell, from the i-th on.")] = None,
     rerun: options.RerunOption = None,
     log_models: Annotated[bool, typer.Option("--log-models", help="Log every network as an MLflow model.")] = False,
     dry_run: options.DryRunOption = False,
@@ -59,8 +52,10 @@ def run(
     Example: milbench run --loss exact,noisy-or --task extended-digits --seeds 0-2
     """
     given: dict[str, Any] = {"losses": names(loss), "tasks": names(task), "seeds": seeds, "name": name}
-    given["run"] = {"data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun}
-    given["run"] |= {"cluster": cluster, "shard": shard, "log_models": log_models or None}
+    given["run"] = {
+        "data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun, "cluster": cluster, "shard": shard,
+        "log_models": log_models or None,
+    }  # fmt: skip
     settings = [*(setting or []), *(SMOKE if smoke else [])]
     wanted = requested_spec(spec, preset, given, settings)
     if not smoke:

@@ -56,7 +56,6 @@ def _serve(uri: str, place: Root, listener: socket.socket) -> None:
 
 
 def _listener(port: int) -> socket.socket:
-    """Return a socket that listens on a port of this machine."""
     try:
         return socket.create_server(("127.0.0.1", port))
     except OSError as error:

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from milbench.api.plan import Plan
     from milbench.engine.cell import State
 
-WATCH_INTERVAL = 2.0
-"""Seconds between two looks at the store."""
+WATCH_INTERVAL = 2.0  # seconds between two looks at the store
 ORDER = ("done", "running", "failed", "missing")
 
 
@@ -106,7 +105,6 @@ def _summary(states: Mapping[str, State]) -> str:
 
 
 def _watch(place: Root, plan: Plan) -> None:
-    """Show the cells that are computed until there are none."""
     from rich.live import Live
 
     from milbench._utils.console import console

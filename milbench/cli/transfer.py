@@ -34,25 +34,21 @@ def export(
     if out.suffix.lower() in (".csv", ".json"):
         if no_weights or no_gallery:
             raise UsageError("--no-weights and --no-gallery are for a .zip file, and not for a table")
-        console.print(_write_table(name, root, out), soft_wrap=True, markup=False)
+        frame = results(root, name).frame
+        write: dict[str, Callable[[Path], object]] = {
+            ".csv": lambda path: frame.to_csv(path, index=False),
+            ".json": lambda path: frame.to_json(path, orient="records", lines=True),
+        }
+        with as_usage():
+            write_atomically(out, write[out.suffix.lower()])
+        said = f"wrote {len(frame):,} rows of {frame['cell'].nunique():,} cells to {out}"
+        console.print(said, soft_wrap=True, markup=False)
         return 0
     if out.suffix.lower() != ".zip" and not out.is_dir():
         raise UsageError(f"--out {out}: expected a name that ends in .zip, .csv or .json")
     left_out = ["weights.safetensors"] * no_weights + ["gallery.npz"] * no_gallery
     console.print(archive.export(Root(root), name, out, left_out), soft_wrap=True, markup=False)
     return 0
-
-
-def _write_table(name: str | None, root: Path, out: Path) -> str:
-    """Write the metrics of a comparison as a table, and return what was written in a sentence."""
-    frame = results(root, name).frame
-    write: dict[str, Callable[[Path], object]] = {
-        ".csv": lambda path: frame.to_csv(path, index=False),
-        ".json": lambda path: frame.to_json(path, orient="records", lines=True),
-    }
-    with as_usage():
-        write_atomically(out, write[out.suffix.lower()])
-    return f"wrote {len(frame):,} rows of {frame['cell'].nunique():,} cells to {out}"
 
 
 def import_(

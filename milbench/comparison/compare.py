@@ -6,15 +6,14 @@ import inspect
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from milbench._utils.interrupts import INTERRUPTED
 from milbench.api import registry
 from milbench.comparison.comparison import Comparison
 from milbench.engine import folders
 from milbench.engine.launch import launch
 from milbench.engine.settings import requested_spec
-from milbench.errors import UsageError, unknown
+from milbench.errors import INTERRUPTED, UsageError
 
 One = str | Path | type | ModuleType
 Named = One | Iterable[One] | Mapping[Any, Mapping[str, Any]]
@@ -77,15 +76,11 @@ def compare(
         registered.read_edited()
     chosen_losses, of_losses = _named(losses, registry.losses())
     chosen_tasks, of_tasks = _named(tasks, registry.tasks())
-    if rerun not in (choices := get_args(Rerun)):
-        raise unknown("rerun", str(rerun), choices)
-    if recipe is not None and not isinstance(recipe, Mapping):
-        raise UsageError(f'recipe = {recipe!r}: expected a mapping such as {{"epochs": 5}}')
     if isinstance(seeds, bool) or not (seeds is None or isinstance(seeds, str | int | Iterable)):
         raise UsageError(f'seeds = {seeds!r}: expected numbers, such as range(3), 3 or "0-9"')
     given: dict[str, Any] = {
         "losses": chosen_losses, "tasks": chosen_tasks, "loss": of_losses, "task": of_tasks, "name": name,
-        "recipe": dict(recipe or {}), "supervision": list(supervision),
+        "recipe": recipe, "supervision": list(supervision),
         "seeds": seeds if seeds is None or isinstance(seeds, str | int) else list(seeds),
     }  # fmt: skip
     said = ", ".join(f"{key}={value!r}" for key, value in given.items() if value)
@@ -100,20 +95,14 @@ def compare(
 
 
 def results(root: Path | str = ".", name: str | None = None) -> Comparison:
-    """Return a comparison that was computed, by the command line or by `compare`.
+    """Return a comparison that was computed, by the command line or by `compare`; by default the one launched last.
 
-    Args:
-        root: the folder with the store, runs/.
-        name: of the comparison; None: the one launched last.
-
-    Raises:
-        UsageError: there is no such comparison.
+    The store is in the folder `root`. Raises UsageError where there is no such comparison.
     """
     return Comparison(folders.results(root, name), Path(root) / "reports")
 
 
 def _named(given: Named, kinds: registry.Registry[Any]) -> tuple[list[str], dict[str, dict[str, Any]]]:
-    """Return names, and the parameters of those that have some, by the names under which a spec has them."""
     chosen: Any = [given] if isinstance(given, str | Path | ModuleType) or inspect.isclass(given) else given
     if not isinstance(chosen, Iterable):
         raise UsageError(f"{kinds.kind} = {given!r}: expected a name, several, or a mapping from names to parameters")
@@ -127,7 +116,6 @@ def _named(given: Named, kinds: registry.Registry[Any]) -> tuple[list[str], dict
 
 
 def _name(one: Any, kinds: registry.Registry[Any]) -> str:
-    """Return the name by which a spec has a loss or a task that is given by its name, path, class or module."""
     if isinstance(one, ModuleType):
         return one.__name__
     return kinds.add_class(one) if inspect.isclass(one) else str(one)

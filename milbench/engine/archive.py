@@ -21,18 +21,13 @@ MOST_BYTES = 50_000_000_000
 MOST_PLAN_BYTES, MOST_FILES = 500_000_000, 1_000_000
 MEMBER = r"cells/([0-9a-f]{16})/[a-z][a-z_]*\.(json|csv|npz|safetensors|txt|pt)"
 """The names of files of cells in an archive: nothing else is unpacked."""
-FORGOTTEN = ("mlflow.json", "progress.json")
-"""Files that mean nothing on another machine."""
+FORGOTTEN = ("mlflow.json", "progress.json")  # files that mean nothing on another machine
 
 
 def export(root: Root, name: str | None, out: Path, left_out: Collection[str] = ()) -> str:
     """Write the cells of a comparison that are done, failed or have a checkpoint to a file; return what was written.
 
-    Args:
-        root: of the store.
-        name: of the comparison; None: the one launched last.
-        out: the file to write.
-        left_out: names of files to leave out, such as "weights.safetensors".
+    `left_out` are names of files to leave out, such as "weights.safetensors".
     """
     plan = root.plan(name)
     if out.is_dir():
@@ -62,10 +57,8 @@ def export(root: Root, name: str | None, out: Path, left_out: Collection[str] = 
 def import_(file: Path, root: Root) -> str:
     """Add the cells of an export to the store, all of them or none; return what was added.
 
-    A cell that is done in the store stays as it is.
-
-    Raises:
-        UsageError: it is no export, or too large, or has a member that no export has; nothing was added then.
+    A cell that is done in the store stays as it is. Raises UsageError, and adds nothing, where the file is no export,
+    is too large or has a member that no export has.
     """
     if not file.exists() or not stat.S_ISREG(file.stat().st_mode):
         raise UsageError(f"{file} is {'a folder or a device, not a file' if file.exists() else 'not there'}")
@@ -87,7 +80,6 @@ def import_(file: Path, root: Root) -> str:
 
 
 def _checked(archive: zipfile.ZipFile, file: Path) -> tuple[Plan, list[str]]:
-    """Return the plan and the ids of the cells of an archive whose members are what an export has."""
     members = archive.infolist()
     if PLAN not in archive.namelist():
         raise UsageError(f"{file} is not a milbench export: it has no {PLAN}")

@@ -18,14 +18,7 @@ class Averaging:
     """The running mean of the weights of a model over the last share of its steps (Izmailov et al., UAI 2018).
 
     Training goes on with the weights themselves; the mean never enters it. Statistics of layers that normalise over
-    batches are averaged as well.
-
-    Attributes:
-        first: the number of steps after which the first weights count.
-
-    Examples:
-        >>> Averaging(Recipe(average_last=0.25), torch.nn.Linear(1, 1), steps=100).first
-        76
+    batches are averaged as well. `first` is the number of steps after which the first weights count.
     """
 
     def __init__(self, recipe: Recipe, model: torch.nn.Module, steps: int) -> None:

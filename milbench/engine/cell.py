@@ -35,20 +35,13 @@ from milbench.api.plan import Cell
 from milbench.errors import UsageError
 
 Status = Literal["done", "failed", "running", "missing"]
-Row = tuple[int, str, float]
-"""An epoch, a metric with its split, and its value."""
+Row = tuple[int, str, float]  # an epoch, a metric with its split, and its value
 HEADER = "epoch,metric,value\n"
 
 
 @dataclass(frozen=True)
 class State:
-    """What has become of a cell.
-
-    Args:
-        status: running where a process holds its lock; missing where it was never begun or was stopped.
-        reason: why it failed, in one line.
-        progress: how far it is, see `CellFolder.write_progress`.
-    """
+    """What has become of a cell: running where a process holds its lock, missing if never begun or stopped."""
 
     status: Status
     reason: str = ""

@@ -21,28 +21,20 @@ from milbench.api.plan import to_json
 from milbench.api.registry import tasks
 from milbench.api.targets import make_target
 from milbench.api.task import Network, Task
-from milbench.engine.parts import check_max_labels, loss_for, network_for, start_network
+from milbench.engine.parts import check_max_labels, loss_for, network_for
 from milbench.engine.run import in_processes
 from milbench.engine.worker import Job, register, set_torch_defaults
 from milbench.errors import UsageError
 
-SUM_TOLERANCE = 1e-3
-"""How far from 1 the probabilities of a position may add up in single precision."""
-LIMIT = 120.0
-"""Seconds after which a check is given up: the cells will tell."""
+SUM_TOLERANCE = 1e-3  # how far from 1 the probabilities of a position may add up in single precision
+LIMIT = 120.0  # seconds after which a check is given up: the cells will tell
 
 
 def check_all(jobs: Sequence[Job], *, in_process: bool) -> list[str]:
-    """Try out every loss on the first batch of every task, in another process.
+    """Try out every loss on the first batch of every task, in another process; return what is suspicious.
 
-    Whatever else than a UsageError the code of a loss or a task raises is left to the cells, even the end of the
-    process: they will fail, with a traceback, and the others will be computed.
-
-    Returns:
-        What is suspicious, in one line each.
-
-    Raises:
-        UsageError: a loss does not suit a task, or does not return what a loss must.
+    Raises UsageError where a loss does not suit a task, or does not return what a loss must. Whatever else the code of
+    a loss or a task raises is left to the cells, even the end of the process: they will fail, and the others go on.
     """
     pairs = [*{f"{job.cell.loss} {job.cell.loss_params} {job.cell.task_key}": job for job in jobs}.values()]
     found = [check(job) for job in pairs] if in_process else []
@@ -61,8 +53,7 @@ def check_all(jobs: Sequence[Job], *, in_process: bool) -> list[str]:
 def check(job: Job) -> tuple[str, str]:
     """Run the loss of a cell once on the first batch of its task, from the network's start, and check what it gives.
 
-    Returns:
-        Why the loss does not suit the task, in one line, "" if it does; and what is suspicious.
+    Returns in one line each why the loss does not suit the task, "" if it does, and what is suspicious.
     """
     cell = job.cell
     where = f"{cell.loss} on the first batch of {cell.task}"
@@ -88,12 +79,11 @@ def _try_out(job: Job) -> str:
     """Return what is suspicious about the loss of a cell; raise UsageError where training cannot use it."""
     cell = job.cell
     register(job.classes)
-    key = cell.task_file or cell.task, to_json(cell.task_params), cell.task_revision, cell.data
-    task, bags = _first_batch(*key, cell.seed, job.data_dir)
+    key = cell.task_file or cell.task, to_json(cell.task_params), cell.seed, job.data_dir
+    task, bags = _first_batch(*key, cell.task_revision, cell.data)
     check_max_labels(task, bags)
     loss = loss_for(cell, task)
-    network = network_for(loss, task, cell.seed)
-    start_network(network, loss, task, cell.recipe["head_init"])
+    network = network_for(loss, task, cell.seed, cell.recipe["head_init"])
     with torch.no_grad():
         logits = network.logits_of(bags).float()
     warning = _check_training(loss, network, bags, logits)
@@ -103,7 +93,6 @@ def _try_out(job: Job) -> str:
 
 
 def _check_training(loss: Loss, network: Network, bags: Bags, logits: Tensor) -> str:
-    """Return what is suspicious about the values of a loss; raise UsageError where training cannot use them."""
     method = "bag_loss" if loss.target_kind == "labels" else "target_loss"
     target = make_target(loss.target_kind, bags, logits, network)
     logits = logits.clone().requires_grad_()
@@ -127,7 +116,6 @@ def _check_finite(loss: Loss, method: str, expected: str, values: Tensor) -> Non
 
 
 def _check_scores(loss: Loss, bags: Bags, logits: Tensor) -> None:
-    """Raise UsageError where the scores of a loss, or its probabilities, are not what evaluation needs."""
     scores = {"scores": loss.class_scores, "presence": loss.presence_scores}
     for method, public in scores.items():
         found = checked(loss, public.__name__, public(logits, bags.mask), tuple(bags.labels.shape))
@@ -146,14 +134,7 @@ def _check_scores(loss: Loss, bags: Bags, logits: Tensor) -> None:
 
 
 @lru_cache(maxsize=1)
-def _first_batch(
-    name: str,
-    params: str,
-    revision: str,  # noqa: ARG001 for the cache
-    data: str,  # noqa: ARG001
-    seed: int,
-    data_dir: Path | None,
-) -> tuple[Task, Bags]:
+def _first_batch(name: str, params: str, seed: int, data_dir: Path | None, *version: str) -> tuple[Task, Bags]:  # noqa: ARG001
     """Return a task and its first batch, of the last call where the task is the same."""
     task: Task = tasks().create(name, json.loads(params))
     task.seed = seed

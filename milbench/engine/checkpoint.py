@@ -22,15 +22,15 @@ class Counters:
     clipped: float = 0.0
     seconds: float = 0.0
 
+    def begin_next_epoch(self) -> None:
+        """Count an epoch."""
+        self.epoch, self.step, self.loss_sum, self.clipped, self.seconds = self.epoch + 1, 0, 0.0, 0.0, 0.0
+
 
 def save(path: Path, counters: Counters, states: dict[str, Any], device: torch.device) -> None:
     """Write a checkpoint, which exists only when it is whole.
 
-    Args:
-        path: of the file.
-        counters: how far training is.
-        states: objects with a `state_dict` by name, such as the model and the optimiser.
-        device: whose random generator is stored besides that of the CPU.
+    Of `states`, objects by name, each has a `state_dict`; the random generator of the device is stored besides.
     """
     content = {
         "counters": vars(counters),
@@ -46,7 +46,7 @@ def save(path: Path, counters: Counters, states: dict[str, Any], device: torch.d
 def restore(path: Path, states: dict[str, Any], device: torch.device) -> Counters:
     """Set objects and torch's random generators to what `save` stored, and return how far training was.
 
-    It is read with `weights_only=True`: no code in it is run. A file that a lost machine left damaged counts as none.
+    No code in the file is run. One that a lost machine left damaged counts as none.
     """
     try:
         # On a GPU the optimiser's counters would stay there, and the host would wait for them in every step.

@@ -20,11 +20,7 @@ class Clipping:
         self._lengths = torch.empty(0)
 
     def apply(self, parameters: Sequence[Tensor]) -> Tensor:
-        """Change the gradients of the parameters by the rule.
-
-        Returns:
-            (), nonzero where the gradient was shortened or brought to length 1.
-        """
+        """Change the gradients of the parameters by the rule; return (), nonzero where they were changed."""
         if self.quantile is None and not self.normalize:
             limit = math.inf if self.norm is None else self.norm
             return torch.nn.utils.clip_grad_norm_(parameters, limit) > limit
@@ -43,5 +39,5 @@ class Clipping:
         return {"lengths": self._lengths.cpu()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Set what the rule remembers to what `state_dict` returned."""
+        """Set what the rule remembers."""
         self._lengths = state["lengths"]

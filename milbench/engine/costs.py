@@ -21,18 +21,10 @@ FEWEST_CALLS, WINDOW = 7, 0.1
 
 
 def costs_of(history: Sequence[Row], loss: Loss, logits: Tensor, bags: Bags, target: Tensor | None) -> dict[str, float]:
-    """Return the costs of a trained cell.
+    """Return the costs of a trained cell; logits (B, C+1, *positions) and target are those of a training batch.
 
-    Args:
-        history: with the mean time of a step in every epoch.
-        loss: of the cell.
-        logits: (B, C+1, *positions), of a training batch, for the loss alone.
-        bags: the batch.
-        target: what the loss is given of the batch besides the label sets.
-
-    Returns:
-        Seconds of a step (median of epochs, and the least), of the loss forward and backward on a batch (median of
-        calls, and the least, which other work on the machine disturbs least) and of the training; peak bytes.
+    Seconds of a step (median of epochs, and the least), of the loss forward and backward on a batch (median of calls,
+    and the least, which other work on the machine disturbs least) and of the training; peak bytes.
     """
     logits = logits.detach().requires_grad_()
     loss.validate = False

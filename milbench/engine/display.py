@@ -24,22 +24,67 @@ from milbench.engine.folders import Root
 from milbench.engine.worker import Outcome
 from milbench.errors import UsageError
 
-FOLLOW_INTERVAL = 0.5
-"""Seconds between two looks at the progress of the cells."""
+FOLLOW_INTERVAL = 0.5  # seconds between two looks at the progress of the cells
 LINE_INTERVALS = (5.0, 60.0, 300.0)
 """Seconds until the first, the second and every further line about the progress where there are no bars."""
-LEAST_WORK = 0.02
-"""The share of a cell that has to be done before its speed is known: its start is slow."""
+LEAST_WORK = 0.02  # the share of a cell that has to be done before its speed is known: its start is slow
 
 
 class Display:
-    """Shows one launch to people: its plan, with what had become of every cell before, and the cells `to_run`."""
+    """Shows a launch: here the cells that are not done, on standard error, and nothing else (--output quiet)."""
 
     def __init__(
         self, console: Console, plan: Plan, states: Mapping[str, State], to_run: Sequence[Cell], root: Root
     ) -> None:
         self.console, self.plan, self.states, self.root = console, plan, states, root
         self.to_run = {cell.id: cell for cell in to_run}
+
+    def planned(self, words: Sequence[str] = ()) -> None:
+        """Say what is to be computed, and some lines below."""
+
+    def live(self) -> AbstractContextManager[None]:
+        """Show how far the cells are until the block ends."""
+        return nullcontext()
+
+    def ended(self, outcome: Outcome) -> None:
+        """Say what has become of a cell."""
+        if outcome.status != "done":
+            label = self.plan.label(self.to_run[outcome.cell_id])
+            write_line(sys.stderr, plain(f"{outcome.status}  {label}: {outcome.reason}"))
+
+    def over(self, summary: str) -> None:
+        """Say how the launch ended."""
+
+
+class Events(Display):
+    """Prints one JSON object for every event; its key `event` is planned, ended or over."""
+
+    def planned(self, words: Sequence[str] = ()) -> None:
+        """Print what is to be computed."""
+        self._print("planned", name=self.plan.name, cells=len(self.plan.cells), to_run=len(self.to_run), notes=[*words])
+
+    def ended(self, outcome: Outcome) -> None:
+        """Print what has become of a cell."""
+        cell = self.to_run[outcome.cell_id]
+        metrics = last_metrics(self.root, cell) if outcome.status == "done" else {}
+        known = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+        about = {"loss": cell.loss, "task": cell.task, "seed": cell.seed, "label": self.plan.label(cell)}
+        self._print("ended", cell=cell.id, status=outcome.status, **about, reason=outcome.reason, metrics=known)
+
+    def over(self, summary: str) -> None:
+        """Print how the launch ended."""
+        self._print("over", summary=summary)
+
+    @staticmethod
+    def _print(event: str, **values: Any) -> None:
+        write_line(sys.stdout, json.dumps({"event": event, **values}))
+
+
+class Terminal(Display):
+    """Shows a launch to people: tables, lines, and bars on a terminal."""
+
+    def __init__(self, console: Console, *launch: Any) -> None:
+        super().__init__(console, *launch)
         self.ended_cells: set[str] = set()
         self.begun = time.monotonic()
         self.bars: dict[str, Any] = {}
@@ -76,12 +121,9 @@ class Display:
             table.add_row(*key, str(len(cells)), str(len(left) - len(others)), str(len(cells) - len(left)), named)
         return table
 
-    def live(self) -> AbstractContextManager[None]:
-        """Show how far the cells are until the block ends."""
-        return self._bars()
-
     @contextmanager
-    def _bars(self) -> Iterator[None]:
+    def live(self) -> Iterator[None]:
+        """Show how far the cells are until the block ends."""
         over = threading.Event()
         self.total = self.progress.add_task("cells", total=len(self.to_run), state="")
         follower = threading.Thread(target=self._follow, args=(over,), daemon=True)
@@ -151,11 +193,10 @@ class Display:
         for cell_id in set(self.bars) - set(running):
             self.progress.remove_task(self.bars.pop(cell_id))
         for cell_id, progress in running.items():
+            cell = self.to_run[cell_id]
             if cell_id not in self.bars:
-                label = plain(self.plan.label(self.to_run[cell_id]))
-                self.bars[cell_id] = self.progress.add_task(label, total=1.0, state="")
-            errors = self._errors(self.to_run[cell_id], progress.get("errors", {}))
-            state = f"{where(progress)} {errors}"
+                self.bars[cell_id] = self.progress.add_task(plain(self.plan.label(cell)), total=1.0, state="")
+            state = f"{where(progress)} {self._errors(cell, progress.get('errors', {}))}"
             self.progress.update(self.bars[cell_id], completed=share(progress), state=state)
 
     def _print_progress(self, running: Mapping[str, Mapping[str, Any]]) -> None:
@@ -165,56 +206,7 @@ class Display:
         self.progress.print(plain(f"        {', '.join(filter(None, parts))}"), highlight=False, soft_wrap=True)
 
 
-class Events(Display):
-    """Prints one JSON object for every event; its key `event` is planned, ended or over."""
-
-    def planned(self, words: Sequence[str] = ()) -> None:
-        """Print what is to be computed."""
-        self._print("planned", name=self.plan.name, cells=len(self.plan.cells), to_run=len(self.to_run), notes=[*words])
-
-    def live(self) -> AbstractContextManager[None]:
-        """Show nothing between events."""
-        return nullcontext()
-
-    def ended(self, outcome: Outcome) -> None:
-        """Print what has become of a cell."""
-        cell = self.to_run[outcome.cell_id]
-        metrics = last_metrics(self.root, cell) if outcome.status == "done" else {}
-        known = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        about = {"loss": cell.loss, "task": cell.task, "seed": cell.seed, "label": self.plan.label(cell)}
-        self._print("ended", cell=cell.id, status=outcome.status, **about, reason=outcome.reason, metrics=known)
-
-    def over(self, summary: str) -> None:
-        """Print how the launch ended."""
-        self._print("over", summary=summary)
-
-    @staticmethod
-    def _print(event: str, **values: Any) -> None:
-        write_line(sys.stdout, json.dumps({"event": event, **values}))
-
-
-class Failures(Display):
-    """Prints the cells that are not done, on standard error, and nothing else: the exit code tells."""
-
-    def planned(self, words: Sequence[str] = ()) -> None:
-        """Print nothing."""
-
-    def live(self) -> AbstractContextManager[None]:
-        """Show nothing."""
-        return nullcontext()
-
-    def ended(self, outcome: Outcome) -> None:
-        """Print the reason why a cell is not done."""
-        if outcome.status != "done":
-            label = self.plan.label(self.to_run[outcome.cell_id])
-            write_line(sys.stderr, plain(f"{outcome.status}  {label}: {outcome.reason}"))
-
-    def over(self, summary: str) -> None:
-        """Print nothing."""
-
-
-DISPLAYS = {"text": Display, "json": Events, "quiet": Failures}
-"""What `--output` chooses from."""
+DISPLAYS: dict[str, type[Display]] = {"text": Terminal, "json": Events, "quiet": Display}  # by the value of `--output`
 
 
 def last_metrics(root: Root, cell: Cell) -> dict[str, float]:

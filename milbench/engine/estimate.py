@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
@@ -14,58 +13,47 @@ from milbench.engine.folders import Root
 from milbench.errors import UsageError
 
 MEASURED_STEPS = 3
-BUDGET = 20.0
-"""Seconds after which no further variant is measured."""
+BUDGET = 20.0  # seconds after which no further variant is measured
 
 
 def outlook(
     plan: Plan, to_run: Sequence[Cell], root: Root, workers: int, threads: int, data_dir: Path | None
 ) -> list[str]:
-    """Return lines about the recipes of a plan with their steps, and how long its cells take.
+    """Return lines about the recipes of a plan with their steps, and how long its cells take, so many at a time.
 
     The time is that of cells of the same loss, task and recipe that are done, with their evaluations; else it is
     measured on a few training steps, and on a few bags for the last evaluation where the task knows its size.
-
-    Args:
-        plan: of the comparison.
-        to_run: the cells to compute.
-        root: of the store.
-        workers: how many cells are computed at a time.
-        threads: of each cell.
-        data_dir: the folder of the data; None: the default one.
     """
-    known, details = _known_seconds(plan, root), dict[str, str]()
-    begun, seconds = time.monotonic(), dict(known)
-    failures: dict[tuple[str, str, str], str] = {}
+    known = _known_seconds(plan, root)
+    seconds, details, failures = dict(known), dict[str, str](), dict[tuple[str, str, str], str]()
+    begun = time.monotonic()
     for cell in to_run:
         key = plan.labels[cell.id]
-        if key not in seconds and key not in failures and time.monotonic() - begun < BUDGET:
-            try:
-                measured = _measured(cell, threads, data_dir)
-            except Exception as error:  # noqa: BLE001 of a plug-in, which fails its own cells alone
-                why = error if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
-                failures[key] = f"{plan.label(cell)} fails at once: {why}"
-            else:
-                seconds[key] = measured.seconds + measured.evaluation
-                details[_recipe(plan, cell)] = f", {measured.steps} steps an epoch" + (
-                    f", the last evaluation {duration(measured.evaluation)}" if measured.evaluation else ""
-                )
+        if key in seconds or key in failures or time.monotonic() - begun > BUDGET:
+            continue
+        try:
+            steps, training, evaluation = _measured(cell, threads, data_dir)
+        except Exception as error:  # noqa: BLE001 of a plug-in, which fails its own cells alone
+            why = error if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
+            failures[key] = " ".join(f"{plan.label(cell)} fails at once: {why}".split())
+            continue
+        seconds[key] = training + evaluation
+        lasts = f", the last evaluation {duration(evaluation)}" if evaluation else ""
+        details[_recipe(plan, cell)] = f", {steps} steps an epoch{lasts}"
     rates: dict[str, set[float]] = {}
     for cell in plan.cells:
         rates.setdefault(_recipe(plan, cell), set()).add(cell.recipe["lr"])
-    lines = [recipe.format(lr=_range(lr)) + details.get(recipe, "") for recipe, lr in rates.items()]
-    lines += dict.fromkeys(" ".join(line.split()) for line in failures.values())
-    if not to_run or not seconds:
-        return [*plan.notes, *lines]
-    rest = mean(seconds.values())
-    total = sum(seconds.get(plan.labels[cell.id], rest) for cell in to_run) / max(workers, 1)
-    all_known = known.keys() >= {plan.labels[cell.id] for cell in to_run}
-    how = (
-        "as long as cells like these took"
-        if all_known
-        else f"by {MEASURED_STEPS} steps a loss, with the evaluations that are named"
-    )
-    return [*plan.notes, *lines, f"about {duration(total)} with {workers} cells at a time, {how}"]
+    lines = [*plan.notes]
+    lines += [recipe.format(lr=_range(lr)) + details.get(recipe, "") for recipe, lr in rates.items()]
+    lines += dict.fromkeys(failures.values())
+    if to_run and seconds:
+        rest = mean(seconds.values())
+        total = sum(seconds.get(plan.labels[cell.id], rest) for cell in to_run) / max(workers, 1)
+        how = f"by {MEASURED_STEPS} steps a loss, with the evaluations that are named"
+        if known.keys() >= {plan.labels[cell.id] for cell in to_run}:
+            how = "as long as cells like these took"
+        lines.append(f"about {duration(total)} with {workers} cells at a time, {how}")
+    return lines
 
 
 def _recipe(plan: Plan, cell: Cell) -> str:
@@ -90,17 +78,8 @@ def _known_seconds(plan: Plan, root: Root) -> dict[tuple[str, str, str], float]:
     return {key: mean(values) for key, values in found.items()}
 
 
-@dataclass(frozen=True)
-class Measured:
-    """The number of steps of an epoch, the seconds of all steps, and those of the last evaluation, 0 if not known."""
-
-    steps: int
-    seconds: float
-    evaluation: float
-
-
-def _measured(cell: Cell, threads: int, data_dir: Path | None) -> Measured:
-    """Measure a few steps of a cell on the CPU."""
+def _measured(cell: Cell, threads: int, data_dir: Path | None) -> tuple[int, float, float]:
+    """Return the steps of an epoch, and the seconds of all and of the last evaluation, 0 if unknown."""
     import torch
 
     from milbench.engine.train import batch_generator, score_function, set_up, train_step
@@ -120,4 +99,4 @@ def _measured(cell: Cell, threads: int, data_dir: Path | None) -> Measured:
         begun = time.perf_counter()
         score_function(it)(few)
         evaluation = bags * (time.perf_counter() - begun) / len(few)
-    return Measured(it.steps, it.recipe.epochs * it.steps * min(taken), evaluation)
+    return it.steps, it.recipe.epochs * it.steps * min(taken), evaluation

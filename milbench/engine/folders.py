@@ -58,11 +58,7 @@ class Root:
         return [path.stem for path in files]
 
     def plan(self, name: str | None = None) -> Plan:
-        """Return the plan of a comparison; None: of the one launched last.
-
-        Raises:
-            UsageError: there is no such comparison, or its plan is damaged.
-        """
+        """Return the plan of a comparison; None: of the one launched last. Raises UsageError if there is none."""
         known = self.names()
         if not known and (cells := len([*self._folders()])):
             raise UsageError(
@@ -101,11 +97,7 @@ class Root:
         return {cell.id: self.cell(cell.id).state() if cell.id in there else missing for cell in cells}
 
     def find(self, reference: str) -> CellFolder:
-        """Return the folder of the one cell that is done and whose id, or whose run in MLflow, begins with a reference.
-
-        Raises:
-            UsageError: there is none, or more than one.
-        """
+        """Return the folder of the one cell that is done and whose id, or run in MLflow, begins with a reference."""
         start = reference.strip().lower()
         found = [folder for folder in self._folders() if start and self._is_meant(folder, start)]
         if not found:
@@ -152,7 +144,6 @@ def results(root: Path | str = ".", name: str | None = None) -> Results:
 
 
 def _rows(plan: Plan, cell: Cell, folder: CellFolder, state: State) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a cell in `Results.frame`."""
     loss, task, recipe = plan.labels[cell.id]
     draw = plan.search.draws.get(cell.id, {}).get("draw") if plan.search else None
     shared = task, loss, recipe, cell.supervision, cell.seed, state.status, state.reason

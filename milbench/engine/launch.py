@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from milbench._utils import locks
-from milbench._utils.interrupts import INTERRUPTED
 from milbench.api.plan import Cell, Plan
 from milbench.api.registry import losses, tasks
 from milbench.engine.folders import Root
 from milbench.engine.spec import Spec, joins
-from milbench.errors import UsageError
+from milbench.errors import INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
     from milbench.engine.display import Display
@@ -32,15 +31,10 @@ HUGE_PAGES = ("THP_MEM_ALLOC_ENABLE", "1")
 def launch(
     spec: Spec, root: Path, command: str, *, output: Output = "text", dry_run: bool = False, smoke: bool = False
 ) -> int:
-    """Print the plan of a comparison and compute its missing cells.
+    """Print the plan of a comparison and compute its missing cells in the store of a root.
 
-    Args:
-        spec: the comparison.
-        root: the folder with the store.
-        command: kept with the plan.
-        output: what is shown: text, failures alone, or JSON.
-        dry_run: whether to show the plan alone.
-        smoke: whether the store is thrown away afterwards, so that nothing is mirrored to MLflow.
+    The command is kept with the plan. A dry run shows the plan alone; of a smoke run, whose store is thrown away
+    afterwards, nothing is mirrored to MLflow.
 
     Returns:
         The exit code: 0 if every cell is done (or nothing was to be computed), 1 if some are not, 130 after Ctrl-C.
@@ -175,6 +169,8 @@ class _Launch:
     def _job(self, plan: Plan, cell: Cell, slots: int, threads: int) -> Job:
         from milbench.engine.worker import Job
 
+        # Classes that no file or module holds, as those of a notebook, are sent to workers.
+        local = losses().local_class(cell.loss), tasks().local_class(cell.task)
         return Job(
             cell=cell,
             folder=self.root.cell(cell.id).path,
@@ -184,7 +180,7 @@ class _Launch:
             data_dir=self.how.data_dir,
             timeout=self.how.timeout,
             in_process=self.how.in_process,
-            classes=plugin_classes(cell),
+            classes=tuple(cls for cls in local if cls is not None),
             label=plan.label(cell),
         )
 
@@ -210,7 +206,7 @@ class _Launch:
             display.over(behind)
         counted = f"{done} of {len(cells)} cells"
         if self.smoke:
-            before = f" before it was {stopped}" if stopped == "interrupted" else ""
+            before = " before it was interrupted" if stopped == "interrupted" else ""
             display.over(f"smoke run: {counted} ran from start to end{before}; nothing was kept")
         elif stopped:
             display.over(f"{stopped}: {counted} done; the same command continues")
@@ -236,9 +232,3 @@ class _Launch:
             left.append(f"{undone} {'cell is' if undone == 1 else 'cells are'} not done (add --rerun {again})")
         display.over("nothing to run" + (f", but {' and '.join(left)}" if left else ""))
         return int(bool(left))
-
-
-def plugin_classes(cell: Cell) -> tuple[type, ...]:
-    """Return the classes of a cell that no file or module holds, as those of a notebook: they are sent to workers."""
-    found = [losses().local_class(cell.loss), tasks().local_class(cell.task)]
-    return tuple(cls for cls in found if cls is not None)

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from milbench._utils import locks
-from milbench.api import gallery
 from milbench.api.plan import Cell, Plan
 from milbench.engine.cell import Status
 from milbench.engine.folders import Root
@@ -35,17 +34,14 @@ for key, value in {
 }.items():
     os.environ.setdefault(key, value)
 
-INTERVAL = 3.0
-"""Seconds between two looks at the folders while a launch goes on."""
+INTERVAL = 3.0  # seconds between two looks at the folders while a launch goes on
 PATIENCE = 10.0
 """Seconds without any progress after which a server counts as away at the end of a command; ten times that where a
 database is written, whose tables may have to be made first."""
 STATUSES: dict[Status, str] = {"done": "FINISHED", "failed": "FAILED", "running": "RUNNING", "missing": "KILLED"}
 """How MLflow calls what has become of a cell."""
-CELL = "milbench.cell"
-"""The tag of a run that holds the id of its cell."""
-ATTEMPT = "milbench.attempt"
-"""The tag of a run that tells it from runs of the same cell that was computed before."""
+CELL = "milbench.cell"  # the tag of a run that holds the id of its cell
+ATTEMPT = "milbench.attempt"  # the tag of a run that tells it from runs of the same cell that was computed before
 RELATIVE = "mlflow-artifacts:/"
 """MLflow's address for artifacts in whichever folder its server serves: it stays true when a root is moved."""
 
@@ -56,8 +52,7 @@ class Mirror:
     def __init__(self, root: Root, plan: Plan, *, log_models: bool = False) -> None:
         self.root, self.plan, self.log_models = root, plan, log_models
         self.uri = address(root)
-        self.problem = ""
-        """In one line, why the last try did not mirror everything."""
+        self.problem = ""  # in one line, why the last try did not mirror everything
         self._over, self._given_up = threading.Event(), threading.Event()
         self._settled: set[str] = set()
         self._moved = time.monotonic()
@@ -93,7 +88,6 @@ class Mirror:
         return behind
 
     def _is_behind(self, cell: Cell, status: Status) -> bool:
-        """Return whether something of a cell, with its network as a model where they are logged, is not in MLflow."""
         folder = self.root.cell(cell.id)
         known = folder.mirrored()
         if status == "missing" and not known and not folder.begun:
@@ -178,8 +172,6 @@ def _forget_lost_runs(root: Root, plan: Plan) -> None:
 
 
 class _Run:
-    """The run of one cell in MLflow."""
-
     def __init__(self, client: Any, root: Root, uri: str, experiment: str, cell: Cell, label: str) -> None:
         self.client, self.root, self.uri, self.experiment = client, root, uri, experiment
         self.cell, self.label = cell, label
@@ -246,7 +238,6 @@ class _Run:
             costs = {f"cost/{name}": value for name, value in result["costs"].items()}
             totals = [Metric(name, value, end, epochs) for name, value in costs.items() if name not in by_epoch]
             self.client.log_batch(run_id, metrics=totals)
-            self._log_data(run_id, classes=len(result["classes"]))
         if reason := self.folder.failure():
             self.client.set_tag(run_id, "milbench.reason", reason[:4000])
         for path in self.folder.artifacts():
@@ -276,20 +267,14 @@ class _Run:
         except OSError:
             shutil.copyfile(path, place)
 
-    def _log_data(self, run_id: str, classes: int | None = None) -> None:
-        """Say which data the cell is computed from, with the shapes of bags and label sets once they are known."""
+    def _log_data(self, run_id: str) -> None:
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         found = re.search(r"sha256 ([0-9a-f]+)", self.cell.data)  # MLflow keeps 36 characters, which a name may fill
         digest = (found[1] if found else self.cell.data)[:36]
         source = json.dumps({"task": self.cell.task, "params": self.cell.task_params, "data": self.cell.data})
-        schema = None
-        if classes is not None and self.folder.gallery.exists():
-            schema = _schema(gallery.load(self.folder.gallery).batch_shape, (-1, classes))
         context = InputTag("mlflow.data.context", "training and evaluation")
-        self.client.log_inputs(
-            run_id, [DatasetInput(Dataset(self.cell.task, digest, "code", source, schema), [context])]
-        )
+        self.client.log_inputs(run_id, [DatasetInput(Dataset(self.cell.task, digest, "code", source), [context])])
 
 
 def _moments(start: int, history: Sequence[tuple[int, str, float]]) -> dict[int, int]:
@@ -339,24 +324,12 @@ def _experiment(client: Any, name: str, is_local: bool) -> str:
     return str(found.experiment_id)
 
 
-def _schema(bags: Sequence[int], labels: Sequence[int]) -> str:
-    """Return the schema of a data set as MLflow's pages read it, from the shapes of a batch."""
-    import numpy as np
-    from mlflow.data.schema import TensorDatasetSchema
-    from mlflow.types import Schema, TensorSpec
-
-    features = Schema([TensorSpec(np.dtype("float32"), tuple(bags))])
-    targets = Schema([TensorSpec(np.dtype("bool"), tuple(labels))])
-    return json.dumps(TensorDatasetSchema(features, targets).to_dict())
-
-
 def shown(uri: str) -> str:
     """Return an address of MLflow without the password in it."""
     return re.sub(r"://[^/@]*@", "://***@", uri)
 
 
 def _one_line(error: Exception, uri: str) -> str:
-    """Return what MLflow, a database or a server raised in one line."""
     text = str(error) or type(error).__name__
     found = re.search(r"\[Errno -?\d+\] [^'\")]+|timed out|\(\w[\w.]*Error\) .+", text)
     return f"{shown(uri)}: {shown((found[0] if found else text.splitlines()[0])[:300])}"

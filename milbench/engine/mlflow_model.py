@@ -20,14 +20,7 @@ LOADER = "milbench.inference.saved_model"
 
 
 def write_model(place: Path, folder: CellFolder, cell: Cell, result: Mapping[str, Any]) -> None:
-    """Write a folder that `mlflow.pyfunc.load_model` loads, with signature and input example.
-
-    Args:
-        place: the folder to write, which must not be there yet.
-        folder: of the cell.
-        cell: what was trained.
-        result: its classes, and the presence score from which a class is in a label set.
-    """
+    """Write a new folder that `mlflow.pyfunc.load_model` loads, of a cell with this result."""
     import mlflow.pyfunc
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema, TensorSpec

@@ -30,21 +30,19 @@ def loss_for(cell: Cell, task: Task) -> Loss:
     return loss.build(task.num_classes, cell.seed)
 
 
-def network_for(loss: Loss, task: Task, seed: int) -> Network:
+def network_for(loss: Loss, task: Task, seed: int, head_init: str = "paper") -> Network:
     """Return a new network of a prepared task for this kind of loss, not trained, on the CPU.
 
     The `network` and `head` of the loss decide between one that pools instances, the task's classifier of whole bags
-    and its network of positions.
+    and its network of positions; `head_init` sets the initial biases of its head, see `milbench.Recipe`.
     """
     if loss.network != "task":
-        return pooling_network(loss.network, task.encoder(HIDDEN, seed), task.num_classes, seed)
-    return task.classifier(seed) if loss.head == "class" else task.network(seed)
-
-
-def start_network(network: Network, loss: Loss, task: Task, head_init: str) -> None:
-    """Set the initial biases of a network's head as a recipe says."""
+        network = pooling_network(loss.network, task.encoder(HIDDEN, seed), task.num_classes, seed)
+    else:
+        network = task.classifier(seed) if loss.head == "class" else task.network(seed)
     if head_init == "prior" and loss.head != "class":
         network.start_at_prior(task.positions)
+    return network
 
 
 def check_max_labels(task: Task, bags: Bags) -> None:
@@ -91,12 +89,7 @@ def network_logits(network: Network, bags: Bags, device: torch.device, *, half: 
 
 
 def check_finite(what: str, values: Tensor, done: int, steps: int) -> Tensor:
-    """Return logits or losses; on a CPU they are checked, for a GPU one would have to wait.
-
-    Raises:
-        FloatingPointError: some are not finite; the message names the epoch and the step, of `done` steps of all and
-            `steps` of an epoch.
-    """
+    """Return logits or losses, after `done` steps; on a CPU they are checked, for a GPU one would have to wait."""
     if values.device.type == "cpu" and not bool(torch.isfinite(values).all()):
         place = f"epoch {done // steps + 1}, step {done % steps + 1}"
         raise FloatingPointError(f"the {what} in training: not finite at {place}")

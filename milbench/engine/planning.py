@@ -8,35 +8,32 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from milbench.api.contrast import Contrast, Label
 from milbench.api.metric_info import METRICS
 from milbench.api.parameters import check_params, constructor_parameters
 from milbench.api.plan import Cell, Plan, TaskInfo, labels, task_key
 from milbench.api.registry import losses, tasks
 from milbench.api.validation import validated
-from milbench.engine.contrasts import resolve
 from milbench.engine.search_space import settings_of
 from milbench.engine.spec import CHANGED, Params, Spec, parse_seeds
+from milbench.engine.tables import NamedContrast
 from milbench.errors import UsageError, as_usage, unknown
 
 if TYPE_CHECKING:
     from milbench.api.task import Task
 
-MOST_CELLS = 100_000
-"""How many cells, and combinations of axes, there may be: more are a slip."""
+MOST_CELLS = 100_000  # how many cells, and combinations of axes, there may be: more are a slip
 
 
 def make_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
     """Expand a spec into its cells, with every name, parameter and data set checked.
 
-    Args:
-        spec: from `make_spec` or `read_spec`.
-        device: which decides what the precision `auto` is.
-        precision: what it is, where an earlier launch has decided it.
+    The device decides what the precision `auto` is, unless an earlier launch has decided it.
 
     Raises:
         UsageError: a name, a parameter or the data of a task are wrong, or losses of different supervision are compared
@@ -56,7 +53,7 @@ def make_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
     named = labels(found.cells.values())
     # Searched settings are no part of a variant: what is compared has those that the search has chosen.
     of_variants = {cell: (loss, task, "") for cell, (loss, task, _) in named.items()} if spec.tune else named
-    contrasts, left_out = resolve(spec.contrasts, found.cells.values(), of_variants, spec.source.endswith(CHANGED))
+    contrasts, left_out = _contrasts(spec, found.cells.values(), of_variants)
     return Plan(
         spec=spec.model_dump(mode="json"),
         cells=list(found.cells.values()),
@@ -120,7 +117,6 @@ class _Tasks:
         }  # fmt: skip
 
     def _cells(self, task: Task, task_fields: Params) -> Iterator[Cell]:
-        """Yield every recipe with every loss and seed."""
         seeds, recipes = _seeds_of(self.spec, task), [self._resolved(recipe) for recipe in _recipes(self.spec, task)]
         if (count := len(recipes) * len(self.loss_fields) * len(seeds)) > MOST_CELLS:
             raise UsageError(f"{count:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}")
@@ -134,7 +130,7 @@ class _Tasks:
         if not self.precision:
             import torch
 
-            from milbench.engine.precision import auto_precision
+            from milbench._utils.devices import auto_precision
             from milbench.engine.provenance import device_name
 
             self.precision = auto_precision(torch.device(self.device))
@@ -175,7 +171,6 @@ def _seeds_of(spec: Spec, task: Task) -> list[int]:
 
 
 def _check_supervision(spec: Spec) -> None:
-    """Raise UsageError where losses of different supervision are compared and the spec does not list their kinds."""
     found = {losses().cls(name).supervision: losses().entry(name).name for name in spec.losses}
     if len(found) > 1 and not set(found) <= set(spec.supervision):
         listed = ", ".join(f"{name} has {supervision} supervision" for supervision, name in found.items())
@@ -186,7 +181,6 @@ def _check_supervision(spec: Spec) -> None:
 
 
 def _check_order(spec: Spec) -> None:
-    """Raise UsageError where a loss learns from the order of instances on a task whose instances have none."""
     ordered = next((name for name in spec.losses if losses().cls(name).target_kind == "order"), None)
     without = next((name for name in spec.tasks if not tasks().cls(name).instances_are_ordered), None)
     if ordered is not None and without is not None:
@@ -198,7 +192,6 @@ def _check_order(spec: Spec) -> None:
 
 
 def _check_metrics(spec: Spec) -> None:
-    """Raise UsageError where a metric, or a task of a published value, is unknown."""
     known = {*METRICS, *(tasks().cls(name).primary for name in spec.tasks)}
     for one in spec.published:
         parameters = constructor_parameters(tasks().cls(one.task))
@@ -217,8 +210,45 @@ def _check_metrics(spec: Spec) -> None:
                 raise unknown(f"metric of {where}", name, known)
 
 
+def _contrasts(
+    spec: Spec, cells: Iterable[Cell], labels: Mapping[str, tuple[str, str, str]]
+) -> tuple[list[Contrast], list[str]]:
+    """Return the contrasts of a spec with their variants on every task, by the labels of cells.
+
+    One that does not name two variants is an error, unless flags have changed what the spec compares: it is left out
+    then, with a remark.
+    """
+    of_tasks: dict[str, dict[Label, Cell]] = {}
+    for cell in cells if spec.contrasts else ():
+        loss, task, recipe = labels[cell.id]
+        of_tasks.setdefault(task, {}).setdefault((loss, recipe), cell)
+    found, notes = list[Contrast](), list[str]()
+    for contrast in spec.contrasts:
+        try:
+            variants = {task: _pair(contrast, known) for task, known in of_tasks.items()}
+        except UsageError as error:
+            if not spec.source.endswith(CHANGED):
+                raise
+            notes.append(f"The contrast {contrast.name!r} was left out, since flags changed what is compared: {error}.")
+            continue
+        for other in found:
+            if any(set(other.variants[task]) == set(pair) for task, pair in variants.items()):
+                raise UsageError(f"contrasts {other.name!r} and {contrast.name!r} have the same variants")
+        found.append(Contrast(contrast.name, contrast.first, contrast.second, contrast.margin, variants))
+    return found, notes
+
+
+def _pair(contrast: NamedContrast, known: Iterable[Label]) -> tuple[Label, Label]:
+    names = {", ".join(filter(None, label)): label for label in known}
+    for side in (contrast.first, contrast.second):
+        if side not in names:
+            raise unknown(f"variant in contrast {contrast.name!r}", side, names)
+    if contrast.first == contrast.second:
+        raise UsageError(f"contrast {contrast.name!r}: first and second are one variant, {contrast.first!r}")
+    return names[contrast.first], names[contrast.second]
+
+
 def _loss_fields(name: str, params: Params) -> Params:
-    """Return the fields of a cell that a loss determines."""
     entry, cls = losses().entry(name), losses().cls(name)
     return {
         "loss": entry.name, "loss_params": params, "loss_file": entry.source, "supervision": cls.supervision,

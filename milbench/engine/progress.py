@@ -9,10 +9,8 @@ from typing import Any
 from milbench.engine.cell import CellFolder
 from milbench.engine.checkpoint import Counters
 
-INTERVAL = 0.5
-"""Least seconds between reports of progress inside an epoch; each makes the host wait for the device."""
-LOAD_INTERVAL = 10.0
-"""Seconds between two measurements of the machine's load."""
+INTERVAL = 0.5  # least seconds between reports of progress inside an epoch; each makes the host wait for the device
+LOAD_INTERVAL = 10.0  # seconds between two measurements of the machine's load
 
 
 class Progress:

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import milbench
 
-LIBRARIES = ("torch", "torchvision", "numpy", "scikit-learn")
-"""Distributions whose versions are recorded."""
+LIBRARIES = ("torch", "torchvision", "numpy", "scikit-learn")  # distributions whose versions are recorded
 PACKAGE = Path(milbench.__file__).resolve().parent
 
 

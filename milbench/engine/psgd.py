@@ -21,14 +21,12 @@ class KroneckerPSGD(torch.optim.Optimizer):
     The weights of a layer and its biases are one (fan_in + 1, fan_out) matrix W. Its preconditioner is a Kronecker
     product, G -> L^T L G R^T R with upper triangular L and R. Every step draws a direction v ~ N(0, I) over all
     parameters together, computes the exact Hessian-vector product h of the batch's loss along it, and moves L and R
-    against the relative gradient of E[h^T P h + v^T P^-1 v]. Without the constraint, the minimum over P satisfies
-    P E[h h^T] P = E[v v^T]: for a fixed Hessian, also an indefinite one, P is |Hessian|^-1. The step of the factors is
+    against the relative gradient of E[h^T P h + v^T P^-1 v]. Without the constraint, the minimum over P satisfies P E[h
+    h^T] P = E[v v^T]: for a fixed Hessian, also an indefinite one, P is |Hessian|^-1. The step of the factors is
     normalised by the largest entry of that gradient; the factors start at the identity.
 
-    The directions are drawn from a generator that is seeded by `seed` and the number of the step, so that two losses
-    get the same ones and a resumed run continues with the next.
-
-    Other than with torch's optimisers, `backward(loss)` replaces `loss.backward()` and must be called before `step`.
+    The directions depend on `seed` and the number of the step alone: two losses get the same ones, and a resumed run
+    continues with the next. Other than with torch's optimisers, `backward(loss)` replaces `loss.backward()`.
 
     Args:
         model: whose trainable parameters are optimised, grouped by layer.
@@ -38,8 +36,8 @@ class KroneckerPSGD(torch.optim.Optimizer):
             shortened to it. None: no clipping.
         seed: of the directions.
 
-    X.-L. Li, "Preconditioned Stochastic Gradient Descent", arXiv:1512.04202, 2015; settings as in
-    X.-L. Li, arXiv:1811.12346, 2018.
+    X.-L. Li, "Preconditioned Stochastic Gradient Descent", arXiv:1512.04202, 2015; settings as in X.-L. Li,
+    arXiv:1811.12346, 2018.
     """
 
     def __init__(
@@ -49,8 +47,7 @@ class KroneckerPSGD(torch.optim.Optimizer):
         self.factor_step = factor_step
         self.clip_rms = clip_rms
         self.seed = seed
-        self.clipped: Tensor = torch.zeros(())
-        """1 where the last step had to be shortened, else 0."""
+        self.clipped: Tensor = torch.zeros(())  # 1 where the last step had to be shortened, else 0
         self._curvature: list[tuple[list[Tensor], list[Tensor]]] = []
         """Directions and Hessian-vector products, a pair for each layer."""
         for group in self.param_groups:
@@ -100,7 +97,6 @@ class KroneckerPSGD(torch.optim.Optimizer):
                 parameter.sub_(group["lr"] * scale * update)
 
     def _shortening(self, updates: list[Tensor]) -> Tensor:
-        """Return the factor, at most 1, that brings the preconditioned gradient to its largest allowed length."""
         norm = torch.stack([u.square().sum() for u in updates]).sum().sqrt()
         limit = math.inf if self.clip_rms is None else self.clip_rms * math.sqrt(sum(u.numel() for u in updates))
         self.clipped = (norm > limit).to(norm)
@@ -128,10 +124,9 @@ def _derivatives(loss: Tensor, parameters: list[Tensor], directions: list[Tensor
 def update_factors(
     left: Tensor, right: Tensor, direction: Tensor, product: Tensor, factor_step: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the factors of a layer after a step, relative to the largest entry of the gradient.
+    """Return the upper triangular factors L (rows, rows) and R (columns, columns) of a layer after a step.
 
-    Upper triangular are L (rows, rows) and R (columns, columns); the direction V and the Hessian-vector product H along
-    it are (rows, columns).
+    The direction V and the Hessian-vector product H along it are (rows, columns).
     """
     # With A = L H R^T and B = L^-T V R^-1 the relative gradients are A A^T - B B^T and A^T A - B^T B.
     a = left @ product @ right.T

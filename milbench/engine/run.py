@@ -18,8 +18,7 @@ from milbench.errors import UsageError
 
 T = TypeVar("T")
 
-FIRST_WORKER = 600.0
-"""Seconds to wait for the first worker of a cluster: a batch system may start it late."""
+FIRST_WORKER = 600.0  # seconds to wait for the first worker of a cluster: a batch system may start it late
 
 
 class ClusterLost(Exception):  # noqa: N818 it is named for what has happened
@@ -30,12 +29,8 @@ def compute_all(jobs: Sequence[Job], workers: int, cluster: str | None = None) -
     """Compute cells and yield what becomes of them, as they end.
 
     Where a process dies, what the processes were computing is computed again, one cell alone, from its last checkpoint,
-    until a cell is found whose process dies again: that one has failed.
-
-    Args:
-        jobs: the cells.
-        workers: how many are computed at a time; 0: in this very process, one after the other.
-        cluster: the address of a dask scheduler, or "local:N"; None: processes of this machine.
+    until a cell is found whose process dies again: that one has failed. With 0 workers all are computed in this very
+    process; a cluster is the address of a dask scheduler, or "local:N".
 
     Raises:
         ClusterLost: the scheduler has ended.

@@ -9,8 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Params = dict[str, Any]
-MOST_DRAWS = 4096
-"""More draws are a slip."""
+MOST_DRAWS = 4096  # more draws are a slip
 SCRAMBLE = 20190909
 """Seeds the scrambling of the Sobol sequence: the same draws in every search over spaces of as many dimensions."""
 
@@ -18,11 +17,8 @@ SCRAMBLE = 20190909
 class Range(BaseModel):
     """The values of a setting between two ends.
 
-    Args:
-        low: the least value.
-        high: the largest.
-        scale: log: the logarithm of the value is uniform; linear: the value is.
-        integer: whether values are whole numbers; each stands for all values that are rounded to it.
+    On a log scale the logarithm of the value is uniform, on a linear one the value. A whole number stands for all
+    values that are rounded to it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -43,12 +39,7 @@ class Range(BaseModel):
         return self
 
     def at(self, share: float) -> float | int:
-        """Return the value below which `share` of the values are, to four digits.
-
-        Examples:
-            >>> Range(low=0.001, high=0.1, scale="log").at(0.5)
-            0.01
-        """
+        """Return the value below which `share` of the values are, to four digits."""
         least, most = math.ceil(self.low), math.floor(self.high)
         # Half a number is added at both ends, where whole numbers would otherwise have half the share of others.
         low, high = (least - 0.5, most + 0.5) if self.integer else (self.low, self.high)
@@ -62,23 +53,16 @@ in it: three rules of clipping are one dimension of three tables."""
 
 
 class Search(BaseModel):
-    """How settings are searched: the table [tune] of a spec.
-
-    Args:
-        draws: how many settings are tried for every loss on every task.
-        seeds: with which each setting is trained; none is a seed of the comparison.
-        metric: on validation bags, by which a draw is chosen; label sets alone can tell it.
-        recipe: setting -> its values; in a table under the name of a task, those of that task.
-        loss: the name of a loss -> parameter of its own -> its values.
-    """
+    """How settings are searched: the table [tune] of a spec."""
 
     model_config = ConfigDict(extra="forbid")
 
-    draws: int = Field(default=16, ge=1, le=MOST_DRAWS)
-    seeds: str | int | list[int] = "1000"
-    metric: Literal["set_error", "label_error", "own_label_error"] = "set_error"
+    draws: int = Field(default=16, ge=1, le=MOST_DRAWS)  # settings that are tried for every loss on every task
+    seeds: str | int | list[int] = "1000"  # with which each is trained; none is a seed of the comparison
+    metric: Literal["set_error", "label_error", "own_label_error"] = "set_error"  # of validation bags, which chooses
     recipe: dict[str, Dimension | dict[str, Dimension]] = Field(default_factory=dict)
-    loss: dict[str, dict[str, Dimension]] = Field(default_factory=dict)
+    """Setting -> its values; in a table under the name of a task, those of that task."""
+    loss: dict[str, dict[str, Dimension]] = Field(default_factory=dict)  # name -> parameter of its own -> its values
 
     @model_validator(mode="after")
     def _something_to_search(self) -> Self:
@@ -101,18 +85,9 @@ class Search(BaseModel):
 def draw(spaces: Sequence[Mapping[str, Dimension]], count: int, coordinates: int = 0) -> list[list[Params]]:
     """Return as many draws from several spaces, such as that of the recipe and that of a loss, by name.
 
-    The draws are points of one scrambled Sobol sequence: they fill the space more evenly than independent ones, and
-    more draws begin with the same ones. Coordinates belong to dimensions by their order; where points of all losses
-    have as many `coordinates`, losses share the draws of the spaces that they have in common.
-
-    Examples:
-        >>> lr, head = Range(low=0.001, high=0.1, scale="log"), ["prior", "paper"]
-        >>> few, more = (draw([{"lr": lr, "head_init": head}], count) for count in (2, 5))
-        >>> few == more[:2]
-        True
-
-    Source: I. M. Sobol, "On the distribution of points in a cube and the approximate evaluation of integrals", USSR
-    Computational Mathematics and Mathematical Physics 7, 1967; as in `scipy.stats.qmc`.
+    The draws are points of one scrambled Sobol sequence (`scipy.stats.qmc`): they fill the space more evenly than
+    independent ones, and more draws begin with the same ones. Coordinates belong to dimensions by their order; where
+    points of all losses have as many `coordinates`, losses share the draws of the spaces that they have in common.
     """
     from scipy.stats import qmc
 
@@ -132,12 +107,7 @@ def _value(dimension: Dimension, share: float) -> Any:
 
 
 def settings_of(chosen: Params) -> Params:
-    """Return settings by name: a value that is a table stands for the settings in it.
-
-    Examples:
-        >>> settings_of({"lr": 0.1, "clipping": {"clip_norm": "none"}})
-        {'lr': 0.1, 'clip_norm': 'none'}
-    """
+    """Return settings by name: a value that is a table, as {"clipping": {"clip_norm": 1.0}}, stands for those in it."""
     settings: Params = {}
     for name, value in chosen.items():
         settings |= value if isinstance(value, dict) else {name: value}

@@ -16,13 +16,9 @@ SETTABLE = ("supervision", "compare_by", "selection", "title", "notes")
 
 
 def requested_spec(spec: str | None, preset: str | None, given: dict[str, Any], settings: Sequence[str] = ()) -> Spec:
-    """Return a spec with flags in it: where both give a value, the flag's is taken.
+    """Return a spec (a file, a built-in name, or None) with flags and `-p` settings in it.
 
-    Args:
-        spec: a file or the name of a built-in spec; None: there are flags alone.
-        preset: a preset of the spec, None for its first one.
-        given: fields of the spec that flags replace; those of the table `run` are added to its own.
-        settings: each a `-p` setting, such as recipe.epochs=3.
+    `given` are fields of the spec that flags replace; those of the table `run` are added to its own.
     """
     if spec:
         values = spec_values(spec, preset)
@@ -51,11 +47,9 @@ def requested_spec(spec: str | None, preset: str | None, given: dict[str, Any], 
 def parse_setting(values: Params, setting: str) -> None:
     """Change the values of a spec by one setting of the command line (`-p`).
 
-    Args:
-        values: of the fields of `Spec`, with "losses" and "tasks"; changed in place.
-        setting: recipe.KEY=VALUE for all tasks, recipe.TASK.KEY=VALUE for one, loss.KEY=VALUE for every chosen loss
-            that has such a parameter, loss.NAME.KEY=VALUE for one (tasks likewise), run.KEY=VALUE for where and how
-            cells are computed, KEY=VALUE for another field of the spec. Commas between values make an axis.
+    It is recipe.KEY=VALUE for all tasks, recipe.TASK.KEY=VALUE for one, loss.KEY=VALUE for every chosen loss that has
+    such a parameter, loss.NAME.KEY=VALUE for one (tasks likewise), run.KEY=VALUE for where and how cells are computed,
+    KEY=VALUE for another field of the spec. Commas between values make an axis.
 
     Raises:
         UsageError: the setting has another form, or no chosen loss or task has such a parameter.
@@ -89,7 +83,6 @@ def parse_setting(values: Params, setting: str) -> None:
 
 
 def _closest_setting(key: str) -> str | None:
-    """Return what a `-p` setting may begin with that is most like a key, None where nothing is near."""
     from milbench.api.recipe import Recipe
 
     full = [

@@ -22,46 +22,29 @@ from milbench.engine.tables import Difference, Literature, Margin, NamedContrast
 from milbench.errors import UsageError, as_usage, unknown
 
 Params = dict[str, Any]
-CHANGED = " with changes"
-"""At the end of `Spec.source` where flags have changed what a spec says."""
-CHOSEN = ("source", "part", "preset")
-"""The fields of a spec that a file cannot set: how it was read decides them."""
+CHANGED = " with changes"  # at the end of `Spec.source` where flags have changed what a spec says
+CHOSEN = ("source", "part", "preset")  # the fields of a spec that a file cannot set: how it was read decides them
 MOST_WORKERS = 1024
 """How many processes, or threads of each, there may be: more are a slip, which would exhaust the machine."""
-MOST_SEEDS = 100_000
-"""How many seeds there may be: more are a slip, and would not fit into memory."""
+MOST_SEEDS = 100_000  # how many seeds there may be: more are a slip, and would not fit into memory
 
 
 class Execution(Table):
-    """Where and how cells are computed, which changes no result.
+    """Where and how cells are computed, which changes no result."""
 
-    Args:
-        device: auto, cpu, cuda (every GPU) or cuda:N.
-        jobs: how many cells are computed at a time; None: one a core, or one a GPU.
-        threads: of each cell; None: cores / jobs.
-        data_dir: the folder of the data sets; None: the default one.
-        cluster: the address of a dask scheduler, or "local:N"; None: processes of this machine.
-        shard: "i/n": compute every n-th cell, from the i-th on, for job arrays on a shared disk.
-        rerun: compute missing cells, failed ones as well, or all anew.
-        timeout: seconds after which a cell fails; None: never.
-        in_process: compute in this very process, one cell at a time, for a debugger.
-        log_models: log every network as an MLflow model too.
-    """
-
-    device: str = "auto"
-    jobs: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
-    threads: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
-    data_dir: Path | None = None
-    cluster: str | None = None
-    shard: str | None = None
-    rerun: Literal["missing", "failed", "all"] = "missing"
-    timeout: float | None = Field(default=None, ge=1, le=10_000_000)
-    in_process: bool = False
-    log_models: bool = False
+    device: str = "auto"  # auto, cpu, cuda (every GPU) or cuda:N
+    jobs: int | None = Field(default=None, ge=1, le=MOST_WORKERS)  # cells at a time; None: one a core, or one a GPU
+    threads: int | None = Field(default=None, ge=1, le=MOST_WORKERS)  # of each cell; None: cores / jobs
+    data_dir: Path | None = None  # of the data sets; None: the default folder
+    cluster: str | None = None  # the address of a dask scheduler, or "local:N"; None: processes of this machine
+    shard: str | None = None  # "i/n": every n-th cell, from the i-th on, for job arrays on a shared disk
+    rerun: Literal["missing", "failed", "all"] = "missing"  # missing cells, failed ones as well, or all anew
+    timeout: float | None = Field(default=None, ge=1, le=10_000_000)  # seconds after which a cell fails; None: never
+    in_process: bool = False  # in this very process, one cell at a time, for a debugger
+    log_models: bool = False  # every network as an MLflow model too
 
 
 def _file_name(name: str) -> str:
-    """Return the name of a comparison, which is that of a file. Raises ValueError where it cannot be one."""
     if not re.fullmatch(COMPARISON_NAME, name) or len(name) > LONGEST_NAME:
         raise ValueError(
             f"expected at most {LONGEST_NAME} letters, digits and . _ + -, the first one a letter or a digit"
@@ -70,60 +53,32 @@ def _file_name(name: str) -> str:
 
 
 class Spec(Table):
-    """A comparison: every loss on every task with every seed, under one recipe or several.
-
-    Args:
-        name: of the comparison, see `milbench.api.plan.COMPARISON_NAME`.
-        title: of its report, "" for none.
-        losses: names of losses, modules or paths of files, at least one.
-        tasks: likewise.
-        seeds: a number, a list of numbers, or text such as "0-9" or "0,2,5". None: seed 0, or all folds of a task's
-            cross-validation.
-        loss: the name of a loss -> arguments of its constructor. An argument given as a list is an axis.
-        task: the name of a task -> arguments of its constructor, or a list of tables of them, a variant each, which may
-            have a short `name`.
-        recipe: changes to the recipes of all tasks, and in a table under the name of a task, to that of this task.
-        run: where and how cells are computed.
-        supervision: the kinds of supervision that are compared on purpose, where there are several.
-        selection: the rule that chooses the epoch by which losses are compared: "last", or "validation", the smallest
-            validation set error. No result depends on it.
-        compare_by: the metrics that losses are compared by, the first of which takes the place of each task's primary
-            one; empty: the primary one alone.
-        margin: metric -> the largest difference that counts as none, in the unit of the metric (0.01 is one point of an
-            error); losses closer than that can be found equivalent.
-        contrasts: the differences between two variants that the comparison is made for, named in advance.
-        preset: the preset that was chosen, "" for none.
-        notes: remarks for the reader of the report, such as the limits of a preset.
-        differences: between a publication and its code.
-        published: figures from the literature, to stand beside the results.
-        source: where the spec comes from: "built-in NAME", a path, or "flags".
-        marks: tests that every loss takes, with the values that pass.
-        tune: how settings are searched before losses are compared, by `milbench tune`; None: they are not.
-        part: whether flags chose some of its losses or tasks, or others.
-    """
+    """A comparison: every loss on every task with every seed, under one recipe or several."""
 
     name: Annotated[str, AfterValidator(_file_name)]
-    title: str = ""
-    losses: list[str] = Field(min_length=1)
+    title: str = ""  # of its report
+    losses: list[str] = Field(min_length=1)  # names, modules or paths of files
     tasks: list[str] = Field(min_length=1)
-    seeds: str | int | list[int] | None = None
-    loss: dict[str, Params] = Field(default_factory=dict)
+    seeds: str | int | list[int] | None = None  # such as "0-9" or "0,2,5"; None: seed 0, or all folds of a task
+    loss: dict[str, Params] = Field(default_factory=dict)  # name -> arguments; one given as a list is an axis
     task: dict[str, Params | list[Params]] = Field(default_factory=dict)
-    recipe: Params = Field(default_factory=dict)
+    """Name -> arguments, or a list of tables of them, a variant each, which may have a short `name`."""
+    recipe: Params = Field(default_factory=dict)  # changes for all tasks; in a table under the name of a task, for it
     run: Execution = Field(default_factory=Execution)
-    supervision: list[Supervision] = Field(default_factory=list)
-    selection: Selection = "last"
-    margin: dict[str, Margin] = Field(default_factory=dict)
+    supervision: list[Supervision] = Field(default_factory=list)  # the kinds that are compared on purpose
+    selection: Selection = "last"  # the epoch by which losses are compared; no result depends on it
+    margin: dict[str, Margin] = Field(default_factory=dict)  # metric -> the largest difference that counts as none
     compare_by: list[str] = Field(default_factory=list)
-    contrasts: list[NamedContrast] = Field(default_factory=list)
-    preset: str = ""
-    notes: list[str] = Field(default_factory=list)
-    differences: list[Difference] = Field(default_factory=list)
-    published: list[Literature] = Field(default_factory=list)
-    source: str = "flags"
-    marks: list[PassMark] = Field(default_factory=list)
-    tune: Search | None = None
-    part: bool = False
+    """The metrics that losses are compared by, the first in place of each task's primary one; empty: that alone."""
+    contrasts: list[NamedContrast] = Field(default_factory=list)  # differences that the comparison is made for
+    preset: str = ""  # the one that was chosen
+    notes: list[str] = Field(default_factory=list)  # for the reader of the report, such as the limits of a preset
+    differences: list[Difference] = Field(default_factory=list)  # between a publication and its code
+    published: list[Literature] = Field(default_factory=list)  # from the literature, to stand beside the results
+    source: str = "flags"  # "built-in NAME", a path, or "flags"
+    marks: list[PassMark] = Field(default_factory=list)  # tests that every loss takes, with the values that pass
+    tune: Search | None = None  # how settings are searched before losses are compared
+    part: bool = False  # whether flags chose some of its losses or tasks, or others
 
     def variants_of(self, task: str) -> list[Params]:
         """Return the tables of parameters of a task, one for each variant that has a table of its own."""
@@ -135,11 +90,7 @@ def joins(new: Params, old: Params) -> bool:
     """Return whether a launch adds to what an earlier one of the same name has computed.
 
     It does where both come from flags, where flags chose losses or tasks of a spec that says the same otherwise, and
-    where the same spec is launched again, as in shards.
-
-    Args:
-        new: the fields of a `Spec`.
-        old: those of the earlier launch.
+    where the same spec is launched again, as in shards. Given are the fields of both specs.
     """
     if new["source"] == "flags" or old["source"] == "flags":
         return bool(new["source"] == old["source"])
@@ -155,14 +106,9 @@ def _digest(spec: Params) -> str:
 
 
 def read_spec(given: str, preset: str | None = None) -> Spec:
-    """Read a spec with one of its presets: tables `[presets.NAME]` of changes to the rest of it.
+    """Read a TOML file or a built-in spec, with one of its presets: tables `[presets.NAME]`, by default the first.
 
-    Args:
-        given: the path of a TOML file, or the name of a built-in spec.
-        preset: the name of a preset; None: the first one, if there are any.
-
-    Raises:
-        UsageError: there is no such spec or preset, or something in the spec is wrong.
+    Raises UsageError where there is no such spec or preset, or something in the spec is wrong.
     """
     return make_spec(spec_values(given, preset), owner=f"spec {given}")
 
@@ -200,7 +146,6 @@ def _name_tasks_of_marks(values: Params, given: str) -> None:
 
 
 def _with_preset(values: Params, chosen: str | None, given: str) -> Params:
-    """Return the values of a file with those of one of its presets, and the name of that."""
     found = values.pop("presets", {})
     if not isinstance(found, dict) or not all(isinstance(changes, dict) for changes in found.values()):
         raise UsageError(f"spec {given}: presets are tables, [presets.NAME]")
@@ -232,14 +177,9 @@ def built_in_specs() -> dict[str, Traversable]:
 
 
 def make_spec(values: Params, owner: str = "the run") -> Spec:
-    """Return a spec of these values.
+    """Return a spec of these values; `owner` is what they belong to, for messages.
 
-    Args:
-        values: of the fields of `Spec`.
-        owner: what the values belong to, for messages.
-
-    Raises:
-        UsageError: a value is unknown, missing or wrong, or a section belongs to no loss or task.
+    Raises UsageError where a value is unknown, missing or wrong, or a section belongs to no loss or task.
     """
     from milbench.api.recipe import Recipe
 

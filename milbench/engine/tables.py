@@ -21,56 +21,35 @@ class Table(BaseModel):
 
 
 class Difference(Table):
-    """A point in which a publication and its code differ.
-
-    Args:
-        topic: what differs.
-        paper: what the publication states.
-        code: what its code does.
-        here: the parameter that chooses between the two, and what this comparison uses.
-    """
+    """A point in which a publication and its code differ."""
 
     topic: str
     paper: str
     code: str
-    here: str
+    here: str  # the parameter that chooses between the two, and what this comparison uses
 
 
 class NamedContrast(Table):
-    """The difference of two variants that a comparison is made for: the first less the second.
+    """The difference of two variants that a comparison is made for: the first less the second."""
 
-    Args:
-        name: what the difference shows.
-        first: a variant as reports name it: a loss, and behind it the settings that set it apart, KEY=VALUE.
-        second: another one.
-        margin: as that of the spec, whose place it takes.
-    """
-
-    name: str = Field(min_length=1)
-    first: str
+    name: str = Field(min_length=1)  # what the difference shows
+    first: str  # as reports name a variant: a loss, and behind it the settings that set it apart, KEY=VALUE
     second: str
-    margin: dict[str, Margin] = Field(default_factory=dict)
+    margin: dict[str, Margin] = Field(default_factory=dict)  # in place of that of the spec
 
 
 class PassMark(Table):
     """A test: a task with certain parameters, and the values of its test metrics that pass.
 
-    Args:
-        name: of the test.
-        task: the name of one of the tasks of the spec; "": the only one.
-        params: what differs from the parameters of the task in the spec. An axis of the task that is not named here
-            keeps its values: the mark then holds for all of them.
-        at_most: metric -> the largest value that passes.
-        at_least: metric -> the smallest value that passes.
-        why: the reason for the bounds, and what the test asks.
+    An axis of the task that `params` does not name keeps its values: the mark then holds for all of them.
     """
 
     name: str = Field(min_length=1)
-    task: str = ""
-    params: dict[str, Any] = Field(default_factory=dict)
-    at_most: dict[str, Finite] = Field(default_factory=dict)
+    task: str = ""  # one of the spec; "": the only one
+    params: dict[str, Any] = Field(default_factory=dict)  # what differs from the task in the spec
+    at_most: dict[str, Finite] = Field(default_factory=dict)  # metric -> the largest value that passes
     at_least: dict[str, Finite] = Field(default_factory=dict)
-    why: str = ""
+    why: str = ""  # the reason for the bounds, and what the test asks
 
     @model_validator(mode="after")
     def _has_a_bound(self) -> Self:
@@ -85,27 +64,16 @@ class PassMark(Table):
 
 
 class Literature(Table):
-    """A published value of a method that is no loss here.
-
-    Args:
-        task: the name of a task.
-        params: parameters of the task that the value belongs to, such as `table`; empty: all of its variants.
-        method: its name.
-        metric: the name of the metric, without a split.
-        value: as a share, not in percent, where the metric is one; an error, not an accuracy, where it is one.
-        spread: what the source prints behind ±, whatever it is; None where it prints nothing.
-        source: where it was published, with the place in it.
-        note: in which points it was not measured as the results here.
-    """
+    """A published value of a method that is no loss here."""
 
     task: str
-    params: dict[str, Any] = Field(default_factory=dict)
+    params: dict[str, Any] = Field(default_factory=dict)  # that the value belongs to, such as `table`; empty: to all
     method: str = Field(min_length=1)
-    metric: str
-    value: Finite
-    spread: Annotated[Finite, Field(ge=0)] | None = None
-    source: str = Field(min_length=1)
-    note: str = ""
+    metric: str  # without a split
+    value: Finite  # as a share, not in percent; an error, not an accuracy
+    spread: Annotated[Finite, Field(ge=0)] | None = None  # what the source prints behind ±, whatever it is
+    source: str = Field(min_length=1)  # with the place in it
+    note: str = ""  # in which points it was not measured as the results here
 
     @model_validator(mode="after")
     def _is_a_share(self) -> Self:

@@ -40,66 +40,39 @@ from milbench.engine.parts import (
     loss_for,
     network_for,
     network_logits,
-    start_network,
     task_for,
 )
 from milbench.engine.progress import Progress
 from milbench.engine.psgd import KroneckerPSGD
 from milbench.evaluation.evaluate import EVEN_ODDS, THRESHOLD
 
-CHECKPOINT_INTERVAL = 60.0
-"""Least seconds between checkpoints inside an epoch: a killed run loses this much work."""
+CHECKPOINT_INTERVAL = 60.0  # least seconds between checkpoints inside an epoch: a killed run loses this much work
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What a training is made of, on its device.
-
-    Args:
-        cell: what is trained.
-        recipe: of the cell.
-        task: prepared.
-        loss: of the cell.
-        network: of the task.
-        model: both, since a loss may have weights of its own, which are trained and stored together with the network's.
-        optimizer: over the weights of both.
-        clipping: the rule for the length of a gradient.
-        averaging: of the weights over the last steps.
-        steps: how many steps an epoch has.
-        device: of network, loss and data.
-    """
+    """What a training is made of, on its device."""
 
     cell: Cell
     recipe: Recipe
-    task: Task
+    task: Task  # prepared
     loss: Loss
     network: Network
-    model: torch.nn.ModuleDict
+    model: torch.nn.ModuleDict  # both: the weights of a loss are trained and stored together with the network's
     optimizer: torch.optim.Optimizer
     clipping: Clipping
     averaging: Averaging
-    steps: int
+    steps: int  # of an epoch
     device: torch.device
 
     @property
     def states(self) -> dict[str, Any]:
         """What a checkpoint holds."""
-        return {
-            "model": self.model, "optimizer": self.optimizer, "clipping": self.clipping, "averaging": self.averaging
-        }  # fmt: skip
+        return {name: getattr(self, name) for name in ("model", "optimizer", "clipping", "averaging")}
 
 
 def train(cell: Cell, folder: CellFolder, device: torch.device, data_dir: Path | None) -> dict[str, Any]:
-    """Train to the last epoch, with the evaluations that the recipe asks for, and write the results into the folder.
-
-    Args:
-        cell: what to train.
-        folder: where history, checkpoint and results are; training goes on from its checkpoint.
-        device: of the network, the loss and the data.
-        data_dir: the folder of the task's data; None: the default one.
-
-    Returns:
-        What `CellFolder.finish` keeps.
+    """Train to the last epoch, from the checkpoint of the folder, write the results into it, return its `result`.
 
     Raises:
         FloatingPointError: logits or loss are not finite; the message names the epoch and the step.
@@ -126,7 +99,7 @@ def train(cell: Cell, folder: CellFolder, device: torch.device, data_dir: Path |
         progress.evaluated(metrics)
         if at.epoch + 1 == it.recipe.epochs:
             keep_evaluation(folder, found)
-        at.epoch, at.step, at.loss_sum, at.clipped, at.seconds = at.epoch + 1, 0, 0.0, 0.0, 0.0
+        at.begin_next_epoch()
         save(folder.checkpoint, at, it.states, device)
     it.averaging.apply()
     return finish(it, folder, progress, found or evaluate(it, at.epoch, progress))  # anew only if killed just here
@@ -197,12 +170,27 @@ def batch_generator(it: Setup, epoch: int) -> torch.Generator:
 
 
 def set_up(cell: Cell, device: torch.device, data_dir: Path | None) -> Setup:
-    """Return what the training of a cell is made of, before its first step. Raises UsageError as `build` does."""
-    recipe = Recipe(**cell.recipe)
-    return _assembled(cell, recipe, *build(cell, recipe, device, data_dir), device)
+    """Return what the training of a cell is made of, before its first step.
+
+    Raises:
+        UsageError: a plug-in file or the data are not those that the cell was planned with.
+    """
+    check_unchanged(cell)
+    recipe, task = Recipe(**cell.recipe), task_for(cell)
+    check_data_unchanged(task, cell, data_dir)
+    task.seed = cell.seed
+    task.evaluation_limit = recipe.evaluation_bags
+    task.prepare(data_dir, device)
+    reset_memory_peak(device)
+    # No built-in loss draws from the global generator, but a plug-in may: it too must depend on the seed alone.
+    torch.manual_seed(cell.seed)
+    return _assembled(cell, recipe, task, loss_for(cell, task).to(device), device)
 
 
-def _assembled(cell: Cell, recipe: Recipe, task: Task, loss: Loss, network: Network, device: torch.device) -> Setup:
+def _assembled(cell: Cell, recipe: Recipe, task: Task, loss: Loss, device: torch.device) -> Setup:
+    loss.max_labels = task.max_labels
+    torch.manual_seed(cell.seed)  # again: what the loss has drawn must not change the network
+    network = network_for(loss, task, cell.seed, recipe.head_init).move_to(device)
     model = torch.nn.ModuleDict({"network": network, "loss": loss})
     steps = min(recipe.steps_per_epoch or task.steps_per_epoch, task.steps_per_epoch)
     return Setup(
@@ -220,44 +208,10 @@ def _assembled(cell: Cell, recipe: Recipe, task: Task, loss: Loss, network: Netw
     )
 
 
-def build(cell: Cell, recipe: Recipe, device: torch.device, data_dir: Path | None) -> tuple[Task, Loss, Network]:
-    """Return the prepared task of a cell, its loss and its network with their initial weights, on the device.
-
-    Raises:
-        UsageError: a plug-in file or the data are not those that the cell was planned with.
-    """
-    check_unchanged(cell)
-    task = task_for(cell)
-    check_data_unchanged(task, cell, data_dir)
-    task.seed = cell.seed
-    task.evaluation_limit = recipe.evaluation_bags
-    task.prepare(data_dir, device)
-    reset_memory_peak(device)
-    # No built-in loss draws from the global generator, but a plug-in may: it too must depend on the seed alone.
-    torch.manual_seed(cell.seed)
-    loss = loss_for(cell, task).to(device)
-    return task, loss, _new_network(task, loss, recipe, cell.seed).move_to(device)
-
-
-def _new_network(task: Task, loss: Loss, recipe: Recipe, seed: int) -> Network:
-    """Return the network of a training with its initial weights, and tell the loss how large label sets are."""
-    loss.max_labels = task.max_labels
-    torch.manual_seed(seed)  # again: what the loss has drawn must not change the network
-    network = network_for(loss, task, seed)
-    start_network(network, loss, task, recipe.head_init)
-    return network
-
-
 def fit(task: Task, loss: Loss, recipe: Recipe, seed: int, device: torch.device, scratch: Path) -> tuple[Network, Loss]:
-    """Train as a cell is trained, without its evaluations and results, and return the network and the loss.
+    """Train on the bags of a prepared task as a cell is trained, without its evaluations and results.
 
-    Args:
-        task: prepared; its training bags, its network and its number of classes are used.
-        loss: with label sets for its target; its weights are made anew.
-        recipe: of the training.
-        seed: of the initial weights and of the order of bags.
-        device: of the network, the loss and the task's bags.
-        scratch: an empty folder, in which progress is written.
+    The weights of the loss are made anew; progress is written into an empty folder, `scratch`.
 
     Raises:
         FloatingPointError: logits or loss are not finite; the message names the epoch and the step.
@@ -266,12 +220,12 @@ def fit(task: Task, loss: Loss, recipe: Recipe, seed: int, device: torch.device,
     torch.manual_seed(seed)
     loss = loss.build(task.num_classes, seed).to(device)
     loss.reduction = "none"
-    it = _assembled(cell, recipe, task, loss, _new_network(task, loss, recipe, seed).move_to(device), device)
+    it = _assembled(cell, recipe, task, loss, device)
     folder, at = CellFolder(scratch), Counters()
     progress = Progress(folder, recipe.epochs, it.steps, at)
-    for at.epoch in range(recipe.epochs):
+    while at.epoch < recipe.epochs:
         train_epoch(it, at, folder, progress)
-        at.step, at.loss_sum, at.clipped, at.seconds = 0, 0.0, 0.0, 0.0
+        at.begin_next_epoch()
     it.averaging.apply()
     return it.network.eval(), loss
 

@@ -22,8 +22,8 @@ def search_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
     """Return the plan of the draws of a search: every draw of every loss on every task with every seed of the search.
 
     Raises:
-        UsageError: as in `make_plan`; the spec has no [tune]; a setting of it is wrong, is also an axis, or belongs to
-            no loss or task; a seed of the search is one of the comparison.
+        UsageError: as in `make_plan`; a setting of [tune] is wrong, is also an axis, or belongs to no loss or task;
+            a seed of the search is one of the comparison.
     """
     search = _checked(spec)
     base = make_plan(spec, device, precision)
@@ -47,14 +47,8 @@ def search_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
 def tuned_plan(spec: Spec, draws: Plan, values: Mapping[str, float], device: str = "cpu") -> Plan:
     """Return the plan of the comparison, the draws among its cells: each loss with its best draw and fresh seeds.
 
-    Args:
-        spec: as for `search_plan`.
-        draws: what that returned.
-        values: cell id -> the metric of the search; a draw whose cell is absent, or has no finite value, is the worst.
-        device: for the precision `auto`.
-
-    Raises:
-        UsageError: no draw on a task has the metric of the search.
+    `draws` is what `search_plan` returned; `values` is the metric of the search by the id of a cell. A draw whose cell
+    is absent, or has no finite value, is the worst. Raises UsageError where no draw on a task has the metric.
     """
     assert draws.search is not None  # noqa: S101 of `search_plan`
     for task in {cell.task for cell in draws.cells}:
@@ -102,7 +96,6 @@ def _seeds_of(first: Cell, base: Plan) -> list[int]:
 
 
 def _check_seeds(seeds: list[int], base: Plan) -> None:
-    """Raise UsageError where a seed of the search is one of the comparison, or is no fold where seeds are folds."""
     for first in _arms(base).values():
         compared = _seeds_of(first, base)
         if common := sorted({*seeds} & {*compared}):
@@ -138,9 +131,8 @@ def _draws(search: Search, first: Cell) -> Iterator[tuple[Params, Cell]]:
 
 def _checked(spec: Spec) -> Search:
     """Return the search of a spec, if it has one and no axes beside it."""
-    if spec.tune is None:
-        raise UsageError(f"spec {spec.name} has no table [tune], which says what is searched; or use milbench run")
     search = spec.tune
+    assert search is not None  # noqa: S101 launches search where there is one
     for name, value in [*spec.recipe.items(), *_in_tables(spec.recipe)]:
         if isinstance(value, list):
             raise UsageError(f"recipe.{name} is an axis; beside [tune] a setting has one value or is searched")
@@ -158,7 +150,6 @@ def _searched(space: Params) -> set[str]:
 
 
 def _in_tables(settings: Params) -> Iterator[tuple[str, Any]]:
-    """Yield the settings in tables of a table."""
     for table in settings.values():
         if isinstance(table, dict):
             yield from table.items()

@@ -27,32 +27,18 @@ _ONE_CELL = threading.Lock()
 
 @dataclass(frozen=True)
 class Job:
-    """One cell to compute, in plain data that can be sent to another process.
-
-    Args:
-        cell: what to compute.
-        folder: the path of the cell's folder.
-        devices: such as ["cpu"] or ["cuda:0", "cuda:1"], of which the worker takes one that is free; of a cluster what
-            the user said, such as ["auto"].
-        slots: how many cells may be computed on a GPU at once.
-        threads: how many threads PyTorch uses.
-        data_dir: the folder of the data; None: the default one.
-        timeout: seconds after which the process is ended; None: never.
-        in_process: whether the launcher itself computes the cell, so that Ctrl-C is the user's.
-        classes: of the loss and the task, where no file or module holds them.
-        label: the cell in words, with what sets it apart from others of its comparison.
-    """
+    """One cell to compute, in plain data that can be sent to another process."""
 
     cell: Cell
     folder: Path
-    devices: Sequence[str]
-    slots: int
-    threads: int
+    devices: Sequence[str]  # of which the worker takes a free one; of a cluster what the user said, such as ["auto"]
+    slots: int  # how many cells may be computed on a GPU at once
+    threads: int  # of PyTorch
     data_dir: Path | None
-    timeout: float | None = None
-    in_process: bool = False
-    classes: tuple[type, ...] = ()
-    label: str = ""
+    timeout: float | None = None  # seconds after which the process is ended
+    in_process: bool = False  # whether the launcher itself computes the cell, so that Ctrl-C is the user's
+    classes: tuple[type, ...] = ()  # of the loss and the task, where no file or module holds them
+    label: str = ""  # the cell in words, with what sets it apart from others of its comparison
 
     @property
     def cell_folder(self) -> CellFolder:
@@ -62,7 +48,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a job: done, failed with a reason, or elsewhere, where another process computes the cell."""
+    """What became of a job; "elsewhere" where another process computes the cell."""
 
     cell_id: str
     status: Literal["done", "failed", "elsewhere"]

@@ -38,7 +38,6 @@ Milbench = Callable[..., Ran]
 
 
 def process(*words: str, **named: Any) -> subprocess.Popen[str]:
-    """Start the command line as a process in a group of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "milbench", *words],
         stdout=subprocess.PIPE,
@@ -50,7 +49,6 @@ def process(*words: str, **named: Any) -> subprocess.Popen[str]:
 
 
 def wait_for(running: subprocess.Popen[str], path: Path, pattern: str) -> None:
-    """Wait until the process has written such a file."""
     while not list(path.glob(pattern)):
         assert running.poll() is None, running.communicate()
         time.sleep(0.02)

@@ -21,16 +21,7 @@ COMMENT = re.compile(r"<!-- (not run|run with|needs): (\S.*?) -->\s*$")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block.
-
-    Args:
-        line: its first line in the file, from 1.
-        language: after the fence; "" for commands.
-        text: of the block.
-        not_run: the reason why it is not run; "": it is.
-        words: added to what it runs.
-        needs: modules that it imports and milbench does not need.
-    """
+    """A fenced block: its first line in the file, from 1, and what the comment above it says."""
 
     line: int
     language: str
@@ -53,7 +44,6 @@ class Block:
 
 
 def blocks(page: Path) -> list[Block]:
-    """Return the fenced blocks of a Markdown file."""
     tokens = MarkdownIt("commonmark").parse(page.read_text("utf-8"))
     before = [None, *tokens]
     return [_block(token, last) for last, token in zip(before, tokens, strict=False) if token.type == "fence"]

@@ -18,11 +18,9 @@ aten = torch.ops.aten
 class FakeGPU(TorchDispatchMode):
     """Inside the block, tensors on the CPU are real, and those on `GPU` have a shape and a type but no values.
 
-    What needs a value from the GPU, or mixes the devices, raises.
-
-    Attributes:
-        waits: what would make the host wait for the GPU: a copy to it that is asked to block, or whose source is not
-            page-locked; an index on the host, which is copied in that way; and a copy back to the host.
+    What needs a value from the GPU, or mixes the devices, raises. `waits` has what would make the host wait for the
+    GPU: a copy to it that is asked to block, or whose source is not page-locked; an index on the host, which is copied
+    in that way; and a copy back to the host.
     """
 
     def __init__(self) -> None:
@@ -76,7 +74,6 @@ class FakeGPU(TorchDispatchMode):
 
 
 def _is_usable() -> bool:
-    """Return whether torch makes fake tensors of a GPU without its driver."""
     try:
         with FakeGPU():
             torch.ones(1).to(GPU, non_blocking=True)

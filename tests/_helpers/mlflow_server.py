@@ -21,20 +21,12 @@ from urllib.request import urlopen
 
 
 def free_port() -> int:
-    """Return a port of this machine that is free."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         return int(free.getsockname()[1])
 
 
 class MlflowServer:
-    """MLflow's server in one process, on a port that it keeps when it is started again.
-
-    It is the web application that `mlflow server` starts.
-
-    Args:
-        database: address of its database.
-        folder: for its artifacts and its log.
-    """
+    """The web application that `mlflow server` starts, in one process, on a port that it keeps."""
 
     def __init__(self, database: str, folder: Path) -> None:
         self.database, self.folder = database, folder
@@ -58,12 +50,10 @@ class MlflowServer:
         raise RuntimeError((self.folder / "server.log").read_text())
 
     def ensure_running(self) -> None:
-        """Start the server if it does not run."""
         if self._process is None or self._process.poll() is not None:
             self.start()
 
     def kill(self) -> None:
-        """End the server at once, as a power cut would."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -90,7 +80,6 @@ def _serve(database: str, place: str, port: int) -> None:
 
 @contextmanager
 def mlflow_server(database: str, folder: Path) -> Iterator[MlflowServer]:
-    """Run MLflow's server on a database while the block lasts."""
     server = MlflowServer(database, folder)
     try:
         server.start()

@@ -42,7 +42,6 @@ def small_cell(loss: str = "exact", /, seed: int = 0, task_name: str = TINY, **v
 
 
 def train(cell: Cell, path: Path, device: str = "cpu", data_dir: Path | None = None) -> Trained:
-    """Train a cell on the CPU, from its checkpoint where there is one."""
     folder = CellFolder(path)
     folder.begin(cell, str(cell), {})
     result = engine.train(cell, folder, torch.device(device), data_dir)

@@ -13,7 +13,6 @@ EXTRAS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["proj
 
 
 def brings(extra: str) -> set[str]:
-    """Return the distributions that an extra installs."""
     return {re.split(r"[<>=]", requirement)[0] for requirement in EXTRAS[extra]}
 
 

@@ -13,7 +13,6 @@ from tests._helpers.command_line import Milbench, Ran
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder in which commands are run."""
     folder = tmp_path / "mine"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -52,8 +52,8 @@ def test_a_comparison_has_the_cells_of_the_command_line_and_is_opened_again(root
         ({"losses": 3}, "loss = 3: expected a name, several, or a mapping"),
         ({"losses": {"noisy-or": "softmax"}}, "'softmax' are no parameters"),
         ({"seeds": True}, "seeds = True: expected numbers"),
-        ({"recipe": ["epochs"]}, r"recipe = \['epochs'\]: expected a mapping"),
-        ({"rerun": "faild"}, "unknown rerun 'faild'; did you mean 'failed'"),
+        ({"recipe": ["epochs"]}, r"recipe = \['epochs'\] is wrong: expected a table"),
+        ({"rerun": "faild"}, "rerun = 'faild' is wrong: .*; did you mean 'failed'"),
     ],
 )
 def test_a_mistake_is_named(root: Path, changes: dict[str, Any], complaint: str) -> None:

@@ -25,7 +25,6 @@ def gradients(steps: int = 30, scale: float = 1.0) -> list[list[Tensor]]:
 
 
 def applied(clipping: Clipping, steps: list[list[Tensor]]) -> tuple[list[Tensor], list[bool]]:
-    """Return the gradients after the rule, one vector a step, and whether it changed them."""
     after, changed = [], []
     for step in steps:
         parameters = [torch.zeros_like(g) for g in step]
@@ -57,7 +56,6 @@ def test_normalised_gradients_have_length_one_and_keep_their_direction() -> None
 
 
 def relative_lengths(rule: Callable[[], Clipping], scale: float) -> Tensor:
-    """Return the lengths of the gradients after a rule, relative to the first."""
     lengths = torch.stack([g.norm() for g in applied(rule(), gradients(scale=scale))[0]])
     return lengths / lengths[0]
 

@@ -27,8 +27,7 @@ from tests._helpers.optimizers import NAMES
 from tests._helpers.small_data import PARAMS
 
 META = torch.device("meta")
-WAITING = ("hard-em", "count")
-"""Losses that wait for the device, as their docstrings say."""
+WAITING = ("hard-em", "count")  # losses that wait for the device, as their docstrings say
 VARIANTS = [
     *(v for v in BUILT_IN if v.loss not in WAITING),
     *(Variant("exact", {"method": m}) for m in ("exact", "lower", "upper")),
@@ -106,13 +105,11 @@ class OnGPU:
         return task, bags
 
     def loss(self, variant: Variant, task: Task) -> Loss:
-        """Return a loss whose weights are on the GPU."""
         loss = variant.load().build(task.num_classes)
         self._move(loss)
         return loss
 
     def network(self, loss: Loss, task: Task) -> Network:
-        """Return an untrained network whose weights are on the GPU."""
         network = network_for(loss, task, 0)
         self._move(network)
         return network
@@ -186,14 +183,7 @@ def test_the_fake_gpu_notes_what_makes_the_host_wait(waiting: Callable[[], objec
 
 
 @needs_fake_gpu
-@pytest.mark.parametrize(
-    "raising",
-    [
-        lambda x: x.sum().item(),
-        lambda x: x[x > 0],
-        lambda x: x + torch.ones(3),
-    ],
-)
+@pytest.mark.parametrize("raising", [lambda x: x.sum().item(), lambda x: x[x > 0], lambda x: x + torch.ones(3)])
 def test_the_fake_gpu_refuses_values_and_mixed_devices(raising: Callable[[torch.Tensor], object]) -> None:
     with FakeGPU(), pytest.raises(Exception, match=r"local_scalar|nonzero|same device|two different devices"):
         raising(torch.zeros(3, device=GPU))

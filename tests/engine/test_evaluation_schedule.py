@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from milbench import UsageError
 from milbench.api.plan import Cell
 from milbench.engine import train as train_module
 from milbench.engine.cell import CellFolder
@@ -22,7 +21,6 @@ def cell(task: str = TINY, loss: str = "noisy-or", **recipe: Any) -> Cell:
 
 
 def evaluated(trained: Trained, epoch: int) -> dict[str, float]:
-    """Return what an epoch's evaluation found."""
     return {n: value for (e, n), value in trained.history.items() if e == epoch and not n.startswith("train/")}
 
 
@@ -88,9 +86,3 @@ def test_an_interim_evaluation_uses_few_bags_in_the_precision_of_training(
             assert (row[f"interim/{split}/bayes_set_error"] * 260) % 1 == pytest.approx(0, abs=1e-9)
     assert evaluated(few, 3) == evaluated(whole, 3)
     assert all(torch.equal(few.weights[k], whole.weights[k]) for k in whole.weights)
-
-
-@pytest.mark.parametrize("setting", [{"evaluate_every": 0}, {"interim_bags": 0}, {"evaluate_every": 1.5}])
-def test_a_schedule_without_sense_is_refused(setting: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=f"recipe.*{next(iter(setting))}"):
-        cell(**setting)

@@ -116,7 +116,6 @@ def test_an_export_goes_on_elsewhere(milbench: Milbench, root: Path, tmp_path: P
 
 
 def forged(tmp_path: Path, member: str, content: bytes = b"x") -> Path:
-    """Return an export with one more member."""
     path = tmp_path / "forged.zip"
     shutil.copy(tmp_path / "good.zip", path)
     with zipfile.ZipFile(path, "a") as archive:

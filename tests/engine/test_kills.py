@@ -26,7 +26,6 @@ KILLS = 10
 
 
 def run(root: Path) -> float:
-    """Run the command to its end; return how many seconds it took."""
     begun = time.monotonic()
     running = process(*WORDS, "--root", str(root))
     out, err = running.communicate(timeout=250)
@@ -58,7 +57,6 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> tuple[float, object]:
 
 
 def killed(root: Path, seconds: float) -> None:
-    """Start the command and kill its launcher or all of its processes after a time."""
     running = process(*WORDS, "--root", str(root))
     with contextlib.suppress(Exception):
         running.wait(timeout=seconds)

@@ -23,7 +23,6 @@ WORDS = ["run", "--loss", f"exact,{PLUGINS / 'breaking_loss.py'}", "--task", TIN
 
 
 def runs(root: Path, name: str = "tiny") -> list[Any]:
-    """Return the runs of a comparison in MLflow."""
     import mlflow
 
     client = mlflow.MlflowClient(address(Root(root)))

@@ -15,13 +15,12 @@ import pytest
 
 from milbench.engine.cell import CellFolder
 from milbench.engine.folders import Root, results
-from milbench.engine.run import shard, worker_count
+from milbench.engine.run import worker_count
 from milbench.engine.worker import free_device
 from tests._helpers.command_line import PLUGINS, TINY, Milbench, process, wait_for
 
 HOSTILE = str(PLUGINS / "hostile_loss.py")
-AWAY = os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
-"""The environment of a process whose MLflow is away."""
+AWAY = os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}  # the environment of a process whose MLflow is away
 REASONS = {
     "exit 5": "SystemExit: 5 (hostile_loss.py:",
     "interrupt": "KeyboardInterrupt (hostile_loss.py:",
@@ -32,7 +31,6 @@ REASONS = {
 
 
 def state_of(root: Path) -> dict[str, tuple[str, str]]:
-    """Return status and reason of every cell by its loss and parameters."""
     place = Root(root)
     plan = place.plan()
     states = place.states(plan.cells)
@@ -150,13 +148,6 @@ def test_shards_of_one_plan_end_with_what_one_process_computes(milbench: Milbenc
     assert len(frames[0]) > 0
     first, second = (frame.drop(columns="run").astype(str).sort_values(["cell", "metric", "epoch"]) for frame in frames)
     assert first.to_numpy().tolist() == second.to_numpy().tolist()
-    assert "expected i/n with i from 1 to n" in milbench(*words, "--shard", "4/3").complaint()
-
-
-@pytest.mark.parametrize("count", [1, 2, 7])
-def test_shards_are_a_partition(count: int) -> None:
-    parts = [shard(range(20), f"{i}/{count}") for i in range(1, count + 1)]
-    assert sorted(cell for part in parts for cell in part) == list(range(20))
 
 
 def test_cells_take_free_slots_of_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

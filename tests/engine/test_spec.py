@@ -19,7 +19,6 @@ from tests._helpers.command_line import TINY
 
 
 def presets(name: str) -> list[str]:
-    """Return the names of the presets of a built-in spec, the default first."""
     return list(tomllib.loads(built_in_specs()[name].read_text("utf-8")).get("presets", {}))
 
 

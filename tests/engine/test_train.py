@@ -162,7 +162,6 @@ def count_loss(log_p: torch.Tensor, shown: list[int]) -> torch.Tensor:
 
 
 def position_loss(log_p: torch.Tensor, shown: list[int]) -> torch.Tensor:
-    """The mean of -log p over the positions."""
     return -torch.stack([log_p[c, k] for k, c in enumerate(shown)]).mean()
 
 

@@ -34,7 +34,6 @@ ARMS = [("exact", "tiny"), ("noisy-or head=softmax", "tiny"), ("noisy-or head=si
 
 
 def drawn(plan: Plan) -> dict[tuple[str, str], list[Cell]]:
-    """Return the draws of every loss on every task."""
     assert plan.search is not None
     found: dict[tuple[str, str], list[Cell]] = {}
     for cell in plan.cells:
@@ -112,7 +111,6 @@ def test_a_loss_that_is_tuned_alone_joins_those_that_were_tuned_before() -> None
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"tune": None}, r"spec tuned has no table \[tune\]"),
         ({"seeds": "99-100"}, "seed 100 is also one of the comparison"),
         (
             {"loss": {"exact": {"rule": ["sum", "exact"]}}, "tune": {"loss": {"exact": {"both": [{"rule": "sum"}]}}}},
