@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from milbench.api.bags import Bags
-from milbench.api.folds import Folds
 from milbench.api.published import Published as Published  # noqa: PLC0414 re-exported
 from milbench.api.recipe import Recipe
 from milbench.errors import UsageError
@@ -57,8 +56,30 @@ class Scores:
 
     @property
     def strength(self) -> Tensor:
-        """Return (B, C, *positions), the evidence, or the probabilities of the classes where there is none."""
+        """(B, C, *positions), the evidence, or the probabilities of the classes where there is none."""
         return self.instances[:, :-1] if self.evidence is None else self.evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Folds:
+    """Repeated cross-validation of a task: seed s tests on fold s % count of repetition s // count.
+
+    Folds share training bags, which statistics correct for by the `ratio`, or by what `Task.overlap` returns where some
+    bags are for validation.
+    """
+
+    count: int
+    repeats: int = 1
+
+    @property
+    def seeds(self) -> int:
+        """How many folds there are in all repetitions, one a seed."""
+        return self.count * self.repeats
+
+    @property
+    def ratio(self) -> float:
+        """How many bags are tested on for each that is trained on."""
+        return 1 / (self.count - 1)
 
 
 ScoreFunction = Callable[[Bags], Scores]
@@ -110,14 +131,10 @@ class Network(torch.nn.Module, ABC):
         """Set the biases of the head to the bag prior: about one instance of each class in a bag of `positions`.
 
         Class biases become -log(positions) and the background's 0. A softmax then gives each class a probability near
-        1/positions everywhere (as long as the classes together are few beside the positions), and so does a sigmoid,
-        which does not read the background: the rule is the same for both. With random biases of order one instead, a
-        bag of K positions starts out with some K C/(C+1) expected instances, nearly all label sets have a probability
-        near 0, and the likelihood is flat in a direction where every class is equally unlikely everywhere: training can
-        stay there. For 60 positions the rule gives -4.1, for 600 it gives -6.4.
-
-        Raises:
-            AttributeError: the head has no `bias` of its own.
+        1/positions everywhere (as long as the classes together are few beside the positions), and so does a sigmoid.
+        With random biases of order one instead, a bag of K positions starts out with some K C/(C+1) expected instances,
+        nearly all label sets have a probability near 0, and the likelihood is flat in a direction where every class is
+        equally unlikely everywhere: training can stay there. AttributeError: the head has no `bias`.
         """
         bias = self.head.get_parameter("bias")
         with torch.no_grad():
@@ -125,18 +142,14 @@ class Network(torch.nn.Module, ABC):
             bias[-1] = 0
 
     def move_to(self, device: torch.device) -> Self:
-        """Move to `device`, with the weights in the memory format for the instances that `as_input` returns.
+        """Move to `device`, weights in the memory format for what `as_input` returns.
 
-        The default stores convolutions with their channels last, which is faster on a CPU and in half precision on a
-        GPU.
+        Channels last for convolutions is faster on a CPU and in half precision on a GPU.
         """
         return self.to(device).to(memory_format=torch.channels_last)
 
     def as_input(self, instances: Tensor) -> Tensor:
-        """Return a batch of instances in the memory format in which the network is fastest; here images channels last.
-
-        The values and the shape stay the same.
-        """
+        """Return instances in the memory format in which the network is fastest; here images channels last."""
         return instances.contiguous(memory_format=torch.channels_last) if instances.ndim == 4 else instances
 
     def output_shape(self, height: int, width: int) -> tuple[int, int] | None:  # noqa: ARG002
@@ -149,18 +162,14 @@ class Network(torch.nn.Module, ABC):
         return next((side for side, shape in shapes if shape is None or min(shape) > 0), 1)
 
     def position_centres(self, height: int, width: int) -> tuple[Tensor, Tensor] | None:  # noqa: ARG002
-        """Return where the positions of an image of `height` x `width` pixels are; None where that is not known.
+        """Return y of every row and x of every column of positions, in pixels from the left and top edges of an image.
 
-        Returns:
-            y of every row and x of every column of positions, in pixels from the left and top edges of the image.
+        None where they are not known.
         """
         return None
 
     def centres_in(self, bags: Bags) -> tuple[Tensor, Tensor] | None:
-        """Return `position_centres` for the images of `bags`; None for other bags and where it is not known.
-
-        Networks for sequences return where the positions are in time, see `milbench.networks.sequence`.
-        """
+        """Return `position_centres` for the images of `bags`, or of sequences in time; None: not known."""
         return self.position_centres(*bags.instances.shape[-2:]) if bags.are_images else None
 
 
@@ -221,25 +230,14 @@ class Task(ABC):
         return [str(c) for c in range(self.num_classes)]
 
     def instances_from(self, picture: Image) -> Tensor:  # noqa: ARG002
-        """Return the input of the network for a picture, without the task's data.
+        """Return the input (N, H, W) float32 of the network for a picture of any size, mode L or RGB, without any data.
 
-        Args:
-            picture: of any size, mode L or RGB.
-
-        Returns:
-            (N, H, W) float32, one bag's instances.
-
-        Raises:
-            UsageError: the bags of this task are not pictures.
+        Raises UsageError where the bags of this task are not pictures.
         """
         raise UsageError(f"{self.name} has no pictures: its networks cannot read one")
 
     def picture_from(self, instances: Tensor) -> Image:  # noqa: ARG002
-        """Return one bag's instances (N, H, W) as a picture: the inverse of `instances_from`.
-
-        Raises:
-            UsageError: the bags of this task are not pictures.
-        """
+        """Return one bag's instances (N, H, W) as a picture: the inverse of `instances_from`."""
         raise UsageError(f"{self.name} has no pictures: its bags cannot be shown as such")
 
     def memory(self) -> dict[str, Any]:
@@ -251,21 +249,13 @@ class Task(ABC):
         return {}
 
     def recall(self, memory: Mapping[str, Any]) -> None:  # noqa: B027 a task without a memory recalls nothing
-        """Set what `memory` has returned, in place of `prepare`; `network` and `read_bags` can be called afterwards.
-
-        Raises:
-            KeyError: something is missing.
-        """
+        """Set what `memory` has returned, in place of `prepare`; `network` and `read_bags` can be called afterwards."""
 
     def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:  # noqa: ARG002
         """Yield bags of the user's that have no labels, batch by batch; called after `prepare` or `recall`.
 
-        Args:
-            paths: tables of the task's form, in which labels are not needed, files with a bag each, or folders of such.
-            network: the trained one, which knows where its positions are.
-
-        Raises:
-            UsageError: the task reads no tables, or cannot use a file; the message names it.
+        The paths are tables of the task's form, in which labels are not needed, files with a bag each, or folders of
+        such. Raises UsageError where the task reads no tables, or cannot use a file; the message names it.
         """
         raise UsageError(f"{self.name} reads no bags from tables or files")
 
@@ -274,32 +264,18 @@ class Task(ABC):
 
         Intervals are corrected by it for the bags that seeds share (C. Nadeau and Y. Bengio, "Inference for the
         Generalization Error", Machine Learning 52, 2003, pp. 239-281). 0: there is nothing to correct.
-
-        Args:
-            data_dir: the folder of the data; None: the default one.
-
-        Raises:
-            UsageError: a file is missing or damaged; the message names it.
         """
         return self.folds.ratio if self.folds else 0.0
 
     def validation_bags(self) -> Sequence[Bags]:
-        """Return the bags that are held out for validation, in batches; called after `prepare`.
-
-        Raises:
-            UsageError: the task has none, or does not give them.
-        """
+        """Return the bags that are held out for validation, in batches; UsageError where there are none."""
         raise UsageError(f"{self.name} gives no validation bags")
 
     @abstractmethod
     def check_data(self, data_dir: Path | None) -> str:
-        """Return a digest of the data, which becomes part of the cells' identity.
+        """Return a digest of the data in a folder, None: the default one; it becomes part of the cells' identity.
 
-        Args:
-            data_dir: the folder of the data; None: the default one.
-
-        Raises:
-            UsageError: a file is missing or damaged; the message names it.
+        Raises UsageError where a file is missing or damaged; the message names it.
         """
 
     @abstractmethod
@@ -313,11 +289,9 @@ class Task(ABC):
 
     @abstractmethod
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
-        """Yield the batches of one epoch, with their truth where it is known.
+        """Yield the batches of one epoch, from 0, with their truth where it is known.
 
-        Args:
-            epoch: from 0.
-            rng: a generator on the CPU, seeded by task, seed and epoch; there must be no other source of chance.
+        All chance comes from `rng`, a generator on the CPU, seeded by task, seed and epoch.
         """
 
     @abstractmethod
@@ -325,23 +299,11 @@ class Task(ABC):
         """Return a new network on the CPU; its initial weights depend on the seed and their shapes alone."""
 
     def classifier(self, seed: int) -> Network:  # noqa: ARG002
-        """Return a new network with one position, for losses that name one class of a whole bag (head "class").
-
-        Raises:
-            UsageError: the task has none.
-        """
+        """Return a new network with one position, for losses that name one class of a whole bag (head "class")."""
         raise UsageError(f"{self.name} has no network for a loss that names one class of a whole bag")
 
     def encoder(self, width: int, seed: int) -> Network:  # noqa: ARG002
-        """Return the task's network with another number of outputs, for a network that pools their features.
-
-        Args:
-            width: the number of features at each position.
-            seed: of the initial weights.
-
-        Raises:
-            UsageError: the task has none.
-        """
+        """Return the task's network with `width` outputs at each position, for a network that pools these features."""
         raise UsageError(f"{self.name} has no encoder for a network that pools instances")
 
     @abstractmethod
@@ -350,11 +312,7 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        """Return the metrics of the validation and test bags, and what else is known of them.
-
-        Args:
-            score: gives the scores of a batch of bags.
-        """
+        """Return the metrics of the validation and test bags, and what else is known of them."""
 
     @abstractmethod
     def gallery(self) -> Bags:

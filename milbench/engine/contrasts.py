@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from milbench.api.contrast import Contrast, Label
-from milbench.api.plan import Cell
+from milbench.api.plan import Cell, Contrast, Label
 from milbench.engine.tables import NamedContrast
 from milbench.errors import UsageError, unknown
 

@@ -30,6 +30,6 @@ def initialise(network: nn.Module, seed: int) -> None:
 
 
 def _fan_in(layer: nn.Conv1d | nn.Conv2d | nn.Linear | nn.GRU, kind: str) -> int:
-    """Return how many numbers are summed up to one output, where a parameter has its part; `kind` is its name."""
+    """Return how many numbers are summed up to one output, where a parameter named `kind` has its part."""
     weight = layer.weight if not isinstance(layer, nn.GRU) else layer.get_parameter(kind.replace("bias", "weight"))
     return weight[0].numel()
