@@ -84,7 +84,7 @@ class Count(Loss):
 
 
 def joint_log_prob(logits: Tensor, counts: Tensor, mask: Tensor | None) -> Tensor:
-    """Return (B,), the log-probability that every class c is at counts[:, c] positions, the background at all others."""
+    """Return (B,), log Prb that each class c is at counts[:, c] positions, the background at all others."""
     most = max(1, int((counts > 0).sum(dim=1).max()))
     numbers, classes = counts.topk(most, dim=1)  # those that occur; others never
     stride = F.pad((numbers + 1).cumprod(dim=1), (1, 0), value=1)

@@ -76,19 +76,18 @@ class Loss(torch.nn.Module, ABC):
     """To be raised when the loss computes something else than before: older results are then not reused."""
     head: Head = "softmax"
     """What a logit means. softmax: the classes compete in each position; sigmoid: one independent detector a class;
-    class: the classes of a whole bag compete, which has one instance, and the network is the task's `classifier`."""
+    class: the classes of a whole bag compete, which has one instance, and the network is the task's `classifier`.
+    """
     network: str = "task"
-    """The network that it is trained with: that of the task, or one of the registry that pools instances, on the task's
-    `encoder`."""
+    """The network that it is trained with: that of the task, or one that pools instances, on the task's `encoder`."""
     presence_is_log_odds: bool = False
-    """Whether `presence` is the log-odds that a class occurs in a bag, by the loss's own probabilities. It is then a
-    forecast, 0 at even odds, that can be held against what occurs; otherwise it ranks bags and no more."""
+    """Whether `presence` is the log-odds that a class occurs in a bag, by the loss's own probabilities: a forecast, 0
+    at even odds. Otherwise it ranks bags and no more."""
     validate: bool = True
     """Whether values are checked as well as shapes (finite logits, no label set larger than its bag). On a GPU this
     waits for the device. Unchecked, a label set that cannot occur costs +inf in most losses."""
     max_labels: int | None = None
-    """An upper bound of |L|, the number of classes in a label set, in the bags to come; training sets it to the task's.
-    With it an accelerator does not wait to find the largest. None: not known."""
+    """An upper bound of |L| in the bags to come, set by training: an accelerator need not wait to find it."""
     num_classes: int | None = None
     """C, for which `build` has made the weights; None: it was not called."""
 
@@ -165,8 +164,7 @@ class Loss(torch.nn.Module, ABC):
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
         """Return (B, C+1, K), the probability that a position shows each class, from the logits alone.
 
-        For independent detectors this is the distribution given that at most one of them fires, so that the
-        probabilities of all losses can be compared.
+        For independent detectors it is the distribution given that at most one of them fires.
         """
         if self.head == "sigmoid":
             logits = torch.cat([logits[:, :-1], torch.zeros_like(logits[:, -1:])], dim=1)
@@ -370,13 +368,7 @@ class Loss(torch.nn.Module, ABC):
 
 
 def bag_sizes(logits: Tensor, mask: Tensor | None) -> Tensor:
-    """Return (B,), the number of positions of every bag, in the dtype of the (B, C+1, K) logits; at least 1.
-
-    Examples:
-        >>> import torch
-        >>> bag_sizes(torch.zeros(2, 3, 4), mask=torch.tensor([[True, True, False, False], [True] * 4]))
-        tensor([2., 4.])
-    """
+    """Return (B,), the number of positions of every bag, in the dtype of the (B, C+1, K) logits; at least 1."""
     if mask is None:
         return logits.new_full((logits.shape[0],), logits.shape[2])
     return mask.sum(dim=1).clamp(min=1).to(logits.dtype)

@@ -351,10 +351,7 @@ def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:
 
 
 def _distinguishing(named: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, dict[str, dict[str, str]]]:
-    """Return, by name, the parameters that tell apart all that differ, with a text for each value.
-
-    A parameter that adds nothing to others is left out.
-    """
+    """Return, by name, the parameters that tell apart all that differ, with a text for each value."""
     by_name: dict[str, dict[str, dict[str, Any]]] = {}
     for name, params in {(name, id(params)): (name, params) for name, params in named}.values():  # cells share them
         by_name.setdefault(name, {})[repr(params)] = params

@@ -38,12 +38,9 @@ class Scores:
         instances: (B, C+1, *positions), the probability that a position shows each class, background last.
         evidence: (B, C, *positions), larger where a position speaks more strongly for a class, comparable between the
             positions of one bag within one class; None: the probabilities of the classes.
-        log_prob: (B,), the log-probability of the true label set by the model of the loss, see `Loss.label_log_prob`;
-            None: not known, as where the loss has no such model.
-        even_odds_log_prob: (B,), that of the label set at even odds, the classes whose presence is 0 or more; None: not
-            known.
-        presence_log_odds: (B, C), the presence as log-odds; None: it has no log-odds. A probability in its place would
-            round to 1 where a network is sure.
+        log_prob: (B,), of the true label set by the model of the loss, see `Loss.label_log_prob`; None: not known.
+        even_odds_log_prob: (B,), that of the label set at even odds, the classes whose presence is 0 or more.
+        presence_log_odds: (B, C), which do not round where a network is sure; None: the presence has no log-odds.
     """
 
     classes: Tensor
@@ -92,14 +89,13 @@ class Evaluation:
 
     Args:
         metrics: values by `split/metric`, such as "test/instance_error".
-        decoder: what was learnt from validation bags in order to read strings, as data that JSON can hold: it is kept
-            as the run's artifact decoder.json. None for a task that reads no strings.
+        decoder: what was learnt from validation bags in order to read strings, as data that JSON can hold. None for a
+            task that reads no strings.
         outcomes: what each test item contributed to metrics that are ratios of sums over items, by the name of the
-            metric without the split: kept as the run's artifact outcomes.npz, from which losses are compared item by
-            item. None where the task keeps none.
+            metric without the split: losses are compared item by item. None where the task keeps none.
         reliability: how often what the loss held to be how probable occurred in test bags, by the name of the metric
-            without the split: kept as the run's artifact reliability.json. None where the loss has no probabilities.
-        misread: examples of the test bags whose string is misread, for the gallery; None where no strings are read.
+            without the split. None where the loss has no probabilities.
+        misread: examples of the test bags whose string is misread, for the gallery.
     """
 
     metrics: dict[str, float]
@@ -189,14 +185,12 @@ class Task(ABC):
     positions: int
     """How many positions a training bag typically has, for the initial biases where `head_init` is `prior`."""
     max_labels: int | None = None
-    """The largest number of classes in the label set of a training bag, known after `prepare`; None: not known. An
-    upper bound is enough: with it the exact likelihood does not make the host wait for a GPU. Training refuses a bag
-    with more classes, on a CPU in every batch, on a GPU in the first."""
+    """The largest number of classes in a training bag's label set, or an upper bound, known after `prepare`. With it
+    the exact likelihood does not make the host wait for a GPU. Training refuses a bag with more. None: not known."""
     primary: str = "set_error"
-    """The metric that losses are ranked by, without its split. The default needs label sets alone; a task whose bags
-    have instance truth may name another one."""
+    """The metric that losses are ranked by, without its split. The default needs label sets alone."""
     frames_per_second: float | None = None
-    """Where bags are sequences, how many frames a second has, known after `prepare`: a report then shows seconds."""
+    """Where bags are sequences, known after `prepare`: a report then shows seconds."""
     chance: float | None = None
     """The value of the primary metric that guessing gives, where it is known: one end of the gap to the oracle."""
     published: tuple[Published, ...] = ()
@@ -204,25 +198,20 @@ class Task(ABC):
     network_needs_data: ClassVar[bool] = False
     """Whether `network` and `classifier` can be called after `prepare` only, as where the data decide a width."""
     instances_are_ordered: ClassVar[bool] = False
-    """Whether `Truth.classes` names the instances of a bag in the order of reading, or of time, on which losses with
-    order supervision are trained."""
+    """Whether `Truth.classes` has the instances of a bag in their order, for losses with order supervision."""
     seed: int = 0
-    """Seed of per-run randomness, such as the split of the data, set before `prepare` and the same for every loss: the
-    spread between seeds then includes the choice of test data. `train_batches` draws by the generator that it gets."""
+    """Seed of per-run randomness, such as the split of the data, set before `prepare` and the same for every loss."""
     folds: Folds | None = None
-    """Where seeds are the folds of a cross-validation: every seed tests on another fold, a run without seeds computes
-    all of them, and intervals are corrected for the training bags that folds share. None: no cross-validation."""
+    """Where seeds are the folds of a cross-validation: every seed tests on another fold, all by default."""
     evaluation_limit: int | None = None
-    """The most bags of each kind to evaluate on; None: all. It is set before `prepare` in trial runs, and changed for a
-    call of `evaluate` where the recipe has `interim_bags`. Tasks may ignore it."""
+    """The most bags of each kind to evaluate on; None: all. Set before `prepare` in trial runs, and changed for a call
+    of `evaluate` where the recipe has `interim_bags`. Tasks may ignore it."""
     evaluated_bags: int | None = None
-    """How many bags `evaluate` scores without a limit, known after `prepare`: a plan then reckons how long it takes.
-    None: not known."""
+    """How many bags `evaluate` scores without a limit, known after `prepare`, for estimates of time."""
     amount: ClassVar[str] = ""
     """The parameter that is the number of training bags; reports draw the error against it. "": there is none."""
     dependencies: str = ""
-    """Names and versions of what comes from other packages, such as a network: part of the identity of cells, so that
-    another version makes another cell. "": nothing does."""
+    """Names and versions of what comes from other packages, such as a network: another version makes another cell."""
 
     @property
     def class_names(self) -> list[str]:
@@ -243,8 +232,8 @@ class Task(ABC):
     def memory(self) -> dict[str, Any]:
         """Return what a trained network needs of the data, as data that JSON can hold; called after `prepare`.
 
-        It is kept as the run's artifact task.json, so that the network can be used where the data are not. A task whose
-        network needs data returns at least what decides its shape. The default is empty.
+        With it the network can be used where the data are not. A task whose network needs data returns at least what
+        decides its shape.
         """
         return {}
 

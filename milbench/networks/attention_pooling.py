@@ -82,14 +82,8 @@ class GatedAttention(AttentionPooling):
 
         a_{c,k} = softmax_k(w_c^T (tanh(V h_k) * sigmoid(U h_k))),    z_c = u_c^T sum_k a_{c,k} h_k + b_c.
 
-    The source has one class and one attention. Here every class has its own w_c on the same V and U: with a single
-    attention for all, two classes of a bag would have to share its weights, and its evidence could not tell them apart.
-
-    Args:
-        inputs: D, features of an embedded instance.
-        num_classes: C, the background not counted.
-        seed: decides the initial weights.
-        hidden: the number of rows of V and U, 128 in the source.
+    The source has one class and one attention. Here every class has its own w_c on the same V and U, of `hidden` rows
+    (128 in the source): with a single attention, two classes of a bag would have to share its weights.
 
     Source: M. Ilse, J. M. Tomczak and M. Welling, "Attention-based Deep Multiple Instance Learning", ICML 2018,
     arXiv:1802.04712, equation 9.
@@ -119,16 +113,10 @@ class DSMIL(AttentionPooling):
         a_{c,k} = softmax_k(q_k^T q_{m_c} / sqrt(Q)),    q_k = tanh(A h_k),    v_k = B h_k,
         z_c = (s_{c,m_c} + u_c^T sum_k a_{c,k} v_k + b'_c) / 2.
 
-    As in the source every class has a critical instance m_c and an attention of its own. The division by sqrt(Q) and
-    the tanh are those of the authors' code, where a class is read from the embeddings of all classes, here from its
-    own. That code trains each stream by a cross-entropy of its own; here `one-vs-rest` trains z_c, the average, which
-    is the score of the source.
-
-    Args:
-        inputs: D, features of an embedded instance.
-        num_classes: C, the background not counted.
-        seed: decides the initial weights.
-        queries: Q, 128 in the source.
+    As in the source every class has a critical instance m_c and an attention of its own; Q, `queries`, is 128. The
+    division by sqrt(Q) and the tanh are those of the authors' code, where a class is read from the embeddings of all
+    classes, here from its own. That code trains each stream by a cross-entropy of its own; here `one-vs-rest` trains
+    z_c, the average, which is the score of the source.
 
     Source: B. Li, Y. Li and K. W. Eliceiri, "Dual-stream Multiple Instance Learning Network for Whole Slide Image
     Classification with Self-supervised Contrastive Learning", CVPR 2021, arXiv:2011.08939.
@@ -163,15 +151,8 @@ class SetTransformer(AttentionPooling):
         a_{c,k} = softmax_k(s_c^T key(h_k) / sqrt(D)),    z_c = u_c^T sum_k a_{c,k} value(h_k) + b_c.
 
     It is one set attention block and the pooling by multihead attention of the source, with a seed vector s_c for every
-    class and one head, so that each class has one attention. No instance has a position. Time grows with the square of
-    the number of instances.
-
-    Args:
-        inputs: features of an embedded instance.
-        num_classes: C, the background not counted.
-        seed: decides the initial weights.
-        width: D, a multiple of `heads`.
-        heads: of the attention between instances.
+    class and one head, so that each class has one attention. No instance has a position. D is the `width`, a multiple
+    of `heads`. Time grows with the square of the number of instances.
 
     Source: J. Lee et al., "Set Transformer: A Framework for Attention-based Permutation-Invariant Neural Networks",
     ICML 2019, arXiv:1810.00825; the layers of A. Vaswani et al., "Attention Is All You Need", NIPS 2017.

@@ -16,14 +16,7 @@ LEAST_CONTRAST = 1 / 32
 
 
 class Layer(NamedTuple):
-    """A square convolution.
-
-    Args:
-        channels: the number of output channels.
-        kernel: the side of the kernel, in pixels of the input of the layer.
-        stride: in the same pixels.
-        padding: zeros on every side, in the same pixels.
-    """
+    """A square convolution: output channels, and in pixels of its input side, stride and zeros on every side."""
 
     channels: int
     kernel: int
@@ -66,10 +59,7 @@ def position_centres(layers: Sequence[Layer], height: int, width: int) -> tuple[
 class AllConvolutional(Network):
     """Convolutions with leaky ReLUs between them, from images (B, N, H, W) to logits (B, C+1, h, w), background last.
 
-    Args:
-        layers: the layers; the last one has C + 1 channels.
-        in_channels: N, the number of channels of an image.
-        seed: decides the initial weights.
+    The last of `layers` has C + 1 channels; images have `in_channels`, N; the `seed` decides the initial weights.
     """
 
     head: nn.Conv2d

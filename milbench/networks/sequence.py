@@ -81,15 +81,9 @@ class SequenceNetwork(Network):
 class SequenceConvolutional(SequenceNetwork):
     """Convolutions in time with leaky ReLUs between them.
 
-    One of 5 frames, one of 4 with stride 2 for each factor of 2 in `stride`, then two of 3 positions. What a layer
-    gives where there is no frame is set to 0, like the padding at the edges.
-
-    Args:
-        features: F, features of a frame.
-        width: channels between the layers.
-        outputs: C + 1.
-        stride: frames in the block that a position stands for, a power of 2.
-        seed: decides the initial weights.
+    One of 5 frames, one of 4 with stride 2 for each factor of 2 in `stride`, a power of 2, then two of 3 positions.
+    What a layer gives where there is no frame is set to 0, like the padding at the edges. `width` channels are between
+    the layers.
     """
 
     head: nn.Conv1d
@@ -119,19 +113,12 @@ class SequenceConvolutional(SequenceNetwork):
 
 
 class SequenceGRU(SequenceNetwork):
-    """Two gated recurrent units over blocks of frames, one forwards and one backwards in time.
+    """Two gated recurrent units over blocks of `stride` frames, one forwards and one backwards in time.
 
     The one that goes backwards begins with the last block of each sequence. K. Cho et al., "Learning Phrase
     Representations using RNN Encoder-Decoder for Statistical Machine Translation", EMNLP 2014; blocks of frames as in
     H. Sak et al., "Fast and Accurate Recurrent Neural Network Acoustic Models for Speech Recognition", Interspeech
     2015. On a GPU torch has no second derivatives of it, which the optimiser psgd needs.
-
-    Args:
-        features: F, features of a frame.
-        width: the size of the state of each of the two units.
-        outputs: C + 1.
-        stride: frames in a block.
-        seed: decides the initial weights.
     """
 
     head: nn.Linear
