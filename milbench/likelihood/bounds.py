@@ -130,7 +130,17 @@ def _slots(labels: Tensor, validate: bool | None, max_labels: int | None) -> int
 
 
 class _Bags(NamedTuple):
-    """Bags with n slots for classes, the first |L| of which are used."""
+    """Bags with n slots for classes, the first |L| of which are used.
+
+    Attributes:
+        log_scale: (B,), log alpha.
+        size: (B,), |L|.
+        background: (B, K), log of its share.
+        share: (B, n, K), log of the share of each class.
+        used: (B, n), True for slots with a class.
+        present: (B, n), log(1 - A_l); 0 in unused slots.
+        absent: (B, n), log A_l; -inf in unused slots.
+    """
 
     log_scale: Tensor
     size: Tensor
