@@ -190,7 +190,7 @@ class Task(ABC):
     primary: str = "set_error"
     """The metric that losses are ranked by, without its split. The default needs label sets alone."""
     frames_per_second: float | None = None
-    """Where bags are sequences, known after `prepare`: a report then shows seconds."""
+    """Of sequences, known after `prepare`: a report then shows seconds. None: not known."""
     chance: float | None = None
     """The value of the primary metric that guessing gives, where it is known: one end of the gap to the oracle."""
     published: tuple[Published, ...] = ()
@@ -202,7 +202,7 @@ class Task(ABC):
     seed: int = 0
     """Seed of per-run randomness, such as the split of the data, set before `prepare` and the same for every loss."""
     folds: Folds | None = None
-    """Where seeds are the folds of a cross-validation: every seed tests on another fold, all by default."""
+    """Where seeds are the folds of a cross-validation; a run without seeds then takes all. None: there is none."""
     evaluation_limit: int | None = None
     """The most bags of each kind to evaluate on; None: all. Set before `prepare` in trial runs, and changed for a call
     of `evaluate` where the recipe has `interim_bags`. Tasks may ignore it."""
@@ -288,7 +288,7 @@ class Task(ABC):
         """Return a new network on the CPU; its initial weights depend on the seed and their shapes alone."""
 
     def classifier(self, seed: int) -> Network:  # noqa: ARG002
-        """Return a new network with one position, for losses that name one class of a whole bag (head "class")."""
+        """Return a new network with one position, for losses that name one class of a whole bag."""
         raise UsageError(f"{self.name} has no network for a loss that names one class of a whole bag")
 
     def encoder(self, width: int, seed: int) -> Network:  # noqa: ARG002
