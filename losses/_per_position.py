@@ -15,14 +15,10 @@ from ._positions import expected_counts
 
 
 class PerPosition(Loss):
-    """A loss of all positions of a bag together, divided by how many there are.
+    """A loss of all positions of a bag together, divided by how many there are: `divide_by` as in `exact`.
 
     By default a class scores by its expected number of positions, and is present by its log-odds when positions are
     independent: that is what the softmax at every position says. So is the probability of a label set.
-
-    Args:
-        divide_by: the divisor, see `exact`.
-        reduction: over the bags of a batch, see `Loss`.
     """
 
     presence_is_log_odds = True
@@ -33,10 +29,9 @@ class PerPosition(Loss):
 
     @abstractmethod
     def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), the loss of every bag before it is divided; the arguments are those of `bag_loss`."""
+        """Return (B,), the loss of every bag before it is divided."""
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), the total of every bag, divided as `divide_by` says."""
         loss = self.total(logits, labels, mask)
         if self.divide_by == "none":
             return loss
@@ -44,11 +39,9 @@ class PerPosition(Loss):
         return loss / (sizes if self.divide_by == "bag" or mask is None else sizes.mean())
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), the expected number of positions of each class."""
         return expected_counts(logits, mask)
 
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), the log-odds that class c occurs, whatever other classes do."""
         return presence_log_odds(logits.log_softmax(dim=1), mask, validate=self.validate)
 
     def set_log_prob(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor | None:
@@ -57,14 +50,17 @@ class PerPosition(Loss):
         It is computed on the CPU, bag by bag, since sets are not bounded by those of training: on an accelerator the
         memory would grow with 2^|L| for a whole batch.
         """
-        device = logits.device
-        logits, labels, mask = logits.cpu(), labels.cpu(), None if mask is None else mask.cpu()
-        large = labels.sum(dim=1) > EXACT_LABEL_LIMIT
-        # Large label sets are replaced by the empty one here, and their values by those of the bound below.
-        found = bag_log_prob_from_logits(logits, labels & ~large.unsqueeze(1), mask, validate=False)
-        if large.any():
-            some = None if mask is None else mask[large]
-            log_probs = logits[large].log_softmax(dim=1)
-            lower = bag_log_prob_bounds(log_probs, labels[large], some, validate=False).lower
-            found = found.masked_scatter(large, lower.to(found))
-        return found.to(device)
+        found = lower_log_prob(logits.cpu(), labels.cpu(), None if mask is None else mask.cpu())
+        return found.to(logits.device)
+
+
+def lower_log_prob(logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+    """Return (B,), log Prb(L | P), or a lower bound of it for label sets of more than EXACT_LABEL_LIMIT classes."""
+    large = labels.sum(dim=1) > EXACT_LABEL_LIMIT
+    # Large label sets are replaced by the empty one here, and their values by those of the bound below.
+    found = bag_log_prob_from_logits(logits, labels & ~large.unsqueeze(1), mask, validate=False)
+    if not bool(large.any()):
+        return found
+    some = None if mask is None else mask[large]
+    lower = bag_log_prob_bounds(logits[large].log_softmax(dim=1), labels[large], some, validate=False).lower
+    return found.masked_scatter(large, lower.to(found))

@@ -21,8 +21,6 @@ class PooledLoss(Loss):
     A subclass gives P_c by its log-odds, from which loss and presence are computed, since P_c itself rounds to 0 or 1.
     The presence is 0 at even odds. Evidence and map are those of the detectors, z_{c,k}: within a bag and a class every
     pooling ranks positions by them.
-
-    The loss is +inf where the label set of a bag without instances is not empty and not rejected.
     """
 
     head = "sigmoid"
@@ -30,19 +28,12 @@ class PooledLoss(Loss):
 
     @abstractmethod
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), log P_c - log(1 - P_c).
-
-        Args:
-            detectors: (B, C, K) floating point, the logits of the detectors, zero at masked positions.
-            mask: (B, K) bool, with one position in every bag at least; None: all positions.
-        """
+        """Return (B, C), log P_c - log(1 - P_c), by detectors (B, C, K) and a mask with a position in every bag."""
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), the binary cross-entropy of the presence of each class, summed over classes."""
         return presence_cross_entropy(self.scores(logits, mask), labels)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), the log-odds that each class is present; -inf in a bag without instances."""
         detectors = logits[:, :-1]
         if mask is None:
             return self.log_odds(detectors, None)
@@ -52,14 +43,9 @@ class PooledLoss(Loss):
 
 
 def weighted_mean_log_odds(log_weights: Tensor, detectors: Tensor, mask: Tensor | None) -> Tensor:
-    """Return (B, C), the log-odds of the weighted mean of the detectors' probabilities.
+    """Return (B, C), the log-odds of the mean of the detectors' probabilities p_k with weights w_k, both (B, C, K).
 
-        P = sum_k w_k p_k / sum_k w_k,    P / (1 - P) = sum_k w_k p_k / sum_k w_k (1 - p_k).
-
-    Args:
-        log_weights: (B, C, K) floating point, log w_k.
-        detectors: (B, C, K) floating point, the logits of the p_k.
-        mask: (B, K) bool; None: all positions.
+    P = sum_k w_k p_k / sum_k w_k,    P / (1 - P) = sum_k w_k p_k / sum_k w_k (1 - p_k).
     """
     log_weights = exclude_masked(log_weights, mask)
     present, absent = F.logsigmoid(detectors), F.logsigmoid(-detectors)

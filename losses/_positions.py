@@ -44,13 +44,8 @@ def softmax_log_odds(logits: Tensor) -> Tensor:
 def complete_data_cost(logits: Tensor, targets: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
     """Return (B,), the cross-entropy of the softmax at every position against a distribution over its channels.
 
-    It is +inf, without a gradient, where the label set has more classes than the bag has positions.
-
-    Args:
-        logits: (B, C+1, K), background last.
-        targets: (B, C+1, K), summing to 1 over dim 1, and to 0 at masked positions.
-        labels: (B, C), the label sets that the targets belong to.
-        mask: (B, K); None: everywhere.
+    The targets (B, C+1, K) sum to 1 over dim 1, and to 0 at masked positions. The cost is +inf, without a gradient,
+    where the label set has more classes than the bag has positions.
     """
     cost = -(targets * logits.log_softmax(dim=1)).sum(dim=(1, 2))
     positions = logits.shape[2] if mask is None else mask.sum(dim=1)

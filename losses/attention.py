@@ -21,26 +21,22 @@ class Attention(Loss):
         a_{c,k} = softmax_k(w_c^T tanh(V z_k)),    gated: softmax_k(w_c^T (tanh(V z_k) * sigmoid(U z_k))),
 
     where z_k are the logits of position k, all C+1 of them: the background channel has no detector and is read by the
-    attention alone, for which a network can use it freely. V, U and w are weights of the loss. They are trained and
-    stored with the network; V and U are drawn from the seed, and w starts at 0, so that attention starts uniform
-    and V and U have no gradient in the first step. Weight decay, where the recipe has any, draws all three to 0, and
-    muon takes them for the weights of a layer: it makes steps of one length for all classes.
+    attention alone. V, U and w are weights of the loss. They are trained and stored with the network; V and U are drawn
+    from the seed, and w starts at 0, so that attention starts uniform. Weight decay, where the recipe has any, draws
+    all three to 0, and muon takes them for the weights of a layer: it makes steps of one length for all classes.
 
-    This is attention on the level of decisions. In the source the attention weighs embeddings of the instances, and a
-    classifier then sees their mean. That is another network: a loss that sees logits cannot compute it.
+    In the source the attention weighs embeddings of the instances, and a classifier then sees their mean. That is
+    another network (`one-vs-rest` with `network=gated-attention`): a loss that sees logits cannot compute it.
 
     The evidence of a position is its part in the sum, log(a_{c,k} sigmoid(z_{c,k})). In the map the odds of a detector
     are multiplied by its attention over the mean attention, K a_{c,k} exp(z_{c,k}), and a position shows one class at
-    most. Presence and score are the log-odds of P_c.
+    most. Presence and score are the log-odds of P_c. With uniform attention P_c falls with the size of the bag.
 
     Args:
         attention: `class`: every class has a w of its own; `shared`: one w, one attention for all classes, as where the
             attention weighs embeddings.
         gated: whether the gate sigmoid(U z_k) is used.
         hidden: the number of rows of V and U.
-
-    Edge cases: P_c is a mean, so that with uniform attention a class at one position of many has a small P_c, smaller
-    in a larger bag. The loss is +inf where the label set of a bag without instances is not empty and not rejected.
 
     Source: M. Ilse, J. M. Tomczak and M. Welling, "Attention-Based Deep Multiple Instance Learning", ICML 2018, for the
     attention and its gate, with 128 hidden units in the authors' code; Q. Kong et al., "Weakly Labelled AudioSet
@@ -66,7 +62,6 @@ class Attention(Loss):
         self.hidden = positive("hidden of attention", hidden, least=1)
 
     def make_weights(self, num_classes: int, rng: torch.Generator) -> None:
-        """Draw V and U as the networks draw theirs, normal / sqrt(fan in), and set w to 0."""
         channels, rows = num_classes + 1, num_classes if self.attention == "class" else 1
         self.v = torch.nn.Parameter(torch.randn(self.hidden, channels, generator=rng) / channels**0.5)
         if self.gated:
@@ -74,11 +69,9 @@ class Attention(Loss):
         self.w = torch.nn.Parameter(torch.zeros(rows, self.hidden))
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), the binary cross-entropy of the presence of each class, summed over classes."""
         return presence_cross_entropy(self.scores(logits, mask), labels)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), the log-odds of P_c."""
         log_attention, detectors = self.log_attention(logits, mask), exclude_masked(logits[:, :-1], mask)
         # Both are sums of positive terms: neither P_c nor 1 - P_c cancels or rounds to 0.
         log_present = (log_attention + F.logsigmoid(detectors)).logsumexp(dim=2)
@@ -86,12 +79,10 @@ class Attention(Loss):
         return log_present - log_absent
 
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C+1, K), the odds of the detectors times K a_{c,k}, given that at most one class is shown."""
         relative = self.log_attention(logits, mask) + bag_sizes(logits, mask).log().view(-1, 1, 1)
         return torch.cat([logits[:, :-1] + relative, torch.zeros_like(logits[:, -1:])], dim=1).softmax(dim=1)
 
     def evidence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C, K), log(a_{c,k} sigmoid(z_{c,k}))."""
         return self.log_attention(logits, mask) + F.logsigmoid(logits[:, :-1])
 
     def log_attention(self, logits: Tensor, mask: Tensor | None) -> Tensor:

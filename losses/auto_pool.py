@@ -19,10 +19,8 @@ class AutoPool(PooledLoss):
     goes to the largest p_{c,k} as alpha_c grows. Weight decay, where the recipe has any, draws alpha_c to 0, the
     regularised form of the paper, and AdamW with a coefficient of 1 keeps it between -1 and 1.
 
-    P_c falls with the size of the bag where few positions show the class.
-
-    Edge cases: where alpha_c > 1, P_c may fall with the smaller p_{c,k} of a bag; the loss is +inf where the label set
-    of a bag without instances is not empty and not rejected.
+    P_c falls with the size of the bag where few positions show the class. Where alpha_c > 1, P_c may fall with the
+    smaller p_{c,k} of a bag.
 
     Source: B. McFee, J. Salamon and J. P. Bello, "Adaptive Pooling Operators for Weakly Labeled Sound Event Detection",
     IEEE/ACM Transactions on Audio, Speech, and Language Processing 26, 2018, arXiv:1804.10070.
@@ -31,10 +29,8 @@ class AutoPool(PooledLoss):
     name = "auto-pool"
 
     def make_weights(self, num_classes: int, rng: torch.Generator) -> None:  # noqa: ARG002 nothing is drawn
-        """Set alpha (C,) to zeros."""
         self.alpha = torch.nn.Parameter(torch.zeros(num_classes))
 
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), the log-odds of the mean probability with the weights exp(alpha_c p_{c,k})."""
         alpha = self.alpha.to(detectors).unsqueeze(1)
         return weighted_mean_log_odds(alpha * detectors.sigmoid(), detectors, mask)

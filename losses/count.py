@@ -58,7 +58,6 @@ class Count(Loss):
         self.likelihood = one_of("likelihood of count", likelihood, ("joint", "marginal"))
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), minus the log-likelihood of counts `target` (B, C) int64."""
         flat, flat_mask = flatten_positions(logits, mask)
         if len(flat) == 0:
             return flat.sum(dim=(1, 2))
@@ -78,22 +77,14 @@ class Count(Loss):
         return -joint_log_prob(flat, target, flat_mask).masked_fill(impossible, -torch.inf)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), the expected number of positions of each class: sum_k p_{c,k}."""
         return expected_counts(logits, mask)
 
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), the log-odds that class c occurs, whatever other classes do."""
         return presence_log_odds(logits.log_softmax(dim=1), mask, validate=self.validate)
 
 
 def joint_log_prob(logits: Tensor, counts: Tensor, mask: Tensor | None) -> Tensor:
-    """Return (B,), the log-probability that every class c is at counts[:, c] positions, the background at all others.
-
-    Args:
-        logits: (B, C+1, K), background last.
-        counts: (B, C) int64.
-        mask: (B, K) bool; None: everywhere.
-    """
+    """Return (B,), log Prb that each class c is at counts[:, c] positions, the background at all others."""
     most = max(1, int((counts > 0).sum(dim=1).max()))
     numbers, classes = counts.topk(most, dim=1)  # those that occur; others never
     stride = F.pad((numbers + 1).cumprod(dim=1), (1, 0), value=1)
@@ -115,7 +106,7 @@ def joint_log_prob(logits: Tensor, counts: Tensor, mask: Tensor | None) -> Tenso
 
 
 def marginal_log_prob(logits: Tensor, counts: Tensor, mask: Tensor | None) -> Tensor:
-    """Return (B,), the sum over all classes of the log-probability of each count by itself; see `joint_log_prob`."""
+    """Return (B,), the sum over all classes of the log-probability of each count by itself."""
     log_p = logits.log_softmax(dim=1)
     own = torch.eye(log_p.shape[1], dtype=torch.bool, device=logits.device)[:-1, :, None]
     # Of all other channels, where 1 - p would round to 0.

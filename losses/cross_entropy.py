@@ -29,7 +29,6 @@ class CrossEntropy(Loss):
     head = "class"
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), minus the log-probability of the class in the label set."""
         if self.checks_values and bool((labels.sum(dim=1) != 1).any()):
             bag = int((labels.sum(dim=1) != 1).nonzero()[0])
             raise UsageError(
@@ -39,11 +38,9 @@ class CrossEntropy(Loss):
         return F.cross_entropy(self.scores(logits, mask), labels.to(logits), reduction="none")
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), the mean logit of each class."""
         return sum_positions(logits[:, :-1], mask) / bag_sizes(logits, mask).unsqueeze(1)
 
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), the log-probability of each class."""
         return self.scores(logits, mask).log_softmax(dim=1)
 
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002

@@ -63,18 +63,13 @@ class Ctc(Loss):
         return torch.where(short, torch.inf, loss)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), the expected number of positions of each class: sum_k p_{c,k}."""
         return expected_counts(logits, mask)
 
 
 def column_log_probs(grid: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return (B, C+1, w), the log-probability that each column emits each class, blank last.
+    """Return (B, C+1, w), the log-probability that each column of logits (B, C+1, h, w) emits each class, blank last.
 
     The odds are a sum of positive terms, over the first row where the class occurs, as in `noisy-or`: nothing cancels.
-
-    Args:
-        grid: logits (B, C+1, h, w), background last.
-        mask: (B, h, w) bool, True where there is an instance; None: everywhere.
     """
     odds = grid[:, :-1] - grid[:, -1:]
     if mask is not None:
@@ -85,16 +80,11 @@ def column_log_probs(grid: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def _log_prob(columns: Tensor, target: Tensor, repeats: Tensor, lengths: Tensor, occupied: Tensor) -> Tensor:
-    """Return (B,), log Prb of the sequences by the forward recursion over columns.
+    """Return (B,), log Prb of the sequences by the forward recursion over columns (B, C+1, w), blank last.
 
     A state is the last symbol of the sequence with blanks that was emitted: 2 M + 1 of them, blanks at even indices.
-
-    Args:
-        columns: (B, C+1, w), log-probabilities, blank last.
-        target: (B, M) int64, the sequences, padded with -1 at the end.
-        repeats: (B, M - 1) bool, True where a class is the same as the one before it.
-        lengths: (B,) int64, the lengths of the sequences.
-        occupied: (B, w) bool, True for columns with an instance.
+    The sequences `target` (B, M) are padded with -1 at the end; `repeats` (B, M - 1) marks classes equal to the one
+    before, `occupied` (B, w) columns with an instance.
     """
     (B, M), blank = target.shape, columns.shape[1] - 1
     symbols = torch.stack([target, torch.full_like(target, blank)], dim=2).flatten(1)

@@ -9,13 +9,9 @@ from torch.nn import functional as F
 
 from milbench import Reduction, UsageError
 from milbench.errors import one_of
-from milbench.likelihood import (
-    EXACT_LABEL_LIMIT,
-    bag_log_prob_bounds,
-    bag_log_prob_from_logits,
-)
+from milbench.likelihood import EXACT_LABEL_LIMIT, bag_log_prob_bounds, bag_log_prob_from_logits
 
-from ._per_position import PerPosition
+from ._per_position import PerPosition, lower_log_prob
 from ._positions import sum_positions
 
 
@@ -64,11 +60,9 @@ class Exact(PerPosition):
         self.method = one_of("method of exact", method, ("auto", "exact", "upper", "lower"))
 
     def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), -log Prb(L | P)."""
         return -self._log_prob(logits, labels, mask)
 
     def _log_prob(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), log Prb(L | P) or a bound of it, by the `method`."""
         # `forward` has checked logits and labels, and a softmax sums to 1: nothing is left to validate.
         if self.method in ("upper", "lower"):
             log_probs = logits.log_softmax(dim=1)
@@ -76,23 +70,14 @@ class Exact(PerPosition):
             return bounds.upper if self.method == "upper" else bounds.lower
         if min(labels.shape[1], self.max_labels or labels.shape[1]) <= EXACT_LABEL_LIMIT:
             return bag_log_prob_from_logits(logits, labels, mask, validate=False, max_labels=self.max_labels)
-        sizes = labels.sum(dim=1)
-        large = sizes > EXACT_LABEL_LIMIT
-        # Large label sets are replaced by the empty one here, and their values by those of the bound below.
-        exact = bag_log_prob_from_logits(logits, labels & ~large.unsqueeze(1), mask, validate=False)
-        if not bool(large.any()):
-            return exact
-        if self.method == "exact":
+        if self.method == "exact" and len(labels) and (largest := int(labels.sum(dim=1).max())) > EXACT_LABEL_LIMIT:
             raise UsageError(
-                f"exact: a label set of {int(sizes.max())} classes exceeds the limit of the exact sum, "
+                f"exact: a label set of {largest} classes exceeds the limit of the exact sum, "
                 f"{EXACT_LABEL_LIMIT} classes; use method=lower, upper or auto"
             )
-        some = None if mask is None else mask[large]
-        lower = bag_log_prob_bounds(logits[large].log_softmax(dim=1), labels[large], some, validate=False).lower
-        return exact.masked_scatter(large, lower.to(exact))
+        return lower_log_prob(logits, labels, mask)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), the score of each class by the `rule`."""
         if self.rule == "sum":
             return super().scores(logits, mask)
         # log(p_c + p_background) - log p_background: the first term rounds to 0 for every class where the background is

@@ -60,7 +60,6 @@ class ExactEM(PerPosition):
             raise UsageError(f"sharpness of exact-em must be at most {_SHARPEST}, got {sharpness:g}")
 
     def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), the expected negative log-likelihood."""
         if self.checks_values and (largest := int(labels.sum(dim=1).max()) if len(labels) else 0) > EXACT_LABEL_LIMIT:
             raise UsageError(
                 f"exact-em: a label set of {largest} classes exceeds the limit of the exact posterior, "

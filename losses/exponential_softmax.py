@@ -16,8 +16,6 @@ class ExponentialSoftmax(PooledLoss):
     with p_{c,k} = sigmoid(z_{c,k}), independent detectors without a background channel. No weight is more than e times
     another: as with `mean`, P_c falls with the size of the bag where few positions show the class.
 
-    Edge cases: the loss is +inf where the label set of a bag without instances is not empty and not rejected.
-
     Source: Y. Wang, J. Li and F. Metze, "A Comparison of Five Multiple Instance Learning Pooling Functions for Sound
     Event Detection with Weak Labeling", ICASSP 2019, arXiv:1810.09050.
     """
@@ -25,5 +23,4 @@ class ExponentialSoftmax(PooledLoss):
     name = "exponential-softmax"
 
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), the log-odds of the mean probability with the weights exp(p_{c,k})."""
         return weighted_mean_log_odds(detectors.sigmoid(), detectors, mask)

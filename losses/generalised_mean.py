@@ -18,18 +18,15 @@ class GeneralisedMean(PooledLoss):
         loss = -sum_{c in L} log P_c - sum_{c not in L} log(1 - P_c),  P_c = ((1 / K) sum_k p_{c,k}^r)^(1/r),
 
     with p_{c,k} = sigmoid(z_{c,k}), independent detectors without a background channel. r = 1 is `mean`, and P_c grows
-    with r towards the largest p_{c,k}.
+    with r towards the largest p_{c,k}. With the class at one position it is of the order K^(-1/r): it falls with the
+    size of the bag.
 
     log P_c is computed from log p_{c,k}, and 1 - P_c from 1 - p_{c,k}, where P_c rounds to 1:
 
         1 - P^r = (1 / K) sum_k (1 - p_k^r),    and 1 - x = g(x) (1 - x^r) with g of 1/r at x = 1 and 1 at x = 0.
 
-    P_c of a class at one position is of the order K^(-1/r): it falls with the size of the bag.
-
     Args:
         exponent: r. Its default is chosen here, and not taken from the source.
-
-    Edge cases: the loss is +inf where the label set of a bag without instances is not empty and not rejected.
 
     Source: O. Z. Kraus, J. L. Ba and B. J. Frey, "Classifying and Segmenting Microscopy Images with Deep Multiple
     Instance Learning", Bioinformatics 32, i52-i59, 2016, where it is one of the pooling functions compared.
@@ -42,7 +39,6 @@ class GeneralisedMean(PooledLoss):
         self.exponent = positive("exponent of generalised-mean", exponent)
 
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), the log-odds of the generalised mean."""
         log_p, log_q = F.logsigmoid(detectors), F.logsigmoid(-detectors)
         log_present = log_mean_exp(self.exponent * log_p, mask) / self.exponent
         log_absent = log_mean_exp(log_q - self._log_ratio(log_p), mask) + self._log_ratio(log_present)

@@ -18,10 +18,10 @@ class HardEM(PerPosition):
     where P is the softmax over the channels of each of the K positions, and a runs over the assignments of L and the
     background to positions in which every class of L occurs. The maximum is exact, for label sets of any size.
 
-    What the loss says of a bag is said by most probable assignments too. The presence of a class is the log-probability
-    of the best assignment with it minus that of the best one without it, whatever other classes occur in them: it is
-    positive where the class is the most probable channel of some position. Its score is the same where the bag holds
-    nothing beside this class and background. Map and evidence are the softmax.
+    The presence of a class is the log-probability of the best assignment with it minus that of the best one without it,
+    whatever other classes occur in them: it is positive where the class is the most probable channel of some position.
+    Its score is the same where the bag holds nothing beside this class and background. Map and evidence are the
+    softmax.
 
     Args:
         divide_by: the divisor D, as in `exact`: `batch`, `bag` or `none`.
@@ -39,19 +39,15 @@ class HardEM(PerPosition):
     presence_is_log_odds = False  # of the best assignments alone
 
     def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), the negative log-likelihood of the best assignment."""
         return complete_data_cost(logits, best_assignment(logits.detach(), labels, mask), labels, mask)
 
     def predict(self, logits: Tensor, mask: Tensor | None = None, threshold: float | None = 0.0) -> Tensor:
-        """Return the label set of the most probable assignment, (B, C) bool: see `Loss.predict`."""
         return super().predict(logits, mask, threshold)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), how much more probable the best assignment of class and background is than background."""
         return _best_difference(logits[:, :-1] - logits[:, -1:], mask)
 
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), how much more probable the best assignment with the class is than the best one without."""
         highest, second = logits.topk(2, dim=1).values.split(1, dim=1)
         classes = logits[:, :-1]
         return _best_difference(classes - torch.where(classes == highest, second, highest), mask)
@@ -60,14 +56,8 @@ class HardEM(PerPosition):
 def best_assignment(logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
     """Return the most probable assignment of label set and background to positions in which every class occurs.
 
-    Args:
-        logits: (B, C+1, K), background last.
-        labels: (B, C) bool.
-        mask: (B, K) bool; None: everywhere.
-
-    Returns:
-        (B, C+1, K), the share of each channel at each position in the mean of assignments that tie, 0 where masked. For
-        a label set of more classes than positions it means nothing.
+    It is (B, C+1, K), the share of each channel at each position in the mean of assignments that tie, 0 where masked.
+    For a label set of more classes than positions it means nothing.
     """
     allowed = logits.masked_fill(~F.pad(labels, (0, 1), value=True).unsqueeze(2), -torch.inf)
     highest = allowed == allowed.amax(dim=1, keepdim=True)
@@ -91,11 +81,6 @@ def _covering(allowed: Tensor, label_set: Tensor, shares: Tensor) -> Tensor:
     at d(c), and no less than 0 elsewhere. The same d with the highest channel everywhere else loses no more, and all of
     L still occurs. So the best assignment has the d that loses least, a linear assignment of classes to different
     positions, and the highest channels elsewhere.
-
-    Args:
-        allowed: (C+1, K) logits, -inf for channels that are not allowed.
-        label_set: (C,) bool.
-        shares: (C+1, K), the highest channels of each position.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -116,9 +101,7 @@ def _covering(allowed: Tensor, label_set: Tensor, shares: Tensor) -> Tensor:
 def _best_difference(margins: Tensor, mask: Tensor | None) -> Tensor:
     """Return (B, C), what the best choice of at least one position adds up to, minus that of no position.
 
-    Args:
-        margins: (B, C, K), what a class adds to the log-probability of a position, in place of its best other channel.
-        mask: (B, K); None: everywhere.
+    `margins` (B, C, K) are what a class adds to the log-probability of a position, in place of its best other channel.
     """
     margins = exclude_masked(margins, mask)
     largest = margins.amax(dim=2)

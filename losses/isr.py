@@ -14,11 +14,8 @@ class Isr(PooledLoss):
         loss = -sum_{c in L} log P_c - sum_{c not in L} log(1 - P_c),  P_c = S_c / (1 + S_c),  S_c = sum_k exp(z_{c,k}),
 
     without a background channel. With independent detectors p_{c,k} = sigmoid(z_{c,k}), exp(z_{c,k}) are the odds of
-    one, and P_c the probability that the class occurs once, given that it does so at one position at most.
-
-    The odds S_c grow with the size of the bag.
-
-    Edge cases: the loss is +inf where the label set of a bag without instances is not empty and not rejected.
+    one, and P_c the probability that the class occurs once, given that it does so at one position at most. The odds S_c
+    grow with the size of the bag.
 
     Source: J. D. Keeler, D. E. Rumelhart and W.-K. Leow, "Integrated Segmentation and Recognition of Hand-Printed
     Numerals", NIPS 1990 (Advances in Neural Information Processing Systems 3, 1991).
@@ -27,5 +24,4 @@ class Isr(PooledLoss):
     name = "isr"
 
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), log S_c."""
         return exclude_masked(detectors, mask).logsumexp(dim=2)

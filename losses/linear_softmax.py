@@ -18,8 +18,6 @@ class LinearSoftmax(PooledLoss):
     P_c grows with p_{c,k} where p_{c,k} > P_c / 2 and falls with it elsewhere: in a bag with the class the loss raises
     the positions above that threshold and lowers the others, in a bag without it the other way round.
 
-    Edge cases: the loss is +inf where the label set of a bag without instances is not empty and not rejected.
-
     Source: Y. Wang, J. Li and F. Metze, "A Comparison of Five Multiple Instance Learning Pooling Functions for Sound
     Event Detection with Weak Labeling", ICASSP 2019, arXiv:1810.09050.
     """
@@ -27,5 +25,4 @@ class LinearSoftmax(PooledLoss):
     name = "linear-softmax"
 
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), the log-odds of the mean probability with the weights p_{c,k}."""
         return weighted_mean_log_odds(F.logsigmoid(detectors), detectors, mask)

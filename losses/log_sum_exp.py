@@ -26,8 +26,6 @@ class LogSumExp(PooledLoss):
             sources have r fixed, or one that starts elsewhere. Weight decay, where the recipe has any, then draws r to
             where it started.
 
-    Edge cases: the loss is +inf where the label set of a bag without instances is not empty and not rejected.
-
     Source: P. O. Pinheiro and R. Collobert, "From Image-level to Pixel-level Labeling with Convolutional Networks",
     CVPR 2015, arXiv:1411.6228, with r fixed and a softmax over classes after it. r learnt: S. C. Lowe, T. Trappenberg
     and S. Oore, "LogAvgExp Provides a Principled and Performant Global Pooling Operator", arXiv:2111.01742, 2021.
@@ -41,7 +39,6 @@ class LogSumExp(PooledLoss):
         self.log_factor = torch.nn.Parameter(torch.zeros(())) if learn else None
 
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), s_c."""
         factor = 1.0 if self.log_factor is None else self.log_factor.to(detectors).exp()
         r = self.sharpness * factor
         return log_mean_exp(r * detectors, mask) / r

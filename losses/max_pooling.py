@@ -37,23 +37,18 @@ class MaxPooling(Loss):
         Q_{c,k} = exp z_{c,k} / sum_{c',j} exp z_{c',j},    p_{c,k} = K Q_{c,k} / (1 + K sum_{c'} Q_{c',k}),
 
     and p_{background,k} the rest, so that a position shows a class which has more than a uniform share 1 / K there.
-    With `position`, evidence and map are P, whose level the cost does not determine. It asks for one position a class
-    of the label set and one for the background, and has no term for a class that is absent: at a position where neither
-    the background nor a class of the label set has its largest probability, its gradient is zero, whatever is shown
-    there. So evidence tells where a class is in a bag that has it. Whether a position shows a class or nothing, and
-    whether a class is absent, the map tells only by what the network carries over from the positions that the cost asks
-    for. No constant added to the background corrects that: the cost comes as near to its least value, 0, with any. What
-    reads the map against the background (posterior error, the decoders columns, posterior, components and rescored,
-    galleries) reads a level that nothing has trained. The decoder strongest needs evidence and the label set alone, but
-    the label set comes from a presence of the same fault.
+    With `position`, evidence and map are P. The cost asks for one position a class of the label set and one for the
+    background, and has no term for a class that is absent: evidence tells where a class is in a bag that has it, but
+    whether a position shows a class or nothing is a level that nothing has trained, and so is whatever reads the map
+    against the background (posterior error, the decoders columns and components, galleries).
 
     The presence of a class is the log-odds of its largest probability, max_k p_{c,k}, which ranks bags also where that
-    rounds to 1; with `batch` it is the class score without its exception, max_k z_{c,k}. It is no forecast: with `bag`
-    the classes of a bag share a probability of 1.
+    rounds to 1; with `batch` it is max_k z_{c,k}. It is no forecast: with `bag` the classes of a bag share a
+    probability of 1.
 
-    Edge cases: the loss of an empty label set is 0 with `bag` and `batch`, where it has no terms (with `batch` the bag
-    still enters the normalisation of the others), and that of the background with `position`. Positions that tie for a
-    maximum share its gradient equally.
+    Edge cases: the loss of an empty label set is 0 with `bag` and `batch` (with `batch` the bag still enters the
+    normalisation of the others), and that of the background with `position`. Positions that tie for a maximum share its
+    gradient equally.
 
     Source: D. Pathak, E. Shelhamer, J. Long and T. Darrell, "Fully Convolutional Multi-Class Multiple Instance
     Learning", arXiv:1412.7144, 2014; X.-L. Li, arXiv:1811.12346, 2018, supplementary material A.
@@ -69,7 +64,6 @@ class MaxPooling(Loss):
         self.normalization = one_of("normalization of max-pooling", normalization, ("bag", "batch", "position"))
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), the cross-entropy of the largest probabilities: its mean over L, its sum with `batch`."""
         if self.normalization == "position":
             # A bag without instances has no background either.
             background = torch.ones_like(labels[:, :1]) if mask is None else mask.any(dim=1, keepdim=True)
@@ -84,7 +78,6 @@ class MaxPooling(Loss):
         return _mean_over(log_max, labels)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), sum_k p_{c,k} (`bag`), max_k z_{c,k} (`batch`), log-odds of max_k p_{c,k} (`position`)."""
         if self.normalization == "position":
             return self.presence(logits, mask)  # probabilities would round to 1, and two classes tie
         logits = exclude_masked(logits, mask)
@@ -95,7 +88,6 @@ class MaxPooling(Loss):
         return classes.masked_fill((classes < background).all(dim=1, keepdim=True), -torch.inf)
 
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), the log-odds of max_k p_{c,k}, or max_k z_{c,k} with `batch`."""
         if self.normalization == "position":
             return exclude_masked(softmax_log_odds(logits), mask)[:, :-1].amax(dim=2)
         logits = exclude_masked(logits, mask)
@@ -107,11 +99,9 @@ class MaxPooling(Loss):
         return within if mask is None else within.masked_fill(~mask.any(dim=1, keepdim=True), -torch.inf)
 
     def evidence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C, K), z_{c,k}, or p_{c,k} with `position`."""
         return super().evidence(logits, mask) if self.normalization == "position" else logits[:, :-1]
 
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C+1, K), p_{c,k} as above; with `position` the softmax over the channels."""
         if self.normalization == "position":
             return super().posterior(logits, mask)
         classes = logits[:, :-1]

@@ -13,11 +13,8 @@ class Mean(PooledLoss):
 
         loss = -sum_{c in L} log P_c - sum_{c not in L} log(1 - P_c),  P_c = (1 / K) sum_k p_{c,k},
 
-    with p_{c,k} = sigmoid(z_{c,k}), independent detectors without a background channel.
-
-    The share of a bag that one instance takes falls with the size of the bag, and P_c with it.
-
-    Edge cases: the loss is +inf where the label set of a bag without instances is not empty and not rejected.
+    with p_{c,k} = sigmoid(z_{c,k}), independent detectors without a background channel. The share of a bag that one
+    instance takes falls with the size of the bag, and P_c with it.
 
     Source: "average pooling" in Y. Wang, J. Li and F. Metze, "A Comparison of Five Multiple Instance Learning Pooling
     Functions for Sound Event Detection with Weak Labeling", ICASSP 2019, arXiv:1810.09050.
@@ -26,5 +23,4 @@ class Mean(PooledLoss):
     name = "mean"
 
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), the log-odds of the mean probability."""
         return weighted_mean_log_odds(torch.zeros_like(detectors), detectors, mask)

@@ -22,17 +22,14 @@ class NoisyAnd(PooledLoss):
 
     with s the sigmoid and p_{c,k} = s(z_{c,k}), independent detectors without a background channel. P_c is 0 at m_c = 0
     and 1 at m_c = 1. Both differences are products, s(x) - s(y) = s(x) s(-y) (1 - exp(y - x)), by which the log-odds
-    are computed where they round to 0.
-
-    m_c is a share: with an instance or two of a class in a bag, it falls with the size of the bag.
-
-    Args:
-        slope: a, which is fixed. Its default is chosen here, and not taken from the source.
+    are computed where they round to 0. m_c is a share: with an instance or two of a class in a bag, it falls with the
+    size of the bag.
 
     The threshold b_c of each class is learnt, as the sigmoid of a weight, so that it stays between 0 and 1. It starts
     at 1/2, and weight decay, where the recipe has any, draws it there.
 
-    Edge cases: the loss is +inf where the label set of a bag without instances is not empty and not rejected.
+    Args:
+        slope: a, which is fixed. Its default is chosen here, and not taken from the source.
 
     Source: O. Z. Kraus, J. L. Ba and B. J. Frey, "Classifying and Segmenting Microscopy Images with Deep Multiple
     Instance Learning", Bioinformatics 32, i52-i59, 2016; a second output layer, over classes, is left out.
@@ -45,11 +42,9 @@ class NoisyAnd(PooledLoss):
         self.slope = positive("slope of noisy-and", slope)
 
     def make_weights(self, num_classes: int, rng: torch.Generator) -> None:  # noqa: ARG002 nothing is drawn
-        """Set the thresholds, as log-odds (C,), to zeros."""
         self.threshold = torch.nn.Parameter(torch.zeros(num_classes))
 
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), the log-odds of the soft threshold of m_c."""
         a, b = self.slope, self.threshold.to(detectors).sigmoid()
         log_m, log_rest = (log_mean_exp(F.logsigmoid(z), mask) for z in (detectors, -detectors))
         at_threshold = a * (log_m.exp() - b) + F.logsigmoid(a * b) - F.logsigmoid(a * (1 - b))

@@ -32,8 +32,6 @@ class NoisyOr(Loss):
     differences of a sum over all positions before it. For logits around 5 its relative error is 2e-6 at 64
     positions, 3e-4 at 2,500 and 1.3e-3 at 10,000, and 3e-12 in float64 (`recipe.loss_precision`).
 
-    Edge cases: the loss is +inf where the label set of a bag without instances is not empty and not rejected.
-
     Source: O. Maron and T. Lozano-Perez, "A Framework for Multiple-Instance Learning", NIPS 1997; with gradients,
     P. Viola, J. C. Platt and C. Zhang, "Multiple Instance Boosting for Object Detection", NIPS 2005.
     """
@@ -47,11 +45,9 @@ class NoisyOr(Loss):
         self.head = one_of("head of noisy-or", head, ("softmax", "sigmoid"))
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), the binary cross-entropy of the presence of each class, summed over classes."""
         return presence_cross_entropy(self.scores(logits, mask), labels)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), the log-odds that each class is present."""
         detectors = softmax_log_odds(logits) if self.head == "softmax" else logits
         detectors = exclude_masked(detectors[:, :-1], mask)
         log_absent = F.logsigmoid(-detectors)

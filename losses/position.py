@@ -21,7 +21,7 @@ class Position(Loss):
     of an instance than those in its middle, and since of two instances with their middles at one position the target
     shows one alone: of 1,000 recordings of `sound-events`, 17 lose a class of their label set by that.
 
-    Edge cases: the loss of a bag without instances is 0.
+    The loss of a bag without instances is 0.
 
     Source: ordinary cross-entropy at every position, as in fully supervised semantic segmentation; J. Long,
     E. Shelhamer and T. Darrell, "Fully Convolutional Networks for Semantic Segmentation", CVPR 2015.
@@ -32,11 +32,9 @@ class Position(Loss):
     target_kind = "positions"
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), the mean cross-entropy over positions, from classes `target` (B, *positions), background C."""
         flat, flat_mask = flatten_positions(logits, mask)
         losses = F.cross_entropy(logits, target, reduction="none").reshape(len(flat), 1, flat.shape[2])
         return sum_positions(losses, flat_mask).squeeze(1) / bag_sizes(flat, flat_mask)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), the expected number of positions of each class: sum_k p_{c,k}."""
         return expected_counts(logits, mask)

@@ -40,7 +40,6 @@ class Superset(PerPosition):
     name = "superset"
 
     def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), the sum over positions."""
         candidate = F.pad(labels, (0, 1), value=True).unsqueeze(2)
         # The smallest number in place of -inf: with L all classes, no channel is left, and its derivatives stay finite.
         nothing = torch.finfo(logits.dtype).min

@@ -18,12 +18,10 @@ class TopK(PooledLoss):
         t_c = (1 / k) sum of the k largest z_{c,1}, ..., z_{c,K},    k = ceil(K / one_in),
 
     without a background channel. With one_in >= K it is `one-vs-rest`, with one_in = 1 the mean of the logits.
+    Positions that tie for the last places share their gradient equally.
 
     Args:
         one_in: the share of positions that are averaged, as one position in so many. The default of 8 is W-TALC's.
-
-    Edge cases: positions that tie for the last places share their gradient equally; the loss is +inf where the label
-    set of a bag without instances is not empty and not rejected.
 
     Source: S. Paul, S. Roy and A. K. Roy-Chowdhury, "W-TALC: Weakly-supervised Temporal Activity Localization and
     Classification", ECCV 2018, with k as in the authors' code; there a softmax over classes follows. A share of the
@@ -38,7 +36,6 @@ class TopK(PooledLoss):
         self.one_in = positive("one_in of top-k", one_in, least=1)
 
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), the mean of the k largest logits."""
         k = (bag_sizes(detectors, mask) / self.one_in).ceil().view(-1, 1, 1)
         ranked = exclude_masked(detectors.detach(), mask).sort(dim=2, descending=True).values
         last = ranked.gather(2, (k.long() - 1).expand(-1, detectors.shape[1], -1))

@@ -32,8 +32,7 @@ from milbench.families.image_bags import to_picture
 from milbench.families.table_bags import Count, FoldCount, Share, TableBags, TestShare
 from milbench.networks.backbone import Backbone, backbones, read_weights
 from milbench.networks.convolutional import standardised
-from milbench.networks.house_numbers import WIDTHS
-from milbench.networks.registry import load_network, networks
+from milbench.networks.registry import WIDTHS, load_network, networks
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -14,11 +14,7 @@ AnyMethod = TypeVar("AnyMethod", bound=Callable[..., Any])
 
 
 def without_autocast(method: AnyMethod) -> AnyMethod:
-    """Return a method of logits that autocast does not reach: products in bfloat16 would give a loss two digits.
-
-    Args:
-        method: its first argument after `self` is `logits`, a tensor.
-    """
+    """Return a method `(self, logits, ...)` that autocast does not reach: bfloat16 would give a loss two digits."""
 
     @functools.wraps(method)
     def precise(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -60,18 +60,15 @@ class Bags:
         coords: (B, K, 2) float, x and y in the plane of the instances of sets, to draw them; None: not known.
 
     Examples:
-        Two bags of up to three points in the plane. The first holds the classes 0 and 1, the second holds background
-        alone and has one instance less.
+        Two bags of up to three points in the plane: one of the classes 0 and 1, one of background with an instance
+        less.
 
         >>> import torch
         >>> labels = label_matrix(torch.tensor([[0, 1], [-1, -1]]), num_classes=2)
         >>> mask = torch.tensor([[True, True, True], [True, True, False]])
         >>> bags = Bags(instances=torch.randn(2, 3, 2), labels=labels, mask=mask)
-        >>> len(bags)
-        2
-        >>> bags.to(torch.device("cpu")).labels
-        tensor([[ True,  True],
-                [False, False]])
+        >>> bags.selected(torch.tensor([1])).labels
+        tensor([[False, False]])
     """
 
     instances: Tensor
@@ -88,14 +85,7 @@ class Bags:
         return _of_each_part(self, lambda part: to_device(part, device))
 
     def selected(self, which: slice | Tensor) -> Self:
-        """Return the bags of a slice, or those numbered by `which` (n,) int64, on the same device.
-
-        Examples:
-            >>> import torch
-            >>> bags = Bags(torch.tensor([[[1.0]], [[2.0]], [[3.0]]]), torch.tensor([[True], [False], [True]]))
-            >>> bags.selected(torch.tensor([2, 0])).instances.flatten()
-            tensor([3., 1.])
-        """
+        """Return the bags of a slice, or those numbered by `which` (n,) int64, on the same device."""
         return _of_each_part(self, lambda part: part[which])
 
     def part(self, start: int, stop: int) -> Self:
@@ -113,14 +103,11 @@ class Bags:
 
 
 def label_matrix(classes: Tensor, num_classes: int) -> Tensor:
-    """Return the label sets of bags whose instances are known.
+    """Return the label sets (B, C) bool of bags whose instances are known.
 
     Args:
         classes: (B, M) int64, the class of every instance, -1 where a bag has fewer than M.
         num_classes: C, the background not counted.
-
-    Returns:
-        (B, C) bool, True where the class occurs in the bag at least once.
 
     Examples:
         >>> import torch
@@ -136,7 +123,7 @@ def pad_bags(bags: Sequence[ArrayLike | Tensor]) -> tuple[Tensor, Tensor]:
     """Return bags of different sizes as one batch, with zeros after the smaller ones.
 
     Args:
-        bags: of each the instances, (K_i, *instance), or whatever else it has a row an instance of.
+        bags: (K_i, *instance) each, the instances or whatever else has a row for each of them.
 
     Returns:
         (B, K, *instance), K the size of the largest bag, and the mask (B, K), True where there is an instance.

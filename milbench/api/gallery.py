@@ -39,8 +39,8 @@ class Misread:
         counts: in how many of them each pattern occurs (see `milbench.evaluation.reading.error_patterns`), in the order
             of display, without patterns that occur in none.
         patterns: the pattern of each of the E examples, a key of `counts`.
-        truth: E strings, the true ones.
-        read: E strings, as they were read.
+        truth: the E true strings.
+        read: the same as they were read.
         images: (E, N, H, W) uint8.
         class_maps: (E, h, w) uint8, the most probable class of every position, C for background.
         strengths: (E, h, w) float16, the probability of that class.
@@ -78,7 +78,7 @@ class Misread:
         return [i for i, name in enumerate(self.patterns) if name == pattern]
 
     def arrays(self) -> dict[str, Any]:
-        """Return the arrays that `from_arrays` reads, by names that begin with misread_."""
+        """Return the arrays that `from_arrays` reads."""
         arrays = {  # "winners" is what files call class maps
             "bags": self.bags, "names": np.asarray(list(self.counts), np.str_),
             "counts": np.asarray(list(self.counts.values()), np.int64), "patterns": np.asarray(self.patterns, np.str_),
@@ -89,12 +89,7 @@ class Misread:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Misread | None:
-        """Return the misread bags among the arrays of a stored gallery, None where it has none.
-
-        Raises:
-            KeyError: some of the arrays are missing.
-            ValueError: the arrays do not fit together.
-        """
+        """Return the misread bags among the arrays of a stored gallery, None where it has none."""
         if _PREFIX + "bags" not in arrays:
             return None
         found = {name: arrays[_PREFIX + name] for name in ("bags", "names", "counts", "images", "winners", "strengths")}
@@ -113,7 +108,7 @@ class Misread:
 
 @dataclass(frozen=True, slots=True)
 class Gallery:
-    """A few test bags with the detections of one loss.
+    """A few test bags with the detections of one loss; ValueError where shapes do not fit together.
 
     Args:
         kind: "image", instances (B, N, H, W) in [0, 1] and positions (rows, columns); "sequence", instances (B, F, T),
@@ -127,9 +122,9 @@ class Gallery:
         mask: (B, *positions) bool, True where there is an instance; None: everywhere.
         centres: for images, y of every row and x of every column of positions in pixels; for sequences, y of the one
             row and x of every position in frames; None: spread evenly.
-        threshold: the presence score from which a class counts as detected; None: a class is detected where it is the
-            most probable one in some position.
-        frames_per_second: for sequences, how many frames a second has; None: not known.
+        threshold: the presence score from which a class counts as detected; None: where it is the most probable one in
+            some position.
+        frames_per_second: for sequences; None: not known.
         classes: (B, M), the classes of the true instances, -1 where a bag has fewer than M.
         boxes: (B, M, 4), their boxes (left, top, right, bottom) in pixels, or (start, 0, end, F) in frames.
         position_classes: for sets, (B, K), the true class of each position, C for background.
@@ -138,9 +133,6 @@ class Gallery:
             that is most; see `milbench.evaluation.saliency`.
         sensitivity_of: (S, 2), the bag and the class of each map.
         misread: what was misread, in all test bags; None where nothing is read.
-
-    Raises:
-        ValueError: the shapes do not fit together.
     """
 
     kind: Kind
@@ -234,15 +226,7 @@ class Gallery:
 
 
 def make(*, class_names: Sequence[str], **fields: Any) -> Gallery:
-    """Return a gallery from arrays of any type, for instance lists, which are converted to the types of its fields.
-
-    Args:
-        class_names: C names to show.
-        fields: the other arguments of `Gallery`, by name.
-
-    Raises:
-        ValueError: the shapes do not fit together.
-    """
+    """Return a gallery from arrays of any type, such as lists, which are converted to the types of its fields."""
     for name, dtype in _TYPES.items():
         if fields.get(name) is not None:
             fields[name] = np.asarray(fields[name], dtype)

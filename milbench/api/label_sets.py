@@ -46,7 +46,6 @@ def label_sets(labels: LabelSets, logits: Tensor, mask: Tensor | None, values: b
 
 
 def _from_lists(labels: Sequence[Iterable[int]], batch: int, num_classes: int) -> Tensor:
-    """Return (B, C) bool from the numbers of the classes of every bag."""
     if not isinstance(labels, Sized) or len(labels) != batch:
         given = len(labels) if isinstance(labels, Sized) else repr(labels)
         raise UsageError(f"labels must be one list of class numbers for each of the {batch} bags, got {given}")
@@ -68,7 +67,7 @@ def _from_lists(labels: Sequence[Iterable[int]], batch: int, num_classes: int) -
 
 
 def kind_of(tensor: object) -> str:
-    """Return the type and the shape of a tensor, or the type of what is none, for an error."""
+    """Return the type and shape of a tensor, or the type of what is none, for an error."""
     if not isinstance(tensor, Tensor):
         return type(tensor).__name__
     return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"

@@ -37,9 +37,9 @@ class Loss(torch.nn.Module, ABC):
     A loss with more supervision than the label sets names its target in `target_kind` and writes `target_loss` instead
     of `bag_loss`. `milbench.api.targets.make_target` describes the targets.
 
-    Callers pass logits (B, C+1, *positions) with the background last, label sets, and a mask (B, *positions) bool or
-    None. Subclasses receive logits (B, C+1, K), labels (B, C) bool and a mask (B, K) or None, but for `target_loss`,
-    which receives the positions as they are, since its target may be by place.
+    Callers pass logits (B, C+1, *positions) with the background last, label sets, and a mask (B, *positions) bool,
+    True where there is an instance, or None. Subclasses receive logits (B, C+1, K), zero at masked positions, labels
+    (B, C) bool and a mask (B, K) or None, but for `target_loss`, which receives the positions as they are.
 
     Args:
         reduction: of the losses of the bags of a batch: their mean, their sum, or none, (B,). It is no parameter of a
@@ -66,9 +66,6 @@ class Loss(torch.nn.Module, ABC):
         tensor(1.3863)
         >>> loss.instance_probs(logits).shape
         torch.Size([2, 3, 4, 6])
-        >>> loss(logits, labels[:, :1])
-        Traceback (most recent call last):
-        milbench.errors.UsageError: labels must have shape (2, 2) beside logits of 3 channels ...
     """
 
     name: ClassVar[str]
@@ -79,19 +76,18 @@ class Loss(torch.nn.Module, ABC):
     """To be raised when the loss computes something else than before: older results are then not reused."""
     head: Head = "softmax"
     """What a logit means. softmax: the classes compete in each position; sigmoid: one independent detector a class;
-    class: the classes of a whole bag compete, which has one instance, and the network is the task's `classifier`."""
+    class: the classes of a whole bag compete, which has one instance, and the network is the task's `classifier`.
+    """
     network: str = "task"
-    """The network that it is trained with: that of the task, or one of the registry that pools instances, on the task's
-    `encoder`."""
+    """The network that it is trained with: that of the task, or one that pools instances, on the task's `encoder`."""
     presence_is_log_odds: bool = False
-    """Whether `presence` is the log-odds that a class occurs in a bag, by the loss's own probabilities. It is then a
-    forecast, 0 at even odds, that can be held against what occurs; otherwise it ranks bags and no more."""
+    """Whether `presence` is the log-odds that a class occurs in a bag, by the loss's own probabilities: a forecast, 0
+    at even odds. Otherwise it ranks bags and no more."""
     validate: bool = True
     """Whether values are checked as well as shapes (finite logits, no label set larger than its bag). On a GPU this
-    waits for the device."""
+    waits for the device. Unchecked, a label set that cannot occur costs +inf in most losses."""
     max_labels: int | None = None
-    """An upper bound of |L|, the number of classes in a label set, in the bags to come; training sets it to the task's.
-    With it an accelerator does not wait to find the largest. None: not known."""
+    """An upper bound of |L| in the bags to come, set by training: an accelerator need not wait to find it."""
     num_classes: int | None = None
     """C, for which `build` has made the weights; None: it was not called."""
 
@@ -101,35 +97,15 @@ class Loss(torch.nn.Module, ABC):
 
     @property
     def checks_values(self) -> bool:
-        """Whether to look at values: where `validate` says so, and they are there, as not inside `torch.func`."""
+        """Whether to look at values: `validate`, and not inside `torch.func` or a compiler, where there are none."""
         return self.validate and not tracing()
 
     def build(self, num_classes: int, seed: int = 0) -> Self:
-        """Make the weights that depend on the number of classes, anew, and return the loss.
+        """Make the weights that depend on the number of classes C, without the background, anew, and return the loss.
 
-        Training calls it with the task's number of classes and the seed of the cell, before the loss is moved to a
-        device and the optimiser is made. A loss without such weights stays as it is, and need not be built.
-
-        Args:
-            num_classes: C, the background not counted.
-            seed: of the initial weights.
-
-        Examples:
-            >>> import torch
-            >>> class Scaled(Loss):
-            ...     name, head = "scaled", "sigmoid"
-            ...
-            ...     def make_weights(self, num_classes, rng):
-            ...         self.scale = torch.nn.Parameter(torch.ones(num_classes))
-            ...
-            ...     def scores(self, logits, mask):
-            ...         return self.scale.to(logits) * logits[:, :-1].amax(dim=2)
-            >>> logits = torch.zeros(2, 3 + 1, 5)  # two bags of five positions, three classes and the background
-            >>> Scaled().build(num_classes=3).class_scores(logits).shape
-            torch.Size([2, 3])
-            >>> Scaled().class_scores(logits)
-            Traceback (most recent call last):
-            milbench.errors.UsageError: scaled has weights for a number of classes: call build(num_classes=3) ...
+        Training calls it with the seed of the cell, before the loss is moved to a device and the optimiser is made. A
+        loss without such weights stays as it is, and need not be built; one that has them raises UsageError until it
+        is.
         """
         self.num_classes = num_classes
         self.make_weights(num_classes, generator("weights of the loss", seed))
@@ -138,36 +114,31 @@ class Loss(torch.nn.Module, ABC):
     def make_weights(self, num_classes: int, rng: torch.Generator) -> None:
         """Set the parameters (`torch.nn.Parameter`, float32, on the CPU) whose shape depends on the number of classes.
 
-        Logits may be on another device or in float64, as in evaluation: use a parameter as `parameter.to(logits)`.
+        Draw from `rng` alone. Logits may be on another device or in float64, as in evaluation: use a parameter as
+        `parameter.to(logits)`.
 
-        Args:
-            num_classes: C, the background not counted.
-            rng: for everything that is drawn, so that initial weights depend on the seed alone.
+        Examples:
+            >>> class Scaled(Loss):
+            ...     name, head = "scaled", "sigmoid"
+            ...
+            ...     def make_weights(self, num_classes, rng):
+            ...         self.scale = torch.nn.Parameter(torch.ones(num_classes))
+            ...
+            ...     def scores(self, logits, mask):
+            ...         return self.scale.to(logits) * logits[:, :-1].amax(dim=2)
+            >>> Scaled().build(num_classes=3).class_scores(torch.zeros(2, 3 + 1, 5)).shape
+            torch.Size([2, 3])
         """
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
-        """Return (B,), the loss of every bag.
-
-        Args:
-            logits: (B, C+1, K) floating point, background last, zero at masked positions.
-            labels: (B, C) bool.
-            mask: (B, K) bool, True where there is an instance; None: everywhere.
-
-        Returns:
-            (B,) floating point, at least float32: the loss of every bag, without reduction over the batch.
-        """
+        """Return (B,) floating point, at least float32: the loss of every bag, without reduction over the batch."""
         raise self._missing("bag_loss")
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
-        """Return (B,), the loss of every bag, for a loss with more supervision than label sets.
+        """Return (B,) floating point, the loss of every bag, for a loss with more supervision than label sets.
 
-        Args:
-            logits: (B, C+1, *positions) floating point, background last, zero at masked positions.
-            target: integers, of the kind that `target_kind` names (see `milbench.api.targets.make_target`).
-            mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-
-        Returns:
-            (B,) floating point: the loss of every bag, without reduction over the batch.
+        The target are integers of the kind that `target_kind` names, see `milbench.api.targets.make_target`. Logits
+        (B, C+1, *positions) and mask (B, *positions) have the positions as they are.
         """
         raise self._missing("target_loss")
 
@@ -182,13 +153,8 @@ class Loss(torch.nn.Module, ABC):
     def set_log_prob(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor | None:
         """Return (B,), the log-probability of each label set by the model of this loss; None where it has none.
 
-        The probabilities of all label sets of a bag sum to 1. The default is that of independent classes where the
-        presence is a log-odds, and None elsewhere.
-
-        Args:
-            logits: (B, C+1, K) floating point, background last, zero at masked positions.
-            labels: (B, C) bool, any sets of classes: they may be larger than the bag.
-            mask: (B, K) bool, True where there is an instance; None: everywhere.
+        Labels (B, C) are any sets of classes, perhaps larger than the bag; the probabilities of all label sets of a bag
+        sum to 1. The default is that of independent classes where the presence is a log-odds, and None elsewhere.
         """
         if not self.presence_is_log_odds:
             return None
@@ -198,8 +164,7 @@ class Loss(torch.nn.Module, ABC):
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
         """Return (B, C+1, K), the probability that a position shows each class, from the logits alone.
 
-        For independent detectors this is the distribution given that at most one of them fires, so that the
-        probabilities of all losses can be compared.
+        For independent detectors it is the distribution given that at most one of them fires.
         """
         if self.head == "sigmoid":
             logits = torch.cat([logits[:, :-1], torch.zeros_like(logits[:, -1:])], dim=1)
@@ -228,9 +193,6 @@ class Loss(torch.nn.Module, ABC):
             target: integers from `milbench.api.targets.make_target`, for a loss whose `target_kind` is not labels:
                 counts (B, C), positions (B, *positions) with C for background, order (B, M) padded with -1.
 
-        Returns:
-            A scalar, the mean or the sum over the bags, or (B,), the loss of every bag, as `reduction` says.
-
         Raises:
             UsageError: an argument has the wrong shape or type, logits are not finite, or a label set is larger than
                 its bag; or the subclass returned something else than one value a bag, with a gradient where the
@@ -244,19 +206,10 @@ class Loss(torch.nn.Module, ABC):
 
     @without_autocast
     def predict(self, logits: Tensor, mask: Tensor | None = None, threshold: float | None = None) -> Tensor:
-        """Return the label set that the loss reads from each bag.
+        """Return the label set that the loss reads from each bag, (B, C) bool; one class where `head` is class.
 
-        Args:
-            logits: (B, C+1, *positions) floating point, background last.
-            mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-            threshold: a class occurs where `presence_scores` are at least this. None: even odds. It is needed where
-                they are no log-odds, and is then best chosen on bags that were not trained on.
-
-        Returns:
-            (B, C) bool; one class where the loss is for bags of one class (`head` is class).
-
-        Raises:
-            UsageError: the scores of this loss are no log-odds, and no threshold is given.
+        A class occurs where `presence_scores` are at least the threshold; None: even odds. Where they are no log-odds,
+        a threshold is needed (UsageError), best chosen on bags that were not trained on.
 
         Examples:
             >>> import torch
@@ -294,19 +247,10 @@ class Loss(torch.nn.Module, ABC):
 
     @without_autocast
     def label_log_prob(self, logits: Tensor, labels: LabelSets, mask: Tensor | None = None) -> Tensor | None:
-        """Return the log-probability of a label set for each bag, by the model of this loss.
+        """Return (B,) in nats, the log-probability of a label set for each bag, by the model of this loss.
 
-        Args:
-            logits: (B, C+1, *positions) floating point, background last.
-            labels: (B, C) zeros and ones, or B lists of class numbers, any sets of classes.
-            mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-
-        Returns:
-            (B,) in nats, -inf for a set that cannot occur; a lower bound where the loss says so. None for a loss
-            without a probability of label sets.
-
-        Raises:
-            UsageError: an argument has the wrong shape or type.
+        Labels are any sets, as in `forward`; -inf for a set that cannot occur; a lower bound where the loss says so.
+        None for a loss without a probability of label sets.
 
         Examples:
             One bag of two positions, one class. `exact` takes the two channels at a position for equally likely, so
@@ -319,8 +263,6 @@ class Loss(torch.nn.Module, ABC):
             tensor([0.7500])
             >>> load_loss("one-vs-rest").label_log_prob(logits, labels).exp()
             tensor([0.5000])
-            >>> load_loss("max-pooling").label_log_prob(logits, labels) is None
-            True
         """
         flat, flat_mask = self._flatten(logits, mask)
         found = self.set_log_prob(flat, label_sets(labels, flat, flat_mask, values=False), flat_mask)
@@ -328,15 +270,7 @@ class Loss(torch.nn.Module, ABC):
 
     @without_autocast
     def instance_probs(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the probability that each position shows each class.
-
-        Args:
-            logits: (B, C+1, *positions) floating point, background last.
-            mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-
-        Returns:
-            (B, C+1, *positions), summing to 1 over the classes; a masked position is background.
-        """
+        """Return (B, C+1, *positions), the probability that a position shows each class; masked: background."""
         flat, flat_mask = self._flatten(logits, mask)
         probs = checked(self, "posterior", self.posterior(flat, flat_mask), flat.shape)
         if flat_mask is not None:
@@ -347,14 +281,9 @@ class Loss(torch.nn.Module, ABC):
 
     @without_autocast
     def instance_evidence(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return how strongly each position speaks for each class, by the rule of this loss.
+        """Return (B, C, *positions), how strongly each position speaks for each class, by the rule of this loss.
 
-        Args:
-            logits: (B, C+1, *positions) floating point, background last.
-            mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-
-        Returns:
-            (B, C, *positions), comparable between the positions of one bag within one class; -inf where masked.
+        It is comparable between the positions of one bag within one class, and -inf where masked.
 
         Examples:
             One bag of two positions. By their own detectors, both classes are the likeliest at the first position.
@@ -405,7 +334,6 @@ class Loss(torch.nn.Module, ABC):
         return checked(self, method, scores, (len(logits), logits.shape[1] - 1))
 
     def _check_built(self, num_classes: int) -> None:
-        """Raise UsageError where weights that depend on the number of classes are missing or are for another one."""
         if type(self).make_weights is Loss.make_weights or self.num_classes == num_classes:
             return
         what = "a number of" if self.num_classes is None else f"{self.num_classes}"
@@ -440,13 +368,7 @@ class Loss(torch.nn.Module, ABC):
 
 
 def bag_sizes(logits: Tensor, mask: Tensor | None) -> Tensor:
-    """Return (B,), the number of positions of every bag, in the dtype of the (B, C+1, K) logits; at least 1.
-
-    Examples:
-        >>> import torch
-        >>> bag_sizes(torch.zeros(2, 3, 4), mask=torch.tensor([[True, True, False, False], [True] * 4]))
-        tensor([2., 4.])
-    """
+    """Return (B,), the number of positions of every bag, in the dtype of the (B, C+1, K) logits; at least 1."""
     if mask is None:
         return logits.new_full((logits.shape[0],), logits.shape[2])
     return mask.sum(dim=1).clamp(min=1).to(logits.dtype)

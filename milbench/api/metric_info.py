@@ -28,12 +28,7 @@ class Metric:
 
     @property
     def heading(self) -> str:
-        """The label with its unit and an arrow in the better direction, for the head of a column.
-
-        Examples:
-            >>> METRICS["set_error"].heading
-            'set error (%) ↓'
-        """
+        """The label with its unit and an arrow in the better direction, for the head of a column."""
         return f"{self.label}{' (%)' if self.percent else ''} {'↓' if self.lower_is_better else '↑'}"
 
 
@@ -284,13 +279,9 @@ METRICS: dict[str, Metric] = {
 
 
 def describe(name: str) -> Metric:
-    """Return the description of a metric.
+    """Return the description of a metric, by its name without the split.
 
-    Args:
-        name: the metric's name without the split.
-
-    Returns:
-        Its description; of a name that is not in `METRICS` one with the name as its label, lower taken as better.
+    A name that is not in `METRICS` is its own label, and lower is taken for better.
 
     Examples:
         >>> describe("auroc").lower_is_better

@@ -69,16 +69,7 @@ class Outcomes:
 
 
 def save_outcomes(path: Path, outcomes: Mapping[str, Outcomes]) -> None:
-    """Write the outcomes of one cell as one file.
-
-    Args:
-        path: of the file.
-        outcomes: metric -> its outcomes; the names are those of test metrics without the split, such as "set_error".
-
-    Raises:
-        ValueError: the name of a metric is empty or has a slash.
-        OSError: the file cannot be written.
-    """
+    """Write the outcomes of one cell as one file, by test metrics without the split, such as "set_error"."""
     arrays: dict[str, Any] = {}
     for name, found in outcomes.items():
         if not name or "/" in name:
@@ -89,15 +80,7 @@ def save_outcomes(path: Path, outcomes: Mapping[str, Outcomes]) -> None:
 
 
 def save_together(path: Path, outcomes: Mapping[str, Outcomes]) -> None:
-    """Write the outcomes of many cells as one small file, those on the same items side by side.
-
-    Args:
-        path: of the file.
-        outcomes: "cell/metric" -> its outcomes.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write the outcomes of many cells, by "cell/metric", as one small file, those on the same items side by side."""
     groups: dict[tuple[str, str, bytes], list[str]] = {}
     for name, found in outcomes.items():
         groups.setdefault((name.rpartition("/")[2], found.items, found.weights.tobytes()), []).append(name)
@@ -114,19 +97,7 @@ def save_together(path: Path, outcomes: Mapping[str, Outcomes]) -> None:
 
 
 def load_outcomes(path: Path) -> dict[str, Outcomes]:
-    """Read what `save_outcomes` or `save_together` wrote.
-
-    Raises:
-        UsageError: the file is missing, damaged or too large.
-
-    Examples:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Path(folder) / OUTCOMES_FILE
-        ...     save_outcomes(path, {"set_error": Outcomes([1, 0], [1, 1], "3f2c")})
-        ...     load_outcomes(path)["set_error"].value
-        0.5
-    """
+    """Read what `save_outcomes` or `save_together` wrote. Raises UsageError if it is missing, damaged or too large."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             if (size := sum(member.file_size for member in stored.zip.infolist())) > MOST_BYTES:

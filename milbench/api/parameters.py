@@ -12,7 +12,6 @@ from milbench.errors import UsageError
 
 
 def _named(cls: type) -> str:
-    """Return the name of a class and the file that it is in."""
     return f"{cls.__name__} ({getattr(sys.modules.get(cls.__module__), '__file__', None) or cls.__module__})"
 
 
@@ -38,13 +37,7 @@ def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
 def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return all arguments of a constructor, checked against its annotations, with the defaults filled in.
 
-    Args:
-        owner: what the parameters belong to, such as "loss exact", for messages.
-        cls: the class with the constructor.
-        params: the arguments that are given.
-
-    Raises:
-        UsageError: a parameter is unknown, missing or out of range.
+    Raises UsageError where a parameter is unknown, missing or out of range; `owner`, such as "loss exact", begins it.
     """
     from pydantic import ConfigDict, create_model
     from pydantic.errors import PydanticUserError

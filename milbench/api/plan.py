@@ -10,8 +10,6 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import Any, Literal
 
-from milbench.api.contrast import Contrast
-from milbench.api.marks import Mark
 from milbench.errors import UsageError
 
 COMPARISON_NAME = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"
@@ -20,6 +18,8 @@ LONGEST_NAME = 200
 """Most characters in the name of a comparison: common file systems hold 255 bytes, and temporary names are longer."""
 Selection = Literal["last", "validation"]
 """The rules by which losses may be compared: the last epoch, or the one with the smallest validation set error."""
+Label = tuple[str, str]
+"""The labels of the loss and of the recipe of a variant, see `labels`."""
 CELL_FORMAT = 2
 """To be raised when training computes something else from the same cell: older results are then not reused."""
 
@@ -33,14 +33,12 @@ class Cell:
         loss_params: all arguments of its constructor, defaults included.
         loss_revision: its `revision`, with a digest of its source where it is a plug-in.
         supervision: the loss's kind of supervision, which follows from the loss.
-        task: the name of the task.
-        task_params: all arguments of its constructor, defaults included.
-        task_revision: its `revision`, with a digest of its source where it is a plug-in.
+        task: the name of the task; `task_params` and `task_revision` as of the loss.
         data: the digest that `Task.check_data` returned.
         recipe: all fields of the `Recipe`.
         seed: of the initial weights and of the order and content of the bags.
-        loss_file: the path of the file that holds the loss, "" for one that is built in or installed.
-        task_file: the same of the task.
+        loss_file: the path of the file that holds the loss, "" for one that is built in or installed; `task_file` as
+            well.
         task_name: a short name for the task with these parameters, "" for none.
     """
 
@@ -101,6 +99,29 @@ def task_key(task: str, params: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """A pass mark, stated before anything is computed: what a loss has to reach on one task.
+
+    Args:
+        name: of the test, such as "twice as many instances"; marks on several metrics may share it.
+        task: the name of the task.
+        task_params: the parameters of its cells.
+        metric: the name of the test metric, without the split.
+        bound: the largest value that passes, or the smallest.
+        at_most: whether it is the largest.
+        why: the reason for the bound, and what the test asks; "" for none.
+    """
+
+    name: str
+    task: str
+    task_params: dict[str, Any]
+    metric: str
+    bound: float
+    at_most: bool = True
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class TaskInfo:
     """What a report needs of a task with certain parameters, so that it need not import the task.
 
@@ -121,6 +142,38 @@ class TaskInfo:
     folds: tuple[int, int] | None = None
     overlap: float = 0.0
     marks: list[Mark] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """The difference of two variants that a comparison was made for, named in its spec: the first less the second.
+
+    Args:
+        name: what the difference shows, such as "what the softmax adds".
+        first: the first variant, as the spec names it.
+        second: the second one.
+        margin: metric -> the largest difference that counts as none; it takes the place of that of the comparison.
+        variants: label of the task -> the labels of the first and the second variant on it.
+    """
+
+    name: str
+    first: str
+    second: str
+    margin: dict[str, float] = field(default_factory=dict)
+    variants: dict[str, tuple[Label, Label]] = field(default_factory=dict)
+
+    @property
+    def asked(self) -> tuple[str, str, tuple[tuple[str, float], ...]]:
+        """What has to be the same for a contrast to count as named before: its variants and margins."""
+        return self.first, self.second, tuple(sorted(self.margin.items()))
+
+    @classmethod
+    def from_raw(cls, raw: dict[str, Any]) -> Contrast:
+        """Return the contrast from its fields in JSON."""
+        variants = {
+            task: ((first[0], first[1]), (second[0], second[1])) for task, (first, second) in raw["variants"].items()
+        }
+        return cls(**{**raw, "variants": variants})
 
 
 @dataclass(frozen=True)
@@ -269,13 +322,10 @@ class Plan:
 
 
 def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:
-    """Return names for the loss, task and recipe of every cell, with the parameters in which cells of that kind differ.
+    """Return cell id -> names of its loss, task and recipe, with the parameters in which cells of that kind differ.
 
     No two cells with one seed have the same names: where cells differ only in their data or in a revision, the name of
-    the recipe ends with a digest of these, which is the same for all seeds.
-
-    Returns:
-        Cell id -> (loss, task, recipe); the name of the recipe is "" where all recipes of the task are the same.
+    the recipe ends with a digest of these, which is the same for all seeds. It is "" where the task has one recipe.
     """
     cells = list(cells)
     losses = _distinguishing((c.loss, c.loss_params) for c in cells)
@@ -301,10 +351,7 @@ def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:
 
 
 def _distinguishing(named: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, dict[str, dict[str, str]]]:
-    """Return, by name, the parameters that tell apart all that differ, with a text for each value.
-
-    A parameter that adds nothing to others is left out.
-    """
+    """Return, by name, the parameters that tell apart all that differ, with a text for each value."""
     by_name: dict[str, dict[str, dict[str, Any]]] = {}
     for name, params in {(name, id(params)): (name, params) for name, params in named}.values():  # cells share them
         by_name.setdefault(name, {})[repr(params)] = params

@@ -34,16 +34,13 @@ class Published:
             later and are not stored with their default. A run that lacks another one differs from the source.
         data: the beginning of the data's name: a run on other data is not comparable.
         method: the name of a method that milbench lacks, drawn as a line; `loss` is then "".
-        values: the value of every run, where the source lists them: a comparison then uses their mean, their standard
-            deviation (n - 1) and their number, see `mean`, `deviation` and `count`, whatever the source prints.
+        values: the value of every run, where the source lists them: `mean`, `deviation` and `count` are then theirs.
         margin: the largest difference from `value`, either way, that counts as agreement, chosen before runs are
             compared; None: no run can agree.
         note: what a reader must know beside the verdict, and why the margin is what it is; one line.
 
     Examples:
-        A source that prints 0.54 ± 0.03 % and lists three runs.
-
-        >>> runs = (0.0055, 0.0055, 0.0052)
+        >>> runs = (0.0055, 0.0055, 0.0052)  # the source prints 0.54 ± 0.03 %
         >>> one = Published("cross-entropy", "instance_error", 0.0054, "A paper", spread=0.0003, values=runs)
         >>> one.count, round(one.mean, 6), round(one.deviation, 6)
         (3, 0.0054, 0.000173)
@@ -83,10 +80,6 @@ class Published:
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Published:
-        """Return what a plan holds as a dict; a field that an older plan lacks has its default.
-
-        Args:
-            entry: the fields by their names; other keys, such as `task`, are left out.
-        """
+        """Return what a plan holds as a dict; other keys are left out, and what it lacks has its default."""
         known = {one.name: entry[one.name] for one in fields(cls) if one.name in entry}
         return cls(**known | {"values": tuple(known.get("values", ()))})  # JSON knows lists alone

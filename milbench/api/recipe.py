@@ -12,13 +12,13 @@ class Recipe(BaseModel):
 
     Args:
         optimizer: a name that `milbench list optimizers` shows.
-        optimizer_origin: the package that the optimiser comes from, with its version, so that another version of it
-            is another cell; "" for milbench's own. It is found out where cells are planned, whatever it was set to.
+        optimizer_origin: the package that the optimiser comes from, with its version, found out where cells are
+            planned.
         lr: the peak learning rate.
         weight_decay: the coefficient of the optimiser's weight decay.
         schedule: a name in `milbench.engine.optimizers.SCHEDULES`, how the learning rate changes over the steps.
-        clip_norm: the largest norm of a gradient; longer ones are shortened to it. None: no such limit. A limit in
-            absolute units shortens the steps of one loss and not those of another.
+        clip_norm: the largest norm of a gradient; longer ones are shortened to it. A limit in absolute units shortens
+            the steps of one loss and not those of another. None: no such limit.
         clip_quantile: the limit is this quantile of the norms of all gradients of the training so far, which depends on
             no loss's units (P. Seetharaman et al., "AutoClip: Adaptive Gradient Clipping for Source Separation
             Networks", arXiv:2007.14469, 2020). None: no such limit.
@@ -29,9 +29,8 @@ class Recipe(BaseModel):
         steps_per_epoch: how many steps an epoch has at most. None: as many as the task has batches.
         head_init: the initial biases of the network's head. prior: a bag has few expected instances at the start, see
             `milbench.api.task.Network.start_at_prior`; paper: random ones.
-        precision: of the network in training. auto, the default: bfloat16 where the hardware of the machine that plans
-            the cells multiplies it, else float32; a cell has the one that was chosen. Tasks whose networks are tiny ask
-            for float32.
+        precision: of the network in training. auto: bfloat16 where the hardware of the machine that plans the cells
+            multiplies it, else float32. Tasks whose networks are tiny ask for float32.
         loss_precision: in which the loss is computed in training.
         evaluate_every: how many epochs are trained from one evaluation to the next; the last epoch is always evaluated.
         interim_bags: at most how many bags of each kind an evaluation before the last epoch uses, which then computes
@@ -40,7 +39,7 @@ class Recipe(BaseModel):
         evaluation_bags: at most how many bags of each kind any evaluation uses, for trying things out. None: all.
         average_last: over which share of all steps, the last ones, weights are averaged; their mean is what is
             evaluated from then on, and kept (P. Izmailov et al., "Averaging Weights Leads to Wider Optima and Better
-            Generalization", UAI 2018). It suits a schedule that does not end near 0. None: the last weights.
+            Generalization", UAI 2018). None: the last weights.
 
     Raises:
         pydantic.ValidationError: a value has the wrong type or is out of range.

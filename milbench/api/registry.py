@@ -11,7 +11,6 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
-import itertools
 import linecache
 import pkgutil
 import re
@@ -40,12 +39,7 @@ _NAME, _LONGEST = r"[a-z][a-z0-9]*(-[a-z0-9]+)*", 60
 
 
 def check_name(name: str, where: str = "") -> None:
-    """Raise UsageError, with the closest valid name, where a loss or task may not have this name.
-
-    Args:
-        name: of the loss or task.
-        where: what the message begins with.
-    """
+    """Raise UsageError, with the closest valid name, where a loss or task may not have this name; `where` begins it."""
     wanted = re.sub("[^a-z0-9]+", "-", re.sub(r"\.py$", "", name).lower()).strip("-")
     if not re.fullmatch(_NAME, name) or len(name) > _LONGEST:
         hint = f"; did you mean {wanted!r}?" if re.fullmatch(_NAME, wanted) and len(wanted) <= _LONGEST else ""
@@ -84,11 +78,11 @@ class RegistryEntry(Generic[T]):
 
 
 class Names(Generic[T]):
-    """Names of milbench and of installed packages, each with what it stands for.
+    """What milbench and installed packages define by name: functions of one signature, or the classes of a `Registry`.
 
     Args:
-        kind: such as "loss", for messages.
-        plural: such as "losses"; `milbench.losses` is then the group of entry points.
+        kind: such as "optimizer", for messages.
+        plural: such as "optimizers"; `milbench.optimizers` is then the group of entry points.
         built_in: the entries of milbench itself.
 
     Raises:
@@ -115,6 +109,14 @@ class Names(Generic[T]):
             raise unknown(self.kind, name, self.entries)
         return self.entries[name]
 
+    def function(self, name: str) -> T:
+        """Return the function of a name. Raises UsageError if there is none, or it cannot be imported or called."""
+        entry = self.entry(name)
+        found = self._load(entry)
+        if not callable(found):
+            raise UsageError(f"{self.kind} {name!r} from {entry.origin} is not callable (got {type(found).__name__})")
+        return found
+
     def _load(self, entry: RegistryEntry[T]) -> T:
         with _import_errors(f"{self.kind} {entry.name!r} from {entry.origin}", entry.module):
             return entry.load()
@@ -126,48 +128,16 @@ class Names(Generic[T]):
         self.entries[entry.name] = entry
 
 
-class Functions(Names[T]):
-    """Functions by name, all of one signature: those of milbench, and those that installed packages name.
-
-    Args:
-        kind: "optimizer" or "network", for messages.
-        plural: "optimizers" or "networks"; `milbench.optimizers` is then the group of entry points.
-        built_in: the functions of milbench itself, by name.
-
-    Raises:
-        UsageError: two functions have the same name.
-    """
-
-    def __init__(self, kind: str, plural: str, built_in: Mapping[str, T]) -> None:
-        super().__init__(kind, plural, itertools.starmap(_own, built_in.items()))
-
-    def function(self, name: str) -> T:
-        """Return the function of a name.
-
-        Raises:
-            UsageError: there is none, it cannot be imported, or it cannot be called.
-        """
-        entry = self.entry(name)
-        found = self._load(entry)
-        if not callable(found):
-            raise UsageError(f"{self.kind} {name!r} from {entry.origin} is not callable (got {type(found).__name__})")
-        return found
-
-
-def _own(name: str, function: T) -> RegistryEntry[T]:
-    return RegistryEntry(name, "milbench", lambda: function, __name__)
+def own_functions(functions: Mapping[str, T]) -> list[RegistryEntry[T]]:
+    """Return the entries of functions of milbench itself."""
+    return [RegistryEntry(name, "milbench", lambda found=found: found, __name__) for name, found in functions.items()]
 
 
 class Registry(Names[type[T]]):
     """All losses, or all tasks.
 
-    Args:
-        kind: "loss" or "task", for messages.
-        plural: "losses" or "tasks", the name of the package below `milbench` and of the group of entry points.
-        base: returns the base class; a function, so that the registry can be made without importing torch.
-
-    Raises:
-        UsageError: two entries have the same name.
+    `plural` is the name of the package below `milbench` and of the group of entry points; `base` returns the base
+    class, a function so that the registry can be made without importing torch.
     """
 
     def __init__(self, kind: str, plural: str, base: Callable[[], type[T]]) -> None:
@@ -180,11 +150,7 @@ class Registry(Names[type[T]]):
         super().__init__(kind, plural, (self._built_in(f"{package}.{name}", name) for name in names))
 
     def entry(self, name: str) -> RegistryEntry[type[T]]:
-        """Return the entry of a name, or of a file where `name` is a path that ends in .py, which is then imported.
-
-        Raises:
-            UsageError: there is no such entry or file, or the file does not hold exactly one class.
-        """
+        """Return the entry of a name, or of a module or path in .py that a user names, which is then imported."""
         if name.endswith(".py"):
             return self._add_file(Path(name))
         if name not in self.entries and re.fullmatch(r"[A-Za-z_][\w.]*(:\w+)?", name) and ("." in name or ":" in name):
@@ -194,12 +160,8 @@ class Registry(Names[type[T]]):
     def add_class(self, cls: type[T], digest: str = "") -> str:
         """Register a class that a user of Python gives, and return its name, or its module where one holds it.
 
-        Args:
-            cls: a class of a module, or one that was defined in a notebook or a script, of which a worker gets a copy.
-            digest: of the source of such a copy; "": it is made here.
-
-        Raises:
-            UsageError: it is not such a class, or its source cannot be found.
+        One that was defined in a notebook or a script is copied to workers, with the `digest` of its source. Raises
+        UsageError if it is not such a class, or its source cannot be found.
         """
         if not (inspect.isclass(cls) and issubclass(cls, self.base())):
             raise UsageError(f"{self.kind} = {cls!r}: expected a name, a path or a subclass of {self.base().__name__}")
@@ -241,11 +203,7 @@ class Registry(Names[type[T]]):
         return entry
 
     def cls(self, name: str) -> type[T]:
-        """Return the class of a name or file.
-
-        Raises:
-            UsageError: there is none, it cannot be imported, or its module holds something else.
-        """
+        """Return the class of a name or file. Raises UsageError if there is none, or it cannot be imported."""
         entry = self.entry(name)
         cls = self._load(entry)
         if not (inspect.isclass(cls) and issubclass(cls, self.base())) or getattr(cls, "name", None) != entry.name:
@@ -255,15 +213,7 @@ class Registry(Names[type[T]]):
         return cls
 
     def create(self, name: str, params: Mapping[str, Any]) -> T:
-        """Return a new instance of the class of a name or file.
-
-        Args:
-            name: a name, or the path of a file.
-            params: arguments of the constructor, checked against its annotations.
-
-        Raises:
-            UsageError: there is no such class, or a parameter is unknown, missing or out of range.
-        """
+        """Return a new instance of the class of a name or file, with parameters checked against its constructor."""
         cls = self.cls(name)
         return cls(**check_params(f"{self.kind} {cls.name}", cls, params))  # type: ignore[attr-defined]
 
@@ -342,10 +292,7 @@ class Registry(Names[type[T]]):
 
 
 def _source(cls: type) -> str:
-    """Return the source of a class. Raises OSError if it cannot be found.
-
-    `inspect` does not find the classes of a notebook, whose methods know the cell that they are from.
-    """
+    """Return the source of a class, also of one in a notebook, which `inspect` does not find. Raises OSError."""
     with suppress(OSError, TypeError):
         return inspect.getsource(cls)
     files = {value.__code__.co_filename for value in vars(cls).values() if inspect.isfunction(value)}
@@ -380,12 +327,7 @@ def _beside(path: Path) -> str:
 
 @contextmanager
 def _import_errors(what: str, module: str) -> Iterator[None]:
-    """Turn whatever ends the import of a plug-in, `sys.exit` included, into a UsageError with the file and line.
-
-    Args:
-        what: is imported, for the message.
-        module: its name.
-    """
+    """Turn whatever ends the import of a plug-in, `sys.exit` included, into a UsageError with the file and line."""
     try:
         yield
     except UsageError:
@@ -415,11 +357,7 @@ def _torch_as_before() -> Iterator[None]:
 
 
 def _place(error: BaseException, module: str) -> tuple[str, str]:
-    """Return the innermost line of a plug-in's own package at which its import failed.
-
-    Returns:
-        " (FILE, line N)" and the text of that line; both are "" where no line of the plug-in was run.
-    """
+    """Return " (FILE, line N)" and the text of the innermost line of a plug-in's own package, "" where none was run."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({error.filename}, line {error.lineno})", ""
     package = module.partition(".")[0]

@@ -18,16 +18,13 @@ _FORMAT = "reliability/1"
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Forecasts of similar probability.
+    """Forecasts of similar probability; ValueError where a value cannot be.
 
     Args:
         index: its place among the `BINS` bins, from 0, the least probable.
         count: the number of forecasts, not 0: of many equal ones some bins stay empty, and are left out.
         probability: the mean of the forecast probabilities.
         frequency: the share of the forecasts whose event happened.
-
-    Raises:
-        ValueError: a value cannot be.
     """
 
     index: int
@@ -43,9 +40,6 @@ class Bin:
 def calibration_error(bins: Sequence[Bin]) -> float:
     """Return the expected calibration error: the mean distance of frequency and probability, weighted by counts.
 
-    Args:
-        bins: at least one.
-
     Examples:
         >>> calibration_error([Bin(0, count=3, probability=0.2, frequency=0.3), Bin(1, 1, 0.9, 0.9)])
         0.075
@@ -55,29 +49,13 @@ def calibration_error(bins: Sequence[Bin]) -> float:
 
 
 def save_reliability(path: Path, curves: Mapping[str, Sequence[Bin]]) -> None:
-    """Write the bins of one cell.
-
-    Args:
-        path: of the file.
-        curves: the bins behind each metric, by its name without the split, such as "presence_ece".
-    """
+    """Write the bins of one cell, by the metric's name without the split, such as "presence_ece"."""
     content = {"format": _FORMAT, "bins": {name: [asdict(found) for found in bins] for name, bins in curves.items()}}
     path.write_text(json.dumps(content, allow_nan=False) + "\n", "utf-8")
 
 
 def load_reliability(path: Path) -> dict[str, list[Bin]]:
-    """Read what `save_reliability` wrote.
-
-    Raises:
-        UsageError: the file is missing or damaged.
-
-    Examples:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     save_reliability(path := Path(folder) / RELIABILITY_FILE, {"set_ece": [Bin(0, 4, 0.5, 0.75)]})
-        ...     load_reliability(path)
-        {'set_ece': [Bin(index=0, count=4, probability=0.5, frequency=0.75)]}
-    """
+    """Read what `save_reliability` wrote. Raises UsageError where the file is missing or damaged."""
     try:
         content = json.loads(path.read_text("utf-8"))
         if content["format"] != _FORMAT:

@@ -27,8 +27,8 @@ class Results:
         frame: a row a cell, epoch and metric, with the columns COLUMNS: the labels of task, loss and recipe; seed
             (int); status, one of STATUSES; reason, one line, why it failed; epoch (Int64, from 1); metric, such as
             "test/set_error", "train/loss" or, at the last epoch, "cost/step_seconds"; value; cell, its id; run, that of
-            MLflow, "" if it is not mirrored; machine and code (git revision) of the computation; draw (Int64), the
-            number of the draw of a search, NA for what is compared. A cell without values has one row without a metric.
+            MLflow; machine and code (git revision) of the computation; draw (Int64) of a search, NA for what is
+            compared. A cell without values has one row without a metric.
         folders: cell id -> the folder of a cell that is done, which may hold gallery.npz, outcomes.npz and
             reliability.json.
     """

@@ -16,19 +16,19 @@ CENTRAL = 0.25
 
 
 def make_target(kind: TargetKind, bags: Bags, logits: Tensor, network: Network) -> Tensor | None:
-    """Return what a loss is given of a batch in training besides the label sets.
+    """Return what a loss is given of B bags in training besides the label sets.
 
     Args:
         kind: the loss's `target_kind`.
-        bags: B bags with their truth.
+        bags: with their truth.
         logits: (B, C+1, *positions), the network's logits of these bags, for their shape.
-        network: the network that gave the logits, for where its positions are.
+        network: that gave them, for where its positions are.
 
     Returns:
         For labels: None.
         For counts: (B, C) int64, how many instances of each class a bag has.
-        For order: (B, M) int64, the classes of the instances in their order, -1 where a bag has fewer than M; that the
-            task has them in order, see `milbench.api.task.Task.instances_are_ordered`, is for the caller to know.
+        For order: (B, M) int64, the classes of the instances in their order, -1 where a bag has fewer than M; the
+            caller knows that the task has them in order, see `milbench.api.task.Task.instances_are_ordered`.
         For positions: (B, *positions) int64, the class that each position shows, C for background.
 
     Raises:

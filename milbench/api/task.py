@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from milbench.api.bags import Bags
-from milbench.api.folds import Folds
 from milbench.api.published import Published as Published  # noqa: PLC0414 re-exported
 from milbench.api.recipe import Recipe
 from milbench.errors import UsageError
@@ -39,12 +38,9 @@ class Scores:
         instances: (B, C+1, *positions), the probability that a position shows each class, background last.
         evidence: (B, C, *positions), larger where a position speaks more strongly for a class, comparable between the
             positions of one bag within one class; None: the probabilities of the classes.
-        log_prob: (B,), the log-probability of the true label set by the model of the loss, see `Loss.label_log_prob`;
-            None: not known, as where the loss has no such model.
-        even_odds_log_prob: (B,), that of the label set at even odds, the classes whose presence is 0 or more; None: not
-            known.
-        presence_log_odds: (B, C), the presence as log-odds; None: it has no log-odds. A probability in its place would
-            round to 1 where a network is sure.
+        log_prob: (B,), of the true label set by the model of the loss, see `Loss.label_log_prob`; None: not known.
+        even_odds_log_prob: (B,), that of the label set at even odds, the classes whose presence is 0 or more.
+        presence_log_odds: (B, C), which do not round where a network is sure; None: the presence has no log-odds.
     """
 
     classes: Tensor
@@ -57,8 +53,30 @@ class Scores:
 
     @property
     def strength(self) -> Tensor:
-        """Return (B, C, *positions), the evidence, or the probabilities of the classes where there is none."""
+        """(B, C, *positions), the evidence, or the probabilities of the classes where there is none."""
         return self.instances[:, :-1] if self.evidence is None else self.evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Folds:
+    """Repeated cross-validation of a task: seed s tests on fold s % count of repetition s // count.
+
+    Folds share training bags, which statistics correct for by the `ratio`, or by what `Task.overlap` returns where some
+    bags are for validation.
+    """
+
+    count: int
+    repeats: int = 1
+
+    @property
+    def seeds(self) -> int:
+        """How many folds there are in all repetitions, one a seed."""
+        return self.count * self.repeats
+
+    @property
+    def ratio(self) -> float:
+        """How many bags are tested on for each that is trained on."""
+        return 1 / (self.count - 1)
 
 
 ScoreFunction = Callable[[Bags], Scores]
@@ -71,14 +89,13 @@ class Evaluation:
 
     Args:
         metrics: values by `split/metric`, such as "test/instance_error".
-        decoder: what was learnt from validation bags in order to read strings, as data that JSON can hold: it is kept
-            as the run's artifact decoder.json. None for a task that reads no strings.
+        decoder: what was learnt from validation bags in order to read strings, as data that JSON can hold. None for a
+            task that reads no strings.
         outcomes: what each test item contributed to metrics that are ratios of sums over items, by the name of the
-            metric without the split: kept as the run's artifact outcomes.npz, from which losses are compared item by
-            item. None where the task keeps none.
+            metric without the split: losses are compared item by item. None where the task keeps none.
         reliability: how often what the loss held to be how probable occurred in test bags, by the name of the metric
-            without the split: kept as the run's artifact reliability.json. None where the loss has no probabilities.
-        misread: examples of the test bags whose string is misread, for the gallery; None where no strings are read.
+            without the split. None where the loss has no probabilities.
+        misread: examples of the test bags whose string is misread, for the gallery.
     """
 
     metrics: dict[str, float]
@@ -110,14 +127,10 @@ class Network(torch.nn.Module, ABC):
         """Set the biases of the head to the bag prior: about one instance of each class in a bag of `positions`.
 
         Class biases become -log(positions) and the background's 0. A softmax then gives each class a probability near
-        1/positions everywhere (as long as the classes together are few beside the positions), and so does a sigmoid,
-        which does not read the background: the rule is the same for both. With random biases of order one instead, a
-        bag of K positions starts out with some K C/(C+1) expected instances, nearly all label sets have a probability
-        near 0, and the likelihood is flat in a direction where every class is equally unlikely everywhere: training can
-        stay there. For 60 positions the rule gives -4.1, for 600 it gives -6.4.
-
-        Raises:
-            AttributeError: the head has no `bias` of its own.
+        1/positions everywhere (as long as the classes together are few beside the positions), and so does a sigmoid.
+        With random biases of order one instead, a bag of K positions starts out with some K C/(C+1) expected instances,
+        nearly all label sets have a probability near 0, and the likelihood is flat in a direction where every class is
+        equally unlikely everywhere: training can stay there. AttributeError: the head has no `bias`.
         """
         bias = self.head.get_parameter("bias")
         with torch.no_grad():
@@ -125,18 +138,14 @@ class Network(torch.nn.Module, ABC):
             bias[-1] = 0
 
     def move_to(self, device: torch.device) -> Self:
-        """Move to `device`, with the weights in the memory format for the instances that `as_input` returns.
+        """Move to `device`, weights in the memory format for what `as_input` returns.
 
-        The default stores convolutions with their channels last, which is faster on a CPU and in half precision on a
-        GPU.
+        Channels last for convolutions is faster on a CPU and in half precision on a GPU.
         """
         return self.to(device).to(memory_format=torch.channels_last)
 
     def as_input(self, instances: Tensor) -> Tensor:
-        """Return a batch of instances in the memory format in which the network is fastest; here images channels last.
-
-        The values and the shape stay the same.
-        """
+        """Return instances in the memory format in which the network is fastest; here images channels last."""
         return instances.contiguous(memory_format=torch.channels_last) if instances.ndim == 4 else instances
 
     def output_shape(self, height: int, width: int) -> tuple[int, int] | None:  # noqa: ARG002
@@ -149,18 +158,14 @@ class Network(torch.nn.Module, ABC):
         return next((side for side, shape in shapes if shape is None or min(shape) > 0), 1)
 
     def position_centres(self, height: int, width: int) -> tuple[Tensor, Tensor] | None:  # noqa: ARG002
-        """Return where the positions of an image of `height` x `width` pixels are; None where that is not known.
+        """Return y of every row and x of every column of positions, in pixels from the left and top edges of an image.
 
-        Returns:
-            y of every row and x of every column of positions, in pixels from the left and top edges of the image.
+        None where they are not known.
         """
         return None
 
     def centres_in(self, bags: Bags) -> tuple[Tensor, Tensor] | None:
-        """Return `position_centres` for the images of `bags`; None for other bags and where it is not known.
-
-        Networks for sequences return where the positions are in time, see `milbench.networks.sequence`.
-        """
+        """Return `position_centres` for the images of `bags`, or of sequences in time; None: not known."""
         return self.position_centres(*bags.instances.shape[-2:]) if bags.are_images else None
 
 
@@ -180,14 +185,12 @@ class Task(ABC):
     positions: int
     """How many positions a training bag typically has, for the initial biases where `head_init` is `prior`."""
     max_labels: int | None = None
-    """The largest number of classes in the label set of a training bag, known after `prepare`; None: not known. An
-    upper bound is enough: with it the exact likelihood does not make the host wait for a GPU. Training refuses a bag
-    with more classes, on a CPU in every batch, on a GPU in the first."""
+    """The largest number of classes in a training bag's label set, or an upper bound, known after `prepare`. With it
+    the exact likelihood does not make the host wait for a GPU. Training refuses a bag with more. None: not known."""
     primary: str = "set_error"
-    """The metric that losses are ranked by, without its split. The default needs label sets alone; a task whose bags
-    have instance truth may name another one."""
+    """The metric that losses are ranked by, without its split. The default needs label sets alone."""
     frames_per_second: float | None = None
-    """Where bags are sequences, how many frames a second has, known after `prepare`: a report then shows seconds."""
+    """Of sequences, known after `prepare`: a report then shows seconds. None: not known."""
     chance: float | None = None
     """The value of the primary metric that guessing gives, where it is known: one end of the gap to the oracle."""
     published: tuple[Published, ...] = ()
@@ -195,25 +198,20 @@ class Task(ABC):
     network_needs_data: ClassVar[bool] = False
     """Whether `network` and `classifier` can be called after `prepare` only, as where the data decide a width."""
     instances_are_ordered: ClassVar[bool] = False
-    """Whether `Truth.classes` names the instances of a bag in the order of reading, or of time, on which losses with
-    order supervision are trained."""
+    """Whether `Truth.classes` has the instances of a bag in their order, for losses with order supervision."""
     seed: int = 0
-    """Seed of per-run randomness, such as the split of the data, set before `prepare` and the same for every loss: the
-    spread between seeds then includes the choice of test data. `train_batches` draws by the generator that it gets."""
+    """Seed of per-run randomness, such as the split of the data, set before `prepare` and the same for every loss."""
     folds: Folds | None = None
-    """Where seeds are the folds of a cross-validation: every seed tests on another fold, a run without seeds computes
-    all of them, and intervals are corrected for the training bags that folds share. None: no cross-validation."""
+    """Where seeds are the folds of a cross-validation; a run without seeds then takes all. None: there is none."""
     evaluation_limit: int | None = None
-    """The most bags of each kind to evaluate on; None: all. It is set before `prepare` in trial runs, and changed for a
-    call of `evaluate` where the recipe has `interim_bags`. Tasks may ignore it."""
+    """The most bags of each kind to evaluate on; None: all. Set before `prepare` in trial runs, and changed for a call
+    of `evaluate` where the recipe has `interim_bags`. Tasks may ignore it."""
     evaluated_bags: int | None = None
-    """How many bags `evaluate` scores without a limit, known after `prepare`: a plan then reckons how long it takes.
-    None: not known."""
+    """How many bags `evaluate` scores without a limit, known after `prepare`, for estimates of time."""
     amount: ClassVar[str] = ""
     """The parameter that is the number of training bags; reports draw the error against it. "": there is none."""
     dependencies: str = ""
-    """Names and versions of what comes from other packages, such as a network: part of the identity of cells, so that
-    another version makes another cell. "": nothing does."""
+    """Names and versions of what comes from other packages, such as a network: another version makes another cell."""
 
     @property
     def class_names(self) -> list[str]:
@@ -221,51 +219,32 @@ class Task(ABC):
         return [str(c) for c in range(self.num_classes)]
 
     def instances_from(self, picture: Image) -> Tensor:  # noqa: ARG002
-        """Return the input of the network for a picture, without the task's data.
+        """Return the input (N, H, W) float32 of the network for a picture of any size, mode L or RGB, without any data.
 
-        Args:
-            picture: of any size, mode L or RGB.
-
-        Returns:
-            (N, H, W) float32, one bag's instances.
-
-        Raises:
-            UsageError: the bags of this task are not pictures.
+        Raises UsageError where the bags of this task are not pictures.
         """
         raise UsageError(f"{self.name} has no pictures: its networks cannot read one")
 
     def picture_from(self, instances: Tensor) -> Image:  # noqa: ARG002
-        """Return one bag's instances (N, H, W) as a picture: the inverse of `instances_from`.
-
-        Raises:
-            UsageError: the bags of this task are not pictures.
-        """
+        """Return one bag's instances (N, H, W) as a picture: the inverse of `instances_from`."""
         raise UsageError(f"{self.name} has no pictures: its bags cannot be shown as such")
 
     def memory(self) -> dict[str, Any]:
         """Return what a trained network needs of the data, as data that JSON can hold; called after `prepare`.
 
-        It is kept as the run's artifact task.json, so that the network can be used where the data are not. A task whose
-        network needs data returns at least what decides its shape. The default is empty.
+        With it the network can be used where the data are not. A task whose network needs data returns at least what
+        decides its shape.
         """
         return {}
 
     def recall(self, memory: Mapping[str, Any]) -> None:  # noqa: B027 a task without a memory recalls nothing
-        """Set what `memory` has returned, in place of `prepare`; `network` and `read_bags` can be called afterwards.
-
-        Raises:
-            KeyError: something is missing.
-        """
+        """Set what `memory` has returned, in place of `prepare`; `network` and `read_bags` can be called afterwards."""
 
     def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:  # noqa: ARG002
         """Yield bags of the user's that have no labels, batch by batch; called after `prepare` or `recall`.
 
-        Args:
-            paths: tables of the task's form, in which labels are not needed, files with a bag each, or folders of such.
-            network: the trained one, which knows where its positions are.
-
-        Raises:
-            UsageError: the task reads no tables, or cannot use a file; the message names it.
+        The paths are tables of the task's form, in which labels are not needed, files with a bag each, or folders of
+        such. Raises UsageError where the task reads no tables, or cannot use a file; the message names it.
         """
         raise UsageError(f"{self.name} reads no bags from tables or files")
 
@@ -274,32 +253,18 @@ class Task(ABC):
 
         Intervals are corrected by it for the bags that seeds share (C. Nadeau and Y. Bengio, "Inference for the
         Generalization Error", Machine Learning 52, 2003, pp. 239-281). 0: there is nothing to correct.
-
-        Args:
-            data_dir: the folder of the data; None: the default one.
-
-        Raises:
-            UsageError: a file is missing or damaged; the message names it.
         """
         return self.folds.ratio if self.folds else 0.0
 
     def validation_bags(self) -> Sequence[Bags]:
-        """Return the bags that are held out for validation, in batches; called after `prepare`.
-
-        Raises:
-            UsageError: the task has none, or does not give them.
-        """
+        """Return the bags that are held out for validation, in batches; UsageError where there are none."""
         raise UsageError(f"{self.name} gives no validation bags")
 
     @abstractmethod
     def check_data(self, data_dir: Path | None) -> str:
-        """Return a digest of the data, which becomes part of the cells' identity.
+        """Return a digest of the data in a folder, None: the default one; it becomes part of the cells' identity.
 
-        Args:
-            data_dir: the folder of the data; None: the default one.
-
-        Raises:
-            UsageError: a file is missing or damaged; the message names it.
+        Raises UsageError where a file is missing or damaged; the message names it.
         """
 
     @abstractmethod
@@ -313,11 +278,9 @@ class Task(ABC):
 
     @abstractmethod
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
-        """Yield the batches of one epoch, with their truth where it is known.
+        """Yield the batches of one epoch, from 0, with their truth where it is known.
 
-        Args:
-            epoch: from 0.
-            rng: a generator on the CPU, seeded by task, seed and epoch; there must be no other source of chance.
+        All chance comes from `rng`, a generator on the CPU, seeded by task, seed and epoch.
         """
 
     @abstractmethod
@@ -325,23 +288,11 @@ class Task(ABC):
         """Return a new network on the CPU; its initial weights depend on the seed and their shapes alone."""
 
     def classifier(self, seed: int) -> Network:  # noqa: ARG002
-        """Return a new network with one position, for losses that name one class of a whole bag (head "class").
-
-        Raises:
-            UsageError: the task has none.
-        """
+        """Return a new network with one position, for losses that name one class of a whole bag."""
         raise UsageError(f"{self.name} has no network for a loss that names one class of a whole bag")
 
     def encoder(self, width: int, seed: int) -> Network:  # noqa: ARG002
-        """Return the task's network with another number of outputs, for a network that pools their features.
-
-        Args:
-            width: the number of features at each position.
-            seed: of the initial weights.
-
-        Raises:
-            UsageError: the task has none.
-        """
+        """Return the task's network with `width` outputs at each position, for a network that pools these features."""
         raise UsageError(f"{self.name} has no encoder for a network that pools instances")
 
     @abstractmethod
@@ -350,11 +301,7 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        """Return the metrics of the validation and test bags, and what else is known of them.
-
-        Args:
-            score: gives the scores of a batch of bags.
-        """
+        """Return the metrics of the validation and test bags, and what else is known of them."""
 
     @abstractmethod
     def gallery(self) -> Bags:

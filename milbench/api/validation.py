@@ -19,19 +19,10 @@ _WORDS = {
 
 
 def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
-    """Return an instance of a pydantic model.
+    """Return an instance of a pydantic model, its values converted to the types of the fields.
 
-    Args:
-        owner: what the values belong to, such as "loss exact", for messages.
-        model: a class of pydantic models.
-        values: of its fields.
-
-    Returns:
-        The instance, its values converted to the types of the fields.
-
-    Raises:
-        UsageError: a value is unknown, missing or out of range; the message names the first one, an unknown one before
-            others, since what is missing may be misspelt.
+    Raises UsageError where a value is unknown, missing or out of range. The message begins with `owner`, such as "loss
+    exact", and names the first one, an unknown one before others, since what is missing may be misspelt.
     """
     from pydantic import ValidationError
 
@@ -57,7 +48,6 @@ def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _reason(error: Any) -> str:
-    """Return why a value is wrong."""
     words = _WORDS.get(error["type"], re.sub(r"^(Value|Assertion) error, ", "", error["msg"]))
     if error["type"] != "literal_error":
         return words

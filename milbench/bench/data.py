@@ -106,12 +106,7 @@ class Ran:
 def measure(torchmil: Path | None = None, *, quick: bool = False) -> pd.DataFrame:
     """Return what was measured, a row a command: seconds from its start on, and MiB shared with no file.
 
-    Args:
-        torchmil: the Python of an environment that has torchmil; None: it is left out.
-        quick: whether to use few and small slides and tables.
-
-    Raises:
-        UsageError: a command has failed.
+    `torchmil` is the Python of an environment that has it, and is left out where there is none.
     """
     columns = ["", "all", "first step", "first epoch", "later epoch", "MiB"]
     return pd.DataFrame(list(_rows(torchmil, quick)), columns=columns)
@@ -149,13 +144,9 @@ _SLIDES = ("--bag", "slide_id", "--labels", "label", "--features", "features/*.n
 
 
 def write_slides(folder: Path, count: int, patches: tuple[int, int], source: Path | None = None) -> Path:
-    """Write a table of slides and their features; return the table.
+    """Write a table of slides with their folders `features` and, for torchmil, `labels`; return the table.
 
-    Args:
-        folder: of the table, with the folders `features` and, for torchmil, `labels`.
-        count: of the slides.
-        patches: the least and the most of a slide.
-        source: of such slides, to which files are linked in turn; None: they are drawn.
+    The features are drawn, from the least to the most `patches` a slide, or linked to files of a `source`.
     """
     rng = np.random.default_rng(0)
     drawn = rng.standard_normal((patches[1], WIDTH), dtype=np.float32)

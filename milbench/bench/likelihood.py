@@ -65,10 +65,7 @@ CONFIGS = (
 
 
 def plain_loop(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return log Prb(L) (B,), summed bag by bag and subset by subset: the obvious way to write Proposition 1.
-
-    Only the rows of L and of the background are gathered and turned into probabilities, once a bag.
-    """
+    """Return log Prb(L) (B,), summed bag by bag and subset by subset: the obvious way to write Proposition 1."""
     log_probs = logits.log_softmax(dim=1)
     values = []
     for bag, held in enumerate(labels):
@@ -86,15 +83,11 @@ def plain_loop(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def measure(device: str = "cpu", *, quick: bool = False) -> pd.DataFrame:
-    """Measure every configuration on `device`, in both precisions, and return one row each.
+    """Return a row for every configuration, in both precisions.
 
-    Args:
-        device: cpu, cuda or cuda:N.
-        quick: Take 7 repetitions instead of 21, and leave out the configurations without a plain loop.
-
-    Returns:
-        Bags per second, half the width of the middle half of the time forward and backward as a share of its median
-        (SPREAD), ratios of times (medians; the functions are called in turn), and peak memory in MiB.
+    Bags per second, half the width of the middle half of the time forward and backward as a share of its median
+    (SPREAD), ratios of times (medians; the functions are called in turn), and peak memory in MiB. `quick`: 7
+    repetitions instead of 21, without the configurations that have no plain loop.
     """
     import pandas as pd
 

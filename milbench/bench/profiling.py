@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -65,25 +64,11 @@ def peak_bytes(fn: Callable[[], object]) -> int:
     return int(mode.peak)
 
 
-@dataclass(frozen=True)
-class Timing:
-    """How long repeated calls took, in seconds.
+class Timing(NamedTuple):
+    """Seconds of repeated calls: the median, and the width of the middle half."""
 
-    Args:
-        least: the shortest, which other work on the machine disturbs least.
-        median: the median.
-        spread: the width of the middle half.
-    """
-
-    least: float
     median: float
     spread: float
-
-    @classmethod
-    def of(cls, seconds: Sequence[float]) -> Timing:
-        """Return the summary of one duration or more."""
-        low, middle, high = np.quantile(seconds, [0.25, 0.5, 0.75])
-        return cls(min(seconds), float(middle), float(high - low))
 
 
 def seconds_of(fn: Callable[[], object]) -> float:
@@ -107,7 +92,8 @@ def paired_timings(fns: list[Callable[[], object]], repeats: int = 5) -> list[Ti
             seconds = seconds_of(fn)
             if turn:
                 times.append(seconds)
-    return [Timing.of(times) for times in taken]
+    quartiles = (np.quantile(times, [0.25, 0.5, 0.75]).tolist() for times in taken)
+    return [Timing(median, high - low) for low, median, high in quartiles]
 
 
 def synchronise() -> None:

@@ -39,13 +39,7 @@ FEW_BAGS = 16
 
 
 class Training:
-    """A cell, trained step by step in the manner of `milbench.engine.train.train`.
-
-    Args:
-        cell: what to train.
-        device: of network, loss and data.
-        data_dir: the folder of the task's data; None: the default one.
-    """
+    """A cell, trained step by step in the manner of `milbench.engine.train.train`."""
 
     def __init__(self, cell: Cell, device: torch.device, data_dir: Path | None) -> None:
         self.it = set_up(cell, device, data_dir)
@@ -140,15 +134,8 @@ def plan(
 ) -> Plan:
     """Return the cells to measure, with one seed.
 
-    Args:
-        loss_names: names or paths of files; None: all losses of set supervision that come with milbench.
-        task_names: the same of tasks; None: those that need no files or whose files are here.
-        settings: as `-p` of `milbench run`.
-        data_dir: the folder of the data; None: the default one.
-        device: for the precision `auto`.
-
-    Raises:
-        UsageError: a name, a setting or the data of a task are wrong.
+    Losses, None: all of set supervision that come with milbench. Tasks, None: those that need no files or whose files
+    are here. Settings: as `-p` of `milbench run`.
     """
     if task_names is None:
         root = catalog.data_dir(data_dir)
@@ -169,18 +156,10 @@ def _is_own_of_sets(name: str) -> bool:
 
 
 def measure(planned: Plan, device: torch.device, data_dir: Path | None, *, quick: bool = False) -> pd.DataFrame:
-    """Measure every cell, one after the other.
+    """Return a row a cell, measured one after the other.
 
-    Args:
-        planned: from `plan`.
-        device: of network, loss and data.
-        data_dir: the folder of the data; None: the default one.
-        quick: whether to make fewer repetitions.
-
-    Returns:
-        A row a cell: milliseconds of a step (median, with half the width of the middle half) and of its parts, peak
-        memory of its tensors in MiB, seconds of an evaluation, and the time of a plain step by that of ours, batches
-        not counted in either.
+    Milliseconds of a step (median, with half the width of the middle half) and of its parts, peak memory of its tensors
+    in MiB, seconds of an evaluation, and the time of a plain step by that of ours, batches not counted in either.
     """
     import pandas as pd
 

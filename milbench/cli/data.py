@@ -67,7 +67,7 @@ def weights(
     Example: milbench data weights resnet18
     """
     from milbench._utils.console import console
-    from milbench.networks.pretrained import fetch_weights
+    from milbench.networks.backbone import fetch_weights
 
     root = _directory_to_fill(data_dir)
     path = fetch_weights(network, root)

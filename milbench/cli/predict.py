@@ -68,7 +68,8 @@ def predict(
         for option, value in of_pictures.items():
             if value:
                 raise UsageError(f"{option} is for pictures: {images[0]} holds bags, of which a table is written")
-        return write_predicted_bags(model, images, out, positions=positions, calibrate=calibrate)
+        write_predicted_bags(model, images, out, positions=positions, calibrate=calibrate)
+        return 0
     if calibrate:
         raise UsageError("--calibrate is for tables, files and folders of bags: pictures have no temperature")
     _read_pictures(model, images, out, decoder, scale, truth, positions, sensitivity, invert)
@@ -95,7 +96,6 @@ def figure(
 
     Example: milbench figure 2 --cell 3fa1 --out figure-2.png
     """
-    from milbench._utils.console import console
     from milbench.inference import paper_figures
     from milbench.inference.scale_search import parse_scale
 
@@ -109,9 +109,16 @@ def figure(
     page, notes = paper_figures.draw_figure(number, model, seed, data_dir, decoder, parse_scale(model, scale or "1"))
     with as_usage():
         _save(out, page)
-    for line in (*notes, f"wrote {out}"):
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    print_lines([*notes, f"wrote {out}"])
     return 0
+
+
+def print_lines(lines: Sequence[str]) -> None:
+    """Print lines as they are."""
+    from milbench._utils.console import console
+
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def _read_pictures(
@@ -156,10 +163,7 @@ def _read_pictures(
         table.add_row(str(path), f"{seen.width}x{seen.height}", reads, labels, probability, written)
         correct.append(reading == true.get(path.name))
     console.print(table, markup=False)
-    for line in notes(model):
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
-    if true:
-        console.print(_share(correct), highlight=False)
+    print_lines([*notes(model), *([_share(correct)] if true else [])])
 
 
 def _write_prediction(

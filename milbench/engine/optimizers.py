@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from milbench.api.recipe import Recipe
-from milbench.api.registry import Functions
+from milbench.api.registry import Names, own_functions
 from milbench.engine.muon import Muon
 from milbench.engine.psgd import KroneckerPSGD
 from milbench.errors import UsageError, unknown
@@ -89,9 +89,9 @@ SCHEDULES: dict[str, Schedule] = {
 
 
 @cache
-def optimizers() -> Functions[OptimizerMaker]:
+def optimizers() -> Names[OptimizerMaker]:
     """Return the registry of optimisers."""
-    return Functions("optimizer", "optimizers", OPTIMIZERS)
+    return Names("optimizer", "optimizers", own_functions(OPTIMIZERS))
 
 
 def check_recipe(recipe: Recipe) -> None:

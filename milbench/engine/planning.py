@@ -13,10 +13,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from milbench.api.contrast import Contrast, Label
 from milbench.api.metric_info import METRICS
 from milbench.api.parameters import check_params, constructor_parameters
-from milbench.api.plan import Cell, Plan, TaskInfo, labels, task_key
+from milbench.api.plan import Cell, Contrast, Label, Plan, TaskInfo, labels, task_key
 from milbench.api.registry import losses, tasks
 from milbench.api.validation import validated
 from milbench.engine.search_space import settings_of

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from milbench.api.marks import Mark
 from milbench.api.metric_info import METRICS
+from milbench.api.plan import Mark
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Margin = Annotated[float, Field(gt=0, allow_inf_nan=False)]

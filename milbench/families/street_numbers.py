@@ -34,8 +34,7 @@ from milbench.families.augmentation import SIZES, augment
 from milbench.families.batches import LazyBatches
 from milbench.families.image_bags import DIGITS, to_picture
 from milbench.networks.convolutional import standardised
-from milbench.networks.house_numbers import WIDTHS
-from milbench.networks.registry import load_network, networks
+from milbench.networks.registry import WIDTHS, load_network, networks
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -15,8 +15,7 @@ from pydantic import Field
 
 from milbench._utils.files import expanded
 from milbench.api.bags import Bags
-from milbench.api.folds import Folds
-from milbench.api.task import Split, Task
+from milbench.api.task import Folds, Split, Task
 from milbench.data.catalog import data_dir as default_data_dir
 from milbench.data.checks import TOO_SMALL, check_bags, fatal
 from milbench.data.own_bags import Kind, OwnBags

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from milbench._utils.devices import to_device
 from milbench.errors import UsageError
 from milbench.likelihood import checks, columns
 from milbench.likelihood.columns import FLOOR, Columns
@@ -24,7 +22,7 @@ class Bounds(NamedTuple):
 
     @property
     def gap(self) -> Tensor:
-        """Return (B,), upper - lower in nats; 0 where both are -inf."""
+        """(B,), upper - lower in nats; 0 where both are -inf."""
         return torch.where(self.upper == self.lower, torch.zeros_like(self.upper), self.upper - self.lower)
 
 
@@ -33,8 +31,6 @@ def bag_log_prob_bounds(
     labels: Tensor,
     mask: Tensor | None = None,
     *,
-    method: str = "auto",
-    order: int = 2,
     exact_labels: int = 6,
     validate: bool | None = None,
     max_labels: int | None = None,
@@ -42,36 +38,29 @@ def bag_log_prob_bounds(
     """Return certified bounds of the log-likelihood of every bag's label set, for any |L|; differentiable.
 
     Let alpha be the probability that nothing but L and background occurs, R = Prb(L | P) / alpha, and A_l the
-    probability, given that, that class l is absent.
+    probability, given that, that class l is absent. The `exact_labels` least certain classes V are summed exactly with
+    the others U as background, and R_V - sum_{u in U} R_{V, u absent} <= R <= R_V prod_{u in U} (1 - A_u), because
+    occurrences are negatively associated. For rare classes, where the left side is not positive, the lower bound is
+    prod_l Prb(l occurs at positions K_l) <= R for disjoint K_l.
 
-    - "auto": the `exact_labels` least certain classes V are summed exactly with the others U as background, and
-      R_V - sum_{u in U} R_{V, u absent} <= R <= R_V prod_{u in U} (1 - A_u), because occurrences are negatively
-      associated. For rare classes, where the left side is not positive, the lower bound is
-      prod_l Prb(l occurs at positions K_l) <= R for disjoint K_l.
-    - "beta": Li's series in beta terms, truncated: Prb(L) <= alpha - sum over T in L, |T| <= `order`, of Prb(T), where
-      |T| < |L|; no lower bound.
-
-    Memory: 8 bytes * K * n^2 a bag with n the largest |L|, or 8 bytes * K * C(n, order), and one `bag_log_prob` of
-    n - exact_labels + 1 bags of exact_labels classes for each bag.
+    Memory: 8 bytes * K * n^2 a bag with n the largest |L|, and one `bag_log_prob` of n - exact_labels + 1 bags of
+    exact_labels classes for each bag.
 
     Args:
-        log_probs: (B, C+1, *positions) floating point, natural logarithms of probabilities that sum to 1 over dim 1,
-            background last.
+        log_probs: (B, C+1, *positions), as in `bag_log_prob`.
         labels: (B, C), bool or 0/1, the label sets, of any size.
         mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-        method: "auto" or "beta".
-        order: the largest |T| of "beta", at least 0.
-        exact_labels: the number of classes that "auto" sums exactly, from 0 to EXACT_LABEL_LIMIT.
-        validate: whether values are checked as well as shapes, as in `bag_log_prob`.
-        max_labels: an upper bound of |L|. With it, and without validation, an accelerator needs no synchronisation to
-            find the largest |L|; a larger label set then gives NaN.
+        exact_labels: how many classes are summed exactly, from 0 to EXACT_LABEL_LIMIT.
+        validate: as in `bag_log_prob`.
+        max_labels: an upper bound of |L|. With it, and without validation, an accelerator does not wait to find the
+            largest |L|; a larger label set then gives NaN.
 
     Returns:
         `lower` and `upper`, both (B,), in nats and with rounding errors included; both are -inf where |L| exceeds the
         number of positions that can show a class of L.
 
     Raises:
-        UsageError: the method is unknown, `order` or `exact_labels` is out of range, or bad input as in `bag_log_prob`.
+        UsageError: `exact_labels` is out of range, or bad input as in `bag_log_prob`.
 
     Examples:
         >>> import torch
@@ -80,32 +69,27 @@ def bag_log_prob_bounds(
         >>> lower, upper = bag_log_prob_bounds(log_probs, labels, exact_labels=0)
         >>> lower.exp(), upper.exp()  # 1/3 * 1/3 at one position each, and (1 - 4/9)^2
         (tensor([0.1111]), tensor([0.3086]))
-        >>> bool(bag_log_prob_bounds(log_probs, labels).gap < 1e-5)  # two classes are few enough for the exact sum
-        True
 
-    Source: X.-L. Li, arXiv:1811.12346, 2018, for alpha and beta; K. Joag-Dev and F. Proschan, Annals of Statistics 11,
-    1983, for negative association; see docs/likelihood.md.
+    Source: X.-L. Li, arXiv:1811.12346, 2018, for alpha; K. Joag-Dev and F. Proschan, Annals of Statistics 11, 1983, for
+    negative association; see docs/likelihood.md.
     """
     checks.check_log_probs(log_probs, mask, validate)
     checks.check_labels(log_probs, labels, validate)
-    if method not in ("auto", "beta"):
-        raise UsageError(f"unknown method {method!r} (there are: auto, beta)")
-    if order < 0 or not 0 <= exact_labels <= EXACT_LABEL_LIMIT:
-        raise UsageError(f"order must be >= 0 and exact_labels 0 to {EXACT_LABEL_LIMIT}, got {order}, {exact_labels}")
+    if not 0 <= exact_labels <= EXACT_LABEL_LIMIT:
+        raise UsageError(f"exact_labels must be from 0 to {EXACT_LABEL_LIMIT}, got {exact_labels}")
     labels = labels.bool()
     if len(labels) == 0:
         return Bounds(*log_probs.new_zeros(2, 0, dtype=columns.result_dtype(log_probs)))
     slots = _slots(labels, validate, max_labels)
-    most = order if method == "beta" else exact_labels
     if log_probs.device.type == "cpu" and not checks.tracing():
-        lower, upper = _by_size(log_probs, labels, mask, method, most)
+        lower, upper = _by_size(log_probs, labels, mask, exact_labels)
     else:
-        lower, upper = _bounds(log_probs, labels, mask, slots, method, most)
+        lower, upper = _bounds(log_probs, labels, mask, slots, exact_labels)
     positions = log_probs.shape[2:].numel()
     return _outward(lower, upper, positions, columns.result_dtype(log_probs))
 
 
-def _by_size(log_probs: Tensor, labels: Tensor, mask: Tensor | None, method: str, most: int) -> tuple[Tensor, Tensor]:
+def _by_size(log_probs: Tensor, labels: Tensor, mask: Tensor | None, exact_labels: int) -> tuple[Tensor, Tensor]:
     """Return both bounds, one |L| at a time: no work is done for slots that a bag does not use."""
     sizes = labels.sum(dim=1)
     order, found = [], []
@@ -113,17 +97,17 @@ def _by_size(log_probs: Tensor, labels: Tensor, mask: Tensor | None, method: str
         rows = torch.nonzero(sizes == size).squeeze(1)
         order.append(rows)
         some = None if mask is None else mask[rows]
-        found.append(torch.stack(_bounds(log_probs[rows], labels[rows], some, size, method, most)))
+        found.append(torch.stack(_bounds(log_probs[rows], labels[rows], some, size, exact_labels)))
     lower, upper = torch.cat(found, dim=1)[:, torch.cat(order).argsort()]
     return lower, upper
 
 
 def _bounds(
-    log_probs: Tensor, labels: Tensor, mask: Tensor | None, slots: int, method: str, most: int
+    log_probs: Tensor, labels: Tensor, mask: Tensor | None, slots: int, exact_labels: int
 ) -> tuple[Tensor, Tensor]:
     """Return both bounds, (B,) each; NaN for bags of more classes than `slots`. No operation looks at a value."""
     bags = _Bags.of(columns.select(log_probs, mask, labels, slots)[0])
-    lower, upper = _beta(bags, most) if method == "beta" else _auto(bags, most)
+    lower, upper = _sides(bags, exact_labels)
     lower, upper = (columns.floor_to_infinity(bags.log_scale + r) for r in (lower, upper.clamp(max=0.0)))
     able = (~(bags.share <= columns.IMPOSSIBLE)).any(dim=1).sum(dim=-1)  # positions that may show a class; NaN may
     impossible, too_many = bags.size > able, bags.size > slots
@@ -146,7 +130,7 @@ def _slots(labels: Tensor, validate: bool | None, max_labels: int | None) -> int
 
 
 class _Bags(NamedTuple):
-    """Bags whose classes are in n slots, the first |L| of which are used.
+    """Bags with n slots for classes, the first |L| of which are used.
 
     Attributes:
         log_scale: (B,), log alpha.
@@ -177,11 +161,11 @@ class _Bags(NamedTuple):
 
     @property
     def slack(self) -> float:
-        """Return a bound of the relative rounding error of a sum of probabilities, each a product over positions."""
+        """A bound of the relative rounding error of a sum of probabilities, each a product over positions."""
         return torch.finfo(self.share.dtype).eps * (4 * self.share.shape[-1] + 256)
 
 
-def _auto(bags: _Bags, exact_labels: int) -> tuple[Tensor, Tensor]:
+def _sides(bags: _Bags, exact_labels: int) -> tuple[Tensor, Tensor]:
     """Sum the least certain classes exactly: one bag with all others as background, one more without each of them."""
     slots = bags.used.shape[1]
     exact, others = bags.absent.argsort(dim=1, descending=True).tensor_split([min(exact_labels, slots)], dim=1)
@@ -230,24 +214,6 @@ def _without(share: Tensor, background: Tensor, left_out: Tensor) -> Tensor:
     shape = len(share), *left_out.shape, share.shape[-1]
     every = share.unsqueeze(1).expand(shape).masked_fill(left_out.unsqueeze(-1), FLOOR)
     return torch.logsumexp(torch.cat([every, background[:, None, None].expand(-1, shape[1], -1, -1)], dim=2), dim=2)
-
-
-def _beta(bags: _Bags, order: int) -> tuple[Tensor, Tensor]:
-    """Bound R by one minus the probabilities of smaller label sets."""
-    slots = bags.used.shape[1]
-    largest = min(order, slots - 1)
-    chosen = [list(c) for size in range(largest + 1) for c in itertools.combinations(range(slots), size)]
-    sets = torch.zeros(len(chosen), slots, dtype=torch.bool)
-    for row, members in zip(sets, chosen, strict=True):
-        row[members] = True
-    sets = to_device(sets, bags.used.device)
-    used = ~(sets & ~bags.used.unsqueeze(1)).any(dim=2) & (sets.sum(dim=1) < bags.size.unsqueeze(1))
-    own = torch.cat([bags.share, bags.background.unsqueeze(1)], dim=1)
-    own = own.unsqueeze(1).expand(-1, len(sets), -1, -1).flatten(0, 1)
-    required = sets.expand(len(used), -1, -1).flatten(0, 1)
-    smaller = bag_log_prob(own, required, validate=False, max_labels=max(largest, 0)).view(used.shape).exp()
-    upper = _safe_log(1 - smaller.masked_fill(~used, 0.0).sum(dim=1) + bags.slack)
-    return torch.full_like(upper, FLOOR), upper
 
 
 def _safe_log(x: Tensor) -> Tensor:

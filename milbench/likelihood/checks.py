@@ -13,18 +13,11 @@ _SLACK = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 5e-2, torch.b
 
 
 def _checkable(values: Tensor, validate: bool | None) -> bool:
-    """Return whether values are there and to be checked."""
     return validate is not False and values.device.type != "meta" and not tracing()
 
 
 def check_logits(logits: Tensor, mask: Tensor | None, validate: bool | None) -> None:
-    """Raise UsageError unless `logits` is (B, C+1, *positions), finite, and `mask` fits it.
-
-    Args:
-        logits: to be checked.
-        mask: the mask to check; None: there is none.
-        validate: False: only shapes and types are checked; True or None: values too, unless the call is traced.
-    """
+    """Raise UsageError unless `logits` is (B, C+1, *positions), finite, and `mask` fits it."""
     _check_shapes("logits", logits, mask)
     if not _checkable(logits, validate):
         return
@@ -42,10 +35,7 @@ def check_logits(logits: Tensor, mask: Tensor | None, validate: bool | None) -> 
 def check_log_probs(log_probs: Tensor, mask: Tensor | None, validate: bool | None) -> None:
     """Raise UsageError unless `log_probs` is (B, C+1, *positions), normalised, and `mask` fits it.
 
-    Args:
-        log_probs: the log-probabilities to check.
-        mask: the mask to check; None: there is none.
-        validate: False: only shapes and types are checked; True or None: values too, unless the call is traced.
+    `validate` False: only shapes and types are checked; True or None: values too, unless the call is traced.
     """
     _check_shapes("log_probs", log_probs, mask)
     if _checkable(log_probs, validate):
@@ -53,14 +43,7 @@ def check_log_probs(log_probs: Tensor, mask: Tensor | None, validate: bool | Non
 
 
 def check_labels(values: Tensor, labels: Tensor, validate: bool | None, *, name: str = "log_probs") -> None:
-    """Raise UsageError unless `labels` is (B, C), bool or 0/1.
-
-    Args:
-        values: (B, C+1, *positions), log-probabilities or logits, already checked.
-        labels: the label sets to check.
-        validate: False: only shapes and types are checked; True or None: values too, unless the call is traced.
-        name: what messages call `values`.
-    """
+    """Raise UsageError unless `labels` is (B, C), bool or 0/1, for `values` (B, C+1, *positions), called `name`."""
     expected = (values.shape[0], values.shape[1] - 1)
     if tuple(labels.shape) != expected:
         raise UsageError(
@@ -76,7 +59,6 @@ def check_labels(values: Tensor, labels: Tensor, validate: bool | None, *, name:
 
 
 def _check_shapes(name: str, values: Tensor, mask: Tensor | None) -> None:
-    """Raise UsageError unless `values` is floating point (B, C+1, *positions) and `mask` fits it."""
     shape = tuple(values.shape)
     if not values.is_floating_point():
         raise UsageError(f"{name} must be floating point, got {values.dtype} of shape {shape}")
@@ -91,7 +73,6 @@ def _check_shapes(name: str, values: Tensor, mask: Tensor | None) -> None:
 
 
 def _check_values(log_probs: Tensor, mask: Tensor | None) -> None:
-    """Raise UsageError unless the probabilities of every position that is not masked sum to 1."""
     if log_probs.numel() == 0:
         return
     shape = tuple(log_probs.shape)

@@ -21,7 +21,7 @@ IMPOSSIBLE = FLOOR / 10
 
 
 class Columns(NamedTuple):
-    """The probabilities of the required classes and the background in each bag, in n slots a bag.
+    """The probabilities of the required classes and the background, in n slots a bag.
 
     Attributes:
         log_scale: (B,), sum over positions of log x.
@@ -35,7 +35,7 @@ class Columns(NamedTuple):
     size: Tensor
 
     def of(self, bags: Tensor) -> Columns:
-        """Return the columns of some bags, given their numbers (G,)."""
+        """Return the columns of the bags numbered (G,)."""
         return Columns(self.log_scale[bags], self.shares[:, bags], self.size[bags])
 
 
@@ -50,7 +50,7 @@ def result_dtype(log_probs: Tensor) -> torch.dtype:
 
 
 def renormalised_halves(log_probs: Tensor, mask: Tensor | None) -> Tensor:
-    """Return log-probabilities (B, C+1, *positions) of a half precision as float32 that sum to 1; others as they are.
+    """Return half-precision log-probabilities as float32 that sum to 1; others as they are.
 
     Rounding to bfloat16 moves the probability of an almost certain background by up to 0.4 %, at every position.
     """
@@ -70,14 +70,9 @@ def floor_to_infinity(log_prob: Tensor) -> Tensor:
 def select(
     log_probs: Tensor, mask: Tensor | None, labels: Tensor, slots: int, bags: Tensor | None = None
 ) -> tuple[Columns, Tensor]:
-    """Return the columns of bags, and the rows (n+1, G) of (B (C+1), K) that they are made of.
+    """Return the columns of bags (G,), None: all, and the rows (n+1, G) of (B (C+1), K) that they are made of.
 
-    Args:
-        log_probs: (B, C+1, *positions), background last.
-        mask: (B, *positions) bool; masked positions are background with probability 1. None: there are none.
-        labels: (B, C) bool, the label sets.
-        slots: n, the largest |L|; slots beyond the size of a bag's label set hold FLOOR.
-        bags: (G,) the numbers of the bags; None: all.
+    `slots`, n, is the largest |L|. Masked positions are background with probability 1.
     """
     log_probs = renormalised_halves(log_probs, mask)
     channels, device = log_probs.shape[1], log_probs.device

@@ -25,10 +25,9 @@ def label_set_distribution(log_probs: Tensor, mask: Tensor | None = None, *, val
     Time: O(K C 2^C) for each bag; small bags are computed side by side. Memory: 8 bytes * (2^C B + 12 * GROUP).
 
     Args:
-        log_probs: (B, C+1, *positions) floating point, natural logarithms of probabilities that sum to 1 over dim 1,
-            background last; C at most DISTRIBUTION_LIMIT.
+        log_probs: (B, C+1, *positions), as in `bag_log_prob`, with C at most DISTRIBUTION_LIMIT.
         mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-        validate: whether values are checked as well as shapes, as in `bag_log_prob`.
+        validate: as in `bag_log_prob`.
 
     Returns:
         (B, 2^C), in nats; label set s contains class c where bit c of s is 1, and set 0 is empty.

@@ -38,8 +38,8 @@ def bag_log_prob(
         mask: (B, *positions) bool, True where there is an instance; None: everywhere.
         validate: whether values are checked as well as shapes; None: yes, except inside torch.compile, torch.func and
             CUDA graph capture. False avoids a synchronisation on an accelerator.
-        max_labels: an upper bound of |L|. With it an accelerator needs no synchronisation to find the largest |L|, and
-            compiled code does no work for more classes. Where no error can be raised, a larger label set gives NaN.
+        max_labels: an upper bound of |L|. With it an accelerator does not wait to find the largest |L|, and compiled
+            code does no work for more classes. Where no error can be raised, a larger label set gives NaN.
 
     Returns:
         (B,), in nats, in the type of `log_probs` (float32 for half precisions): -inf, with a gradient of zero, where L
@@ -53,14 +53,8 @@ def bag_log_prob(
     Examples:
         >>> import torch
         >>> log_probs = torch.full((1, 2, 2), 0.5).log()  # two positions; one class and background, 1/2 each
-        >>> labels = torch.tensor([[True]])
-        >>> bag_log_prob(log_probs, labels).exp()  # three of four label maps contain the class
+        >>> bag_log_prob(log_probs, torch.tensor([[True]])).exp()  # three of four label maps contain the class
         tensor([0.7500])
-        >>> bag_log_prob(log_probs, ~labels).exp()  # the empty label set: background at both positions
-        tensor([0.2500])
-        >>> bag_log_prob(log_probs - 1, labels)
-        Traceback (most recent call last):
-        milbench.errors.UsageError: the C+1 probabilities of a position must sum to 1 ... got 0.3679 at bag 0, ...
 
     Peak memory, with n = |L| and K positions: on the CPU 8 bytes * (2 B (C+1) K + 2.5 * 2^21) where the series is
     certified, and about 12 times 8 bytes * 2^17 (or 8 bytes * K 4^n / 2^17 if that is more) elsewhere. On a GPU
@@ -89,8 +83,7 @@ def bag_log_prob_from_logits(
         logits: (B, C+1, *positions) floating point, finite, background last.
         labels: (B, C), bool or 0/1, the label sets; at most EXACT_LABEL_LIMIT classes each.
         mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-        validate: as in `bag_log_prob`; here the values that are checked are those of the labels and that of every
-            logit, which has to be finite.
+        validate: as in `bag_log_prob`; the values are those of labels and logits.
         max_labels: as in `bag_log_prob`.
 
     Returns:
@@ -127,22 +120,11 @@ def instance_posterior(
     """Return the posterior: the probability of each class at each position, given the label set; differentiable.
 
     It is the gradient of `bag_log_prob` with respect to `log_probs`: Prb(position k emits c | L, P) =
-    d log Prb(L | P) / d log p_{c,k}. Memory is that of `bag_log_prob`.
-
-    Args:
-        log_probs: (B, C+1, *positions) floating point, natural logarithms of probabilities that sum to 1 over dim 1,
-            background last.
-        labels: (B, C), bool or 0/1, the label sets; at most EXACT_LABEL_LIMIT classes each.
-        mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-        validate: as in `bag_log_prob`.
-        max_labels: as in `bag_log_prob`.
+    d log Prb(L | P) / d log p_{c,k}. Arguments, errors and memory are those of `bag_log_prob`.
 
     Returns:
         (B, C+1, *positions), background last, summing to 1 over the classes of L and the background; zero for other
         classes, at masked positions, and in bags whose label set cannot occur.
-
-    Raises:
-        UsageError: as in `bag_log_prob`.
 
     Examples:
         >>> import torch
@@ -171,11 +153,7 @@ def _checked(
 
 
 def _largest(labels: Tensor, max_labels: int | None) -> int:
-    """Return the largest |L|, or where values are not looked at, an upper bound of it.
-
-    Raises:
-        UsageError: it exceeds EXACT_LABEL_LIMIT or `max_labels`.
-    """
+    """Return the largest |L|, or an upper bound where values are not looked at; UsageError above the limits."""
     classes = labels.shape[1]
     known = checks.tracing() or labels.device.type == "meta" or (labels.device.type != "cpu" and max_labels is not None)
     if known:
@@ -205,7 +183,7 @@ def _log_prob(values: Tensor, labels: Tensor, mask: Tensor | None, slots: int, *
 
 
 def _applied(function: type[torch.autograd.Function], *args: Any) -> Any:
-    """Return the result of a function; where functions are not transformed, without a look at its signature.
+    """Apply a function; where functions are not transformed, without a look at its signature.
 
     The look takes a tenth of the time of value and gradient of a small batch.
     """
@@ -215,7 +193,6 @@ def _applied(function: type[torch.autograd.Function], *args: Any) -> Any:
 
 
 def _derived(values: Tensor) -> bool:
-    """Return whether a derivative by `values` may be asked for."""
     dual = torch.autograd.forward_ad.unpack_dual(values).tangent is not None
     return dual or (torch.is_grad_enabled() and values.requires_grad)
 
@@ -236,7 +213,7 @@ def _solved(
 def _by_levels(
     values: Tensor, labels: Tensor, mask: Tensor | None, slots: int, *, normalise: bool, gradient: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """Return the same by `levels`, on any device, and with a gradient that is differentiable."""
+    """Return the same as `_solved`, on any device, and with a gradient that is differentiable."""
     log_probs = values.to(columns.working_dtype(values))
     if normalise:
         log_probs = log_probs.log_softmax(dim=1)
@@ -321,7 +298,6 @@ class _Slope(torch.autograd.Function):
 
     @staticmethod
     def _product(ctx: Any, vector: Tensor) -> Tensor:
-        """Return the second derivative times a vector in the shape of the values."""
         values, labels, mask = ctx.saved_tensors
 
         def slope(values: Tensor) -> Tensor:

@@ -81,7 +81,7 @@ class Solution(NamedTuple):
 
     Attributes:
         ratio: (B,), log R; below IMPOSSIBLE where L cannot occur.
-        posterior: (n+1, B, K), that of each required class and, last, of background; None where it was not requested.
+        posterior: (n+1, B, K), that of each required class and, last, of background; None where it was not asked for.
     """
 
     ratio: Tensor
@@ -112,14 +112,7 @@ def solve_bags(
     """Return log Prb (B,) and the posterior (B, C+1, K), both differentiable, in the working type.
 
     On the CPU, bags are grouped by |L|, and logarithms are taken only where numbers underflow. Elsewhere, and where a
-    call is traced, no operation looks at a value.
-
-    Args:
-        log_probs: (B, C+1, *positions), background last.
-        labels: (B, C) bool, the label sets.
-        mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-        slots: an upper bound of |L|; the result of bags with larger label sets is NaN.
-        posterior: whether the posterior is computed as well.
+    call is traced, no operation looks at a value: `slots` is an upper bound of |L|, and larger label sets give NaN.
     """
     looks = log_probs.device.type == "cpu" and not checks.tracing()
     positions = math.prod(log_probs.shape[2:])
@@ -175,11 +168,6 @@ def solve(parts: Columns, how: Arithmetic = Logs, *, posterior: bool = True) -> 
     """Return log R and the posterior of B bags with n slots.
 
     Memory: 8 bytes * about 12 times B K 2^n, or AT_ONCE where that is less, and 8 bytes * B K 4^n / AT_ONCE.
-
-    Args:
-        parts: the columns of the bags.
-        how: whether sums are of numbers or of logarithms.
-        posterior: whether the posterior is computed as well.
     """
     slots, sets = len(parts.shares) - 1, _sets(parts)
     stretches = _stretches(parts, how)
@@ -231,11 +219,7 @@ def _only(place: Tensor, parts: Columns, how: Arithmetic) -> Tensor:
 def _states(shares: Tensor, start: Tensor, sets: _Sets, how: Arithmetic) -> tuple[Tensor, Tensor]:
     """Return f_{k-1}(S), the states before each position (2^n, B, T), and those after the last one (2^n, B).
 
-    Args:
-        shares: (n+1, B, T), the shares of each class and, last, of the background.
-        start: (2^n, B), f_0(S).
-        sets: the sets of n classes.
-        how: the arithmetic.
+    `shares` (n+1, B, T) are those of each class and, last, of the background; `start` (2^n, B) is f_0(S).
     """
     *required, allowed = shares.split(1)
     for share in required:
@@ -260,11 +244,7 @@ def _states(shares: Tensor, start: Tensor, sets: _Sets, how: Arithmetic) -> tupl
 def _completed(before: Tensor, after: Tensor, sets: _Sets, how: Arithmetic) -> Tensor:
     """Return (n+1, B, T), the probability that L occurs if a position shows a class or, last, the background.
 
-    Args:
-        before: (2^n, B, T), the states of the positions before each one.
-        after: (2^n, B, T), the states of the positions after it.
-        sets: the sets of n classes.
-        how: the arithmetic.
+    `before` and `after` (2^n, B, T) are the states of the positions before and after each one.
     """
     slots = len(sets.counts) - 1
     axes = (2,) * slots + before.shape[1:]  # one a class, the first class last

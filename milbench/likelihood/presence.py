@@ -17,27 +17,17 @@ _SMALL = -18.0
 def presence_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool | None = None) -> Tensor:
     """Return the probability that each class occurs at one position at least: 1 - prod_k (1 - p_{c,k}).
 
-    Differentiable, and apart from validation independent of values. Memory: about 8 bytes * 8 B (C+1) K.
-
-    Args:
-        log_probs: (B, C+1, *positions) floating point, natural logarithms of probabilities that sum to 1 over dim 1,
-            background last.
-        mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-        validate: whether values are checked as well as shapes, as in `bag_log_prob`.
+    Differentiable, and apart from validation independent of values. Memory: about 8 bytes * 8 B (C+1) K. Arguments and
+    errors are those of `bag_log_prob`.
 
     Returns:
         (B, C), from 0 to 1, whatever other classes occur.
-
-    Raises:
-        UsageError: as in `bag_log_prob`.
 
     Examples:
         >>> import torch
         >>> log_probs = torch.full((1, 2, 2), 0.5).log()  # two positions; one class and background, 1/2 each
         >>> presence_prob(log_probs)  # 1 - 1/2 * 1/2
         tensor([[0.7500]])
-        >>> presence_prob(log_probs, mask=torch.tensor([[True, False]]))
-        tensor([[0.5000]])
 
     Source: O. Maron and T. Lozano-Perez, "A Framework for Multiple-Instance Learning", NIPS 1997 (noisy-OR).
     """
@@ -45,18 +35,7 @@ def presence_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate: bo
 
 
 def presence_log_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool | None = None) -> Tensor:
-    """Return the logarithm of `presence_prob`, accurate for rare classes; differentiable.
-
-    Args:
-        log_probs: (B, C+1, *positions) floating point, natural logarithms, background last.
-        mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-        validate: whether values are checked as well as shapes, as in `bag_log_prob`.
-
-    Returns:
-        (B, C), in nats; -inf for impossible classes.
-
-    Raises:
-        UsageError: as in `bag_log_prob`.
+    """Return the logarithm of `presence_prob`, (B, C) in nats, accurate for rare classes; -inf for impossible ones.
 
     Examples:
         >>> import torch
@@ -70,18 +49,9 @@ def presence_log_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate
 
 
 def presence_log_odds(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool | None = None) -> Tensor:
-    """Return the log-odds of `presence_prob`, which rank classes even where probabilities round to 1; differentiable.
+    """Return the log-odds of `presence_prob`, (B, C) in nats, which rank classes even where probabilities round to 1.
 
-    Args:
-        log_probs: (B, C+1, *positions) floating point, natural logarithms, background last.
-        mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-        validate: whether values are checked as well as shapes, as in `bag_log_prob`.
-
-    Returns:
-        (B, C), log Prb(c occurs) - log Prb(c does not occur), in nats; infinite for certain and impossible classes.
-
-    Raises:
-        UsageError: as in `bag_log_prob`.
+    They are infinite for certain and impossible classes.
 
     Examples:
         >>> import torch

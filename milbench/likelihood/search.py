@@ -25,19 +25,10 @@ def best_label_set(
     an absolute error near 1e-11: of sets whose probabilities are nearer to each other than that, any may be returned.
     The best set has a probability of at least 2^-C. For more classes, the search starts from those that are more likely
     present than not (at most EXACT_LABEL_LIMIT), and adds, removes or swaps one class while that helps: its result may
-    not be the best of all sets.
-
-    Args:
-        log_probs: (B, C+1, *positions) floating point, natural logarithms of probabilities that sum to 1 over dim 1,
-            background last.
-        mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-        validate: whether values are checked as well as shapes, as in `bag_log_prob`.
+    not be the best of all sets. Arguments and errors are those of `bag_log_prob`.
 
     Returns:
         The label sets (B, C) bool, and their log-probabilities (B,) in nats, as accurate as those of `bag_log_prob`.
-
-    Raises:
-        UsageError: bad input as in `bag_log_prob`.
 
     Examples:
         Two positions and two classes. The first position is probably of class 0, the second probably background.

@@ -48,20 +48,12 @@ class _Group(NamedTuple):
 def solve(
     values: Tensor, labels: Tensor, mask: Tensor | None, *, normalise: bool, gradient: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Return log Prb (B,) in float64 and its gradient by the values.
+    """Return log Prb (B,) in float64 and its gradient (B, C+1, K) in the type of the values; None without `gradient`.
+
+    The values (B, C+1, K) are on the CPU, background last: with `normalise` finite logits, float32 or float64, else
+    log-probabilities. Impossible label sets give -inf. The gradient is zero at masked positions and in such bags.
 
     Peak memory: that of the values, and 8 bytes * 2.5 * GROUP, besides what `levels` needs.
-
-    Args:
-        values: (B, C+1, K) on the CPU, background last: finite logits, float32 or float64, or log-probabilities.
-        labels: (B, C) bool, the label sets.
-        mask: (B, K) bool, True where there is an instance; None: everywhere.
-        normalise: whether the values are logits.
-        gradient: whether the gradient is computed as well.
-
-    Returns:
-        The log-likelihoods, -inf where a label set is impossible, and the gradient (B, C+1, K) in the type of the
-        values, zero at masked positions and in bags whose label set is impossible; None without `gradient`.
     """
     log_prob = torch.empty(len(values), dtype=torch.float64)
     probs = values.softmax(dim=1) if normalise else values.double().exp().contiguous()
@@ -102,7 +94,6 @@ def _solve_groups(
 
 
 def _accepted(log_prob: np.ndarray, dtype: torch.dtype) -> np.ndarray:
-    """Return the relative error of R that is accepted for values of a type."""
     size = np.nan_to_num(np.maximum(np.abs(log_prob), 1.0), nan=1.0, posinf=1.0)
     accepted: np.ndarray = np.minimum(_TOLERANCE.get(dtype, 1e-8) * size, _MOST.get(dtype, 1e-7))
     return accepted
@@ -177,10 +168,8 @@ def _every_series(
 def _series(share: Tensor, total: Tensor, *, gradient: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return log R (G,) and a bound of its error; with `gradient`, overwrite `share` by the posterior.
 
-    Args:
-        share: (n + 1, G, K), the probabilities of the required classes and, last, the background.
-        total: (G, K), their sum, up to rounding: R is a ratio of two products over positions, and any divisor cancels.
-        gradient: whether the posterior is computed.
+    `share` (n + 1, G, K) are the probabilities of the required classes and, last, the background. `total` (G, K) is
+    their sum, up to rounding: R is a ratio of two products over positions, and any divisor cancels.
     """
     channels, bags, positions = share.shape
     if channels - 1 > positions:

@@ -1,12 +1,13 @@
-"""The base of networks that embed the instances of a bag, weigh the embeddings by attention and classify their mean."""
+"""Networks that embed the instances of a bag, weigh the embeddings by attention and classify their mean."""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from typing import ClassVar, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from milbench.api.bags import Bags
@@ -33,24 +34,14 @@ class AttentionPooling(Network):
         self.encoder: Network | None = None
 
     def on(self, encoder: Network, seed: int) -> Self:
-        """Return this network on the features (B, D, K) of an encoder, all weights drawn anew.
-
-        Args:
-            encoder: from instances to D features at each position.
-            seed: decides the initial weights.
-        """
+        """Return this network on the features (B, D, K) of an encoder, all weights drawn anew."""
         self.encoder = encoder
         initialise(self, seed)
         return self
 
     @abstractmethod
     def pool(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Return z (B, C) and log a (B, C, K), -inf at masked positions.
-
-        Args:
-            embedded: (B, K, D), 0 at masked positions.
-            mask: (B, K) bool, at least one position in every bag.
-        """
+        """Return z (B, C) and log a (B, C, K), -inf at masked positions, of embedded instances (B, K, D)."""
 
     def forward(self, instances: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the logits (B, C+1, *positions) of bags with a mask (B, K) bool; None: all instances are there."""
@@ -81,6 +72,119 @@ def masked_log_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     return scores.masked_fill(~mask.unsqueeze(1), -torch.inf).log_softmax(dim=2)
 
 
-def class_logits(pooled: Tensor, head: torch.nn.Linear) -> Tensor:
+def class_logits(pooled: Tensor, head: nn.Linear) -> Tensor:
     """Return (B, C), the logit of each class from its own pooled embedding (B, C, D)."""
     return torch.einsum("bcd,cd->bc", pooled, head.weight[:-1]) + head.bias[:-1]
+
+
+class GatedAttention(AttentionPooling):
+    """Classify the mean of the embedded instances, weighted by gated attention.
+
+        a_{c,k} = softmax_k(w_c^T (tanh(V h_k) * sigmoid(U h_k))),    z_c = u_c^T sum_k a_{c,k} h_k + b_c.
+
+    The source has one class and one attention. Here every class has its own w_c on the same V and U, of `hidden` rows
+    (128 in the source): with a single attention, two classes of a bag would have to share its weights.
+
+    Source: M. Ilse, J. M. Tomczak and M. Welling, "Attention-based Deep Multiple Instance Learning", ICML 2018,
+    arXiv:1802.04712, equation 9.
+    """
+
+    head: nn.Linear
+
+    def __init__(self, inputs: int, num_classes: int, seed: int, hidden: int = 128) -> None:
+        super().__init__()
+        self.v = nn.Linear(inputs, hidden)
+        self.u = nn.Linear(inputs, hidden)
+        self.w = nn.Linear(hidden, num_classes)
+        self.head = nn.Linear(inputs, num_classes + 1)
+        initialise(self, seed)
+
+    def pool(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits of the bags (B, C) and the log of the attention (B, C, K)."""
+        gated = self.v(embedded).tanh() * self.u(embedded).sigmoid()
+        log_attention = masked_log_softmax(self.w(gated).transpose(1, 2), mask)
+        return class_logits(log_attention.exp() @ embedded, self.head), log_attention
+
+
+class DSMIL(AttentionPooling):
+    """Average two streams: the largest instance logit of a class, and attention by likeness to that instance.
+
+        m_c = argmax_k s_{c,k},    s_{c,k} = w_c^T h_k + b_c,
+        a_{c,k} = softmax_k(q_k^T q_{m_c} / sqrt(Q)),    q_k = tanh(A h_k),    v_k = B h_k,
+        z_c = (s_{c,m_c} + u_c^T sum_k a_{c,k} v_k + b'_c) / 2.
+
+    As in the source every class has a critical instance m_c and an attention of its own; Q, `queries`, is 128. The
+    division by sqrt(Q) and the tanh are those of the authors' code, where a class is read from the embeddings of all
+    classes, here from its own. That code trains each stream by a cross-entropy of its own; here `one-vs-rest` trains
+    z_c, the average, which is the score of the source.
+
+    Source: B. Li, Y. Li and K. W. Eliceiri, "Dual-stream Multiple Instance Learning Network for Whole Slide Image
+    Classification with Self-supervised Contrastive Learning", CVPR 2021, arXiv:2011.08939.
+    """
+
+    head: nn.Linear
+
+    def __init__(self, inputs: int, num_classes: int, seed: int, queries: int = 128) -> None:
+        super().__init__()
+        self.instance = nn.Linear(inputs, num_classes)
+        self.query = nn.Linear(inputs, queries)
+        self.value = nn.Linear(inputs, inputs)
+        self.head = nn.Linear(inputs, num_classes + 1)
+        initialise(self, seed)
+
+    def pool(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits of the bags (B, C) and the log of the attention (B, C, K)."""
+        scores = self.instance(embedded).transpose(1, 2).masked_fill(~mask.unsqueeze(1), -math.inf)
+        largest, critical = scores.max(dim=2)
+        queries = self.query(embedded).tanh()
+        of_critical = queries.gather(1, critical.unsqueeze(2).expand(-1, -1, queries.shape[2]))
+        likeness = of_critical @ queries.transpose(1, 2) / math.sqrt(queries.shape[2])
+        log_attention = masked_log_softmax(likeness, mask)
+        pooled = log_attention.exp() @ self.value(embedded)
+        return (largest + class_logits(pooled, self.head)) / 2, log_attention
+
+
+class SetTransformer(AttentionPooling):
+    """Let the instances of a bag attend to each other, then pool them by a learnt query for every class.
+
+        h' = LN(x + W MultiHead(x, x)),    h = LN(h' + W_2 relu(W_1 h')),    x_k = W_0 h_k,
+        a_{c,k} = softmax_k(s_c^T key(h_k) / sqrt(D)),    z_c = u_c^T sum_k a_{c,k} value(h_k) + b_c.
+
+    It is one set attention block and the pooling by multihead attention of the source, with a seed vector s_c for every
+    class and one head, so that each class has one attention. No instance has a position. D is the `width`, a multiple
+    of `heads`. Time grows with the square of the number of instances.
+
+    Source: J. Lee et al., "Set Transformer: A Framework for Attention-based Permutation-Invariant Neural Networks",
+    ICML 2019, arXiv:1810.00825; the layers of A. Vaswani et al., "Attention Is All You Need", NIPS 2017.
+    """
+
+    head: nn.Linear
+
+    def __init__(self, inputs: int, num_classes: int, seed: int, width: int = 64, heads: int = 4) -> None:
+        super().__init__()
+        self.width, self.heads = width, heads
+        self.embed = nn.Linear(inputs, width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.joined = nn.Linear(width, width)
+        self.feed = nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width))
+        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.seeds = nn.Linear(width, num_classes, bias=False)
+        self.head = nn.Linear(width, num_classes + 1)
+        initialise(self, seed)
+
+    def attend(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Return (B, K, D), what each instance takes from those that are there."""
+        q, k, v = self.qkv(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        taken = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None])
+        attended: Tensor = self.joined(taken.transpose(1, 2).flatten(2))
+        return attended
+
+    def pool(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits of the bags (B, C) and the log of the attention (B, C, K)."""
+        x = self.embed(embedded)
+        x = self.norms[0](x + self.attend(x, mask))
+        x = self.norms[1](x + self.feed(x))
+        log_attention = masked_log_softmax(self.seeds(self.key(x)).transpose(1, 2) / math.sqrt(self.width), mask)
+        return class_logits(log_attention.exp() @ self.value(x), self.head), log_attention

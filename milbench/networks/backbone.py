@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from milbench._utils.seeding import generator
 from milbench.api.task import Network
-from milbench.errors import UsageError
+from milbench.errors import UsageError, unknown
 from milbench.networks.convolutional import Layer, output_size, position_centres
 
 FAMILIES = ("resnet", "resnext", "wide_resnet", "convnext", "efficientnet", "mobilenet", "vgg")
@@ -21,6 +22,8 @@ FAMILIES = ("resnet", "resnext", "wide_resnet", "convnext", "efficientnet", "mob
 _CHANNELS = 3
 _MEAN, _SCALE = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Of the pixels of ImageNet, which torchvision's weights are trained on."""
+FOLDER = "weights"
+"""Below the data directory, where fetched weights are."""
 _PROBE = 64
 """Side in pixels of an image that every backbone has a position for."""
 
@@ -103,11 +106,41 @@ class Backbone(Network):
         return position_centres(self.layers, height, width)
 
 
+def fetch_weights(name: str, root: Path) -> Path:
+    """Download torchvision's default weights of a network, unless they are there, and return their file.
+
+    They were trained on ImageNet, whose terms allow research. They come into the folder `weights` of a data directory.
+    The file's name ends with the beginning of its SHA-256, which is checked, also of a file that is there already.
+    Raises UsageError where they cannot be had or written, or the file that is there is another one.
+    """
+    if name not in backbones():
+        raise unknown("network of torchvision", name, backbones())
+    from torch.hub import download_url_to_file
+    from torchvision import models
+
+    url = str(models.get_model_weights(name).DEFAULT.url)
+    file = root / FOLDER / url.rpartition("/")[2]
+    start = file.stem.rpartition("-")[2]
+    try:
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            download_url_to_file(url, str(file), hash_prefix=start, progress=False)
+        with file.open("rb") as content:
+            found = hashlib.file_digest(content, "sha256").hexdigest()
+    except (OSError, RuntimeError) as error:  # a wrong hash is a RuntimeError
+        raise UsageError(f"cannot fetch the weights of {name} into {root / FOLDER}: {error}") from error
+    if not found.startswith(start):
+        raise UsageError(
+            f"{file} is not what was expected: its SHA-256 begins with {found[: len(start)]}, expected {start}; "
+            "remove it to fetch it again"
+        )
+    return file
+
+
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a file .pth, .pt or .safetensors. Nothing but tensors is unpickled.
 
-    Raises:
-        UsageError: the file is missing or damaged, or holds anything else.
+    Raises UsageError where the file is missing or damaged, or holds anything else.
     """
     if not path.is_file():
         raise UsageError(f"there is no file of weights {path}")
@@ -173,7 +206,6 @@ def _side(value: int | tuple[int, ...]) -> int:
 
 
 def _fill(stages: Mapping[str, nn.Module], weights: Mapping[str, Tensor], name: str) -> None:
-    """Copy weights into the stages. Raises UsageError for a tensor that is missing or of another shape."""
     for stage, module in stages.items():
         state = module.state_dict()
         for part, tensor in state.items():
@@ -191,7 +223,6 @@ def _fill(stages: Mapping[str, nn.Module], weights: Mapping[str, Tensor], name: 
 
 @torch.no_grad()
 def _width(body: nn.Module) -> int:
-    """Return the number of channels that a body gives."""
     training = body.training
     width = int(body.eval()(torch.zeros(1, _CHANNELS, _PROBE, _PROBE)).shape[1])
     body.train(training)

@@ -16,14 +16,7 @@ LEAST_CONTRAST = 1 / 32
 
 
 class Layer(NamedTuple):
-    """A square convolution.
-
-    Args:
-        channels: the number of output channels.
-        kernel: the side of the kernel, in pixels of the input of the layer.
-        stride: in the same pixels.
-        padding: zeros on every side, in the same pixels.
-    """
+    """A square convolution: output channels, and in pixels of its input side, stride and zeros on every side."""
 
     channels: int
     kernel: int
@@ -32,16 +25,11 @@ class Layer(NamedTuple):
 
 
 def output_size(layers: Sequence[Layer], size: int) -> int:
-    """Return the number of positions along one side of an image.
-
-    Args:
-        layers: the layers of the network.
-        size: the side of the image, in pixels.
+    """Return the number of positions along one side of an image of `size` pixels.
 
     Examples:
-        >>> layers = (Layer(16, 5, padding=2), Layer(16, 5, stride=2, padding=2), Layer(11, 3))
-        >>> output_size(layers, 28), output_size(layers, 32)
-        (12, 14)
+        >>> output_size((Layer(16, 5, padding=2), Layer(16, 5, stride=2, padding=2), Layer(11, 3)), 28)
+        12
     """
     for layer in layers:
         size = (size + 2 * layer.padding - layer.kernel) // layer.stride + 1
@@ -49,16 +37,10 @@ def output_size(layers: Sequence[Layer], size: int) -> int:
 
 
 def position_centres(layers: Sequence[Layer], height: int, width: int) -> tuple[Tensor, Tensor]:
-    """Return the centres of the receptive fields of all positions.
+    """Return the centres of the receptive fields of all positions in an image of `height` x `width` pixels.
 
-    Args:
-        layers: the layers of the network.
-        height: of the image, in pixels.
-        width: of the image, in pixels.
-
-    Returns:
-        y of every row (h,) and x of every column (w,) of positions, float64 in pixels on the scale of
-        `milbench.api.bags.Truth.boxes`: the left edge of the image is 0 and the middle of its first pixel 0.5.
+    They are y of every row (h,) and x of every column (w,), float64, on the scale of `milbench.api.bags.Truth.boxes`:
+    the left edge of the image is 0 and the middle of its first pixel 0.5.
 
     Examples:
         A kernel of 4 pixels that moves by 4 pixels covers the image in tiles.
@@ -77,10 +59,7 @@ def position_centres(layers: Sequence[Layer], height: int, width: int) -> tuple[
 class AllConvolutional(Network):
     """Convolutions with leaky ReLUs between them, from images (B, N, H, W) to logits (B, C+1, h, w), background last.
 
-    Args:
-        layers: the layers; the last one has C + 1 channels.
-        in_channels: N, the number of channels of an image.
-        seed: decides the initial weights.
+    The last of `layers` has C + 1 channels; images have `in_channels`, N; the `seed` decides the initial weights.
     """
 
     head: nn.Conv2d
@@ -104,15 +83,14 @@ class AllConvolutional(Network):
         return output_size(self.layers, height), output_size(self.layers, width)
 
     def position_centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
-        """Return y of every row and x of every column of positions, in pixels; see the function of this name."""
+        """Return y of every row and x of every column of positions, in pixels."""
         return position_centres(self.layers, height, width)
 
 
 class Classifier(AllConvolutional):
     """The same without a background, for losses with the head "class".
 
-    The last layer has C channels. The logits (B, C+1, h, w) are padded with a background channel of zeros, which these
-    losses ignore.
+    The last layer has C channels; a background channel of zeros, which these losses ignore, is added.
     """
 
     def forward(self, images: Tensor) -> Tensor:
@@ -123,8 +101,7 @@ class Classifier(AllConvolutional):
 def standardise(images: Tensor) -> Tensor:
     """Return images (B, N, H, W), each shifted to mean 0 and divided by its standard deviation.
 
-    A photograph of little contrast then has the same input to the network as one of much. The divisor is at least
-    `LEAST_CONTRAST`, so that the noise of a flat image is not amplified to the contrast of a picture.
+    The divisor is at least `LEAST_CONTRAST`, so that the noise of a flat image is not amplified.
     """
     spread, mean = torch.std_mean(images, dim=(1, 2, 3), correction=0, keepdim=True)
     return (images - mean) / spread.clamp(min=LEAST_CONTRAST)

@@ -16,10 +16,9 @@ SLOPE = 0.1
 def initialise(network: nn.Module, seed: int) -> None:
     """Draw the weights and biases of a network, in place, from normal / sqrt(fan_in), the paper's initialisation.
 
-    It draws those of linear layers, convolutions over one or two dimensions and gated recurrent units (GRU), and leaves
-    normalisation and any other layer as it is. Every parameter has a generator of its own, seeded by `seed` and the
-    name of the parameter: two networks have equal weights wherever names and shapes agree, and none of these depends on
-    the global state of torch.
+    It draws those of linear layers, convolutions and gated recurrent units, and leaves any other layer as it is. Every
+    parameter has a generator of its own, seeded by `seed` and the name of the parameter: two networks have equal
+    weights wherever names and shapes agree, whatever the global state of torch.
     """
     with torch.no_grad():
         for name, layer in network.named_modules():
@@ -30,6 +29,6 @@ def initialise(network: nn.Module, seed: int) -> None:
 
 
 def _fan_in(layer: nn.Conv1d | nn.Conv2d | nn.Linear | nn.GRU, kind: str) -> int:
-    """Return how many numbers are summed up to one output, where a parameter has its part; `kind` is its name."""
+    """Return how many numbers are summed up to one output, where a parameter named `kind` has its part."""
     weight = layer.weight if not isinstance(layer, nn.GRU) else layer.get_parameter(kind.replace("bias", "weight"))
     return weight[0].numel()

@@ -18,13 +18,7 @@ ROUNDING = 1e-7
 def divisors(mean: Tensor, spread: Tensor) -> Tensor:
     """Return what each feature is divided by: its standard deviation, whatever its unit, or 1 where it is constant.
 
-    Args:
-        mean: of each feature, any shape.
-        spread: the standard deviations, as many; one that rounding alone can cause counts as 0.
-
-    Examples:
-        >>> divisors(torch.tensor([0.1, 0.1, 0.0]), torch.tensor([2e-5, 1e-9, 0.0]))
-        tensor([2.0000e-05, 1.0000e+00, 1.0000e+00])
+    A standard deviation that rounding alone can cause counts as 0.
     """
     return torch.where(spread > ROUNDING * mean.abs(), spread, 1)
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
+from typing import Literal
 
-from milbench.api.registry import Functions
+from milbench.api.registry import Names, own_functions
 from milbench.api.task import Network
 from milbench.errors import UsageError
-from milbench.networks.attention_pooling import AttentionPooling
-from milbench.networks.convolutional import AllConvolutional
-from milbench.networks.dsmil import DSMIL
-from milbench.networks.gated_attention import GatedAttention
-from milbench.networks.house_numbers import WIDTHS, Size, house_number_layers
+from milbench.networks.attention_pooling import DSMIL, AttentionPooling, GatedAttention, SetTransformer
+from milbench.networks.convolutional import AllConvolutional, Layer
 from milbench.networks.instance import InstanceMLP
-from milbench.networks.set_transformer import SetTransformer
 
 NetworkMaker = Callable[[int, int, int], Network]
 """From the number of channels of an image or of features of an instance, the number C of classes without the
 background, and a seed to a new network on the CPU. Its initial weights depend on these three alone."""
 HIDDEN = 64
+Size = Literal["small", "medium", "large"]
+WIDTHS: dict[Size, tuple[int, int, int]] = {"small": (48, 64, 96), "medium": (96, 128, 192), "large": (128, 192, 256)}
+"""Of the paper's networks for house numbers."""
 
 
 def _instance_mlp(inputs: int, num_classes: int, seed: int) -> Network:
@@ -29,7 +29,10 @@ def _instance_mlp(inputs: int, num_classes: int, seed: int) -> Network:
 
 def _house_numbers(size: Size, inputs: int, num_classes: int, seed: int) -> Network:
     """Make the paper's ten 5x5 convolutions for house numbers, of three widths, for images (B, N, H, W)."""
-    return AllConvolutional(house_number_layers(size, num_classes), inputs, seed)
+    a, b, c = WIDTHS[size]
+    layers = [*(Layer(a, 5, padding=2),) * 3, Layer(b, 5, stride=2, padding=2), *(Layer(b, 5, padding=2),) * 2,
+              *(Layer(c, 5, padding=2),) * 3, Layer(num_classes + 1, 5)]  # fmt: skip
+    return AllConvolutional(layers, inputs, seed)
 
 
 NETWORKS: dict[str, NetworkMaker] = {
@@ -43,22 +46,15 @@ NETWORKS: dict[str, NetworkMaker] = {
 
 
 @cache
-def networks() -> Functions[NetworkMaker]:
+def networks() -> Names[NetworkMaker]:
     """Return the registry of networks."""
-    return Functions("network", "networks", NETWORKS)
+    return Names("network", "networks", own_functions(NETWORKS))
 
 
 def pooling_network(name: str, encoder: Network, num_classes: int, seed: int) -> Network:
     """Return a network that pools the HIDDEN features of an encoder, such as `gated-attention`, on the CPU.
 
-    Args:
-        name: of a network that pools instances.
-        encoder: with HIDDEN outputs, such as `Task.encoder` returns.
-        num_classes: C, the background not counted.
-        seed: decides the initial weights of both.
-
-    Raises:
-        UsageError: there is no such network, or it does not pool instances.
+    Raises UsageError where there is no such network, or it does not pool instances.
     """
     made = load_network(name, HIDDEN, num_classes, seed)
     if not isinstance(made, AttentionPooling):
@@ -68,16 +64,13 @@ def pooling_network(name: str, encoder: Network, num_classes: int, seed: int) ->
 
 
 def load_network(name: str, inputs: int, num_classes: int, seed: int) -> Network:
-    """Return a new network on the CPU.
+    """Return a new network on the CPU, from instances to logits (B, C+1, *positions), background last.
 
     Args:
         name: of a network of milbench or of an installed package, see `milbench list networks`.
         inputs: N, the number of channels of images (B, N, H, W), or D, that of features of instances (B, K, D).
         num_classes: C, the background not counted.
         seed: decides the initial weights.
-
-    Returns:
-        A network from instances to logits (B, C+1, *positions), background last.
 
     Raises:
         UsageError: there is no such network, it cannot be imported, or what it makes is no `Network`.
@@ -87,9 +80,6 @@ def load_network(name: str, inputs: int, num_classes: int, seed: int) -> Network
         >>> network = load_network("instance-mlp", inputs=2, num_classes=3, seed=0)
         >>> network(torch.zeros(1, 6, 2)).shape  # one bag of six instances
         torch.Size([1, 4, 6])
-        >>> load_network("instance-mpl", inputs=2, num_classes=3, seed=0)
-        Traceback (most recent call last):
-        milbench.errors.UsageError: unknown network 'instance-mpl'; did you mean 'instance-mlp'? ...
     """
     made: object = networks().function(name)(inputs, num_classes, seed)
     if not isinstance(made, Network):

@@ -22,13 +22,7 @@ PADDING = float("nan")
 
 
 def pad_frames(sequences: Sequence[Tensor]) -> Tensor:
-    """Return sequences (F, T_i) as one batch (B, F, T), T the largest T_i.
-
-    Examples:
-        >>> pad_frames([torch.zeros(1, 3), torch.ones(1, 2)])
-        tensor([[[0., 0., 0.]],
-                [[1., 1., nan]]])
-    """
+    """Return sequences (F, T_i) as one batch (B, F, T), T the largest T_i."""
     if len({one.shape for one in sequences}) == 1:
         return torch.stack(list(sequences))  # one copy, not one for each
     return pad_sequence([one.T for one in sequences], batch_first=True, padding_value=PADDING).transpose(1, 2)
@@ -40,15 +34,10 @@ def block_count(frames: int, stride: int) -> int:
 
 
 def block_centres(height: int, width: int, stride: int) -> tuple[Tensor, Tensor]:
-    """Return where the positions of sequences (F, T) are: in a row of K = T / `stride` blocks, rounded up.
+    """Return where the positions of sequences of F features and T frames are: in a row of K = T / `stride` blocks.
 
-    Args:
-        height: F, the number of features.
-        width: T, the number of frames.
-        stride: frames in a block.
-
-    Returns:
-        y (1,) of the row and x (K,) of the middles of the blocks, float64, on the scale of `Truth.boxes`.
+    They are y (1,) of the row and x (K,) of the middles of the blocks, float64, on the scale of `Truth.boxes`. The last
+    block may not be full.
 
     Examples:
         >>> block_centres(height=32, width=10, stride=4)
@@ -61,11 +50,8 @@ def block_centres(height: int, width: int, stride: int) -> tuple[Tensor, Tensor]
 class SequenceNetwork(Network):
     """Base class of networks from sequences (B, F, T) to logits (B, C+1, K), K = T / `stride` rounded up.
 
-    The logits of a sequence do not depend on how long the others of its batch are. Those of positions without a frame
-    are finite and mean nothing.
-
-    Args:
-        stride: frames in the block that a position stands for.
+    A position stands for a block of `stride` frames. The logits of a sequence do not depend on how long the others of
+    its batch are. Those of positions without a frame are finite and mean nothing.
     """
 
     def __init__(self, stride: int) -> None:
@@ -81,12 +67,7 @@ class SequenceNetwork(Network):
 
     @abstractmethod
     def logits(self, frames: Tensor, there: Tensor) -> Tensor:
-        """Return the logits (B, C+1, K) of whole blocks of frames.
-
-        Args:
-            frames: (B, F, T), 0 where there is no frame, T a multiple of `stride`.
-            there: (B, 1, T) bool, where there is one; the first frames of each sequence.
-        """
+        """Return the logits (B, C+1, K) of whole blocks of frames (B, F, T), 0 where `there` (B, 1, T) is False."""
 
     def position_centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Return y of the row of positions, and x of every position in frames; see `block_centres`."""
@@ -100,15 +81,9 @@ class SequenceNetwork(Network):
 class SequenceConvolutional(SequenceNetwork):
     """Convolutions in time with leaky ReLUs between them.
 
-    One of 5 frames, one of 4 with stride 2 for each factor of 2 in `stride`, then two of 3 positions. What a layer
-    gives where there is no frame is set to 0, like the padding at the edges.
-
-    Args:
-        features: F, features of a frame.
-        width: channels between the layers.
-        outputs: C + 1.
-        stride: frames in the block that a position stands for, a power of 2.
-        seed: decides the initial weights.
+    One of 5 frames, one of 4 with stride 2 for each factor of 2 in `stride`, a power of 2, then two of 3 positions.
+    What a layer gives where there is no frame is set to 0, like the padding at the edges. `width` channels are between
+    the layers.
     """
 
     head: nn.Conv1d
@@ -138,19 +113,12 @@ class SequenceConvolutional(SequenceNetwork):
 
 
 class SequenceGRU(SequenceNetwork):
-    """Two gated recurrent units over blocks of frames, one forwards and one backwards in time.
+    """Two gated recurrent units over blocks of `stride` frames, one forwards and one backwards in time.
 
     The one that goes backwards begins with the last block of each sequence. K. Cho et al., "Learning Phrase
     Representations using RNN Encoder-Decoder for Statistical Machine Translation", EMNLP 2014; blocks of frames as in
     H. Sak et al., "Fast and Accurate Recurrent Neural Network Acoustic Models for Speech Recognition", Interspeech
     2015. On a GPU torch has no second derivatives of it, which the optimiser psgd needs.
-
-    Args:
-        features: F, features of a frame.
-        width: the size of the state of each of the two units.
-        outputs: C + 1.
-        stride: frames in a block.
-        seed: decides the initial weights.
     """
 
     head: nn.Linear
@@ -173,13 +141,7 @@ class SequenceGRU(SequenceNetwork):
 
 
 def _turning(there: Tensor) -> Tensor:
-    """Return (B, K) int64, the order in which the first blocks of each sequence, those that are `there`, are reversed.
-
-    Examples:
-        >>> _turning(torch.tensor([[True, True, True], [True, True, False]]))
-        tensor([[2, 1, 0],
-                [1, 0, 2]])
-    """
+    """Return (B, K) int64, the order in which the first blocks of each sequence, those `there`, are reversed."""
     place = torch.arange(there.shape[1], device=there.device)
     return torch.where(there, there.sum(dim=1, keepdim=True) - 1 - place, place)
 

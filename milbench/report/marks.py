@@ -6,8 +6,8 @@ from collections import Counter
 
 import pandas as pd
 
-from milbench.api.marks import Mark
 from milbench.api.metric_info import describe
+from milbench.api.plan import Mark
 from milbench.report.statistics.intervals import student_interval
 from milbench.report.study import Study
 

@@ -7,10 +7,5 @@ from pathlib import Path
 
 
 def beside(test: type, name: str) -> str:
-    """Return the name of a loss or task, or the path of its file, which is relative to the file of the test class.
-
-    Args:
-        test: the test class.
-        name: of a built-in or installed loss or task, or a path that ends in .py.
-    """
+    """Return the name of a loss or task, or the path of its file, which is relative to the file of the test class."""
     return str(Path(inspect.getfile(test)).parent / name) if name.endswith(".py") else name

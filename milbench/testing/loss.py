@@ -25,6 +25,7 @@ from milbench.testing.loss_inputs import (
     C,
     K,
     Variant,
+    computed,
     every_set_log_prob,
     extreme_logits,
     labels_that_fit,
@@ -32,7 +33,7 @@ from milbench.testing.loss_inputs import (
     some_logits,
     target_for,
     value_and_gradient,
-)
+)  # fmt: skip
 
 
 class LossContract:
@@ -81,16 +82,12 @@ class LossContract:
         logits = some_logits(*positions)
         labels = labels_that_fit(labels, logits)
         flat = logits.reshape(B, C + 1, -1)
-        value, gradient = value_and_gradient(loss, logits, labels)
-        flat_value, flat_gradient = value_and_gradient(loss, flat, labels)
+        value, gradient, scores, presence, probs = computed(loss, logits, labels)
         assert value.shape == (B,)
-        assert_close(value, flat_value)
-        assert_close(gradient, flat_gradient.reshape(logits.shape))
-        scores, presence, probs = outputs(loss, logits)
         assert scores.shape == presence.shape == (B, C)
         assert probs.shape == logits.shape
-        for got, expected in zip((scores, presence, probs.reshape(flat.shape)), outputs(loss, flat), strict=True):
-            assert_close(got, expected)
+        flattened = value, gradient.reshape(flat.shape), scores, presence, probs.reshape(flat.shape)
+        assert_close(flattened, computed(loss, flat, labels))
 
     def test_the_class_that_the_evidence_shows_costs_least(self, loss: Loss) -> None:
         """A wrong sign, or labels that are not looked at, would pass all else."""
@@ -106,9 +103,8 @@ class LossContract:
     def test_masks_have_the_shape_of_the_positions(self, loss: Loss, labels: Tensor) -> None:
         logits, mask = some_logits(2, 3), MASK.reshape(B, 2, 3)
         value, gradient = value_and_gradient(loss, logits, labels & MASK[:, :C], mask)
-        flat_value, flat_gradient = value_and_gradient(loss, logits.flatten(2), labels & MASK[:, :C], MASK)
-        assert_close(value, flat_value)
-        assert_close(gradient.flatten(2), flat_gradient)
+        flat = value_and_gradient(loss, logits.flatten(2), labels & MASK[:, :C], MASK)
+        assert_close((value, gradient.flatten(2)), flat)
 
     def test_an_empty_batch_gives_no_values(self, loss: Loss, labels: Tensor) -> None:
         logits, labels = some_logits(2, 3)[:0], labels[:0]
@@ -116,15 +112,9 @@ class LossContract:
 
     def test_the_order_of_positions_does_not_matter(self, loss: Loss, labels: Tensor) -> None:
         logits, order = some_logits(K), torch.tensor([3, 0, 5, 1, 4, 2])
-        value, gradient = value_and_gradient(loss, logits, labels)
-        moved_value, moved_gradient = value_and_gradient(loss, logits[:, :, order], labels)
-        assert_close(moved_value, value)
-        assert_close(moved_gradient, gradient[:, :, order])
-        scores, presence, probs = outputs(loss, logits)
-        for got, expected in zip(
-            outputs(loss, logits[:, :, order]), (scores, presence, probs[:, :, order]), strict=True
-        ):
-            assert_close(got, expected)
+        value, gradient, scores, presence, probs = computed(loss, logits, labels)
+        moved = value, gradient[:, :, order], scores, presence, probs[:, :, order]
+        assert_close(computed(loss, logits[:, :, order], labels), moved)
 
     def test_positions_that_are_alike_get_the_same_gradient(self, loss: Loss, labels: Tensor) -> None:
         """A maximum with its gradient at the first of several equal positions alone would prefer a place in the bag."""
@@ -135,34 +125,22 @@ class LossContract:
 
     def test_no_class_is_preferred(self, loss: Loss, labels: Tensor) -> None:
         logits, order = some_logits(K), torch.tensor([2, 0, 1])
-        renamed = logits[:, [*order.tolist(), C]]
-        value, gradient = value_and_gradient(loss, logits, labels)
-        renamed_value, renamed_gradient = value_and_gradient(loss, renamed, labels[:, order])
-        assert_close(renamed_value, value)
-        assert_close(renamed_gradient, gradient[:, [*order.tolist(), C]])
-        assert_close(loss.class_scores(renamed), loss.class_scores(logits)[:, order])
-        assert_close(loss.presence_scores(renamed), loss.presence_scores(logits)[:, order])
+        channels = [*order.tolist(), C]
+        value, gradient, scores, presence, probs = computed(loss, logits, labels)
+        renamed = value, gradient[:, channels], scores[:, order], presence[:, order], probs[:, channels]
+        assert_close(computed(loss, logits[:, channels], labels[:, order]), renamed)
 
     def test_masked_positions_do_not_matter(self, loss: Loss, labels: Tensor) -> None:
         logits, labels = some_logits(K), labels & MASK[:, :C]
-        value, gradient = value_and_gradient(loss, logits, labels, MASK)
+        _, gradient = value_and_gradient(loss, logits, labels, MASK)
         assert (gradient.masked_select(~MASK.unsqueeze(1)) == 0).all()
         for garbage in (200.0, -1e30, torch.inf, -torch.inf, torch.nan):
             other = logits.masked_fill(~MASK.unsqueeze(1), garbage)
-            other_value, other_gradient = value_and_gradient(loss, other, labels, MASK)
-            assert_close(other_value, value, rtol=0, atol=0)
-            assert_close(other_gradient, gradient, rtol=0, atol=0)
-            for got, expected in zip(outputs(loss, other, MASK), outputs(loss, logits, MASK), strict=True):
-                assert_close(got, expected, rtol=0, atol=0)
+            assert_close(computed(loss, other, labels, MASK), computed(loss, logits, labels, MASK), rtol=0, atol=0)
 
     def test_a_mask_without_masked_positions_changes_nothing(self, loss: Loss, labels: Tensor) -> None:
         logits, everything = some_logits(K), torch.ones(B, K, dtype=torch.bool)
-        for got, expected in zip(
-            value_and_gradient(loss, logits, labels, everything), value_and_gradient(loss, logits, labels), strict=True
-        ):
-            assert_close(got, expected)
-        for got, expected in zip(outputs(loss, logits, everything), outputs(loss, logits), strict=True):
-            assert_close(got, expected)
+        assert_close(computed(loss, logits, labels, everything), computed(loss, logits, labels))
 
     def test_padding_a_batch_changes_nothing(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K)
@@ -172,22 +150,18 @@ class LossContract:
         mask[:, kept] = True
         value, gradient = value_and_gradient(loss, logits, labels)
         padded_value, padded_gradient = value_and_gradient(loss, padded, labels, mask)
-        assert_close(padded_value, value)
-        assert_close(padded_gradient[:, :, kept], gradient)
+        assert_close((padded_value, padded_gradient[:, :, kept]), (value, gradient))
 
     def test_a_bag_in_a_padded_batch_is_the_bag_alone(self, loss: Loss, labels: Tensor, variant: Variant) -> None:
         logits, labels = some_logits(K), labels & MASK[:, :C]
-        value, gradient = value_and_gradient(loss, logits, labels, MASK)
-        scores, presence, probs = outputs(loss, logits, MASK)
+        value, gradient, scores, presence, probs = computed(loss, logits, labels, MASK)
         for i, size in enumerate(SIZES):
             alone = logits[i : i + 1, :, :size].clone().requires_grad_()
-            for got, expected in zip(outputs(loss, alone), (scores[i], presence[i], probs[i, :, :size]), strict=True):
-                assert_close(got.squeeze(0), expected)
+            assert_close(outputs(loss, alone), (scores[i : i + 1], presence[i : i + 1], probs[i : i + 1, :, :size]))
             if not variant.depends_on_batch:
                 own = loss(alone, labels[i : i + 1], None, target_for(loss, alone, labels[i : i + 1]))
                 (own_gradient,) = torch.autograd.grad(own.sum() * WEIGHTS[i], alone)
-                assert_close(own.squeeze(0), value[i])
-                assert_close(own_gradient.squeeze(0), gradient[i, :, :size])
+                assert_close((own[0], own_gradient[0]), (value[i], gradient[i, :, :size]))
 
     @pytest.mark.parametrize("mask", [None, MASK], ids=["no mask", "mask"])
     def test_first_and_second_derivatives(self, loss: Loss, labels: Tensor, mask: Tensor | None) -> None:
@@ -204,9 +178,8 @@ class LossContract:
             for classes in itertools.product([False, True], repeat=C):
                 if variant.one_class and sum(classes) != 1:
                     continue
-                value, gradient = value_and_gradient(loss, logits, torch.tensor([classes] * B))
-                assert value.isfinite().all(), (logits, classes)
-                assert gradient.isfinite().all(), (logits, classes)
+                found = value_and_gradient(loss, logits, torch.tensor([classes] * B))
+                assert all(part.isfinite().all() for part in found), (logits, classes)
             scores, presence, probs = outputs(loss, logits)
             assert not scores.isnan().any()
             assert presence.isfinite().all()
@@ -215,53 +188,40 @@ class LossContract:
     def test_deterministic_and_without_side_effects(self, loss: Loss, labels: Tensor) -> None:
         logits, labels, mask = some_logits(K), labels & MASK[:, :C], MASK.clone()
         before = labels.clone()
-        first = value_and_gradient(loss, logits, labels, mask), outputs(loss, logits, mask)
-        again = value_and_gradient(loss, logits, labels, mask), outputs(loss, logits, mask)
-        for got, expected in zip((*again[0], *again[1]), (*first[0], *first[1]), strict=True):
-            assert torch.equal(got, expected)
-        assert torch.equal(logits, some_logits(K))
-        assert torch.equal(labels, before)
-        assert torch.equal(mask, MASK)
+        first, again = (computed(loss, logits, labels, mask) for _ in range(2))
+        assert all(map(torch.equal, again, first))
+        assert all(map(torch.equal, (logits, labels, mask), (some_logits(K), before, MASK)))
 
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
     def test_half_precision_is_computed_in_float32(self, loss: Loss, labels: Tensor, dtype: torch.dtype) -> None:
         logits = some_logits(K).to(dtype)
-        value, gradient = value_and_gradient(loss, logits, labels)
-        full_value, full_gradient = value_and_gradient(loss, logits.float(), labels)
+        value, gradient = value_and_gradient(loss, logits.float(), labels)
         assert value.dtype == torch.float32
-        assert_close(value, full_value, rtol=0, atol=0)
-        assert gradient.dtype == dtype
-        assert_close(gradient, full_gradient.to(dtype), rtol=0, atol=0)
+        assert_close(value_and_gradient(loss, logits, labels), (value, gradient.to(dtype)), rtol=0, atol=0)
         assert all(t.dtype == torch.float32 for t in outputs(loss, logits))
 
     def test_autocast_changes_nothing(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K, dtype=torch.float32)
-        expected = *value_and_gradient(loss, logits, labels), *outputs(loss, logits), loss.instance_evidence(logits)
+        expected = *computed(loss, logits, labels), loss.instance_evidence(logits)
         leaf = logits.clone().requires_grad_()
         with torch.autocast("cpu", torch.bfloat16):
             value = loss(leaf, labels, None, target_for(loss, logits, labels))
             others = *outputs(loss, logits), loss.instance_evidence(logits)
         (gradient,) = torch.autograd.grad((value * WEIGHTS.to(value)).sum(), leaf)
-        for g, e in zip((value, gradient, *others), expected, strict=True):
-            assert torch.equal(g, e)
+        assert all(map(torch.equal, (value, gradient, *others), expected))
 
     def test_float32_agrees_with_float64(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K)
-        for got, expected in zip(
-            value_and_gradient(loss, logits.float(), labels), value_and_gradient(loss, logits, labels), strict=True
-        ):
-            assert got.dtype == torch.float32
-            assert_close(got.double(), expected, rtol=1e-5, atol=1e-6)
+        found, expected = value_and_gradient(loss, logits.float(), labels), value_and_gradient(loss, logits, labels)
+        assert all(part.dtype == torch.float32 for part in found)
+        assert_close(found, expected, rtol=1e-5, atol=1e-6, check_dtype=False)
 
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
     def test_a_gpu_agrees_with_the_cpu(self, loss: Loss, labels: Tensor) -> None:
         logits, labels = some_logits(K), labels & MASK[:, :C]
-        on_gpu = logits.cuda(), labels.cuda(), MASK.cuda()
-        expected = *value_and_gradient(loss, logits, labels, MASK), *outputs(loss, logits, MASK)
-        got = *value_and_gradient(loss, *on_gpu), *outputs(loss, on_gpu[0], on_gpu[2])
-        for g, e in zip(got, expected, strict=True):
-            assert g.is_cuda
-            assert_close(g.cpu(), e)
+        found = computed(loss, logits.cuda(), labels.cuda(), MASK.cuda())
+        assert all(part.is_cuda for part in found)
+        assert_close(found, computed(loss, logits, labels, MASK), check_device=False)
 
     def test_its_own_weights_depend_on_the_seed_alone_and_are_trained(
         self, loss: Loss, labels: Tensor, variant: Variant
@@ -390,5 +350,4 @@ class LossContract:
         assert (gradient[0] == 0).all()
         if not variant.depends_on_batch:
             fine_value, fine_gradient = value_and_gradient(loss, logits, labels, MASK)
-            assert_close(value[1:], fine_value[1:])
-            assert_close(gradient[1:], fine_gradient[1:])
+            assert_close((value[1:], gradient[1:]), (fine_value[1:], fine_gradient[1:]))

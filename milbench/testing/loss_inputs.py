@@ -63,8 +63,7 @@ def target_for(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor | None:
     """Return a target that fits the label sets, for a loss that needs one.
 
     It is computed from logits and labels alone and permuted as they are, so that tests need not permute it. counts:
-    each class of the label set once, so that every bag has a position for each instance. positions: the least probable
-    of background and the classes of the label set.
+    each class of the label set once. positions: the least probable of background and the classes of the label set.
     """
     if loss.target_kind == "counts":
         return labels.long()
@@ -88,6 +87,11 @@ def value_and_gradient(loss: Loss, logits: Tensor, labels: Tensor, mask: Tensor 
 def outputs(loss: Loss, logits: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Return class scores and presence scores, both (B, C), and instance probabilities (B, C+1, *positions)."""
     return loss.class_scores(logits, mask), loss.presence_scores(logits, mask), loss.instance_probs(logits, mask)
+
+
+def computed(loss: Loss, logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> tuple[Tensor, ...]:
+    """Return value, gradient, class scores, presence scores and instance probabilities."""
+    return *value_and_gradient(loss, logits, labels, mask), *outputs(loss, logits, mask)
 
 
 def every_set_log_prob(loss: Loss, logits: Tensor, mask: Tensor | None = None) -> Tensor | None:

@@ -32,7 +32,7 @@ from milbench import (
     label_matrix,
     load_loss,
     load_task,
-)
+)  # fmt: skip
 from milbench.api.parameters import check_params, constructor_parameters
 from milbench.api.registry import tasks
 from milbench.api.task import ScoreFunction
@@ -224,10 +224,8 @@ class TaskContract:
         with torch.no_grad():
             together = logits_of(network, bags)
             for number, there in enumerate(bags.mask):
-                alone = logits_of(
-                    network,
-                    replace(bags.part(number, number + 1), instances=bags.instances[number : number + 1, there]),
-                )
+                one = replace(bags.part(number, number + 1), instances=bags.instances[number : number + 1, there])
+                alone = logits_of(network, one)
                 assert_close(alone[0], together[number][:, there], rtol=1e-4, atol=1e-5)
 
     def test_initial_weights_depend_on_the_seed_alone(self, prepared: Task) -> None:
@@ -383,9 +381,7 @@ def logits_of(network: Network, bags: Bags) -> Tensor:
 def untrained(task: Task, *, knows_labels: bool = False) -> ScoreFunction:
     """Return the scores of an untrained network, by the largest probability of each class.
 
-    Args:
-        task: prepared.
-        knows_labels: whether the presence scores are 1 for the classes of the label set and 0 for others instead.
+    With `knows_labels` the presence scores are 1 for the classes of the label set and 0 for others.
     """
     network = task.network(0)
 

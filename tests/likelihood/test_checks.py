@@ -80,7 +80,5 @@ def test_label_sets_beyond_the_exact_limit_point_to_the_bounds() -> None:
 def test_other_limits() -> None:
     with pytest.raises(UsageError, match="16 classes"):
         label_set_distribution(torch.zeros(1, 18, 2).log_softmax(1))
-    with pytest.raises(UsageError, match="unknown method 'mean'"):
-        bag_log_prob_bounds(GOOD, LABELS, method="mean")
-    with pytest.raises(UsageError, match="order"):
-        bag_log_prob_bounds(GOOD, LABELS, order=-1)
+    with pytest.raises(UsageError, match="exact_labels must be from 0 to 16, got 17"):
+        bag_log_prob_bounds(GOOD, LABELS, exact_labels=17)

@@ -168,16 +168,6 @@ def test_accelerators_do_not_look_at_values() -> None:
         assert torch.isfinite(of_softmax(logits(5), LABELS)).all()
 
 
-@pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
-def test_value_and_gradients_on_a_device_without_values(mask: Tensor | None) -> None:
-    log_probs = logits(4).to("meta").log_softmax(1).requires_grad_()
-    value = bag_log_prob(log_probs, LABELS.to("meta"), None if mask is None else mask.to("meta"), max_labels=2)
-    (gradient,) = torch.autograd.grad(value.sum(), log_probs, create_graph=True)
-    (second,) = torch.autograd.grad(gradient.sum(), log_probs)
-    assert value.shape == (4,)
-    assert gradient.shape == second.shape == log_probs.shape
-
-
 class Operators(TorchDispatchMode):
     """Counts the operators that run, views among them."""
 

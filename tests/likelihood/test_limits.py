@@ -8,12 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from milbench.likelihood import (
-    bag_log_prob,
-    bag_log_prob_bounds,
-    bag_log_prob_from_logits,
-    instance_posterior,
-)
+from milbench.likelihood import bag_log_prob, bag_log_prob_bounds, bag_log_prob_from_logits, instance_posterior
 
 
 def joined(probs: NDArray[np.float64]) -> NDArray[np.float64]:

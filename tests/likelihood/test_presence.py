@@ -7,12 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from milbench.likelihood import (
-    bag_log_prob,
-    presence_log_odds,
-    presence_log_prob,
-    presence_prob,
-)
+from milbench.likelihood import bag_log_prob, presence_log_odds, presence_log_prob, presence_prob
 from tests._helpers.likelihood_reference import every_label_set
 from tests._helpers.likelihood_regimes import REGIMES, regime_log_probs
 from tests._helpers.likelihood_strategies import RandomBag, random_bags

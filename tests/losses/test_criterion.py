@@ -157,65 +157,43 @@ def test_the_predicted_label_set_has_the_classes_that_are_more_likely_than_not()
     assert (single.predict(logits).sum(dim=1) == 1).all()
 
 
+GARBAGE = some_logits(K).index_fill(0, torch.tensor(2), torch.nan)
+SMALL = torch.arange(K) < torch.tensor([6, 1, 1, 2]).unsqueeze(1)
+exact, noisy_or = library.Exact(), library.NoisyOr()
+
+
 @pytest.mark.parametrize(
     ("call", "naming"),
     [
         (lambda: library.Exact("bags"), "unknown divide_by of exact 'bags'; did you mean 'bag'"),
         (lambda: library.TopK(0), "one_in of top-k must be a whole number from 1 on, got 0"),
-        (lambda: library.Exact()(some_logits(K), LISTS[:3]), "one list of class numbers for each of the 4 bags, got 3"),
-        (lambda: library.Exact()(some_logits(K), [[0], [3], [], []]), "bag 1 must be class numbers from 0 to 2, got 3"),
-        (lambda: library.Exact()(some_logits(K), LABELS.tolist()), "labels of bag 0 must be class numbers"),
-        (
-            lambda: library.Exact()(some_logits(K), LABELS.int().tolist()),
-            "name class 1 twice: expected each class once",
-        ),
-        (lambda: library.Exact()(some_logits(K).numpy(), LISTS), "logits must be a tensor, got ndarray"),
-        (
-            lambda: library.Exact()(some_logits(K), LISTS, MASK.numpy()),
-            "mask must be a bool tensor of shape (4, 6), got",
-        ),
+        (lambda: exact(some_logits(K), LISTS[:3]), "one list of class numbers for each of the 4 bags, got 3"),
+        (lambda: exact(some_logits(K), [[0], [3], [], []]), "bag 1 must be class numbers from 0 to 2, got 3"),
+        (lambda: exact(some_logits(K), LABELS.tolist()), "labels of bag 0 must be class numbers"),
+        (lambda: exact(some_logits(K), LABELS.int().tolist()), "name class 1 twice: expected each class once"),
+        (lambda: exact(some_logits(K).numpy(), LISTS), "logits must be a tensor, got ndarray"),
+        (lambda: exact(some_logits(K), LISTS, MASK.numpy()), "mask must be a bool tensor of shape (4, 6), got"),
         (lambda: pad_bags([[[1.0, 2.0], [1.0]]]), "bags must be arrays of numbers, got list"),
-        (lambda: library.Exact()(some_logits(K), [0, 1, 2, 0]), "a list of class numbers for each bag, got 0"),
+        (lambda: exact(some_logits(K), [0, 1, 2, 0]), "a list of class numbers for each bag, got 0"),
         (lambda: library.Count()(some_logits(K), LISTS), "needs a target of counts, integers of shape (4, 3)"),
         (lambda: library.Count()(some_logits(K), LISTS, None, LABELS[:, :2].int()), "got int32 of shape (4, 2)"),
         (lambda: library.Position()(some_logits(2, 3), LISTS), "needs a target of positions, integers of shape (4, 2"),
         (lambda: library.Ctc()(some_logits(K), LISTS), "needs a target of order, integers of shape (B, M) = (4, M)"),
         (lambda: library.Attention()(some_logits(K), LISTS), "call build(num_classes=3)"),
-        (
-            lambda: library.MaxPooling().predict(some_logits(K)),
-            "max-pooling are no log-odds: predict needs a threshold",
-        ),
+        (lambda: library.MaxPooling().predict(some_logits(K)), "are no log-odds: predict needs a threshold"),
+        (lambda: noisy_or(some_logits(K), LABELS[:, :2]), "labels must have shape (4, 3)"),
+        (lambda: noisy_or(some_logits(K), LABELS / 2), "labels must be 0 and 1, got values from 0 to 0.5"),
+        (lambda: noisy_or(GARBAGE, LABELS), "logits are not finite in bag 2 (1 of 4 bags)"),
+        (lambda: noisy_or(some_logits(K).long(), LABELS), "logits must be floating point of shape (B, C+1, *pos"),
+        (lambda: noisy_or(some_logits(0), LABELS), "logits have no positions"),
+        (lambda: noisy_or(torch.zeros(B, 1, K), LABELS), "logits must be floating point"),
+        (lambda: noisy_or(some_logits(2), LABELS), "bag 3 has 3 classes in its label set and only 2 positions"),
+        (lambda: noisy_or(some_logits(K), LABELS, SMALL), "bag 3 has 3 classes in its label set and only 2 positions"),
+        (lambda: noisy_or(some_logits(K), LABELS, MASK[:, :-1]), "mask must be a bool tensor of shape (4, 6)"),
     ],
 )
 def test_a_mistake_is_one_line(call: Callable[[], object], naming: str) -> None:
     with pytest.raises(UsageError) as error:
         call()
-    assert naming in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-GARBAGE = some_logits(K).index_fill(0, torch.tensor(2), torch.nan)
-SMALL = torch.arange(K) < torch.tensor([6, 1, 1, 2]).unsqueeze(1)
-
-
-@pytest.mark.parametrize(
-    ("logits", "labels", "mask", "naming"),
-    [
-        (some_logits(K), LABELS[:, :2], None, "labels must have shape (4, 3)"),
-        (some_logits(K), LABELS / 2, None, "labels must be 0 and 1, got values from 0 to 0.5"),
-        (GARBAGE, LABELS, None, "logits are not finite in bag 2 (1 of 4 bags)"),
-        (some_logits(K).long(), LABELS, None, "logits must be floating point of shape (B, C+1, *positions)"),
-        (some_logits(0), LABELS, None, "logits have no positions"),
-        (torch.zeros(B, 1, K), LABELS, None, "logits must be floating point"),
-        (some_logits(2), LABELS, None, "bag 3 has 3 classes in its label set and only 2 positions"),
-        (some_logits(K), LABELS, SMALL, "bag 3 has 3 classes in its label set and only 2 positions"),
-        (some_logits(K), LABELS, MASK[:, :-1], "mask must be a bool tensor of shape (4, 6)"),
-    ],
-)
-def test_an_argument_of_another_shape_or_kind_is_one_line(
-    logits: Tensor, labels: Tensor, mask: Tensor | None, naming: str
-) -> None:
-    with pytest.raises(UsageError) as error:
-        load_loss("noisy-or")(logits, labels, mask)
     assert naming in str(error.value)
     assert "\n" not in str(error.value)

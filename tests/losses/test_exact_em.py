@@ -88,11 +88,8 @@ def test_sharpness_leads_from_all_assignments_alike_to_the_best_one() -> None:
     assert_close(values[-1], hard, rtol=1e-9, atol=1e-12)
     for blunter, sharper in itertools.pairwise(values):
         assert (blunter >= sharper - 1e-12).all()
-    blunt, one_class = (
-        per_bag("exact-em", divide_by="none", sharpness=1e-6),
-        torch.tensor([[True, False, False]]),
-    )
-    (alike,) = blunt(bag(0).unsqueeze(0), one_class)
+    blunt = per_bag("exact-em", divide_by="none", sharpness=1e-6)
+    (alike,) = blunt(bag(0).unsqueeze(0), torch.tensor([[True, False, False]]))
     q = 8 / 15  # of 2^4 - 1 maps of class 0 and background with class 0 somewhere, 8 have it at a position
     expected = -(q * bag(0).log_softmax(dim=0)[0] + (1 - q) * bag(0).log_softmax(dim=0)[C]).sum()
     assert_close(alike, expected, rtol=1e-4, atol=0)

@@ -13,6 +13,7 @@ from tests._helpers.losses import per_bag, random_logits
 B, C, K = 4, 3, 5
 LABELS = torch.tensor([[1, 0, 1], [0, 1, 0], [0, 0, 0], [1, 1, 1]], dtype=torch.bool)
 MASK = torch.tensor([[1, 0, 1, 1, 1], [0, 0, 0, 1, 0], [1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=torch.bool)
+MASKS = pytest.mark.parametrize("mask", [MASK, torch.ones(B, K, dtype=torch.bool)], ids=["masked", "full"])
 
 
 def some_logits(seed: int) -> Tensor:
@@ -39,10 +40,9 @@ def highest(p: dict[tuple[int, int, int], float], bag: int, c: int) -> float:
     return max(value for (b, d, _), value in p.items() if (b, d) == (bag, c))
 
 
-@pytest.mark.parametrize("seed", range(1))
-@pytest.mark.parametrize("mask", [MASK, torch.ones(B, K, dtype=torch.bool)], ids=["masked", "full"])
-def test_normalised_over_a_bag_the_loss_is_the_mean_over_its_label_set(seed: int, mask: Tensor) -> None:
-    logits = some_logits(seed)
+@MASKS
+def test_normalised_over_a_bag_the_loss_is_the_mean_over_its_label_set(mask: Tensor) -> None:
+    logits = some_logits(0)
     p = probabilities(logits, mask, [[b] for b in range(B)])
     value = per_bag("max-pooling")(logits, LABELS, mask)
     for b in range(B):
@@ -50,20 +50,18 @@ def test_normalised_over_a_bag_the_loss_is_the_mean_over_its_label_set(seed: int
         assert value[b].item() == pytest.approx(sum(terms) / len(terms) if terms else 0.0)
 
 
-@pytest.mark.parametrize("seed", range(1))
-@pytest.mark.parametrize("mask", [MASK, torch.ones(B, K, dtype=torch.bool)], ids=["masked", "full"])
-def test_normalised_over_the_batch_the_loss_is_the_sum_over_its_label_set(seed: int, mask: Tensor) -> None:
-    logits = some_logits(seed)
+@MASKS
+def test_normalised_over_the_batch_the_loss_is_the_sum_over_its_label_set(mask: Tensor) -> None:
+    logits = some_logits(0)
     p = probabilities(logits, mask, [list(range(B))])
     value = per_bag("max-pooling", normalization="batch")(logits, LABELS, mask)
     for b in range(B):
         assert value[b].item() == pytest.approx(sum(-math.log(highest(p, b, c)) for c in range(C) if LABELS[b, c]))
 
 
-@pytest.mark.parametrize("seed", range(1))
-@pytest.mark.parametrize("mask", [MASK, torch.ones(B, K, dtype=torch.bool)], ids=["masked", "full"])
-def test_normalised_at_every_position_the_background_belongs_to_every_label_set(seed: int, mask: Tensor) -> None:
-    logits = some_logits(seed)
+@MASKS
+def test_normalised_at_every_position_the_background_belongs_to_every_label_set(mask: Tensor) -> None:
+    logits = some_logits(0)
     p: dict[tuple[int, int, int], float] = {}
     for b, k in mask.nonzero().tolist():
         odds = [math.exp(logits[b, c, k]) for c in range(C + 1)]
@@ -121,7 +119,7 @@ def test_the_batch_variant_scores_by_the_largest_raw_score_background_included()
 
 
 @pytest.mark.parametrize("normalization", ["bag", "batch"])
-@pytest.mark.parametrize("mask", [MASK, torch.ones(B, K, dtype=torch.bool)], ids=["masked", "full"])
+@MASKS
 def test_the_map_compares_a_position_with_a_uniform_share_of_its_bag(normalization: str, mask: Tensor) -> None:
     logits = some_logits(4)
     probs = per_bag("max-pooling", normalization=normalization).instance_probs(logits, mask)

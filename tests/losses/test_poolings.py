@@ -100,6 +100,7 @@ class Case:
 
 
 CASES = (
+    Case("one-vs-rest", lambda z, _: sigmoid(max(z))),
     Case("mean", weighted(lambda _, __: 1)),
     Case("linear-softmax", weighted(lambda p, _: p)),
     Case("exponential-softmax", weighted(lambda p, _: exactly.exp(p))),
@@ -204,6 +205,7 @@ def test_limits() -> None:
     logits = random_logits(2, C + 1, K, seed=9)
     detectors = logits[:, :-1]
     highest, average = detectors.amax(dim=2), detectors.mean(dim=2)
+    assert torch.equal(presence("one-vs-rest", logits), highest)
     assert_close(presence("log-sum-exp", logits, sharpness=1e5), highest, rtol=1e-3, atol=1e-3)
     assert_close(presence("log-sum-exp", logits, sharpness=1e-5), average, rtol=1e-3, atol=1e-3)
     assert_close(presence("generalised-mean", logits, exponent=2e4), highest, rtol=1e-3, atol=1e-2)

@@ -16,10 +16,9 @@ from milbench.networks.backbone import Backbone, read_weights
 NAMES = ("resnet18", "convnext_tiny", "efficientnet_b0", "mobilenet_v3_small", "vgg11_bn")
 
 
-@pytest.mark.parametrize("stride", [8])
 @pytest.mark.parametrize("name", NAMES)
-def test_the_shape_of_the_map_is_known_without_computing_it(name: str, stride: int) -> None:
-    network = Backbone(name, 3, 4, seed=0, stride=stride).eval()
+def test_the_shape_of_the_map_is_known_without_computing_it(name: str) -> None:
+    network = Backbone(name, 3, 4, seed=0, stride=8).eval()
     for height, width in ((64, 96), (75, 101)):
         with torch.no_grad():
             assert network(torch.zeros(1, 3, height, width)).shape == (1, 5, *network.output_shape(height, width))
@@ -55,23 +54,17 @@ def test_weights_come_from_a_file_and_give_the_maps_of_torchvision(tmp_path: Pat
     grey = torch.rand(1, 1, 64, 64)
     whole.fc = whole.avgpool = torch.nn.Identity()
     with torch.no_grad():
-        normal = (grey - torch.tensor([0.485, 0.456, 0.406])[:, None, None]) / torch.tensor([0.229, 0.224, 0.225])[
-            :, None, None
-        ]
-        expected = whole(normal).view(1, 512, 2, 2)
+        mean, scale = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])[:, :, None, None]
+        expected = whole((grey - mean) / scale).view(1, 512, 2, 2)
         torch.testing.assert_close(network(grey), network.head(expected))
 
 
 def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     state = models.resnet18(weights=None).state_dict()
     lacking = {name: tensor for name, tensor in state.items() if name != "layer1.0.conv1.weight"}
-    with pytest.raises(
-        UsageError, match=r"no 'layer1.0.conv1.weight', expected the state_dict of torchvision's resnet18"
-    ):
+    with pytest.raises(UsageError, match=r"no 'layer1.0.conv1.weight', expected the state_dict of .* resnet18"):
         Backbone("resnet18", 3, 2, 0, weights=lacking)
-    with pytest.raises(
-        UsageError, match=r"'conv1.weight' of the shape \(2,\), torchvision's resnet18 has \(64, 3, 7, 7\)"
-    ):
+    with pytest.raises(UsageError, match=r"'conv1.weight' of the shape \(2,\), .* resnet18 has \(64, 3, 7, 7\)"):
         Backbone("resnet18", 3, 2, 0, weights={**state, "conv1.weight": torch.zeros(2)})
     with pytest.raises(UsageError, match="stride = 1 leaves no layer of resnet18"):
         Backbone("resnet18", 3, 2, 0, stride=1)

@@ -7,12 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from milbench.networks.convolutional import (
-    AllConvolutional,
-    Layer,
-    output_size,
-    standardise,
-)
+from milbench.networks.convolutional import AllConvolutional, Layer, output_size, standardise
 from milbench.networks.instance import InstanceMLP
 
 PAPER = (*(Layer(64, 5, s, p) for s, p in [(1, 2), (1, 2), (2, 2), (1, 1), (1, 0)]), Layer(11, 5))
@@ -59,19 +54,12 @@ def test_position_centres_are_those_of_the_receptive_fields(layers: tuple[Layer,
 
 @pytest.mark.parametrize("network", [AllConvolutional(PAPER, 1, 0), InstanceMLP((2, 2000, 11), 0)])
 def test_initialisation_is_normal_over_root_fan_in_for_weights_and_biases(network: torch.nn.Module) -> None:
-    for layer in network.modules():
-        if isinstance(layer, torch.nn.Conv2d | torch.nn.Linear):
-            fan_in = layer.weight[0].numel()
-            scaled = layer.weight.detach() * math.sqrt(fan_in)
-            assert abs(float(scaled.std()) - 1) < 5 / math.sqrt(2 * scaled.numel())
-            assert abs(float(scaled.mean())) < 5 / math.sqrt(scaled.numel())
-    biases = torch.cat(
-        [
-            layer.bias.detach() * math.sqrt(layer.weight[0].numel())
-            for layer in network.modules()
-            if isinstance(layer, torch.nn.Conv2d | torch.nn.Linear) and layer.bias is not None
-        ]
-    )
+    layers = [layer for layer in network.modules() if isinstance(layer, torch.nn.Conv2d | torch.nn.Linear)]
+    for layer in layers:
+        scaled = layer.weight.detach() * math.sqrt(layer.weight[0].numel())
+        assert abs(float(scaled.std()) - 1) < 5 / math.sqrt(2 * scaled.numel())
+        assert abs(float(scaled.mean())) < 5 / math.sqrt(scaled.numel())
+    biases = torch.cat([layer.get_parameter("bias") * math.sqrt(layer.weight[0].numel()) for layer in layers])
     assert abs(float(biases.std()) - 1) < 5 / math.sqrt(2 * len(biases))
 
 

@@ -84,13 +84,9 @@ def test_a_gru_is_torch_s_bidirectional_one_with_the_same_weights() -> None:
     network = made(SequenceGRU)
     theirs = torch.nn.GRU(F * 4, WIDTH, batch_first=True, bidirectional=True)
     state = network.state_dict()
-    theirs.load_state_dict(
-        {
-            name + suffix: state[f"{unit}.{name}"]
-            for unit, suffix in (("forwards", ""), ("backwards", "_reverse"))
-            for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-        }
-    )
+    for unit, suffix in (("forwards", ""), ("backwards", "_reverse")):
+        for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"):
+            theirs.get_parameter(name + suffix).data = state[f"{unit}.{name}"]
     a, b = sequences(24, 12)
     blocks = [torch.stack([one[:, 4 * k : 4 * k + 4].flatten() for k in range(one.shape[1] // 4)]) for one in (a, b)]
     packed = torch.nn.utils.rnn.pack_sequence(blocks)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from milbench.api.contrast import Contrast
-from milbench.api.marks import Mark
+from milbench.api.plan import Contrast, Mark
 from milbench.report.render import render
 from tests._helpers.report_data import ONE, PUBLISHED, make_results
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from milbench.api.marks import Mark
+from milbench.api.plan import Mark
 from milbench.report.render import sentence
 from tests._helpers.report_data import ONE, TWO, make_results
 

@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from milbench.api.contrast import Contrast
-from milbench.api.marks import Mark
+from milbench.api.plan import Contrast, Mark
 from milbench.report.marks import judge, marks_frame
 from milbench.report.study import Study
 from milbench.report.tables import Table, cells_table, contrasts_table, main_table, pairs_frame, pairs_table

@@ -14,6 +14,10 @@ from milbench.testing import TaskContract
 from milbench.testing.task import digests, untrained
 from tests._helpers.command_line import REPOSITORY
 
+DRAWS = "yield self.draw(min(32, self.bags_per_epoch - start), rng)"
+LABELS = "label_matrix(things, self.num_classes),"
+EVALUATES = "        return evaluate_bags(score, self.splits,"
+EPOCH = "        for start in range(0, self.bags_per_epoch, 32):"
 FAULTS = {
     "draws from the generator of the process": (
         "torch.randn(count, POINTS, 2, generator=rng)",
@@ -21,16 +25,13 @@ FAULTS = {
         "test_batches_depend_on_the_generator_alone",
     ),
     "has the same batches in every epoch": (
-        "yield self.draw(min(32, self.bags_per_epoch - start), rng)",
-        "yield self.draw(min(32, self.bags_per_epoch - start), generator(start))",
+        DRAWS,
+        DRAWS.replace("rng", "generator(start)"),
         "test_another_seed_or_epoch_gives_other_batches",
     ),
     "depends on the epochs before": (
-        "        for start in range(0, self.bags_per_epoch, 32):",
-        (
-            "        self.drawn = getattr(self, 'drawn', 0) + 1\n        torch.rand(self.drawn, generator=rng)\n"
-            "        for start in range(0, self.bags_per_epoch, 32):"
-        ),
+        EPOCH,
+        "        self.drawn = getattr(self, 'drawn', 0) + 1\n        torch.rand(self.drawn, generator=rng)\n" + EPOCH,
         "test_an_earlier_epoch_does_not_matter",
     ),
     "forgets the last batch": (
@@ -38,14 +39,10 @@ FAULTS = {
         "return self.bags_per_epoch // 33",
         "test_an_epoch_has_as_many_batches_as_it_says",
     ),
-    "has labels of numbers": (
-        "label_matrix(things, self.num_classes),",
-        "label_matrix(things, self.num_classes).float(),",
-        "test_batches_fit_together",
-    ),
+    "has labels of numbers": (LABELS, LABELS.replace("),", ").float(),"), "test_batches_fit_together"),
     "has labels that are not its instances'": (
-        "label_matrix(things, self.num_classes),",
-        "label_matrix(things, self.num_classes).roll(1, 1),",
+        LABELS,
+        LABELS.replace("),", ").roll(1, 1),"),
         "test_label_sets_agree_with_the_truth",
     ),
     "has another class by position": (
@@ -70,7 +67,7 @@ FAULTS = {
         "test_no_bag_is_in_two_splits",
     ),
     "tests on its training bags": (
-        "yield self.draw(min(32, self.bags_per_epoch - start), rng)",
+        DRAWS,
         "yield self.splits['test'].bags[0].part(start, start + 32)",
         "test_no_bag_is_in_two_splits",
     ),
@@ -80,11 +77,8 @@ FAULTS = {
         "test_an_evaluation_has_the_metric_that_losses_are_ranked_by",
     ),
     "evaluates on bags drawn anew": (
-        "        return evaluate_bags(score, self.splits,",
-        (
-            "        self.splits['test'] = EvalSplit((), [self.draw(9, torch.default_generator)])\n"
-            "        return evaluate_bags(score, self.splits,"
-        ),
+        EVALUATES,
+        "        self.splits['test'] = EvalSplit((), [self.draw(9, torch.default_generator)])\n" + EVALUATES,
         "test_an_evaluation_is_always_the_same",
     ),
     "shows other bags every time": (
