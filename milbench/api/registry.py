@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -130,7 +130,7 @@ class Names(Generic[T]):
 
 def own_functions(functions: Mapping[str, T]) -> list[RegistryEntry[T]]:
     """Return the entries of functions of milbench itself."""
-    return [RegistryEntry(name, "milbench", lambda found=found: found, __name__) for name, found in functions.items()]
+    return [RegistryEntry(name, "milbench", partial(functions.__getitem__, name), __name__) for name in functions]
 
 
 class Registry(Names[type[T]]):
