@@ -20,7 +20,8 @@ class PooledLoss(Loss):
 
     A subclass gives P_c by its log-odds, from which loss and presence are computed, since P_c itself rounds to 0 or 1.
     The presence is 0 at even odds. Evidence and map are those of the detectors, z_{c,k}: within a bag and a class every
-    pooling ranks positions by them.
+    pooling ranks positions by them. The loss is +inf for a bag without instances whose label set is not empty, where it
+    is not rejected.
     """
 
     head = "sigmoid"

@@ -87,7 +87,7 @@ def picture(loss: str) -> bytes:
                     at[name].mean, row, "D", color=colour, ms=9, mec="white", mew=0.8, label=name if row == 0 else None
                 )
     axes.set_yticks(range(len(tasks)), list(tasks))
-    axes.set(xlim=(0, 100), ylim=(len(tasks) - 0.5, -0.5))
+    axes.set(xlim=(0, 102), ylim=(len(tasks) - 0.5, -0.5))
     axes.set_xlabel("set error (%)", fontsize=9, color=MUTED)
     axes.tick_params(length=0, labelsize=9)
     axes.spines[:].set_visible(False)

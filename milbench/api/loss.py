@@ -250,7 +250,7 @@ class Loss(torch.nn.Module, ABC):
         """Return (B,) in nats, the log-probability of a label set for each bag, by the model of this loss.
 
         Labels are any sets, as in `forward`; -inf for a set that cannot occur; a lower bound where the loss says so.
-        None for a loss without a probability of label sets.
+        None for a loss without a probability of label sets. Raises UsageError for a wrong shape or type.
 
         Examples:
             One bag of two positions, one class. `exact` takes the two channels at a position for equally likely, so

@@ -65,7 +65,7 @@ class Folds:
     bags are for validation.
     """
 
-    count: int
+    count: int  # at least 2
     repeats: int = 1
 
     @property
@@ -200,7 +200,8 @@ class Task(ABC):
     instances_are_ordered: ClassVar[bool] = False
     """Whether `Truth.classes` has the instances of a bag in their order, for losses with order supervision."""
     seed: int = 0
-    """Seed of per-run randomness, such as the split of the data, set before `prepare` and the same for every loss."""
+    """Seed of per-run randomness, such as the split of the data, set before `prepare` and the same for every loss: the
+    spread between seeds then includes the choice of test data."""
     folds: Folds | None = None
     """Where seeds are the folds of a cross-validation; a run without seeds then takes all. None: there is none."""
     evaluation_limit: int | None = None
@@ -226,7 +227,7 @@ class Task(ABC):
         raise UsageError(f"{self.name} has no pictures: its networks cannot read one")
 
     def picture_from(self, instances: Tensor) -> Image:  # noqa: ARG002
-        """Return one bag's instances (N, H, W) as a picture: the inverse of `instances_from`."""
+        """Return one bag's instances (N, H, W) as a picture: the inverse of `instances_from`, with its errors."""
         raise UsageError(f"{self.name} has no pictures: its bags cannot be shown as such")
 
     def memory(self) -> dict[str, Any]:
@@ -238,7 +239,10 @@ class Task(ABC):
         return {}
 
     def recall(self, memory: Mapping[str, Any]) -> None:  # noqa: B027 a task without a memory recalls nothing
-        """Set what `memory` has returned, in place of `prepare`; `network` and `read_bags` can be called afterwards."""
+        """Set what `memory` has returned, in place of `prepare`; `network` and `read_bags` can be called afterwards.
+
+        Raises KeyError where something is missing.
+        """
 
     def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:  # noqa: ARG002
         """Yield bags of the user's that have no labels, batch by batch; called after `prepare` or `recall`.
@@ -288,11 +292,17 @@ class Task(ABC):
         """Return a new network on the CPU; its initial weights depend on the seed and their shapes alone."""
 
     def classifier(self, seed: int) -> Network:  # noqa: ARG002
-        """Return a new network with one position, for losses that name one class of a whole bag."""
+        """Return a new network with one position, for losses that name one class of a bag.
+
+        Raises UsageError where there is none.
+        """
         raise UsageError(f"{self.name} has no network for a loss that names one class of a whole bag")
 
     def encoder(self, width: int, seed: int) -> Network:  # noqa: ARG002
-        """Return the task's network with `width` outputs at each position, for a network that pools these features."""
+        """Return the task's network with `width` outputs at each position, for a network that pools them.
+
+        Raises UsageError where there is none.
+        """
         raise UsageError(f"{self.name} has no encoder for a network that pools instances")
 
     @abstractmethod

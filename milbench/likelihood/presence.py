@@ -37,6 +37,8 @@ def presence_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate: bo
 def presence_log_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool | None = None) -> Tensor:
     """Return the logarithm of `presence_prob`, (B, C) in nats, accurate for rare classes; -inf for impossible ones.
 
+    Differentiable; arguments and errors are those of `presence_prob`.
+
     Examples:
         >>> import torch
         >>> log_probs = torch.tensor([[[-200.0, -200.0], [0.0, 0.0]]])  # two positions, at which the class is rare
@@ -51,7 +53,8 @@ def presence_log_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate
 def presence_log_odds(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool | None = None) -> Tensor:
     """Return the log-odds of `presence_prob`, (B, C) in nats, which rank classes even where probabilities round to 1.
 
-    They are infinite for certain and impossible classes.
+    They are infinite for certain and impossible classes. Differentiable; arguments and errors are those of
+    `presence_prob`.
 
     Examples:
         >>> import torch

@@ -170,7 +170,8 @@ def test_value_gradient_and_presence_are_those_of_the_definition(case: Case) -> 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_extreme_logits_in_float32(case: Case, name: str) -> None:
     """P rounds to 0 or to 1, loss and gradient do not: nothing is clamped."""
-    check(case, EXTREME[name].float(), None, rel=1e-5, tiny=1e-4)
+    # A maximum rounds nothing: losses that all but vanish, and their gradients, are exact too.
+    check(case, EXTREME[name].float(), None, rel=1e-5, tiny=1e-30 if case.name == "one-vs-rest" else 1e-4)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if any(case.weights)], ids=str)
