@@ -16,6 +16,7 @@ from tests._helpers.command_line import REPOSITORY
 
 PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
 WORKFLOW: dict[str, Any] = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "ci.yml").read_text("utf-8"))
+PYTHON_OF_DEBIAN = {"bookworm": "3.11", "trixie": "3.13"}
 ROOT_USERS = {"root", "0"}
 
 
@@ -45,6 +46,15 @@ def test_the_container_copies_what_exists_and_what_its_ignore_file_lets_through(
         found = [path.relative_to(REPOSITORY).as_posix() for path in REPOSITORY.glob(source)]
         assert found, source
         assert all(any(fnmatch.fnmatch(path, pattern) for pattern in let_through) for path in found), source
+
+
+def test_the_container_has_a_python_that_milbench_supports() -> None:
+    images = {words.split()[0] for name, words in instructions() if name == "FROM"}
+    (image,) = images
+    debian = image.removeprefix("debian:").removesuffix("-slim")
+    lowest = PROJECT["requires-python"].removeprefix(">=")
+    assert [*map(int, PYTHON_OF_DEBIAN[debian].split("."))] >= [*map(int, lowest.split("."))]
+    assert f"Programming Language :: Python :: {PYTHON_OF_DEBIAN[debian]}" in PROJECT["classifiers"]
 
 
 def test_the_container_runs_the_demo_without_the_rights_of_root() -> None:

@@ -137,7 +137,7 @@ class Loss(torch.nn.Module, ABC):
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
         """Return (B,) floating point, the loss of every bag, for a loss with more supervision than label sets.
 
-        The target are integers of the kind that `target_kind` names, see `milbench.api.targets.make_target`. Logits
+        The target holds integers of the kind that `target_kind` names, see `milbench.api.targets.make_target`. Logits
         (B, C+1, *positions) and mask (B, *positions) have the positions as they are.
         """
         raise self._missing("target_loss")

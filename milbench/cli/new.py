@@ -55,11 +55,23 @@ def _write(kind: str, name: str, *, template: str, test: str, then: str) -> int:
             if path.exists():
                 raise UsageError(f"{path} is there already and stays as it is; choose another name or remove it")
         _check_module(file)
-        for path, text in texts.items():
-            with path.open("x", encoding="utf-8") as opened:
-                opened.write(text)
+        _write_all(texts)
     typer.echo(f"wrote {file} and {tests}; try: milbench run {then.format(file)} --smoke; pytest {tests}")
     return 0
+
+
+def _write_all(texts: dict[Path, str]) -> None:
+    """Write new files, all of them or none."""
+    written: list[Path] = []
+    try:
+        for path, text in texts.items():
+            with path.open("x", encoding="utf-8") as opened:
+                written.append(path)
+                opened.write(text)
+    except OSError:
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise
 
 
 def _check_name(kind: str, name: str) -> None:

@@ -36,7 +36,7 @@ class File(NamedTuple):
     md5: str
 
     def problem(self, root: Path, *, remembered: bool = False) -> str | None:
-        """Return what is wrong with the file below `root`; `remembered`: its digest is known until it changes."""
+        """Return what is wrong with the file below `root`; `remembered`: hash it once until it changes."""
         path = root / self.path
         try:
             if (size := path.stat().st_size) != self.size:

@@ -102,7 +102,7 @@ class Table:
         return found
 
     def files(self, name: str, kind: str) -> list[str]:
-        """Return a column of paths, one of a `kind`, such as "image", a row. Raises UsageError for one of two rows."""
+        """Return a column of paths, a row each, of a `kind` such as "image"; UsageError: one is empty or occurs twice."""
         found = self.filled(name, f"the path of a file, one of {kind}s", "the path of a file")
         if len(found.texts) < len(found.codes):
             row = int(np.flatnonzero(found.codes != np.arange(len(found.codes)))[0])
@@ -217,7 +217,7 @@ class Bagged:
         return sets[self.first], names, used
 
     def values(self, name: str) -> list[str] | None:
-        """Return a column's value for every bag, None for no such column. Raises UsageError for none or two."""
+        """Return a column's value for every bag, None for no such column; UsageError: a bag has none, or two."""
         if name not in self.table:
             return None
         found = self.table.filled(name, "", f"the {name} of the bag")

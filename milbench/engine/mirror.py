@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from milbench._utils import locks
+from milbench.api import gallery
 from milbench.api.plan import Cell, Plan
 from milbench.engine.cell import Status
 from milbench.engine.folders import Root
@@ -238,6 +239,7 @@ class _Run:
             costs = {f"cost/{name}": value for name, value in result["costs"].items()}
             totals = [Metric(name, value, end, epochs) for name, value in costs.items() if name not in by_epoch]
             self.client.log_batch(run_id, metrics=totals)
+            self._log_data(run_id, classes=len(result["classes"]))
         if reason := self.folder.failure():
             self.client.set_tag(run_id, "milbench.reason", reason[:4000])
         for path in self.folder.artifacts():
@@ -267,14 +269,19 @@ class _Run:
         except OSError:
             shutil.copyfile(path, place)
 
-    def _log_data(self, run_id: str) -> None:
+    def _log_data(self, run_id: str, classes: int | None = None) -> None:
+        """Say which data the cell is computed from, with the shapes of bags and label sets once they are known."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         found = re.search(r"sha256 ([0-9a-f]+)", self.cell.data)  # MLflow keeps 36 characters, which a name may fill
         digest = (found[1] if found else self.cell.data)[:36]
         source = json.dumps({"task": self.cell.task, "params": self.cell.task_params, "data": self.cell.data})
+        schema = None
+        if classes is not None and self.folder.gallery.exists():
+            schema = _schema(gallery.load(self.folder.gallery).batch_shape, (-1, classes))
         context = InputTag("mlflow.data.context", "training and evaluation")
-        self.client.log_inputs(run_id, [DatasetInput(Dataset(self.cell.task, digest, "code", source), [context])])
+        data = Dataset(self.cell.task, digest, "code", source, schema)
+        self.client.log_inputs(run_id, [DatasetInput(data, [context])])
 
 
 def _moments(start: int, history: Sequence[tuple[int, str, float]]) -> dict[int, int]:
@@ -322,6 +329,17 @@ def _experiment(client: Any, name: str, is_local: bool) -> str:
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)
     return str(found.experiment_id)
+
+
+def _schema(bags: Sequence[int], labels: Sequence[int]) -> str:
+    """Return the schema of a data set as MLflow's pages read it, from the shapes of a batch."""
+    import numpy as np
+    from mlflow.data.schema import TensorDatasetSchema
+    from mlflow.types import Schema, TensorSpec
+
+    features = Schema([TensorSpec(np.dtype("float32"), tuple(bags))])
+    targets = Schema([TensorSpec(np.dtype("bool"), tuple(labels))])
+    return json.dumps(TensorDatasetSchema(features, targets).to_dict())
 
 
 def shown(uri: str) -> str:

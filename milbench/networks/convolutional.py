@@ -16,7 +16,7 @@ LEAST_CONTRAST = 1 / 32
 
 
 class Layer(NamedTuple):
-    """A square convolution: output channels, and in pixels of its input side, stride and zeros on every side."""
+    """A square convolution: output channels, then kernel, stride and zeros on every side in pixels of its input."""
 
     channels: int
     kernel: int
