@@ -141,7 +141,8 @@ def equivalence_figure(study: Study) -> Figure | None:
     )
     panels = list(frame.groupby("other", sort=False))
     rows = frame["row"].nunique()
-    figure = Figure(figsize=(WIDTH, 0.6 + len(panels) * (0.95 + 0.34 * rows)), layout="constrained")
+    height = 0.6 + len(panels) * (0.95 + 0.34 * rows)
+    figure = Figure(figsize=(WIDTH, height), layout=ConstrainedLayoutEngine(w_pad=0.15))
     colours = [colour for colour, _ in _VERDICTS.values()]
     for axes, (other, own) in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True):
         codes, text = (own.set_index(["row", "column"])[name].unstack(sort=False) for name in ("code", "text"))  # noqa: PD010
