@@ -102,7 +102,7 @@ class Table:
         return found
 
     def files(self, name: str, kind: str) -> list[str]:
-        """Return a column of paths, a row each, of a `kind` such as "image"; UsageError: one is empty or comes twice."""
+        """Return a column of paths, one a row, of a `kind` such as "image"; UsageError: one is empty or there twice."""
         found = self.filled(name, f"the path of a file, one of {kind}s", "the path of a file")
         if len(found.texts) < len(found.codes):
             row = int(np.flatnonzero(found.codes != np.arange(len(found.codes)))[0])
