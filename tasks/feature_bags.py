@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch.nn.utils.rnn import pad_sequence
 
+from milbench._utils.prefetch import prefetched
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth
 from milbench.api.named_bags import NamedBags
-from milbench.api.prefetch import prefetched
 from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction
 from milbench.data.bag_files import COORDINATES

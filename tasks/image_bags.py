@@ -16,9 +16,9 @@ from torch import Tensor
 from milbench._utils.devices import to_device
 from milbench._utils.digests import file_digest
 from milbench._utils.images import colours, grey
+from milbench._utils.prefetch import prefetched
 from milbench.api.bags import Bags, Truth
 from milbench.api.named_bags import NamedBags
-from milbench.api.prefetch import prefetched
 from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction
 from milbench.data.image_files import COLOURS, SIDE, fitted_boxes, unfitted

@@ -40,7 +40,8 @@ os.environ.setdefault(*HUGE_PAGES)
 import torch
 from milbench import generator, load_loss, load_task
 begun = float(sys.argv[2])
-task = load_task("feature-bags", table=sys.argv[1], bag="slide_id", labels="label", features="features/*.npy")
+table = {"table": sys.argv[1], "bag": "slide_id", "labels": "label", "features": "features/*.npy"}
+task = load_task("feature-bags", **table, batch_bags=1)
 task.check_data(None)
 task.prepare(None, torch.device("cpu"))
 network, loss = task.network(0), load_loss("exact")
@@ -81,7 +82,7 @@ for epoch in range(int(sys.argv[3])):
     ends.append(time.time() - begun)
 print(json.dumps(ends))
 """
-"""The same with ABMIL and bags one by one, as the README of torchmil 1.0.2 does it."""
+"""The same with ABMIL, as the README of torchmil 1.0.2 does it: one bag a step, as above."""
 
 
 @dataclass(frozen=True)
@@ -200,6 +201,7 @@ def _run(command: Sequence[Any], at_once: int = 1) -> list[Ran]:
 def _started(words: Sequence[str], count: int) -> Iterator[list[subprocess.Popen[str]]]:
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     environment = {name: value for name, value in os.environ.items() if name != "MILBENCH_CACHE"}
+    environment["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // count))  # as a launch shares them out
     processes = [subprocess.Popen(words, env=environment, **pipes) for _ in range(count)]
     try:
         yield processes

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from milbench._utils.prefetch import prefetched
 from milbench.data import bag_files
 from milbench.data.array_cache import Known, cache_place, cached_arrays, check_room, file_state
 from milbench.data.bag_files import CLASSES, COORDINATES, BagFile, FrameSettings, open_features, open_frames
@@ -209,7 +210,7 @@ def _write_rows(folder: Path, path: Path, chunks: Iterable[Table], columns: Colu
     others: list[pd.DataFrame] = []
     unsorted = folder / "unsorted"
     with unsorted.open("wb") as out:
-        for chunk in chunks:
+        for chunk in prefetched(chunks):
             if not others:
                 names = _feature_names(chunk, columns)
             check_room(folder, 2 * len(chunk.frame) * 4 * len(names), "the packed instances")

@@ -99,7 +99,7 @@ class OnGPU:
                 self._tasks[name].evaluation_limit = 8
                 self._tasks[name].prepare(self.data, GPU)
             task = self._tasks[name]
-        with self.gpu, mock.patch("milbench.api.prefetch.ThreadPoolExecutor", HereAndNow):
+        with self.gpu, mock.patch("milbench._utils.prefetch.ThreadPoolExecutor", HereAndNow):
             bags = self.without_waiting(lambda: next(iter(task.train_batches(0, generator("bags")))))
         assert bags.instances.device == bags.labels.device == GPU
         return task, bags

@@ -15,8 +15,8 @@ import torch
 from PIL import Image
 
 from milbench import UsageError, generator, load_task
+from milbench._utils.prefetch import prefetched
 from milbench.api import gallery
-from milbench.api.prefetch import prefetched
 from milbench.api.task import Scores
 from milbench.engine.folders import results
 
