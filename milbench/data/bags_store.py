@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -155,15 +155,16 @@ def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str, *, ends
 def row_parts(features: NDArray[np.float32], order: NDArray[np.int64], offsets: NDArray[np.int64]) -> list[BagFile]:
     """Return the bags of a table with a row an instance, features (N, D), those of about PART numbers as one file.
 
-    Bag b has the rows order[offsets[b]] to order[offsets[b + 1] - 1] of the table.
+    Bag b has the rows order[offsets[b]] to order[offsets[b + 1] - 1] of the table; in their order they stay mapped.
     """
+    in_order = bool((order[:-1] < order[1:]).all())
     step = max(1, PART // features.shape[1])
     limits = np.unique(np.searchsorted(offsets, [*range(0, len(order), step), len(order)]))
 
     def part(low: int, high: int) -> BagFile:
         first, last = offsets[low], offsets[high]
-        shape = (int(last - first), features.shape[1])
-        return BagFile(shape, "float32", lambda: features[order[first:last]], starts=offsets[low:high] - first)
+        shape, which = (int(last - first), features.shape[1]), slice(first, last) if in_order else order[first:last]
+        return BagFile(shape, "float32", lambda: features[which], mapped=in_order, starts=offsets[low:high] - first)
 
     return [part(low, high) for low, high in pairwise(limits.tolist())]
 
@@ -200,8 +201,7 @@ def write_files(
     passes = []
     # Bytes are appended: a full disk is then an error that can be caught, while writing to mapped memory would kill.
     with (folder / "instances.npy").open("wb") as out:
-        header = {"descr": stored.str, "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(out, header)
+        write_header(out, stored, shape)
         for found, array in read_all(one, files, place, what):
             passes.append(found)
             if array is not None:
@@ -218,6 +218,12 @@ def write_files(
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)
     return {"dtype": dtype}
+
+
+def write_header(out: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    """Write the header of a .npy file, which is as long for any number of rows."""
+    header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(out, header)
 
 
 def _moments(

@@ -19,7 +19,7 @@ from milbench._utils.prefetch import prefetched
 from milbench.data import bag_files
 from milbench.data.array_cache import Known, cache_place, cached_arrays, check_room, file_state
 from milbench.data.bag_files import CLASSES, COORDINATES, BagFile, FrameSettings, open_features, open_frames
-from milbench.data.bags_store import BagStore, row_parts, write_files
+from milbench.data.bags_store import BagStore, row_parts, write_files, write_header
 from milbench.data.image_files import COLOURS, SIDE, decoded
 from milbench.data.in_order import open_all, raise_broken
 from milbench.data.table import NAMES, SEPARATOR, Bagged, Mark, Table, bagged, class_name, read_table, set_text, shown
@@ -208,15 +208,18 @@ def _write_rows(folder: Path, path: Path, chunks: Iterable[Table], columns: Colu
     """Write the bags of a table with a row an instance, in chunks of its rows; the first one says what is a feature."""
     names: list[str] = []
     others: list[pd.DataFrame] = []
-    unsorted = folder / "unsorted"
-    with unsorted.open("wb") as out:
+    in_rows = folder / "rows_of_table.npy"
+    with in_rows.open("wb") as out:
         for chunk in prefetched(chunks):
             if not others:
                 names = _feature_names(chunk, columns)
+                write_header(out, np.dtype(np.float32), (0, len(names)))
             check_room(folder, 2 * len(chunk.frame) * 4 * len(names), "the packed instances")
             out.write(chunk.numbers(names).data)
             others.append(chunk.frame.drop(columns=names))
-    table = Table(path, pd.concat(others))
+        table = Table(path, pd.concat(others))
+        out.seek(0)
+        write_header(out, np.dtype(np.float32), (len(table.frame), len(names)))
     bags = bagged(table, columns.bag)
     known, used = _described(folder, bags, columns.labels, columns.classes)
     coords = table.matching(columns.coords, "of x and y") if columns.coords else []
@@ -228,9 +231,12 @@ def _write_rows(folder: Path, path: Path, chunks: Iterable[Table], columns: Colu
     if coords:
         np.save(folder / "coords.npy", table.numbers(coords)[order])
     offsets = np.searchsorted(bags.codes[order], np.arange(len(bags.names) + 1))
-    features = np.memmap(unsorted, np.float32, "r", shape=(len(order), len(names)))
-    known |= write_files(folder, row_parts(features, order, offsets), lambda _: str(path), ends=True, what="parts")
-    unsorted.unlink()
+    parts = row_parts(np.load(in_rows, mmap_mode="r", allow_pickle=False), order, offsets)
+    known |= write_files(folder, parts, lambda _: str(path), ends=True, what="parts")
+    if parts[0].mapped:  # bag follows bag in the table
+        in_rows.replace(folder / "instances.npy")
+    else:
+        in_rows.unlink()
     ignored = _without(table.columns, {*used, *NAMES, columns.bag, *coords})
     return known | {"features": names, "ignored": ignored}
 
