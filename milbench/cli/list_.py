@@ -70,7 +70,10 @@ def _entries(what: Kind) -> Iterator[tuple[str, ...]]:
             doc = getattr(found, "func", found).__doc__ or ""  # of a partial its function's
             summary = doc.strip().partition("\n")[0]
             if of_classes:
-                defaults = ", ".join(f"{p.name}={p.default}" for p in constructor_parameters(found).values())
+                parameters = constructor_parameters(found).values()
+                defaults = ", ".join(
+                    f"{p.name} (required)" if p.default is p.empty else f"{p.name}={p.default}" for p in parameters
+                )
         except UsageError as error:
             summary = f"broken: {error}"
         yield (name, summary, *([defaults] if of_classes else []), registry.entry(name).origin)

@@ -56,7 +56,7 @@ def _write(kind: str, name: str, *, template: str, test: str, then: str) -> int:
                 raise UsageError(f"{path} is there already and stays as it is; choose another name or remove it")
         _check_module(file)
         _write_all(texts)
-    typer.echo(f"wrote {file} and {tests}; try: milbench run {then.format(file)} --smoke; pytest {tests}")
+    typer.echo(f"wrote {file} and {tests}; try: milbench run {then.format(file)} --dry-run; pytest {tests}")
     return 0
 
 

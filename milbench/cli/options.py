@@ -38,9 +38,7 @@ SettingOption = Annotated[
 RerunOption = Annotated[
     Literal["missing", "failed", "all"] | None, typer.Option("--rerun", help="Cells to compute; default: missing.")
 ]
-OutputOption = Annotated[
-    Literal["text", "quiet", "json"], typer.Option("--output", help="Tables, failures, or JSON lines.")
-]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="Print failures alone.")]
 SeedsOption = Annotated[
     str | None, typer.Option(metavar="SEEDS", help="Such as 0-9 or 0,2,5; default: 0, or all folds.")
 ]

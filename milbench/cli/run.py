@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,9 +11,6 @@ from milbench.cli.options import SeveralNames, names
 from milbench.engine.launch import launch
 from milbench.engine.settings import requested_spec
 from milbench.errors import INTERRUPTED, UsageError
-
-SMOKE = ["recipe.epochs=1", "recipe.steps_per_epoch=2", "recipe.evaluation_bags=16", "recipe.interim_bags=none"]
-"""The settings of a cell that only tries if everything works."""
 
 
 def run(
@@ -40,8 +35,7 @@ def run(
     rerun: options.RerunOption = None,
     log_models: Annotated[bool, typer.Option("--log-models", help="Log every network as an MLflow model.")] = False,
     dry_run: options.DryRunOption = False,
-    smoke: Annotated[bool, typer.Option("--smoke", help="Try every cell on a few bags; keep nothing.")] = False,
-    output: options.OutputOption = "text",
+    quiet: options.QuietOption = False,
     root: options.RootOption = options.HERE,
 ) -> int:
     """Train every loss on every task with every seed, where that is not done yet.
@@ -56,13 +50,8 @@ def run(
         "data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun, "cluster": cluster, "shard": shard,
         "log_models": log_models or None,
     }  # fmt: skip
-    settings = [*(setting or []), *(SMOKE if smoke else [])]
-    wanted = requested_spec(spec, preset, given, settings)
-    if not smoke:
-        return launch(wanted, root, options.command_line(), output=output, dry_run=dry_run)
-    wanted = wanted.model_copy(update={"tune": None})  # it tries losses and tasks
-    with tempfile.TemporaryDirectory(prefix="milbench-smoke-", ignore_cleanup_errors=True) as folder:
-        return launch(wanted, Path(folder), options.command_line(), output=output, dry_run=dry_run, smoke=True)
+    wanted = requested_spec(spec, preset, given, setting or [])
+    return launch(wanted, root, options.command_line(), quiet=quiet, dry_run=dry_run)
 
 
 def tune(
@@ -79,7 +68,7 @@ def tune(
     jobs: options.JobsOption = None,
     rerun: options.RerunOption = None,
     dry_run: options.DryRunOption = False,
-    output: options.OutputOption = "text",
+    quiet: options.QuietOption = False,
     root: options.RootOption = options.HERE,
 ) -> int:
     """Search settings for every loss, then compare the losses with the best ones.
@@ -100,7 +89,7 @@ def tune(
     wanted = requested_spec(spec, preset, given, setting or [])
     if wanted.tune is None:
         raise UsageError(f"spec {wanted.name} has no table [tune], which says what is searched; or use milbench run")
-    return launch(wanted, root, options.command_line(), output=output, dry_run=dry_run)
+    return launch(wanted, root, options.command_line(), quiet=quiet, dry_run=dry_run)
 
 
 def reproduce(

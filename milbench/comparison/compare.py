@@ -88,8 +88,7 @@ def compare(
         "data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun, "in_process": in_process
     }  # fmt: skip
     spec = requested_spec(None, None, given)
-    output: Literal["text", "quiet"] = "text" if progress else "quiet"
-    if launch(spec, Path(root), f"milbench.compare({said})", output=output) == INTERRUPTED:
+    if launch(spec, Path(root), f"milbench.compare({said})", quiet=not progress) == INTERRUPTED:
         raise KeyboardInterrupt
     return results(root, spec.name)
 

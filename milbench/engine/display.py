@@ -1,9 +1,7 @@
-"""What a launch shows: bars on a terminal and lines elsewhere for people, one JSON object a line for scripts."""
+"""What a launch shows: bars on a terminal and lines elsewhere."""
 
 from __future__ import annotations
 
-import json
-import math
 import sys
 import threading
 import time
@@ -31,7 +29,7 @@ LEAST_WORK = 0.02  # the share of a cell that has to be done before its speed is
 
 
 class Display:
-    """Shows a launch: here the cells that are not done, on standard error, and nothing else (--output quiet)."""
+    """Shows a launch: here the cells that are not done, on standard error, and nothing else (--quiet)."""
 
     def __init__(
         self, console: Console, plan: Plan, states: Mapping[str, State], to_run: Sequence[Cell], root: Root
@@ -54,30 +52,6 @@ class Display:
 
     def over(self, summary: str) -> None:
         """Say how the launch ended."""
-
-
-class Events(Display):
-    """Prints one JSON object for every event; its key `event` is planned, ended or over."""
-
-    def planned(self, words: Sequence[str] = ()) -> None:
-        """Print what is to be computed."""
-        self._print("planned", name=self.plan.name, cells=len(self.plan.cells), to_run=len(self.to_run), notes=[*words])
-
-    def ended(self, outcome: Outcome) -> None:
-        """Print what has become of a cell."""
-        cell = self.to_run[outcome.cell_id]
-        metrics = last_metrics(self.root, cell) if outcome.status == "done" else {}
-        known = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        about = {"loss": cell.loss, "task": cell.task, "seed": cell.seed, "label": self.plan.label(cell)}
-        self._print("ended", cell=cell.id, status=outcome.status, **about, reason=outcome.reason, metrics=known)
-
-    def over(self, summary: str) -> None:
-        """Print how the launch ended."""
-        self._print("over", summary=summary)
-
-    @staticmethod
-    def _print(event: str, **values: Any) -> None:
-        write_line(sys.stdout, json.dumps({"event": event, **values}))
 
 
 class Terminal(Display):
@@ -204,9 +178,6 @@ class Terminal(Display):
         now = "; ".join(f"{self.plan.label(self.to_run[cell])}: {where(p)}" for cell, p in [*running.items()][:2])
         parts = [f"{len(self.ended_cells)} of {len(self.to_run)} cells", self._left(running), now]
         self.progress.print(plain(f"        {', '.join(filter(None, parts))}"), highlight=False, soft_wrap=True)
-
-
-DISPLAYS: dict[str, type[Display]] = {"text": Terminal, "json": Events, "quiet": Display}  # by the value of `--output`
 
 
 def last_metrics(root: Root, cell: Cell) -> dict[str, float]:

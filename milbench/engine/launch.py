@@ -7,7 +7,7 @@ import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from milbench._utils import locks
 from milbench.api.plan import Cell, Plan
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from milbench.engine.display import Display
     from milbench.engine.worker import Job
 
-Output = Literal["text", "quiet", "json"]
 RERUN = {"missing": ("missing",), "failed": ("missing", "failed"), "all": ("missing", "failed", "done")}
 """What has become of the cells that `--rerun` computes."""
 
@@ -28,13 +27,10 @@ HUGE_PAGES = ("THP_MEM_ALLOC_ENABLE", "1")
 """Lets PyTorch ask Linux for pages of 2 MB: batches of slides are gone through in two thirds of the time."""
 
 
-def launch(
-    spec: Spec, root: Path, command: str, *, output: Output = "text", dry_run: bool = False, smoke: bool = False
-) -> int:
+def launch(spec: Spec, root: Path, command: str, *, quiet: bool = False, dry_run: bool = False) -> int:
     """Print the plan of a comparison and compute its missing cells in the store of a root.
 
-    The command is kept with the plan. A dry run shows the plan alone; of a smoke run, whose store is thrown away
-    afterwards, nothing is mirrored to MLflow.
+    The command is kept with the plan. A dry run shows the plan alone; a quiet launch prints failures alone.
 
     Returns:
         The exit code: 0 if every cell is done (or nothing was to be computed), 1 if some are not, 130 after Ctrl-C.
@@ -43,17 +39,17 @@ def launch(
         UsageError: the spec is wrong, and nothing was computed; or a search has found nothing to choose from.
     """
     os.environ.setdefault(*HUGE_PAGES)
-    launched = _Launch(Root(root), spec, command, output, dry_run, smoke)
+    launched = _Launch(Root(root), spec, command, quiet, dry_run)
     return launched.tuned() if spec.tune else launched.compute(launched.plan())
 
 
 class _Launch:
-    def __init__(self, root: Root, spec: Spec, command: str, output: Output, dry_run: bool, smoke: bool) -> None:
+    def __init__(self, root: Root, spec: Spec, command: str, quiet: bool, dry_run: bool) -> None:
         from milbench._utils.devices import resolve_all, unusable_gpu
         from milbench.engine.run import check_cluster
 
         self.root, self.spec, self.command = root, spec, command
-        self.output, self.dry_run, self.smoke = output, dry_run, smoke
+        self.quiet, self.dry_run = quiet, dry_run
         self.how = spec.run
         if self.how.cluster is None:
             self.devices = resolve_all(self.how.device)
@@ -128,7 +124,7 @@ class _Launch:
     def compute(self, plan: Plan, *, over: bool = False) -> int:
         """Print a plan and compute its missing cells; those of a search that is `over` are not computed again."""
         from milbench._utils.console import console
-        from milbench.engine.display import DISPLAYS
+        from milbench.engine.display import Display, Terminal
         from milbench.engine.run import shard, worker_count
 
         # By the number of all cells, not of those that are left: a resumed cell keeps its number of threads.
@@ -140,7 +136,7 @@ class _Launch:
         draws = plan.search.draws if plan.search and over else {}
         cells = [cell for cell in shard(plan.cells, self.how.shard) if cell.id not in draws]
         to_run = [cell for cell in cells if states[cell.id].status in RERUN[self.how.rerun]]
-        display = DISPLAYS[self.output](console, plan, states, to_run, self.root)
+        display = (Display if self.quiet else Terminal)(console, plan, states, to_run, self.root)
         notes = [self.unusable_gpu] if self.unusable_gpu and to_run else []
         if self.dry_run:
             from milbench.data import catalog
@@ -188,9 +184,8 @@ class _Launch:
         from milbench.engine.mirror import Mirror
         from milbench.engine.run import ClusterLost, compute_all
 
-        mirror = None if self.smoke else Mirror(self.root, plan, log_models=self.how.log_models)
-        if mirror:
-            mirror.start()
+        mirror = Mirror(self.root, plan, log_models=self.how.log_models)
+        mirror.start()
         stopped = ""
         with display.live():
             try:
@@ -202,13 +197,10 @@ class _Launch:
             except ClusterLost:
                 stopped = "the cluster was lost"
         done = sum(self.root.cell(cell.id).is_done for cell in cells)
-        if mirror and (behind := mirror.finish()):
+        if behind := mirror.finish():
             display.over(behind)
         counted = f"{done} of {len(cells)} cells"
-        if self.smoke:
-            before = " before it was interrupted" if stopped == "interrupted" else ""
-            display.over(f"smoke run: {counted} ran from start to end{before}; nothing was kept")
-        elif stopped:
+        if stopped:
             display.over(f"{stopped}: {counted} done; the same command continues")
         else:
             left = f", {len(cells) - done} not (milbench status {plan.name})" if done < len(cells) else ""

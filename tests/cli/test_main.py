@@ -55,7 +55,6 @@ NOT_UTF_8 = "bad\udcff"  # what Python makes of the byte 0xff in a word of the c
         ((*BASE, "--shard", "x"), "--shard x: expected i/n, such as 1/10"),
         ((*BASE, "--shard", "4/3"), "--shard 4/3: expected i/n with i from 1 to n, such as 1/3"),
         ((*BASE, "--rerun", "failing"), "'failing' is not one of 'missing', 'failed', 'all'; did you mean 'failed'"),
-        ((*BASE, "--output", "jsn"), "did you mean 'json'"),
         # settings
         ((*BASE, "-p", "nonsense"), "expected recipe.KEY=VALUE"),
         ((*BASE, "-p", "supervision=sets"), "did you mean 'set'"),

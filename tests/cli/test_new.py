@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from milbench.engine.folders import results
-from tests._helpers.command_line import Milbench, Ran
+from tests._helpers.command_line import SMALL, Milbench, Ran
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_what_it_writes_runs_and_passes_its_tests(
     assert {path.name for path in here.iterdir()} == {f"{test}{stem}.py" for stem in stems for test in ("", "test_")}
     assert not any(re.search("my.?(loss|task)", path.read_text(), re.IGNORECASE) for path in here.iterdir())
     tasks = "extended-digits,known_points.py,bare_points.py"
-    done(milbench("run", "--loss", "lse_pool.py,exact", "--task", tasks, "--smoke"))  # one, as each makes a store
+    done(milbench("run", "--loss", "lse_pool.py,exact", "--task", tasks, *SMALL))  # one, as each makes a store
     # In this process, since another one would import torch again; the templates' own tests are among these tests.
     own = ["-p", "no:cacheprovider", "-p", "no:timeout", "-W", "error::pytest.PytestWarning", "--rootdir", str(here)]
     assert pytest.main(["-q", *own, "-k", "not derivatives", str(here)]) == pytest.ExitCode.OK

@@ -18,7 +18,7 @@ def test_lists(milbench: Milbench) -> None:
         assert name in losses.out
     tasks = milbench("list", "tasks")
     assert tasks.code == 0
-    for name in ("extended-digits", "extended-mnist", "synthetic-bags"):
+    for name in ("extended-digits", "extended-mnist", "synthetic-bags", "table (required)"):
         assert name in tasks.out
     specs = milbench("list", "specs")
     assert specs.code == 0

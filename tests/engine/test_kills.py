@@ -21,7 +21,7 @@ from milbench.engine.folders import Root
 from tests._helpers.command_line import TINY, process
 
 WORDS = ("run", "--loss", "exact,noisy-or", "--task", TINY, "--seeds", "0-1", "-p", "recipe.epochs=4",
-         "-p", "task.batches=25", "--jobs", "2", "-p", "run.threads=1", "--output", "quiet")  # fmt: skip
+         "-p", "task.batches=25", "--jobs", "2", "-p", "run.threads=1", "--quiet")  # fmt: skip
 KILLS = 10
 
 

@@ -70,7 +70,7 @@ def test_a_plug_in_that_ends_the_process_of_the_check_leaves_the_cells_of_other_
 def test_a_killed_worker_costs_no_cell(root: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     running = process(
-        "run", "--loss", "exact,noisy-or", "--task", TINY, "--jobs", "2", "--root", str(root), "--output", "quiet",
+        "run", "--loss", "exact,noisy-or", "--task", TINY, "--jobs", "2", "--root", str(root), "--quiet",
         "-p", "recipe.epochs=3", "-p", f"task.gate={gate}", "-p", "run.timeout=100",
         env=AWAY,
     )  # fmt: skip
