@@ -29,9 +29,14 @@ def without_autocast(method: AnyMethod) -> AnyMethod:
     return cast("AnyMethod", precise)
 
 
+def transformed() -> bool:
+    """Return whether torch.compile or torch.func transforms what is called."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()  # noqa: SLF001
+
+
 def tracing() -> bool:
     """Return whether values are unavailable: inside torch.compile, torch.func transforms or a CUDA graph capture."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():  # noqa: SLF001
+    if transformed():
         return True
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 

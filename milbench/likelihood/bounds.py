@@ -32,7 +32,7 @@ def bag_log_prob_bounds(
     mask: Tensor | None = None,
     *,
     exact_labels: int = 6,
-    validate: bool | None = None,
+    validate: bool = True,
     max_labels: int | None = None,
 ) -> Bounds:
     """Return certified bounds of the log-likelihood of every bag's label set, for any |L|; differentiable.
@@ -52,8 +52,8 @@ def bag_log_prob_bounds(
         mask: (B, *positions) bool, True where there is an instance; None: everywhere.
         exact_labels: how many classes are summed exactly, from 0 to EXACT_LABEL_LIMIT.
         validate: as in `bag_log_prob`.
-        max_labels: an upper bound of |L|. With it, and without validation, an accelerator does not wait to find the
-            largest |L|; a larger label set then gives NaN.
+        max_labels: an upper bound of |L|. With it an accelerator does not wait to find the largest |L|; a larger label
+            set then gives NaN.
 
     Returns:
         `lower` and `upper`, both (B,), in nats and with rounding errors included; both are -inf where |L| exceeds the
@@ -80,7 +80,7 @@ def bag_log_prob_bounds(
     labels = labels.bool()
     if len(labels) == 0:
         return Bounds(*log_probs.new_zeros(2, 0, dtype=columns.result_dtype(log_probs)))
-    slots = _slots(labels, validate, max_labels)
+    slots = checks.largest_set(labels, max_labels)
     if log_probs.device.type == "cpu" and not checks.tracing():
         lower, upper = _by_size(log_probs, labels, mask, exact_labels)
     else:
@@ -113,20 +113,6 @@ def _bounds(
     impossible, too_many = bags.size > able, bags.size > slots
     lower, upper = (side.masked_fill(impossible, -torch.inf) for side in (lower, upper))
     return lower.masked_fill(too_many, torch.nan), upper.masked_fill(too_many, torch.nan)
-
-
-def _slots(labels: Tensor, validate: bool | None, max_labels: int | None) -> int:
-    """Return the number of slots for classes; only without `max_labels`, or to check it, are the labels looked at."""
-    most = labels.shape[1] if max_labels is None else min(max_labels, labels.shape[1])
-    looks = max_labels is None or validate is None or validate
-    if checks.tracing() or not looks:
-        return most
-    largest = int(labels.sum(dim=1).max())
-    if largest > most:
-        raise UsageError(
-            f"labels {tuple(labels.shape)} have a bag with |L| = {largest}, above max_labels = {max_labels}"
-        )
-    return largest
 
 
 class _Bags(NamedTuple):

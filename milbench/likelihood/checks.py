@@ -12,11 +12,11 @@ _SLACK = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 5e-2, torch.b
 """The largest |log sum_c p_{c,k}| that is accepted; that of a softmax in the same type is much smaller."""
 
 
-def _checkable(values: Tensor, validate: bool | None) -> bool:
-    return validate is not False and values.device.type != "meta" and not tracing()
+def _checkable(values: Tensor, validate: bool) -> bool:
+    return validate and values.device.type != "meta" and not tracing()
 
 
-def check_logits(logits: Tensor, mask: Tensor | None, validate: bool | None) -> None:
+def check_logits(logits: Tensor, mask: Tensor | None, validate: bool) -> None:
     """Raise UsageError unless `logits` is (B, C+1, *positions), finite, and `mask` fits it."""
     _check_shapes("logits", logits, mask)
     if not _checkable(logits, validate):
@@ -32,17 +32,14 @@ def check_logits(logits: Tensor, mask: Tensor | None, validate: bool | None) -> 
         )
 
 
-def check_log_probs(log_probs: Tensor, mask: Tensor | None, validate: bool | None) -> None:
-    """Raise UsageError unless `log_probs` is (B, C+1, *positions), normalised, and `mask` fits it.
-
-    `validate` False: only shapes and types are checked; True or None: values too, unless the call is traced.
-    """
+def check_log_probs(log_probs: Tensor, mask: Tensor | None, validate: bool) -> None:
+    """Raise UsageError unless `log_probs` is (B, C+1, *positions), normalised, and `mask` fits it."""
     _check_shapes("log_probs", log_probs, mask)
     if _checkable(log_probs, validate):
         _check_values(log_probs.detach(), mask)
 
 
-def check_labels(values: Tensor, labels: Tensor, validate: bool | None, *, name: str = "log_probs") -> None:
+def check_labels(values: Tensor, labels: Tensor, validate: bool, *, name: str = "log_probs") -> None:
     """Raise UsageError unless `labels` is (B, C), bool or 0/1, for `values` (B, C+1, *positions), called `name`."""
     expected = (values.shape[0], values.shape[1] - 1)
     if tuple(labels.shape) != expected:
@@ -56,6 +53,27 @@ def check_labels(values: Tensor, labels: Tensor, validate: bool | None, *, name:
         return
     if bool(((labels != 0) & (labels != 1)).any()):
         raise UsageError(f"labels of shape {expected} must be bool or 0/1, got other values ({labels.dtype})")
+
+
+def largest_set(labels: Tensor, max_labels: int | None, limit: int | None = None) -> int:
+    """Return the largest |L|, or an upper bound where values are not looked at; UsageError above the limits."""
+    classes = labels.shape[1]
+    known = tracing() or labels.device.type == "meta" or (labels.device.type != "cpu" and max_labels is not None)
+    if known:
+        largest = classes if max_labels is None else min(classes, max_labels)
+    else:
+        largest = int(labels.sum(dim=1).max()) if len(labels) else 0
+    if limit is not None and largest > limit:
+        what, hint = ("may have bags of up to", "give max_labels, or ") if known else ("have a bag with", "")
+        raise UsageError(
+            f"labels {tuple(labels.shape)} {what} |L| = {largest}, above the exact limit of {limit}: "
+            f"{hint}use bag_log_prob_bounds for larger label sets (method upper or lower)"
+        )
+    if max_labels is not None and largest > max_labels:
+        raise UsageError(
+            f"labels {tuple(labels.shape)} have a bag with |L| = {largest}, above max_labels = {max_labels}"
+        )
+    return largest
 
 
 def _check_shapes(name: str, values: Tensor, mask: Tensor | None) -> None:

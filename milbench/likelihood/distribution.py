@@ -16,7 +16,7 @@ GROUP = 1 << 20
 """The most numbers of one group of bags, B * K * 2^C (8 MiB), unless one bag has more."""
 
 
-def label_set_distribution(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool | None = None) -> Tensor:
+def label_set_distribution(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool = True) -> Tensor:
     """Return the log-likelihood of every label set, log Prb(L | P); not differentiable.
 
     Each is as accurate as `bag_log_prob`: the sums are of positive terms, and their last states are the label sets. (A

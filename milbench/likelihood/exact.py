@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milbench.errors import UsageError
+from milbench.api.autocast import transformed
 from milbench.likelihood import checks, columns, levels, series
 
 EXACT_LABEL_LIMIT = 16
@@ -23,7 +23,7 @@ def bag_log_prob(
     labels: Tensor,
     mask: Tensor | None = None,
     *,
-    validate: bool | None = None,
+    validate: bool = True,
     max_labels: int | None = None,
 ) -> Tensor:
     """Return the exact log-likelihood of every bag's label set, log Prb(L | P); twice differentiable.
@@ -36,8 +36,8 @@ def bag_log_prob(
             background last; -inf rules a class out.
         labels: (B, C), bool or 0/1, the label sets; at most EXACT_LABEL_LIMIT classes each.
         mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-        validate: whether values are checked as well as shapes; None: yes, except inside torch.compile, torch.func and
-            CUDA graph capture. False avoids a synchronisation on an accelerator.
+        validate: whether values are checked as well as shapes, which makes a GPU wait; never inside torch.compile,
+            torch.func and CUDA graph capture.
         max_labels: an upper bound of |L|. With it an accelerator does not wait to find the largest |L|, and compiled
             code does no work for more classes. Where no error can be raised, a larger label set gives NaN.
 
@@ -72,25 +72,14 @@ def bag_log_prob_from_logits(
     labels: Tensor,
     mask: Tensor | None = None,
     *,
-    validate: bool | None = None,
+    validate: bool = True,
     max_labels: int | None = None,
 ) -> Tensor:
     """Return `bag_log_prob` of the softmax of logits over dim 1; on the CPU it is quicker for small label sets.
 
     The gradient by the logits is the posterior minus the softmax, and is computed with the value. Twice differentiable.
 
-    Args:
-        logits: (B, C+1, *positions) floating point, finite, background last.
-        labels: (B, C), bool or 0/1, the label sets; at most EXACT_LABEL_LIMIT classes each.
-        mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-        validate: as in `bag_log_prob`; the values are those of labels and logits.
-        max_labels: as in `bag_log_prob`.
-
-    Returns:
-        (B,), in nats, in the type of `logits` (float32 for half precisions), as `bag_log_prob` returns it.
-
-    Raises:
-        UsageError: as in `bag_log_prob`, or a logit is not finite.
+    Logits are (B, C+1, *positions) floating point, finite, background last; all else is as in `bag_log_prob`.
 
     Examples:
         >>> import torch
@@ -106,7 +95,7 @@ def bag_log_prob_from_logits(
     logits = logits.to(columns.result_dtype(logits))
     checks.check_labels(logits, labels, validate, name="logits")
     labels = labels.bool()
-    return _log_prob(logits, labels, mask, _largest(labels, max_labels), normalise=True)
+    return _log_prob(logits, labels, mask, checks.largest_set(labels, max_labels, EXACT_LABEL_LIMIT), normalise=True)
 
 
 def instance_posterior(
@@ -114,7 +103,7 @@ def instance_posterior(
     labels: Tensor,
     mask: Tensor | None = None,
     *,
-    validate: bool | None = None,
+    validate: bool = True,
     max_labels: int | None = None,
 ) -> Tensor:
     """Return the posterior: the probability of each class at each position, given the label set; differentiable.
@@ -138,63 +127,44 @@ def instance_posterior(
     log_probs, labels, slots = _checked(log_probs, labels, mask, validate, max_labels)
     if len(log_probs) == 0:
         return log_probs.clone()
-    _, posterior = _solved(log_probs, labels, mask, slots, normalise=False, gradient=True)
-    return _with_derivative(posterior, log_probs, labels, mask, slots, normalise=False)
+    if _derived(log_probs) or _has_own_derivatives(log_probs):
+        return _by_levels(log_probs, labels, mask, slots, normalise=False)[1]
+    return _solved(log_probs, labels, mask, slots, normalise=False, gradient=True)[1]
 
 
 def _checked(
-    log_probs: Tensor, labels: Tensor, mask: Tensor | None, validate: bool | None, max_labels: int | None
+    log_probs: Tensor, labels: Tensor, mask: Tensor | None, validate: bool, max_labels: int | None
 ) -> tuple[Tensor, Tensor, int]:
     """Return the log-probabilities, renormalised in float32 if they are halves, labels as bool, and the largest |L|."""
     checks.check_log_probs(log_probs, mask, validate)
     checks.check_labels(log_probs, labels, validate)
     labels = labels.bool()
-    return columns.renormalised_halves(log_probs, mask), labels, _largest(labels, max_labels)
-
-
-def _largest(labels: Tensor, max_labels: int | None) -> int:
-    """Return the largest |L|, or an upper bound where values are not looked at; UsageError above the limits."""
-    classes = labels.shape[1]
-    known = checks.tracing() or labels.device.type == "meta" or (labels.device.type != "cpu" and max_labels is not None)
-    if known:
-        largest = classes if max_labels is None else min(classes, max_labels)
-    else:
-        largest = int(labels.sum(dim=1).max()) if len(labels) else 0
-    limit = EXACT_LABEL_LIMIT if max_labels is None else min(max_labels, EXACT_LABEL_LIMIT)
-    if largest > limit:
-        what, hint = ("may have bags of up to", "give max_labels, or ") if known else ("have a bag with", "")
-        raise UsageError(
-            f"labels {tuple(labels.shape)} {what} |L| = {largest}, above the "
-            f"{'exact limit' if limit == EXACT_LABEL_LIMIT else 'max_labels'} of {limit}: "
-            f"{hint}use bag_log_prob_bounds for larger label sets (method upper or lower)"
-        )
-    return largest
+    return (
+        columns.renormalised_halves(log_probs, mask),
+        labels,
+        checks.largest_set(labels, max_labels, EXACT_LABEL_LIMIT),
+    )
 
 
 def _log_prob(values: Tensor, labels: Tensor, mask: Tensor | None, slots: int, *, normalise: bool) -> Tensor:
     """Return log Prb (B,) in the type of the values, with its derivatives."""
     if len(values) == 0:
         return values.new_zeros(0) + values.sum()
-    derived = _derived(values) or checks.tracing()
-    if torch.compiler.is_compiling() or not derived:  # what is compiled must not have derivatives of its own
+    if _has_own_derivatives(values):
+        return _by_levels(values, labels, mask, slots, normalise=normalise, gradient=False)[0].to(values.dtype)
+    if not _derived(values):
         return _solved(values, labels, mask, slots, normalise=normalise, gradient=False)[0].to(values.dtype)
-    value: Tensor = _applied(_LogProb, values, labels, mask, slots, normalise)[0]
+    value: Tensor = _LogProb.apply(values, labels, mask, slots, normalise)
     return value
 
 
-def _applied(function: type[torch.autograd.Function], *args: Any) -> Any:
-    """Apply a function; where functions are not transformed, without a look at its signature.
-
-    The look takes a tenth of the time of value and gradient of a small batch.
-    """
-    if checks.tracing():
-        return function.apply(*args)
-    return super(torch.autograd.Function, function).apply(*args)  # type: ignore[misc]
-
-
 def _derived(values: Tensor) -> bool:
-    dual = torch.autograd.forward_ad.unpack_dual(values).tangent is not None
-    return dual or (torch.is_grad_enabled() and values.requires_grad)
+    return torch.is_grad_enabled() and values.requires_grad
+
+
+def _has_own_derivatives(values: Tensor) -> bool:
+    """Return whether the operations of `levels` must be differentiated themselves, as in forward mode."""
+    return transformed() or torch.autograd.forward_ad.unpack_dual(values).tangent is not None
 
 
 def _solved(
@@ -207,14 +177,22 @@ def _solved(
         flat = values.reshape(*values.shape[:2], -1)
         flat_mask = None if mask is None else mask.reshape(len(mask), -1)
         found, slope = series.solve(flat, labels, flat_mask, normalise=normalise, gradient=gradient)
-        return found, found if slope is None else slope.view(values.shape)
+        slope = found if slope is None else slope.view(values.shape)
+        unsure = torch.nonzero(found.isnan()).squeeze(1)
+        if len(unsure):
+            some = values[unsure], labels[unsure], None if mask is None else mask[unsure]
+            found[unsure], again = _by_levels(*some, slots, normalise=normalise, gradient=gradient)
+            if gradient:
+                slope[unsure] = again
+                slope[found.isnan()] = torch.nan
+        return found, slope
 
 
 def _by_levels(
     values: Tensor, labels: Tensor, mask: Tensor | None, slots: int, *, normalise: bool, gradient: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """Return the same as `_solved`, on any device, and with a gradient that is differentiable."""
-    log_probs = values.to(columns.working_dtype(values))
+    """Return the same as `_solved`, on any device, differentiable any number of times."""
+    log_probs = values.to(columns.working_dtype(values))  # also since float32 would round differences of large logits
     if normalise:
         log_probs = log_probs.log_softmax(dim=1)
     value, slope = levels.solve_bags(log_probs, labels, mask, slots, posterior=gradient)
@@ -230,85 +208,27 @@ def _by_levels(
 
 
 class _LogProb(torch.autograd.Function):
-    """log Prb and its gradient by the values, which are log-probabilities or, with `normalise`, logits."""
-
-    generate_vmap_rule = True
+    """log Prb of values that are log-probabilities or, with `normalise`, logits; the gradient is found with it."""
 
     @staticmethod
-    def forward(
-        values: Tensor, labels: Tensor, mask: Tensor | None, slots: int, normalise: bool
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, values: Tensor, labels: Tensor, mask: Tensor | None, slots: int, normalise: bool) -> Tensor:
         value, slope = _solved(values, labels, mask, slots, normalise=normalise, gradient=True)
-        return value.to(values.dtype), slope
+        ctx.save_for_backward(values, labels, mask, slope)
+        ctx.slots, ctx.normalise = slots, normalise
+        return value.to(values.dtype)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        values, labels, mask, ctx.slots, ctx.normalise = inputs
-        ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)  # zeros in the shape of the values, for nothing
-        ctx.save_for_backward(values, labels, mask, output[1])
-        ctx.save_for_forward(values, labels, mask, output[1])
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor | None, _: None) -> tuple[Tensor | None, None, None, None, None]:
-        if grad is None:
-            return None, None, None, None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
         values, labels, mask, slope = ctx.saved_tensors
-        slope = _with_derivative(slope, values, labels, mask, ctx.slots, ctx.normalise)
+        slope = _differentiable(slope, values, labels, mask, ctx.slots, normalise=ctx.normalise)
         return slope * grad.view(-1, *[1] * (slope.dim() - 1)), None, None, None, None
 
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: None) -> tuple[Tensor, None]:
-        return torch.sum((ctx.saved_tensors[3] * tangent).flatten(1), dim=1), None
 
-
-def _with_derivative(
-    slope: Tensor, values: Tensor, labels: Tensor, mask: Tensor | None, slots: int, normalise: bool
+def _differentiable(
+    slope: Tensor, values: Tensor, labels: Tensor, mask: Tensor | None, slots: int, *, normalise: bool
 ) -> Tensor:
-    """Return the gradient of log Prb as a differentiable function of the values."""
-    if torch.compiler.is_compiling() or not (_derived(values) or checks.tracing()):
+    """Return a gradient that is known, where it is to be derived with the derivatives of that of `levels`."""
+    if not _derived(values):
         return slope
-    found: Tensor = _applied(_Slope, values, labels, mask, slope, slots, normalise)
-    return found
-
-
-class _Slope(torch.autograd.Function):
-    """The gradient of log Prb, which is known; its derivative, a symmetric matrix, is that of `levels`."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(*given: Any) -> Tensor:
-        slope: Tensor = given[3]
-        return slope.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], _output: Tensor) -> None:
-        *tensors, _, ctx.slots, ctx.normalise = inputs
-        ctx.save_for_backward(*tensors)
-        ctx.save_for_forward(*tensors)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None, None]:
-        return _Slope._product(ctx, grad), None, None, None, None, None
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        return _Slope._product(ctx, tangent)
-
-    @staticmethod
-    def _product(ctx: Any, vector: Tensor) -> Tensor:
-        values, labels, mask = ctx.saved_tensors
-
-        def slope(values: Tensor) -> Tensor:
-            return _by_levels(values, labels, mask, ctx.slots, normalise=ctx.normalise)[1]
-
-        product: Tensor
-        if checks.tracing():
-            (product,) = torch.func.vjp(slope, values)[1](vector)
-            return product
-        again = torch.is_grad_enabled() and values.requires_grad
-        with torch.enable_grad():
-            leaf = values if again else values.detach().requires_grad_()
-            (product,) = torch.autograd.grad(slope(leaf), leaf, vector, create_graph=again)
-        return product
+    again = _by_levels(values, labels, mask, slots, normalise=normalise)[1]
+    return slope + (again - again.detach())

@@ -29,6 +29,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from milbench.api.autocast import transformed
 from milbench.likelihood import checks, columns
 from milbench.likelihood.columns import FLOOR, IMPOSSIBLE, Columns
 
@@ -262,8 +263,8 @@ def _completed(before: Tensor, after: Tensor, sets: _Sets, how: Arithmetic) -> T
 
 def _sets(parts: Columns) -> _Sets:
     slots, device = len(parts.shares) - 1, parts.shares.device
-    # What is made of fake tensors is not for later calls with others.
-    fake = torch.compiler.is_compiling() or type(parts.shares) is not Tensor
+    # What is made of fake or wrapped tensors is not for later calls with others.
+    fake = transformed() or type(parts.shares) is not Tensor
     return (_made if fake else _kept)(slots, device)
 
 

@@ -14,7 +14,7 @@ _SMALL = -18.0
 """Below this log x, log(-log(1 - x)) = log x + x / 2 and log(1 - exp(-x)) = log x - x / 2 to double precision."""
 
 
-def presence_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool | None = None) -> Tensor:
+def presence_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool = True) -> Tensor:
     """Return the probability that each class occurs at one position at least: 1 - prod_k (1 - p_{c,k}).
 
     Differentiable, and apart from validation independent of values. Memory: about 8 bytes * 8 B (C+1) K. Arguments and
@@ -34,7 +34,7 @@ def presence_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate: bo
     return torch.exp(presence_log_prob(log_probs, mask, validate=validate))
 
 
-def presence_log_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool | None = None) -> Tensor:
+def presence_log_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool = True) -> Tensor:
     """Return the logarithm of `presence_prob`, (B, C) in nats, accurate for rare classes; -inf for impossible ones.
 
     Differentiable; arguments and errors are those of `presence_prob`.
@@ -50,7 +50,7 @@ def presence_log_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate
     return _restored(present).to(columns.result_dtype(log_probs))
 
 
-def presence_log_odds(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool | None = None) -> Tensor:
+def presence_log_odds(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool = True) -> Tensor:
     """Return the log-odds of `presence_prob`, (B, C) in nats, which rank classes even where probabilities round to 1.
 
     They are infinite for certain and impossible classes. Differentiable; arguments and errors are those of

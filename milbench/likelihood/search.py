@@ -16,9 +16,7 @@ POSITIONS_AT_ONCE = 4096
 """Of a large bag: bounds the memory to 8 bytes * 2^C * POSITIONS_AT_ONCE."""
 
 
-def best_label_set(
-    log_probs: Tensor, mask: Tensor | None = None, *, validate: bool | None = None
-) -> tuple[Tensor, Tensor]:
+def best_label_set(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool = True) -> tuple[Tensor, Tensor]:
     """Return the most probable label set of every bag, for bags of up to a million positions.
 
     For at most LISTED_CLASSES classes all sets are compared, by inclusion and exclusion in float64. It subtracts, with

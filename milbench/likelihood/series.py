@@ -3,7 +3,7 @@
 R = sum over T in L of (-1)^|T| A_T, where A_T is the probability that no class of T occurs, a product over positions of
 sums of probabilities. Every sum is of positive numbers and A_{} is exactly 1, so that the error of R is at most that of
 `rounding` times the sum of the other A_T: known once the sum is, small where the classes are likely to occur, and far
-too large where the background dominates. Bags without a certified error are solved by `levels`.
+too large where the background dominates. Bags without a certified error are left to `levels`.
 
 From logits, with s_k the probability of L and the background at position k and o_k that of the other classes, log
 Prb(L) = -sum_k log(1 + o_k / s_k) + log R: no term cancels, so that the softmax may have the type of the logits. The
@@ -18,8 +18,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-
-from milbench.likelihood import levels
 
 GROUP = 1 << 21
 """The most numbers, G * K * 2^n, of the terms of one group of bags: 16 MiB, about a core's share of cache."""
@@ -50,10 +48,9 @@ def solve(
 ) -> tuple[Tensor, Tensor | None]:
     """Return log Prb (B,) in float64 and its gradient (B, C+1, K) in the type of the values; None without `gradient`.
 
-    The values (B, C+1, K) are on the CPU, background last: with `normalise` finite logits, float32 or float64, else
-    log-probabilities. Impossible label sets give -inf. The gradient is zero at masked positions and in such bags.
-
-    Peak memory: that of the values, and 8 bytes * 2.5 * GROUP, besides what `levels` needs.
+    Where no error is certified, as for impossible label sets, log Prb is NaN and the gradient means nothing. It is zero
+    at masked positions. The values (B, C+1, K) are on the CPU, background last: with `normalise` finite logits, float32
+    or float64, else log-probabilities. Peak memory: that of the values, and 8 bytes * 2.5 * GROUP.
     """
     log_prob = torch.empty(len(values), dtype=torch.float64)
     probs = values.softmax(dim=1) if normalise else values.double().exp().contiguous()
@@ -61,12 +58,6 @@ def solve(
         probs.masked_fill_(~mask.unsqueeze(1), 0.0)
         probs[:, -1].masked_fill_(~mask, 1.0)
     slope = _solve_groups(_groups(labels, values.shape[-1]), probs, log_prob, normalise=normalise, gradient=gradient)
-    unsure = torch.nonzero(log_prob.isnan()).squeeze(1)
-    if len(unsure):
-        some = None if mask is None else mask[unsure]
-        log_prob[unsure], again = _solve_again(values[unsure], labels[unsure], some, normalise, gradient=gradient)
-        if slope is not None:
-            slope[unsure] = again.to(slope.dtype)
     if slope is not None and mask is not None:
         slope.masked_fill_(~mask.unsqueeze(1), 0.0)
     return log_prob, None if slope is None else slope.to(values.dtype)
@@ -97,25 +88,6 @@ def _accepted(log_prob: np.ndarray, dtype: torch.dtype) -> np.ndarray:
     size = np.nan_to_num(np.maximum(np.abs(log_prob), 1.0), nan=1.0, posinf=1.0)
     accepted: np.ndarray = np.minimum(_TOLERANCE.get(dtype, 1e-8) * size, _MOST.get(dtype, 1e-7))
     return accepted
-
-
-def _solve_again(
-    values: Tensor, labels: Tensor, mask: Tensor | None, normalise: bool, *, gradient: bool
-) -> tuple[Tensor, Tensor]:
-    """Return log Prb (B,) and its gradient by `levels`; NaN where a value is."""
-    log_probs = values.double()  # float32 would round differences of large logits away
-    if normalise:
-        log_probs = log_probs.log_softmax(dim=1)
-    broken = log_probs.isnan().flatten(1).any(dim=1)
-    found, slope = levels.solve_bags(log_probs, labels, mask, labels.shape[1], posterior=gradient)
-    found.masked_fill_(broken, torch.nan)
-    if slope is None:
-        return found, found
-    if normalise:
-        slope.sub_(log_probs.exp_())
-        slope[found == -torch.inf] = 0.0
-    slope[broken] = torch.nan
-    return found, slope
 
 
 def _sums(groups: list[_Group], probs: Tensor, order: np.ndarray) -> tuple[Tensor, Tensor]:

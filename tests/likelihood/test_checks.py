@@ -66,7 +66,7 @@ def test_label_sets_beyond_the_exact_limit_point_to_the_bounds() -> None:
     log_probs = torch.zeros(1, 21, 30).log_softmax(1)
     with pytest.raises(UsageError, match=r"\(1, 20\).*20.*16.*bag_log_prob_bounds"):
         bag_log_prob(log_probs, torch.ones(1, 20).bool())
-    with pytest.raises(UsageError, match=r"max_labels of 2"):
+    with pytest.raises(UsageError, match=r"above max_labels = 2"):
         bag_log_prob(GOOD, torch.ones(2, 3).bool(), max_labels=2)
     with pytest.raises(UsageError, match="exact limit of 16"):
         bag_log_prob(log_probs, torch.ones(1, 20).bool(), validate=False)
