@@ -224,12 +224,9 @@ def _read_truth(truth: Path, images: Sequence[Path], model: Trained) -> dict[str
 
 
 def _share(correct: list[bool]) -> str:
-    import numpy as np
-
-    from milbench.api.outcomes import Outcomes
     from milbench.report.statistics.intervals import share_interval
 
-    bounds = share_interval(Outcomes(np.array(correct), np.ones(len(correct)), "images"))
+    bounds = share_interval(sum(correct), len(correct))
     share, low, high = (100 * v for v in (sum(correct) / len(correct), *bounds))
     count = f"{sum(correct)} of {len(correct)} read correctly"
     return f"{count}: {share:.1f} % (Wilson's 95 % interval {low:.1f} to {high:.1f} %)"

@@ -10,7 +10,7 @@ import pandas as pd
 
 from milbench.api.metric_info import describe
 from milbench.report.formatting import counted, scaled
-from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL, Difference, compare_pair
+from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL, Difference
 from milbench.report.study import Study
 
 Verdict = Literal["better", "equivalent", "worse", "open"]
@@ -46,11 +46,7 @@ def equivalence_frame(study: Study) -> pd.DataFrame:
         two parameters are crossed.
     """
     columns = ["first", "other", "row", "column", "difference", "verdict"]
-    cells = {cell.id: cell for cell in study.plan.cells}
-    params = {
-        task: cells[first].task_params
-        for task, first in study.cells.groupby("task", sort=False)["cell"].first().items()
-    }
+    params = {task: study.cell_of(task).task_params for task in study.tasks}
     names = {study.primary(task) for task in study.tasks}
     varied = [key for key in next(iter(params.values())) if len({str(p.get(key)) for p in params.values()}) > 1]
     name, order = min(names), list(study.supervision)
@@ -60,11 +56,9 @@ def equivalence_frame(study: Study) -> pd.DataFrame:
     found: list[tuple[object, ...]] = []
     for task in study.tasks:
         row, column = (", ".join(f"{k}={params[task][k]}" for k in keys) for keys in (varied[:half], varied[half:]))
-        table, overlap = study.table(task), study.info(task).overlap
-        noise, place = study.noise(task, name, table), {variant: n for n, variant in enumerate(table.index)}
         for other in order[1:]:
-            if first in place and other in place:
-                pair = compare_pair(table.to_numpy(), place[first], place[other], noise, overlap)
+            if {first, other} <= set(study.variants(task)):
+                pair = study.compare(task, first, other)
                 found.append((first, other, row, column, pair.difference, verdict(pair, margin, lower)))
     return pd.DataFrame(found, columns=columns)
 

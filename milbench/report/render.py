@@ -163,7 +163,7 @@ def _limits(study: Study) -> list[str]:
             "Seeds split the same data on " + ", ".join(overlaps[:4]) + (", …" if len(overlaps) > 4 else "")
             + ": intervals and contenders are corrected for that (Nadeau and Bengio, 2003)."
         )  # fmt: skip
-    without = [t for t in study.tasks if study.noise(t, study.primary(t), study.table(t)) is None]
+    without = [t for t in study.tasks if study.noise(t) is None]
     if without:
         where = "" if len(without) == len(study.tasks) else " on " + ", ".join(without[:4])
         notes.append(f"Intervals and contenders cover training seeds, not another draw of the test bags{where}.")

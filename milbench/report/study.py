@@ -13,12 +13,13 @@ import pandas as pd
 
 from milbench.api.metric_info import METRICS, Metric, describe
 from milbench.api.outcomes import OUTCOMES_FILE, Outcomes, load_outcomes
-from milbench.api.plan import TaskInfo
+from milbench.api.plan import Cell, TaskInfo
 from milbench.api.published import Rule
 from milbench.api.results import Results
 from milbench.api.supervision import SUPERVISIONS
 from milbench.errors import UsageError
-from milbench.report.statistics.contenders import Scale, contenders
+from milbench.report.statistics.contenders import contenders
+from milbench.report.statistics.differences import Difference, compare_pair
 from milbench.report.statistics.epochs import SELECTED_BY, select_epochs
 from milbench.report.statistics.intervals import share_interval, student_interval
 from milbench.report.statistics.sampling import SamplingNoise, sampling_noise
@@ -46,7 +47,10 @@ class Study:
         self._histories = {str(task): own for task, own in frame[frame["metric"] != ""].groupby("task", sort=False)}
         self.tasks: list[str] = list(dict.fromkeys(self.cells["task"]))
         self.supervision: dict[str, str] = dict(zip(self.cells["variant"], self.cells["supervision"], strict=True))
-        self._selected, self._tables = cache(self._select), cache(self._tabulate)
+        self.planned = {cell.id: cell for cell in self.plan.cells}
+        names = self.cells[["task", "variant", "seed", "cell"]].itertuples(index=False, name=None)
+        self._ids = {(task, variant, seed): str(cell) for task, variant, seed, cell in names}
+        self._selected, self._tables, self._noises = cache(self._select), cache(self._tabulate), cache(self._noise)
         self._summaries, self._outcomes_of = cache(self._summarise), cache(_outcomes_in)
 
     @cached_property
@@ -61,15 +65,17 @@ class Study:
         order = {kind: number for number, kind in enumerate(SUPERVISIONS)}
         return sorted(set(self.supervision.values()), key=lambda kind: order.get(kind, len(order)))
 
-    @cached_property
-    def _infos(self) -> dict[str, TaskInfo]:
-        keys = {cell.id: cell.task_key for cell in self.plan.cells}
-        first = self.cells.drop_duplicates("task")
-        return {str(t): self.plan.tasks[keys[c]] for t, c in zip(first["task"], first["cell"], strict=True)}
+    def cell_of(self, task: str) -> Cell:
+        """Return the first cell of a task, whose data and parameters are those of all."""
+        return self.planned[self.cells_of(task)["cell"].iloc[0]]
+
+    def cells_of(self, task: str) -> pd.DataFrame:
+        """Return the rows of `cells` of a task."""
+        return self.cells[self.cells["task"] == task]
 
     def info(self, task: str) -> TaskInfo:
         """Return what the plan says of a task."""
-        return self._infos[task]
+        return self.plan.tasks[self.cell_of(task).task_key]
 
     def history(self, task: str) -> pd.DataFrame:
         """Return every value of a task: the rows of `Results.frame` with a metric, and variant."""
@@ -90,17 +96,13 @@ class Study:
 
     def variants(self, task: str) -> list[str]:
         """Return the variants that were planned for a task."""
-        return list(dict.fromkeys(self.cells.loc[self.cells["task"] == task, "variant"]))
-
-    def seeds(self, task: str) -> list[int]:
-        """Return the seeds that were planned for a task."""
-        return sorted({int(seed) for seed in self.cells.loc[self.cells["task"] == task, "seed"]})
+        return list(dict.fromkeys(self.cells_of(task)["variant"]))
 
     def rule(self, task: str) -> Rule:
         """Return the rule that chooses the epoch: that of the plan, but "last" without validation values of all."""
         if self.plan.selection != "validation":
             return "last"
-        done = self.cells[(self.cells["task"] == task) & (self.cells["status"] == "done")]["cell"]
+        done = self.cells_of(task).query("status == 'done'")["cell"]
         known = self.history(task).loc[self.history(task)["metric"] == f"validation/{SELECTED_BY}", "cell"]
         return "validation" if len(done) and done.isin(known).all() else "last"
 
@@ -132,7 +134,8 @@ class Study:
         found = found[found["metric"] == (name if costs else f"test/{name}")]
         found = found[np.isfinite(found["value"])].drop_duplicates(["variant", "seed"], keep="last")
         wide = pd.DataFrame(found.set_index(["variant", "seed"])["value"].unstack())  # noqa: PD010
-        return wide.reindex(index=self.variants(task), columns=self.seeds(task)).astype(float)
+        seeds = sorted(map(int, self.cells_of(task)["seed"].unique()))
+        return wide.reindex(index=self.variants(task), columns=seeds).astype(float)
 
     def metrics(self, task: str) -> list[str]:
         """Return the test metrics of a task, the primary one first, then known ones in their order."""
@@ -152,14 +155,14 @@ class Study:
         return self._summaries(task, metric or self.primary(task))
 
     def _summarise(self, task: str, name: str) -> pd.DataFrame:
-        table, overlap = self.table(task, name), self.info(task).overlap
-        planned = self.cells[self.cells["task"] == task].groupby("variant")["seed"].nunique()
-        bounds = [self._interval(task, name, variant, row.dropna(), overlap) for variant, row in table.iterrows()]
+        table = self.table(task, name)
+        planned = self.cells_of(task).groupby("variant")["seed"].nunique()
+        bounds = [self._interval(task, name, str(variant), row.dropna()) for variant, row in table.iterrows()]
         step = self.table(task, self.step_cost(task)).mean(axis=1)
         found = pd.DataFrame({
             "mean": table.mean(axis=1), "sd": table.std(axis=1), "low": [low for low, _ in bounds],
             "high": [high for _, high in bounds], "seeds": table.notna().sum(axis=1), "planned": planned,
-            "contender": self._contenders(task, name, table), "step": step,
+            "contender": self._contenders(task, name), "step": step,
         }, index=table.index)  # fmt: skip
         if describe(name).percent and not (table < 0).any(axis=None):  # Student's interval knows no bounds of a share
             found[["low", "high"]] = found[["low", "high"]].clip(0, 1)
@@ -182,31 +185,39 @@ class Study:
         usual = known.loc[known["metric"] == "cost/step_seconds", "cell"]
         return "cost/step_seconds" if not usual.isin(least).all() else "cost/step_seconds_min"
 
-    def noise(self, task: str, metric: str, table: pd.DataFrame) -> SamplingNoise | None:
-        """Return what the draw of the test items adds to a table; None where the outcomes of a value are not known."""
+    def compare(self, task: str, first: str, second: str, metric: str = "") -> Difference:
+        """Return the first loss less the second by a metric, paired by seeds and test items."""
+        table, noise = self.table(task, metric), self.noise(task, metric)
+        rows = list(table.index)
+        return compare_pair(table.to_numpy(), rows.index(first), rows.index(second), noise, self.info(task).overlap)
+
+    def noise(self, task: str, metric: str = "") -> SamplingNoise | None:
+        """Return what the draw of the test items adds to `table`; None where the outcomes of a value are not known."""
+        return self._noises(task, metric or self.primary(task))
+
+    def _noise(self, task: str, metric: str) -> SamplingNoise | None:
         name = metric.removeprefix(_EXCESS)
-        cells = self.cells[self.cells["task"] == task].set_index(["variant", "seed"])["cell"]
-        known = self.table(task, name) if name != metric else table
-        info = self.info(task)
+        table, known, info = self.table(task, metric), self.table(task, name), self.info(task)
         rows: list[list[Outcomes | None]] = []
         for variant, row in table.iterrows():
             found = {}
             for seed in row.dropna().index:
-                one = self._outcomes(str(cells.get((variant, seed), "")), name)
-                if one is None or not np.isclose(one.value, float(known[seed][variant]), rtol=_CLOSE, atol=1e-9):
-                    return None  # not kept, or of another epoch
+                one = self._outcomes(task, str(variant), seed, name, known[seed][variant])
+                if one is None:
+                    return None
                 if info.overlap or info.folds:  # equal digests of other seeds are still other bags
                     one = replace(one, items=f"{one.items} of seed {seed}")
                 found[seed] = one
             rows.append([found.get(seed) for seed in table.columns])
         return sampling_noise(rows)
 
-    def _contenders(self, task: str, metric: str, table: pd.DataFrame) -> pd.Series[bool]:
+    def _contenders(self, task: str, metric: str) -> pd.Series[bool]:
         """Return which losses may be the best of their kind of supervision; none from one seed."""
+        table = self.table(task, metric)
         result = pd.Series(False, index=table.index)
         if int(table.notna().any().sum()) < FEWEST_FOR_SET:
             return result
-        noise, overlap = self.noise(task, metric, table), self.info(task).overlap
+        noise, overlap = self.noise(task, metric), self.info(task).overlap
         for kind in self.kinds:
             rows = [number for number, variant in enumerate(table.index) if self.supervision[variant] == kind]
             part = None if noise is None else SamplingNoise(
@@ -215,24 +226,25 @@ class Study:
             values = table.iloc[rows].to_numpy()
             if np.isfinite(values).any():
                 lower = describe(metric).lower_is_better
-                found = contenders(values, scale=scale_of(values), lower_is_better=lower, noise=part, overlap=overlap)
+                found = contenders(values, lower_is_better=lower, noise=part, overlap=overlap)
                 result.iloc[np.array(rows)] = found.tolist()
         return result
 
-    def _interval(
-        self, task: str, metric: str, variant: object, values: pd.Series[float], overlap: float
-    ) -> tuple[float, float]:
+    def _interval(self, task: str, metric: str, variant: str, values: pd.Series[float]) -> tuple[float, float]:
         if len(values) != 1:
-            return student_interval(values.to_numpy(), overlap=overlap)
-        own = self.cells[(self.cells["task"] == task) & (self.cells["variant"] == variant)]
-        found = self._outcomes(str(own.loc[own["seed"] == values.index[0], "cell"].iloc[0]), metric)
-        usable = found is not None and bool(np.isclose(found.value, values.iloc[0], rtol=_CLOSE, atol=1e-9))
-        return share_interval(found) if found is not None and usable else (np.nan, np.nan)
+            return student_interval(values.to_numpy(), overlap=self.info(task).overlap)
+        found = self._outcomes(task, variant, values.index[0], metric, values.iloc[0])
+        if found is None or not (found.weights == 1).all() or not np.isin(found.sums, (0, 1)).all():
+            return np.nan, np.nan  # not known, or items count for more or less than one
+        return share_interval(int(found.sums.sum(dtype=np.int64)), len(found))
 
-    def _outcomes(self, cell: str, metric: str) -> Outcomes | None:
+    def _outcomes(self, task: str, variant: str, seed: int, metric: str, value: float) -> Outcomes | None:
+        """Return the outcomes behind a value; None where they were not kept, or are those of another epoch."""
+        cell = self._ids[task, variant, seed]
         folder = self.results.folders.get(cell)
-        found = {} if folder is None else self._outcomes_of(folder / OUTCOMES_FILE)
-        return found.get(metric) or found.get(f"{cell}/{metric}")
+        kept = {} if folder is None else self._outcomes_of(folder / OUTCOMES_FILE)
+        found = kept.get(metric) or kept.get(f"{cell}/{metric}")
+        return found if found is not None and np.isclose(found.value, value, rtol=_CLOSE, atol=1e-9) else None
 
 
 def _outcomes_in(path: Path) -> dict[str, Outcomes]:
@@ -246,14 +258,6 @@ def _outcomes_in(path: Path) -> dict[str, Outcomes]:
 def rows_of(frame: pd.DataFrame) -> list[Any]:
     """Return the rows of a frame with its columns as attributes, and Index."""
     return list(frame.itertuples())
-
-
-def scale_of(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Scale:
-    """Return the scale on which values are compared: shares as logits, other positive values as logarithms."""
-    known = values[np.isfinite(values)]
-    if (known < 0).any():
-        return "plain"
-    return "share" if (known <= 1).all() else "positive"
 
 
 def failures(study: Study) -> Iterator[str]:

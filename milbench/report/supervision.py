@@ -34,13 +34,12 @@ class Series:
 def series_of(study: Study) -> list[Series]:
     """Return every series of tasks with at least three numbers of training bags."""
     found: dict[tuple[str, str], dict[float, str]] = {}
-    cells = {cell.id: cell for cell in study.plan.cells}
-    for task, first in study.cells.drop_duplicates("task").set_index("task")["cell"].items():
-        cell, amount = cells[first], study.info(str(task)).amount
+    for task in study.tasks:
+        cell, amount = study.cell_of(task), study.info(task).amount
         params = {name: value for name, value in cell.task_params.items() if name != amount}
         value = cell.task_params.get(amount)
         if isinstance(value, int | float):
-            found.setdefault((cell.task, to_json(params)), {})[value] = str(task)
+            found.setdefault((cell.task, to_json(params)), {})[value] = task
     return [
         Series(name, dict(sorted(tasks.items()))) for (name, _), tasks in found.items() if len(tasks) >= FEWEST_AMOUNTS
     ]

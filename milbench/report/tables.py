@@ -6,13 +6,14 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import combinations
 
 import pandas as pd
 from markupsafe import Markup, escape
 
 from milbench.api.metric_info import describe
 from milbench.report.formatting import NOTHING, counted, interval, measured, number, p_value, significant, with_unit
-from milbench.report.statistics.differences import LEVEL, compare_pair, holm
+from milbench.report.statistics.differences import LEVEL, holm
 from milbench.report.study import Study, rows_of
 
 YES, NO = "✓", "–"
@@ -151,16 +152,10 @@ def pairs_frame(study: Study, task: str, metric: str = "") -> pd.DataFrame:
     Returns:
         The columns first, second, difference, low, high, p, seeds and items; the better mean comes first.
     """
-    name = metric or study.primary(task)
-    table = study.table(task, name)
-    noise, order = study.noise(task, name, table), list(study.summary(task, name).index)
     rows = []
-    for a, first in enumerate(order):
-        for second in order[a + 1 :]:
-            i, j = (list(table.index).index(one) for one in (first, second))
-            found = compare_pair(table.to_numpy(), i, j, noise, study.info(task).overlap)
-            low, high = found.interval
-            rows.append((first, second, found.difference, low, high, found.p, found.seeds, found.items))
+    for first, second in combinations(study.summary(task, metric).index, 2):
+        found = study.compare(task, first, second, metric)
+        rows.append((first, second, found.difference, *found.interval, found.p, found.seeds, found.items))
     return pd.DataFrame(rows, columns=["first", "second", "difference", "low", "high", "p", "seeds", "items"])
 
 
@@ -199,14 +194,9 @@ def contrasts_table(study: Study) -> Table | None:
     for contrast in study.plan.contrasts:
         for task, pair in contrast.variants.items():
             names = [f"{loss} ({recipe})" if recipe else loss for loss, recipe in pair]
-            if task not in study.tasks:
+            if task not in study.tasks or not set(names) <= set(study.variants(task)):
                 continue
-            table = study.table(task)
-            if not set(names) <= set(table.index):
-                continue
-            i, j = (list(table.index).index(name) for name in names)
-            noise = study.noise(task, study.primary(task), table)
-            found = compare_pair(table.to_numpy(), i, j, noise, study.info(task).overlap)
+            found = study.compare(task, *names)
             margin = (study.plan.margin | contrast.margin).get(study.primary(task))
             rows.append((contrast.name, task, f"{names[0]} less {names[1]}", found, margin))
     if not rows:
@@ -258,7 +248,7 @@ def cells_table(study: Study, task: str) -> Table:
     rows = [
         (c.variant, str(c.seed), str(c.status), c.reason or NOTHING,
          number(float(values[c.seed][c.variant]), 3, study.metric(task)), c.cell, c.run or NOTHING)
-        for c in rows_of(study.cells[study.cells["task"] == task])
+        for c in rows_of(study.cells_of(task))
     ]  # fmt: skip
     head = ["loss", "seed", "state", "reason", study.metric(task).heading, "cell", "MLflow run"]
     frame = pd.DataFrame(rows, columns=head).set_index("loss")

@@ -41,7 +41,7 @@ def test_outcomes_of_all_cells_are_one_file(tmp_path: Path) -> None:
         save_outcomes(results.folders[row.cell] / "outcomes.npz", {"instance_error": outcomes})
     keep(results, tmp_path / "kept")
     back = Study(read(tmp_path / "kept"))
-    noise = back.noise("extended-digits", "instance_error", back.table("extended-digits"))
+    noise = back.noise("extended-digits")
     assert noise is not None
     assert (noise.items == 5).all()
 

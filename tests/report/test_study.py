@@ -70,10 +70,10 @@ def test_outcomes_count_only_where_they_are_those_of_the_epoch(tmp_path: Path) -
         folders[cell].mkdir()
         save_outcomes(folders[cell] / "outcomes.npz", {"set_error": counted(1)})
     study = Study(replace(results, folders=folders))
-    assert study.noise("t", "set_error", study.table("t")) is not None
+    assert study.noise("t") is not None
     save_outcomes(folders[cell] / "outcomes.npz", {"set_error": counted(2)})
     study = Study(replace(results, folders=folders))
-    assert study.noise("t", "set_error", study.table("t")) is None
+    assert study.noise("t") is None
 
 
 def test_draws_of_a_search_take_no_part() -> None:

@@ -52,13 +52,12 @@ def rank_losses(values: pd.DataFrame) -> Ranks:
 
 def ranks_of(study: Study) -> Ranks | None:
     """Return the ranks of the losses with results on all data; None for too few tasks or losses."""
-    datas = {cell.id: (cell.task, cell.data) for cell in study.plan.cells}
-    first = study.cells.drop_duplicates("task").set_index("task")["cell"]
     columns: dict[tuple[str, str], list[pd.Series[float]]] = {}
     for task in study.tasks:
         mean = study.table(task).mean(axis=1).dropna()
         ranks = mean.rank(ascending=study.metric(task).lower_is_better)
-        columns.setdefault(datas[first[task]], []).append(ranks)
+        cell = study.cell_of(task)
+        columns.setdefault((cell.task, cell.data), []).append(ranks)
     blocks = pd.DataFrame({
         data: pd.concat(of_data, axis=1).mean(axis=1, skipna=False) for data, of_data in columns.items()
     })  # fmt: skip

@@ -8,7 +8,6 @@ from dataclasses import asdict
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
-from scipy.stats import binomtest
 
 from milbench._utils.palette import MUTED
 from milbench.api.metric_info import describe
@@ -16,6 +15,7 @@ from milbench.api.reliability import RELIABILITY_FILE, Bin, load_reliability
 from milbench.errors import UsageError
 from milbench.report.figures.style import WIDTH, colours, literal, wrapped
 from milbench.report.formatting import with_unit
+from milbench.report.statistics.intervals import share_interval
 from milbench.report.study import Study
 
 CAPTION = (
@@ -42,8 +42,8 @@ def reliability_figure(study: Study, task: str) -> Figure | None:
         axes.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--")
         before = pd.DataFrame([asdict(one) for one in found[variant][_NAME]])
         for one in found[variant][_NAME]:
-            bounds = binomtest(round(one.frequency * one.count), one.count).proportion_ci(method="wilson")
-            axes.plot([one.probability] * 2, [bounds.low, bounds.high], color=palette[variant], lw=1.4, alpha=0.6)
+            bounds = share_interval(round(one.frequency * one.count), one.count)
+            axes.plot([one.probability] * 2, bounds, color=palette[variant], lw=1.4, alpha=0.6)
         sns.scatterplot(before, x="probability", y="frequency", color=palette[variant], ax=axes, s=24, linewidth=0)
         if after := found[variant].get(f"{_NAME}_tempered", []):
             axes.plot([a.probability for a in after], [a.frequency for a in after], "o", ms=5, mfc="none", mec=MUTED)

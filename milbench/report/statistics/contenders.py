@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cache
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,30 +25,25 @@ from scipy import optimize, special
 from milbench.report.statistics.differences import LEVEL, compare_pair
 from milbench.report.statistics.sampling import Floats, SamplingNoise
 
-Scale = Literal["share", "positive", "plain"]
-
 
 def contenders(
     errors: ArrayLike,
     *,
-    scale: Scale = "share",
     lower_is_better: bool = True,
     noise: SamplingNoise | None = None,
     overlap: float = 0.0,
-    level: float = LEVEL,
 ) -> NDArray[np.bool_]:
-    """Return which losses may be the best one: the set holds the truly best loss with probability `level`.
+    """Return which losses may be the best one: the set holds the truly best loss with 95 % probability.
 
-    Losses are compared on their common seeds: what a seed does to all of them does not count.
+    Losses are compared on their common seeds: what a seed does to all of them does not count. Shares are compared as
+    logits and other positive values as logarithms, which makes variances alike.
 
     Args:
         errors: (losses, seeds), NaN where a seed is missing.
-        scale: "share" compares logits, which makes variances alike; "positive" logarithms; "plain" the values.
         lower_is_better: whether the smallest value is the best.
         noise: what the draw of the test items adds; None: the set holds for these test items alone.
         overlap: test bags for each training bag where seeds split the same bags, else 0; the variance of a mean is then
             1/n + overlap times that of its values (Nadeau and Bengio, Machine Learning 52, 2003, pp. 239-281).
-        level: the probability that the best loss is in the set.
 
     Returns:
         (losses,) booleans: False for a loss without any value; with one seed True for all others.
@@ -63,7 +57,7 @@ def contenders(
     """
     given = np.asarray(errors, float)
     has_value = np.isfinite(given).any(axis=1)
-    values, slopes = _transformed(given, scale, noise)
+    values, slopes = _transformed(given, noise)
     if noise is not None:
         scaled = noise.covariance * slopes[:, :, None, None] * slopes
         noise = replace(noise, covariance=scaled, unit=noise.unit * slopes)
@@ -72,7 +66,7 @@ def contenders(
     rows, result = np.flatnonzero(has_value), np.array(has_value)
     if len(rows) < 2 or not freedom:
         return result
-    of_seeds, of_items = dunnett(len(rows) - 1, freedom, level), dunnett(len(rows) - 1, math.inf, level)
+    of_seeds, of_items = dunnett(len(rows) - 1, freedom), dunnett(len(rows) - 1, math.inf)
     for a, i in enumerate(rows):
         for b, j in enumerate(rows):
             pair = compare_pair(values, int(i), int(j), noise)
@@ -84,8 +78,8 @@ def contenders(
 
 
 @cache
-def dunnett(rivals: int, freedom: float, level: float = LEVEL) -> float:
-    """Return the one-sided quantile of the largest of several differences from one mean, all of one variance.
+def dunnett(rivals: int, freedom: float) -> float:
+    """Return the one-sided 95 % quantile of the largest of several differences from one mean, all of one variance.
 
     Each two of the `rivals` differences have a correlation of 1/2; `freedom` is that of the variance.
     """
@@ -95,18 +89,18 @@ def dunnett(rivals: int, freedom: float, level: float = LEVEL) -> float:
 
     def excess(q: float) -> float:
         below = special.ndtr(math.sqrt(2) * q * s[:, None] + z) ** rivals
-        return float((below @ weights).mean() / weights.sum()) - level
+        return float((below @ weights).mean() / weights.sum()) - LEVEL
 
     return float(optimize.brentq(excess, 0.0, 200.0))
 
 
-def _transformed(values: Floats, scale: Scale, noise: SamplingNoise | None) -> tuple[Floats, Floats]:
+def _transformed(values: Floats, noise: SamplingNoise | None) -> tuple[Floats, Floats]:
     """Return the values on the scale of the comparison, and the slope of the scale there; zeros are moved off zero."""
-    if scale == "plain":
+    if (values < 0).any():
         return values, np.ones_like(values)
     positive = values[values > 0]
     least = float(positive.min()) / 2 if positive.size else 0.5
-    if scale == "positive":
+    if (values > 1).any():
         moved = np.maximum(values, least)
         return np.log(moved), 1 / moved
     below_one = 1 - values[values < 1]

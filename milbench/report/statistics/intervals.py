@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from milbench.api.outcomes import Outcomes
 from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL
 
 
@@ -34,25 +33,19 @@ def student_interval(values: ArrayLike, overlap: float = 0.0) -> tuple[float, fl
     return float(sample.mean() - half), float(sample.mean() + half)
 
 
-def share_interval(outcomes: Outcomes) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a metric that counts test items of one network, each of them right or wrong.
+def share_interval(wrong: int, items: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a share of test items of one network.
 
     It says how far the share may lie from that of all items of this kind, with this very network. What another
     training seed would give is not in it.
 
-    Returns:
-        The lower and the upper bound; (nan, nan) where items count for more or less than one.
-
     Examples:
-        >>> low, high = share_interval(Outcomes([1] * 8 + [0] * 92, [1] * 100, "3f2c"))
+        >>> low, high = share_interval(8, 100)
         >>> round(low, 4), round(high, 4)
         (0.0411, 0.15)
 
     Source: E. B. Wilson, "Probable inference, the law of succession, and statistical inference", Journal of the
     American Statistical Association 22, 1927.
     """
-    if not (outcomes.weights == 1).all() or not np.isin(outcomes.sums, (0, 1)).all():
-        return math.nan, math.nan
-    wrong = int(outcomes.sums.sum(dtype=np.int64))
-    bounds = stats.binomtest(wrong, len(outcomes)).proportion_ci(LEVEL, method="wilson")
+    bounds = stats.binomtest(wrong, items).proportion_ci(LEVEL, method="wilson")
     return float(bounds.low), float(bounds.high)
