@@ -1,4 +1,4 @@
-"""The log-probabilities of all 2^C label sets at once."""
+"""The log-probabilities of all 2^C label sets at once, and the most probable label set."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from torch import Tensor
 
 from milbench.errors import UsageError
 from milbench.likelihood import checks, columns, levels
+from milbench.likelihood.exact import EXACT_LABEL_LIMIT, bag_log_prob
+from milbench.likelihood.presence import presence_log_odds
 
 DISTRIBUTION_LIMIT = 16
 """The largest number of classes C whose 2^C label sets are listed."""
+LISTED_CLASSES = 12
+"""The largest number of classes C whose 2^C label sets are all compared to find the best one."""
 GROUP = 1 << 20
 """The most numbers of one group of bags, B * K * 2^C (8 MiB), unless one bag has more."""
 
@@ -61,6 +65,37 @@ def label_set_distribution(log_probs: Tensor, mask: Tensor | None = None, *, val
     return result
 
 
+def best_label_set(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool = True) -> tuple[Tensor, Tensor]:
+    """Return the most probable label set of every bag.
+
+    For at most LISTED_CLASSES classes all sets are compared. For more classes, the search starts from those that are
+    more likely present than not (at most EXACT_LABEL_LIMIT), and adds, removes or swaps one class while that helps: its
+    result may not be the best of all sets. Arguments and errors are those of `bag_log_prob`.
+
+    Returns:
+        The label sets (B, C) bool, and their log-probabilities (B,) in nats, as accurate as those of `bag_log_prob`.
+
+    Examples:
+        Two positions and two classes. The first position is probably of class 0, the second probably background.
+
+        >>> import torch
+        >>> probs = torch.tensor([[[0.7, 0.2], [0.1, 0.1], [0.2, 0.7]]])  # (bags, classes and background, positions)
+        >>> labels, log_prob = best_label_set(probs.log())
+        >>> labels, log_prob.exp()  # {0}: 0.7 * 0.2 + 0.7 * 0.7 + 0.2 * 0.2
+        (tensor([[ True, False]]), tensor([0.6700]))
+    """
+    checks.check_log_probs(log_probs, mask, validate)
+    log_probs, classes = log_probs.detach(), log_probs.shape[1] - 1
+    if classes <= LISTED_CLASSES:
+        best = label_set_distribution(log_probs, mask, validate=False).argmax(dim=1, keepdim=True)
+        labels = (best >> torch.arange(classes, device=best.device) & 1).bool()
+    else:
+        there = [...] * len(log_probs) if mask is None else mask
+        found = [_search(one[:, kept].flatten(1)[None]) for one, kept in zip(log_probs, there, strict=True)]
+        labels = torch.stack(found) if found else torch.zeros(0, classes, dtype=torch.bool, device=log_probs.device)
+    return labels, bag_log_prob(log_probs, labels, mask, validate=False)
+
+
 def _listed(parts: columns.Columns) -> Tensor:
     """Return (G, 2^C), in logarithms only for bags with a label set whose probability underflows."""
     table = levels.every_set(parts, levels.Numbers)
@@ -69,3 +104,25 @@ def _listed(parts: columns.Columns) -> Tensor:
     if len(bags):
         table[bags] = torch.where(rare[bags], levels.every_set(parts.of(bags), levels.Logs), table[bags])
     return parts.log_scale.unsqueeze(-1) + table
+
+
+def _search(log_probs: Tensor) -> Tensor:
+    """Return (C,) bool, a label set of one bag (1, C+1, K) that no change of one class makes more probable."""
+    odds = presence_log_odds(log_probs, validate=False)[0]
+    likely = odds.topk(min(EXACT_LABEL_LIMIT, len(odds))).indices
+    current = torch.zeros_like(odds, dtype=torch.bool)
+    current[likely] = odds[likely] > 0
+    while True:
+        sets = torch.cat([current.unsqueeze(0), _neighbours(current)])
+        best = int(bag_log_prob(log_probs.expand(len(sets), -1, -1), sets, validate=False).argmax())
+        if best == 0:
+            return current
+        current = sets[best]
+
+
+def _neighbours(current: Tensor) -> Tensor:
+    """Return the sets (N, C) one addition, removal or swap away, none larger than EXACT_LABEL_LIMIT."""
+    one = torch.eye(len(current), dtype=torch.bool, device=current.device)
+    swaps = one[current].unsqueeze(1) | one[~current]
+    sets = current ^ torch.cat([one, swaps.flatten(0, 1)])
+    return sets[sets.sum(dim=1) <= EXACT_LABEL_LIMIT]
