@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
 from milbench.data.crops import CropVariant, Protocol
-from milbench.data.number_pictures import manifest
 from milbench.families.street_numbers import PixelContrast, StreetNumbers, described
 
 
 class HouseNumbers(StreetNumbers):
     """Find the digits of a rendered house number in a crop of 64x64 pixels, given the set of its digits.
 
-    The protocol of `svhn` on pictures that `milbench data make house-numbers` renders. Fonts, plates, walls, blur and
+    The protocol of `svhn` on pictures that `milbench data fetch house-numbers` renders. Fonts, plates, walls, blur and
     noise are invented, so a result on this task does not carry over to SVHN. Parameters mean what they do for `svhn`.
     """
 
     name = "house-numbers"
     folder = "house-numbers"
     instead = (
-        "make it with `milbench data make house-numbers`, or point --data-dir or MILBENCH_DATA at a folder where that "
+        "make it with `milbench data fetch house-numbers`, or point --data-dir or MILBENCH_DATA at a folder where that "
         "was done"
     )
 
@@ -39,5 +37,5 @@ class HouseNumbers(StreetNumbers):
     ) -> None:
         super().__init__(network, crop, "train", contrast, validation, augmentation, batch_bags, protocol)
 
-    def caption(self, root: Path, counts: Mapping[str, int], digest: str) -> str:
-        return described(f"{self.name} of seed {manifest(root / self.folder).get('seed', 'unknown')}", counts, digest)
+    def caption(self, counts: Mapping[str, int], digest: str) -> str:
+        return described(self.name, counts, digest)

@@ -13,16 +13,15 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from milbench._utils import digests
 from milbench._utils.seeding import generator
 from milbench.api.bags import Truth, label_matrix
 from milbench.api.recipe import Recipe
 from milbench.api.task import Split
+from milbench.data.catalog import checked
 from milbench.data.catalog import data_dir as default_data_dir
-from milbench.data.catalog import require
 from milbench.data.log_mel import LogMel
-from milbench.data.spoken_digits import SAMPLE_RATE, digest_of, read_all, wav_files
-from milbench.errors import UsageError, as_usage
+from milbench.data.spoken_digits import SAMPLE_RATE, read_all, wav_files
+from milbench.errors import UsageError
 from milbench.families.batches import in_rounds
 from milbench.families.sequences import Architecture, Sequences, SequenceSplits, SequenceTask
 
@@ -92,16 +91,13 @@ class SpokenDigits(SequenceTask):
         """Return one-cycle AdamW; the rate was chosen of three on validation bags, for all losses together."""
         return Recipe(lr=1e-2, epochs=20, evaluate_every=10, precision="float32")
 
-    @as_usage()
     def check_data(self, data_dir: Path | None) -> str:
-        root = default_data_dir(data_dir)
-        if not self.any_data:
-            return f"Free Spoken Digit Dataset, sha256 {require(self.name, root, MISSING).identity(root)}"
-        if not (paths := wav_files(root)):
-            raise UsageError(f"no recordings found; {MISSING}")
-        return (
-            f"non-canonical spoken digits, sha256 {digests.remembered(self.name, paths, lambda: digest_of(paths))[:16]}"
-        )
+        def look(root: Path) -> None:
+            if not wav_files(root):
+                raise UsageError(f"no recordings found; {MISSING}")
+
+        title = "spoken digits" if self.any_data else "Free Spoken Digit Dataset"
+        return checked(self.name, title, data_dir, look, MISSING, any_data=self.any_data)
 
     def load(self, data_dir: Path | None) -> SequenceSplits:
         root, digest = default_data_dir(data_dir), self.check_data(data_dir)

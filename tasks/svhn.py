@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from milbench.api.task import Published
-from milbench.data.svhn import OFFICIAL
 from milbench.families.street_numbers import StreetNumbers, described
 
 from ._paper import AS_EXACT, DEFAULTS, LI_2018, RECIPE, RULE
 
 BEST = f"best of three sizes, each by its {RULE}"
 """How the published figure was selected."""
+PICTURES = {"train": 33_402, "test": 13_068, "extra": 202_353}
+"""The number of pictures of each part."""
 _AS_PUBLISHED = {
     **RECIPE, **AS_EXACT, "recipe.schedule": "drop-at-thirds", "recipe.lr": 0.01, "recipe.clip_rms": 0.05,
     "recipe.loss_precision": "float64", "recipe.epochs": 21, "task.crop": "paper", "task.parts": "train+extra",
@@ -45,8 +45,8 @@ class SVHN(StreetNumbers):
     name = "svhn"
     folder = "svhn"
     instead = (
-        "fetch it with `milbench data fetch svhn`, or point --data-dir or MILBENCH_DATA at a folder with svhn/train "
-        "and svhn/test; the task house-numbers needs no download"
+        "fetch it with `milbench data fetch svhn` (and svhn-extra for task.parts=train+extra), or point --data-dir or "
+        "MILBENCH_DATA at a folder with svhn/train and svhn/test; the task house-numbers needs no download"
     )
 
     published = (
@@ -71,7 +71,7 @@ class SVHN(StreetNumbers):
         ),
     )  # fmt: skip
 
-    def caption(self, root: Path, counts: Mapping[str, int], digest: str) -> str:  # noqa: ARG002
+    def caption(self, counts: Mapping[str, int], digest: str) -> str:
         """Return the name SVHN only if every part has as many pictures as the official one."""
-        official = all(counts[part] == OFFICIAL[part].pictures for part in counts)
+        official = all(counts[part] == PICTURES[part] for part in counts)
         return described("SVHN" if official else "SVHN-format images", counts, digest)

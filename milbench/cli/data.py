@@ -1,10 +1,10 @@
-"""`milbench data`: which data sets are here, fetch one, check them or one's own table of bags, render one."""
+"""`milbench data`: which data sets are here, fetch one, check them or one's own table of bags."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="List, fetch, check or render data sets; check your own table.\n\nExample: milbench data fetch mnist",
+    help="List, fetch and check data sets; check your own table.\n\nExample: milbench data fetch mnist",
 )
 
 
@@ -44,7 +44,7 @@ def fetch(
     name: Annotated[str, typer.Argument(help="A data set: see milbench data list.")],
     data_dir: options.DataDirOption = None,
 ) -> int:
-    """Download a data set and check it.
+    """Download a data set and check it; house-numbers is rendered instead, without a download.
 
     Example: milbench data fetch mnist
     """
@@ -130,29 +130,6 @@ def check(
     console.print(shown, markup=False)
     if problems := fatal(found):
         raise UsageError(f"{table}: {'; '.join(problems)}")
-    return 0
-
-
-@app.command()
-def make(
-    name: Annotated[Literal["house-numbers"], typer.Argument(help="The data set.")],
-    data_dir: options.DataDirOption = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the images.")] = 0,
-    train: Annotated[int, typer.Option(min=1, help="Number of training images.")] = 4000,
-    test: Annotated[int, typer.Option(min=1, help="Number of test images.")] = 1000,
-) -> int:
-    """Render a data set of house numbers in SVHN's format, without a download.
-
-    Example: milbench data make house-numbers
-    """
-    from milbench._utils.console import console
-    from milbench.data import catalog, house_numbers
-
-    with as_usage():
-        root = _directory_to_fill(data_dir)
-        place = house_numbers.make(root, seed, train, test)
-        remark = catalog.DATASETS[name].remark(root)
-    console.print(f"{name} is present in {place}: {remark}", soft_wrap=True, markup=False)
     return 0
 
 

@@ -1,6 +1,7 @@
 """The built-in data sets: where their files are, whether they are complete, and how to fetch them.
 
-A download is moved to its place only when it is complete: a killed one leaves no file that could be mistaken for data.
+What is downloaded or made is moved to its place only when it is complete: a killed process leaves no file that could be
+mistaken for data.
 """
 
 from __future__ import annotations
@@ -11,79 +12,106 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from milbench._utils import digests
-from milbench._utils.files import expanded
-from milbench.data import house_numbers, svhn
-from milbench.data.downloads import fetch_files
-from milbench.data.number_pictures import NumberPictures
-from milbench.data.spoken_digits import SpokenDigitFiles
+from milbench._utils.files import expanded, folder_digest, scratch_folder
+from milbench.data import house_numbers, sources, spoken_digits
 from milbench.errors import UsageError, as_usage, unknown
 
 ENVIRONMENT = "MILBENCH_DATA"
 """The environment variable that names the data directory."""
+SEAL = ".sha256"
+"""A file with the digest of the folder that it lies in, as it was fetched or made; folders of others have none."""
 _downloads = ContextVar("downloads", default=True)
 State = Literal["present", "missing", "damaged"]
 
 
-class File(NamedTuple):
-    """One file of a data set: its path below the data directory, its size in bytes, and its MD5 in hexadecimal."""
+class Part(NamedTuple):
+    """A file of a data set, with its MD5 and size in bytes, or a folder, with its digest or "" for that of its seal."""
 
     path: str
-    size: int
-    md5: str
+    digest: str = ""
+    size: int | None = None
 
-    def problem(self, root: Path, *, remembered: bool = False) -> str | None:
-        """Return what is wrong with the file below `root`; `remembered`: hash it once until it changes."""
+    def expected(self, root: Path) -> str:
+        """Return the digest that it should have, "" where that is not known."""
+        seal = root / self.path / SEAL
+        return self.digest or (seal.read_text().strip() if seal.exists() else "")
+
+    def files(self, root: Path) -> list[Path]:
+        """Return its files below `root`, sorted."""
+        path = root / self.path
+        return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+
+    def problem(self, root: Path, *, remembered: bool = False) -> str:
+        """Return what is wrong with it, "" for nothing; `remembered`: read it once until it changes."""
         path = root / self.path
         try:
-            if (size := path.stat().st_size) != self.size:
+            if not (expected := self.expected(root)):
+                return ""
+            if self.size not in (None, size := path.stat().st_size):
                 return f"{path} is damaged: expected {self.size} bytes, found {size}"
-            md5 = digests.file_digest(path, "md5") if remembered else digests.read_digest(path, "md5")
+            kind, read = "MD5", partial(digests.read_digest, path, "md5")
+            if path.is_dir():
+                kind, read = "SHA-256", partial(folder_digest, path)
+            found = digests.remembered(kind, self.files(root), read) if remembered else read()
         except OSError as error:
             return f"{path} cannot be read: {error.strerror}"
-        return None if md5 == self.md5 else f"{path} is damaged: expected MD5 {self.md5}, found {md5}"
+        return "" if found == expected else f"{path} is damaged: expected {kind} {expected}, found {found}"
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A data set of a few files with known checksums; `download` puts all of them below the directory it is given."""
+    """A data set of some files or folders, which `download` puts below the folder that it is given."""
 
     name: str
-    files: tuple[File, ...]
-    download: Callable[[Path], None]
+    parts: tuple[Part, ...]
+    download: sources.Download
 
     def missing(self, root: Path) -> list[str]:
-        """Return the paths, below `root`, of the files that do not exist."""
-        return [file.path for file in self.files if not (root / file.path).exists()]
+        """Return the paths, below `root`, of the parts that do not exist."""
+        return [part.path for part in self.parts if not (root / part.path).exists()]
 
     def problems(self, root: Path, *, remembered: bool = False) -> list[str]:
-        """Read the files that exist, if `remembered` those that changed; return one message for each damaged one."""
-        found = (file.problem(root, remembered=remembered) for file in self.files if (root / file.path).exists())
+        """Read the parts that exist, if `remembered` those that changed; return one message for each damaged one."""
+        found = (part.problem(root, remembered=remembered) for part in self.parts if (root / part.path).exists())
         return [problem for problem in found if problem]
 
     def place(self, root: Path) -> Path:
-        """Return the folder of the first file."""
-        return root / Path(self.files[0].path).parent
+        """Return the folder of the first part."""
+        return (root / self.parts[0].path).parent
 
-    def identity(self, root: Path | None = None) -> str:  # noqa: ARG002
-        """Return a digest of the paths and checksums, which is the same wherever the data set is complete."""
-        text = "".join(f"{file.path} {file.md5}\n" for file in self.files)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-    def remark(self, root: Path) -> str:  # noqa: ARG002
-        """Return an empty note."""
-        return ""
+    def identity(self, root: Path) -> str:
+        """Return a digest of what the parts should hold, "" where that is not known of any."""
+        known = [(part.path, part.expected(root)) for part in self.parts]
+        text = "".join(f"{path} {digest}\n" for path, digest in known if digest)
+        return hashlib.sha256(text.encode()).hexdigest()[:16] if text else ""
 
     def fetch(self, root: Path) -> None:
-        """Download all files where one is missing or damaged, see `fetch_files`."""
-        fetch_files(self, root, [file.path for file in self.files], self.download)
+        """Download or make the parts that are missing or damaged, check them and move them into place."""
+        if not self._wanted(root):
+            return
+        with scratch_folder(root, self.name) as folder, sources.stalled_connections_end():
+            wanted = self._wanted(root)  # none, where another process has had the lock and fetched them
+            if wanted:
+                self.download(folder, [part.path for part in wanted])
+            for part in wanted:
+                if not part.digest:
+                    (folder / part.path / SEAL).write_text(folder_digest(folder / part.path))
+                if problem := part.problem(folder):
+                    raise UsageError(f"the download of {self.name} is not what was expected: {problem}")
+            for part in wanted:
+                place = root / part.path
+                place.parent.mkdir(parents=True, exist_ok=True)
+                if place.is_dir():
+                    place.rename(folder / f"damaged-{place.name}")
+                (folder / part.path).replace(place)
 
-
-Source = Dataset | NumberPictures | SpokenDigitFiles
-"""What can be found below a data directory, checked, and fetched or made."""
+    def _wanted(self, root: Path) -> list[Part]:
+        return [part for part in self.parts if not (root / part.path).exists() or part.problem(root)]
 
 
 class DatasetStatus(NamedTuple):
@@ -145,7 +173,7 @@ def downloads(allowed: bool) -> Iterator[None]:
         _downloads.reset(token)
 
 
-def require(name: str, root: Path, instead: str) -> Source:
+def require(name: str, root: Path, instead: str) -> Dataset:
     """Return a complete data set, downloaded first if files of it are missing; see also `downloads`.
 
     A damaged file is not replaced: it may be the user's own. Raises UsageError for one, or where nothing can be
@@ -164,80 +192,92 @@ def require(name: str, root: Path, instead: str) -> Source:
     return dataset
 
 
-def _refuse_damaged(dataset: Source, root: Path) -> None:
+def _refuse_damaged(dataset: Dataset, root: Path) -> None:
     if problems := dataset.problems(root, remembered=True):
         raise UsageError(f"{problems[0]}; `milbench data fetch {dataset.name}` replaces it")
 
 
-def _status(dataset: Source, root: Path) -> DatasetStatus:
+@as_usage()
+def checked(
+    name: str, title: str, given: Path | None, load: Callable[[Path], object], instead: str, *, any_data: bool
+) -> str:
+    """Return the title of a data set with its digest, see `require`.
+
+    With `any_data` other files in its place are accepted, if `load` can read them from the data directory, and their
+    title says that they are not canonical.
+    """
+    root = data_dir(given)
+    if not any_data:
+        return f"{title}, sha256 {require(name, root, instead).identity(root)}"
+    files = [file for part in DATASETS[name].parts for file in part.files(root) if file.exists()]
+
+    def digest() -> str:
+        load(root)
+        text = "".join(f"{file.name} {digests.read_digest(file, 'sha256')}\n" for file in files)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    return f"non-canonical {title}, sha256 {digests.remembered(title, files, digest)}"
+
+
+def _status(dataset: Dataset, root: Path) -> DatasetStatus:
     path = dataset.place(root)
     if missing := dataset.missing(root):
         return DatasetStatus(dataset.name, path, "missing", "", f"no {missing[0]}")
-    try:
-        if problems := dataset.problems(root):
-            return DatasetStatus(dataset.name, path, "damaged", "", problems[0])
-        return DatasetStatus(dataset.name, path, "present", dataset.identity(root), dataset.remark(root))
-    except UsageError as error:
-        return DatasetStatus(dataset.name, path, "damaged", "", str(error))
+    if problems := dataset.problems(root):
+        return DatasetStatus(dataset.name, path, "damaged", "", problems[0])
+    others = [part.path for part in dataset.parts if not part.expected(root)]
+    note = f"not fetched by milbench: {', '.join(others)}" if others else ""
+    return DatasetStatus(dataset.name, path, "present", dataset.identity(root), note)
 
 
-def _by_torchvision(name: str, title: str, *files: tuple[str, int, str]) -> Dataset:
-    """Return a data set that the class of a title downloads into the folder TITLE/raw."""
-
-    def download(folder: Path) -> None:
-        from torchvision import datasets
-
-        getattr(datasets, title)(folder, download=True)
-
-    return Dataset(name, tuple(File(f"{title}/raw/{file}", size, md5) for file, size, md5 in files), download)
+def _idx(name: str, title: str, *files: tuple[str, int, str]) -> Dataset:
+    parts = tuple(Part(f"{title}/raw/{file}", md5, size) for file, size, md5 in files)
+    return Dataset(name, parts, sources.by_torchvision(title))
 
 
-MNIST_FILES = _by_torchvision(
-    "mnist", "MNIST",
-    ("train-images-idx3-ubyte", 47_040_016, "6bbc9ace898e44ae57da46a324031adb"),
-    ("train-labels-idx1-ubyte", 60_008, "a25bea736e30d166cdddb491f175f624"),
-    ("t10k-images-idx3-ubyte", 7_840_016, "2646ac647ad5339dbf082846283269ea"),
-    ("t10k-labels-idx1-ubyte", 10_008, "27ae3e4e09519cfbb04c329615203637"),
-)  # fmt: skip
-FASHION_MNIST_FILES = _by_torchvision(
-    "fashion-mnist", "FashionMNIST",
-    ("train-images-idx3-ubyte", 47_040_016, "f4a8712d7a061bf5bd6d2ca38dc4d50a"),
-    ("train-labels-idx1-ubyte", 60_008, "9018921c3c673c538a1fc5bad174d6f9"),
-    ("t10k-images-idx3-ubyte", 7_840_016, "8181f5470baa50b63fa0f6fddb340f0a"),
-    ("t10k-labels-idx1-ubyte", 10_008, "15d484375f8d13e6eb1aabb0c3f46965"),
-)  # fmt: skip
-KMNIST_FILES = _by_torchvision(  # as they are published, compressed: torchvision keeps them, and knows these checksums
-    "kmnist", "KMNIST",
-    ("train-images-idx3-ubyte.gz", 18_165_135, "bdb82020997e1d708af4cf47b453dcf7"),
-    ("train-labels-idx1-ubyte.gz", 29_497, "e144d726b3acfaa3e44228e80efcd344"),
-    ("t10k-images-idx3-ubyte.gz", 3_041_136, "5c965bf0a639b31b8f53240b1b52f4d7"),
-    ("t10k-labels-idx1-ubyte.gz", 5_120, "7320c461ea6c1c855c0b718fb2a4b134"),
-)  # fmt: skip
-
-
-def _download_cifar10(folder: Path) -> None:
-    from torchvision.datasets import CIFAR10
-    from torchvision.datasets.utils import download_and_extract_archive
-
-    # Not by CIFAR10(download=True), which goes on to unpickle what it downloaded.
-    download_and_extract_archive(CIFAR10.url, str(folder), filename=CIFAR10.filename, md5=CIFAR10.tgz_md5)
-
-
-CIFAR10_FILES = Dataset(
-    "cifar10",
-    (
-        File("cifar-10-batches-py/data_batch_1", 31_035_704, "c99cafc152244af753f735de768cd75f"),
-        File("cifar-10-batches-py/data_batch_2", 31_035_320, "d4bba439e000b95fd0a9bffe97cbabec"),
-        File("cifar-10-batches-py/data_batch_3", 31_035_999, "54ebc095f3ab1f0389bbae665268c751"),
-        File("cifar-10-batches-py/data_batch_4", 31_035_696, "634d18415352ddfa80567beed471001a"),
-        File("cifar-10-batches-py/data_batch_5", 31_035_623, "482c414d41f54cd18b22e5b47cb7c3cb"),
-        File("cifar-10-batches-py/test_batch", 31_035_526, "40351d587109b95175f43aff81a1287e"),
-        File("cifar-10-batches-py/batches.meta", 158, "5ff9c542aee3614f3951f8cda6e48888"),
+_DATASETS = (
+    _idx(
+        "mnist", "MNIST",
+        ("train-images-idx3-ubyte", 47_040_016, "6bbc9ace898e44ae57da46a324031adb"),
+        ("train-labels-idx1-ubyte", 60_008, "a25bea736e30d166cdddb491f175f624"),
+        ("t10k-images-idx3-ubyte", 7_840_016, "2646ac647ad5339dbf082846283269ea"),
+        ("t10k-labels-idx1-ubyte", 10_008, "27ae3e4e09519cfbb04c329615203637"),
     ),
-    _download_cifar10,
-)
-_SVHN = NumberPictures(svhn.NAME, svhn.fetch)
-_RENDERED = NumberPictures(house_numbers.NAME, house_numbers.fetch)
-_FILES = (MNIST_FILES, FASHION_MNIST_FILES, KMNIST_FILES, CIFAR10_FILES)
-DATASETS: dict[str, Source] = {source.name: source for source in (*_FILES, _SVHN, _RENDERED, SpokenDigitFiles())}
+    _idx(
+        "fashion-mnist", "FashionMNIST",
+        ("train-images-idx3-ubyte", 47_040_016, "f4a8712d7a061bf5bd6d2ca38dc4d50a"),
+        ("train-labels-idx1-ubyte", 60_008, "9018921c3c673c538a1fc5bad174d6f9"),
+        ("t10k-images-idx3-ubyte", 7_840_016, "8181f5470baa50b63fa0f6fddb340f0a"),
+        ("t10k-labels-idx1-ubyte", 10_008, "15d484375f8d13e6eb1aabb0c3f46965"),
+    ),
+    _idx(  # as they are published, compressed: torchvision keeps them, and knows these checksums
+        "kmnist", "KMNIST",
+        ("train-images-idx3-ubyte.gz", 18_165_135, "bdb82020997e1d708af4cf47b453dcf7"),
+        ("train-labels-idx1-ubyte.gz", 29_497, "e144d726b3acfaa3e44228e80efcd344"),
+        ("t10k-images-idx3-ubyte.gz", 3_041_136, "5c965bf0a639b31b8f53240b1b52f4d7"),
+        ("t10k-labels-idx1-ubyte.gz", 5_120, "7320c461ea6c1c855c0b718fb2a4b134"),
+    ),
+    Dataset(
+        "cifar10",
+        (
+            Part("cifar-10-batches-py/data_batch_1", "c99cafc152244af753f735de768cd75f", 31_035_704),
+            Part("cifar-10-batches-py/data_batch_2", "d4bba439e000b95fd0a9bffe97cbabec", 31_035_320),
+            Part("cifar-10-batches-py/data_batch_3", "54ebc095f3ab1f0389bbae665268c751", 31_035_999),
+            Part("cifar-10-batches-py/data_batch_4", "634d18415352ddfa80567beed471001a", 31_035_696),
+            Part("cifar-10-batches-py/data_batch_5", "482c414d41f54cd18b22e5b47cb7c3cb", 31_035_623),
+            Part("cifar-10-batches-py/test_batch", "40351d587109b95175f43aff81a1287e", 31_035_526),
+            Part("cifar-10-batches-py/batches.meta", "5ff9c542aee3614f3951f8cda6e48888", 158),
+        ),
+        sources.cifar10,
+    ),
+    Dataset(
+        "spoken-digits",
+        (Part(str(spoken_digits.FOLDER), "dbd573d7cafe79c4b49f65718115e1304e24e067fa39eff18a660dc6cb9c360f"),),
+        sources.recordings,
+    ),
+    Dataset("svhn", (Part("svhn/train"), Part("svhn/test")), sources.svhn),
+    Dataset("svhn-extra", (Part("svhn/extra"),), sources.svhn),
+    Dataset("house-numbers", tuple(Part(path) for path in house_numbers.PICTURES), house_numbers.make),
+)  # fmt: skip
+DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in _DATASETS}
 """The data sets that `milbench data` lists, fetches and verifies, by name."""

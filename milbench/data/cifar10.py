@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from milbench._utils import digests
-from milbench.data.catalog import CIFAR10_FILES, data_dir, require
-from milbench.data.labelled_images import LabelledImages, digest_of
-from milbench.errors import UsageError, as_usage
+from milbench.data.catalog import DATASETS, checked, data_dir
+from milbench.data.labelled_images import LabelledImages
+from milbench.errors import UsageError
 
 CIFAR10_SIDE = 32
 """Height and width of an image, in pixels."""
@@ -25,8 +24,8 @@ _MISSING_HINT = (
     "`milbench data fetch cifar10`; the task mnist is the same on smaller images"
 )
 """The end of an error message: how to get the files."""
-TRAIN_PATHS = tuple(file.path for file in CIFAR10_FILES.files if "/data_batch_" in file.path)
-TEST_PATHS = tuple(file.path for file in CIFAR10_FILES.files if file.path.endswith("/test_batch"))
+_PATHS = [part.path for part in DATASETS["cifar10"].parts]
+TRAIN_PATHS, TEST_PATHS = _PATHS[:5], _PATHS[5:6]
 
 
 class _ArraysOnly(pickle.Unpickler):
@@ -48,19 +47,9 @@ class _ArraysOnly(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-@as_usage()
 def check(given: Path | None, any_data: bool) -> str:
-    """Check the files and return their digest; with `any_data` other images are accepted, and named non-canonical.
-
-    Raises UsageError where files are damaged, or missing and cannot be downloaded.
-    """
-    root = data_dir(given)
-    if not any_data:
-        return f"CIFAR-10, sha256 {require('cifar10', root, _MISSING_HINT).identity(root)}"
-    paths = [root / path for path in (*TRAIN_PATHS, *TEST_PATHS)]
-    return digests.remembered(
-        "CIFAR-10", paths, lambda: f"non-canonical CIFAR-10, sha256 {digest_of(paths, load, given)}"
-    )
+    """Return the digest of the files, see `milbench.data.catalog.checked`. Raises UsageError."""
+    return checked("cifar10", "CIFAR-10", given, load, _MISSING_HINT, any_data=any_data)
 
 
 def load(given: Path | None) -> tuple[LabelledImages, LabelledImages]:

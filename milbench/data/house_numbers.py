@@ -7,8 +7,8 @@ exposure, noise and compression. Glyphs are drawn at twice the size and averaged
 from __future__ import annotations
 
 import io
-import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,18 +17,15 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from milbench._utils import extras
-from milbench._utils.files import folder_digest, scratch_folder
 from milbench.data import digit_struct
 from milbench.data.digit_struct import Record
-from milbench.data.number_pictures import MANIFEST, NumberPictures, manifest
-from milbench.errors import UsageError
 
 Array = NDArray[np.float64]
-NAME = "house-numbers"
-"""Of the data set and of its folder."""
+PICTURES = {"house-numbers/train": 4000, "house-numbers/test": 1000}
+"""The number of pictures of each folder."""
+SEED = 0
 REVISION = 2
 """To be raised when the same seed gives other pictures than before."""
-TRAIN_PICTURES, TEST_PICTURES = 4000, 1000
 FONTS = ("DejaVuSans", "DejaVuSans-Bold", "DejaVuSansMono-Bold", "DejaVuSerif", "DejaVuSerif-Bold", "STIXGeneral",
          "STIXGeneralBol", "cmb10", "cmr10", "cmss10", "cmtt10")  # fmt: skip
 """Fonts of matplotlib with lining digits."""
@@ -38,40 +35,17 @@ COVERED = 0.25
 """Share of a pixel that a digit must cover for the pixel to be inside its box."""
 
 
-def fetch(root: Path) -> None:
-    """Make the pictures if they do not exist."""
-    if not (root / NAME).exists():
-        make(root)
-
-
-def make(root: Path, seed: int = 0, train: int = TRAIN_PICTURES, test: int = TEST_PICTURES) -> Path:
-    """Render pictures to the folder house-numbers, completely or not at all, and return that folder.
-
-    A picture depends on the seed, its part and its number, not on how many there are or which process draws it. Raises
-    UsageError where the folder holds other pictures or cannot be written.
-    """
+def make(folder: Path, wanted: Sequence[str]) -> None:
+    """Render the pictures of the wanted folders. A picture depends on its part and number, not on who draws it."""
     from joblib import Parallel, delayed
 
-    extras.load("h5py", "h5", NAME)
-    place, pictures = root / NAME, {"train": train, "test": test}
-    about = {"revision": REVISION, "seed": seed, "pictures": pictures}
-    try:
-        with scratch_folder(root, NAME) as folder:
-            if not place.exists():
-                new = folder / NAME
-                for part, count in pictures.items():
-                    (new / part).mkdir(parents=True)
-                    ways = (delayed(_save)(new / part, [seed, part == "test", n]) for n in range(count))
-                    records = Parallel(n_jobs=min(os.cpu_count() or 1, -(-count // 50)), batch_size=50)(ways)
-                    digit_struct.write(new / part / digit_struct.FILE, records)
-                sums = {part: folder_digest(new / part) for part in pictures}
-                (new / MANIFEST).write_text(json.dumps(about | {"sha256": sums}, indent=1) + "\n")
-                new.rename(place)
-    except OSError as error:
-        raise UsageError(f"cannot make {NAME} in {root}: {error.strerror or error}") from error
-    if {name: value for name, value in manifest(place).items() if name != "sha256"} != about:
-        raise UsageError(f"{place} has other pictures: {NumberPictures(NAME, fetch).remark(root)}; remove it first")
-    return place
+    extras.load("h5py", "h5", "house-numbers")
+    for part in wanted:
+        place, count = folder / part, PICTURES[part]
+        place.mkdir(parents=True)
+        ways = (delayed(_save)(place, [SEED, place.name == "test", number]) for number in range(count))
+        records = Parallel(n_jobs=min(os.cpu_count() or 1, -(-count // 50)), batch_size=50)(ways)
+        digit_struct.write(place / digit_struct.FILE, records)
 
 
 def _save(folder: Path, seed: list[int]) -> Record:

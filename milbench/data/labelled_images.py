@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal, Self
 
 import torch
@@ -77,12 +74,3 @@ class ImageSplits:
         """Return the same splits on `device`."""
         validation = None if self.validation is None else self.validation.to(device)
         return type(self)(self.train.to(device), validation, self.test.to(device))
-
-
-def digest_of(paths: Sequence[Path], load: Callable[[Path | None], object], given: Path | None) -> str:
-    """Return a digest of files that `load` can read from the data directory; what it refuses is passed on."""
-    load(given)
-    digest = hashlib.sha256()
-    for path in paths:
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]

@@ -11,10 +11,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from milbench._utils import digests
-from milbench.data.catalog import FASHION_MNIST_FILES, KMNIST_FILES, MNIST_FILES, Dataset, data_dir, require
-from milbench.data.labelled_images import LabelledImages, digest_of
-from milbench.errors import UsageError, as_usage
+from milbench.data.catalog import DATASETS, checked, data_dir
+from milbench.data.labelled_images import LabelledImages
+from milbench.errors import UsageError
 
 Name = Literal["mnist", "fashion-mnist", "kmnist"]
 MNIST_SIDE = 28
@@ -22,7 +21,6 @@ MNIST_SIDE = 28
 _CLASSES = 10
 _TITLES: dict[Name, str] = {"mnist": "MNIST", "fashion-mnist": "FashionMNIST", "kmnist": "KMNIST"}
 """The names of torchvision's classes."""
-_FILES: dict[Name, Dataset] = {"mnist": MNIST_FILES, "fashion-mnist": FASHION_MNIST_FILES, "kmnist": KMNIST_FILES}
 
 
 def class_names(name: Name) -> list[str]:
@@ -34,19 +32,9 @@ def class_names(name: Name) -> list[str]:
     return list(getattr(datasets, _TITLES[name]).classes)
 
 
-@as_usage()
 def check(given: Path | None, any_data: bool, name: Name = "mnist") -> str:
-    """Check the files and return their digest; with `any_data` other images are accepted, and named non-canonical.
-
-    Raises UsageError where files are damaged, or missing and cannot be downloaded.
-    """
-    root, title = data_dir(given), _TITLES[name]
-    if not any_data:
-        return f"{title}, sha256 {require(name, root, _missing_hint(name)).identity(root)}"
-    paths = [root / path for pair in _parts(name) for path in pair]
-    return digests.remembered(
-        title, paths, lambda: f"non-canonical {title}, sha256 {digest_of(paths, partial(load, name=name), given)}"
-    )
+    """Return the digest of the files, see `milbench.data.catalog.checked`. Raises UsageError."""
+    return checked(name, _TITLES[name], given, partial(load, name=name), _missing_hint(name), any_data=any_data)
 
 
 def load(given: Path | None, name: Name = "mnist") -> tuple[LabelledImages, LabelledImages]:
@@ -57,7 +45,7 @@ def load(given: Path | None, name: Name = "mnist") -> tuple[LabelledImages, Labe
 
 
 def _parts(name: Name) -> list[tuple[str, str]]:
-    files = _FILES[name].files
+    files = DATASETS[name].parts
     return [(files[i].path, files[i + 1].path) for i in (0, 2)]
 
 

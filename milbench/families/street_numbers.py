@@ -113,7 +113,7 @@ class StreetNumbers(Task):
         self.positions = self._positions(sum(SIZES) // 2 if augmentation else CROP_SIDE)
 
     @abstractmethod
-    def caption(self, root: Path, counts: Mapping[str, int], digest: str) -> str:
+    def caption(self, counts: Mapping[str, int], digest: str) -> str:
         """Return the data as reports show them: one line with the number of pictures of each part and the digest."""
 
     def recipe(self) -> Recipe:
@@ -128,7 +128,7 @@ class StreetNumbers(Task):
         crops = self._crops(data_dir)
         counts = {part: len(found) for part, found in crops.items()}
         digests = "".join(f"{part} {found.digest}\n" for part, found in crops.items())
-        return self.caption(catalog.data_dir(data_dir), counts, hashlib.sha256(digests.encode()).hexdigest())
+        return self.caption(counts, hashlib.sha256(digests.encode()).hexdigest())
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         """Put the crops onto `device` and split off house numbers for validation: always the same ones."""

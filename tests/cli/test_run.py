@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from milbench.data.house_numbers import make
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import built_in_specs, read_spec
 from tests._helpers.command_line import PLUGINS, SMALL, TINY, Milbench
@@ -91,9 +90,11 @@ def test_every_published_study_has_the_paper_first_and_says_what_limits_every_ot
 
 
 @needs_muon
-def test_the_published_comparison_on_svhn_runs_on_files_of_its_format(milbench: Milbench, tmp_path: Path) -> None:
+def test_the_published_comparison_on_svhn_runs_on_files_of_its_format(
+    milbench: Milbench, street_data: Path, tmp_path: Path
+) -> None:
     """The real SVHN is at hand on few machines; what reads and trains on it is tried on all."""
-    make(tmp_path, train=12, test=4).rename(tmp_path / "svhn")
+    shutil.copytree(street_data / "house-numbers", tmp_path / "svhn")
     words = ["section-5-4", "--preset", "quick", "--loss", "exact,ctc", "--seeds", "0", "--data-dir", str(tmp_path)]
     small = ["-p", "task.batch_bags=2", "-p", "task.validation=4", "-p", "recipe.precision=float32", *SMALL]
     ran = milbench("run", *words, *small)

@@ -2,39 +2,43 @@ from __future__ import annotations
 
 import hashlib
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from milbench.data import catalog
-from milbench.data.catalog import Dataset, File
-from milbench.data.downloads import STALLED
+from milbench.data.catalog import Dataset, Part
+from milbench.data.sources import STALLED, Download
 from milbench.errors import UsageError
 
 CONTENT = {"toy/raw/a": b"some bytes", "toy/raw/b": b"and others"}
-FILES = tuple(File(path, len(c), hashlib.md5(c).hexdigest()) for path, c in CONTENT.items())
+PARTS = tuple(Part(path, hashlib.md5(c).hexdigest(), len(c)) for path, c in CONTENT.items())
 
 
-def place(folder: Path, content: dict[str, bytes] = CONTENT) -> None:
+def place(folder: Path, content: dict[str, bytes]) -> None:
     for path, value in content.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(value)
 
 
+def fetched(content: dict[str, bytes] = CONTENT) -> Download:
+    return lambda folder, wanted: place(folder, content)
+
+
 @pytest.fixture
-def known(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Path], None]], Dataset]:
+def known(monkeypatch: pytest.MonkeyPatch) -> Callable[[Download], Dataset]:
     """Make a toy data set the only one that the suite knows."""
 
-    def register(download: Callable[[Path], None]) -> Dataset:
-        dataset = Dataset("toy", FILES, download)
+    def register(download: Download) -> Dataset:
+        dataset = Dataset("toy", PARTS, download)
         monkeypatch.setattr(catalog, "DATASETS", {"toy": dataset})
         return dataset
 
     return register
 
 
-def unreachable(folder: Path) -> None:
+def unreachable(folder: Path, wanted: Sequence[str]) -> None:
     place(folder, {"toy/raw/a": b"some"})
     raise RuntimeError("all mirrors\nare down")
 
@@ -65,19 +69,17 @@ def test_a_folder_that_was_named_must_exist(tmp_path: Path, monkeypatch: pytest.
         catalog.data_dir(None)
 
 
-def test_status_is_present_missing_or_damaged(
-    tmp_path: Path, known: Callable[[Callable[[Path], None]], Dataset]
-) -> None:
+def test_status_is_present_missing_or_damaged(tmp_path: Path, known: Callable[[Download], Dataset]) -> None:
     dataset = known(unreachable)
     (row,) = catalog.status(tmp_path)
     assert (row.dataset, row.path, row.state, row.digest) == ("toy", tmp_path / "toy/raw", "missing", "")
     assert row.note == "no toy/raw/a"
-    place(tmp_path)
+    place(tmp_path, CONTENT)
     (row,) = catalog.status(tmp_path)
-    assert (row.state, row.digest, row.note) == ("present", dataset.identity(), "")
+    assert (row.state, row.digest, row.note) == ("present", dataset.identity(tmp_path), "")
     place(tmp_path, {"toy/raw/b": b"and Others"})
     (row,) = catalog.status(tmp_path)
-    wrong, right = hashlib.md5(b"and Others").hexdigest(), FILES[1].md5
+    wrong, right = hashlib.md5(b"and Others").hexdigest(), PARTS[1].digest
     assert (row.state, row.digest) == ("damaged", "")
     assert row.note == f"{tmp_path / 'toy/raw/b'} is damaged: expected MD5 {right}, found {wrong}"
     place(tmp_path, {"toy/raw/b": b"and"})
@@ -85,48 +87,45 @@ def test_status_is_present_missing_or_damaged(
 
 
 def test_fetch_downloads_what_is_missing_or_damaged_and_nothing_else(
-    tmp_path: Path, known: Callable[[Callable[[Path], None]], Dataset]
+    tmp_path: Path, known: Callable[[Download], Dataset]
 ) -> None:
     calls = []
 
-    def download(folder: Path) -> None:
+    def download(folder: Path, wanted: Sequence[str]) -> None:
         assert socket.getdefaulttimeout() == STALLED
-        calls.append(folder)
-        place(folder)
+        calls.append(wanted)
+        place(folder, CONTENT)
 
     known(download)
     root = tmp_path / "new"
     assert catalog.fetch("toy", root).state == "present"
     assert catalog.fetch("toy", root).state == "present"
-    assert len(calls) == 1
     place(root, {"toy/raw/a": b"x"})
     assert catalog.fetch("toy", root).state == "present"
-    assert len(calls) == 2
+    assert calls == [["toy/raw/a", "toy/raw/b"], ["toy/raw/a"]]
     assert {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()} == CONTENT
     assert [p.name for p in root.iterdir()] == ["toy"]  # nothing temporary stays
     assert socket.getdefaulttimeout() is None
 
 
-def test_a_download_that_fails_leaves_nothing_behind(
-    tmp_path: Path, known: Callable[[Callable[[Path], None]], Dataset]
-) -> None:
+def test_a_download_that_fails_leaves_nothing_behind(tmp_path: Path, known: Callable[[Download], Dataset]) -> None:
     known(unreachable)
     with pytest.raises(UsageError, match=f"cannot fetch toy into {tmp_path}: all mirrors are down"):
         catalog.fetch("toy", tmp_path)
     assert list(tmp_path.iterdir()) == []
-    known(lambda folder: place(folder, CONTENT | {"toy/raw/b": b"not the same"}))
+    known(fetched(CONTENT | {"toy/raw/b": b"not the same"}))
     with pytest.raises(UsageError, match=r"not what was expected: .*raw/b is damaged: expected 10 bytes, found 12"):
         catalog.fetch("toy", tmp_path)
-    known(lambda folder: place(folder, {"toy/raw/a": CONTENT["toy/raw/a"]}))
-    with pytest.raises(UsageError, match="not what was expected: toy/raw/b"):
+    known(fetched({"toy/raw/a": CONTENT["toy/raw/a"]}))
+    with pytest.raises(UsageError, match=r"not what was expected: .*toy/raw/b cannot be read"):
         catalog.fetch("toy", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_require_downloads_what_is_missing_but_does_not_replace_what_is_damaged(
-    tmp_path: Path, known: Callable[[Callable[[Path], None]], Dataset]
+    tmp_path: Path, known: Callable[[Download], Dataset]
 ) -> None:
-    dataset = known(place)
+    dataset = known(fetched())
     assert catalog.require("toy", tmp_path, "go elsewhere") is dataset
     place(tmp_path, {"toy/raw/a": b"some Bytes"})  # perhaps somebody's own: only `fetch` may replace it
     with pytest.raises(UsageError, match=r"raw/a is damaged: expected MD5 .*; `milbench data fetch toy` replaces it"):
@@ -143,34 +142,28 @@ def test_require_downloads_what_is_missing_but_does_not_replace_what_is_damaged(
 
 
 def test_without_downloads_missing_files_count_as_those_that_would_be_fetched(
-    tmp_path: Path, known: Callable[[Callable[[Path], None]], Dataset]
+    tmp_path: Path, known: Callable[[Download], Dataset]
 ) -> None:
-    dataset = known(lambda folder: pytest.fail("it was downloaded"))
+    known(lambda folder, wanted: pytest.fail("it was downloaded"))
     with catalog.downloads(False):
         digest = catalog.require("toy", tmp_path, "go elsewhere").identity(tmp_path)
     assert list(tmp_path.iterdir()) == []
-    known(place)
-    assert catalog.require("toy", tmp_path, "go elsewhere").identity(tmp_path) == digest == dataset.identity()
+    known(fetched())
+    assert catalog.require("toy", tmp_path, "go elsewhere").identity(tmp_path) == digest
     place(tmp_path, {"toy/raw/a": b"some Bytes"})
     with catalog.downloads(False), pytest.raises(UsageError, match="raw/a is damaged"):
         catalog.require("toy", tmp_path, "go elsewhere")
 
 
-def test_kmnist_has_the_checksums_that_torchvision_knows() -> None:
-    from torchvision.datasets import KMNIST
+def test_the_checksums_are_those_that_torchvision_knows() -> None:
+    """Of each file of CIFAR-10 more is pixels than anything else."""
+    from torchvision.datasets import CIFAR10, KMNIST
 
-    assert [
-        (file.path.removeprefix("KMNIST/raw/"), file.md5) for file in catalog.KMNIST_FILES.files
-    ] == KMNIST.resources
+    def known(name: str) -> list[list[str]]:
+        return [[part.path, part.digest] for part in catalog.DATASETS[name].parts]
 
-
-def test_cifar10_is_the_canonical_one() -> None:
-    """By torchvision's list of checksums; of each file more is pixels than anything else."""
-    from torchvision.datasets import CIFAR10
-
+    assert known("kmnist") == [[f"KMNIST/raw/{name}", md5] for name, md5 in KMNIST.resources]
     published = [*CIFAR10.train_list, *CIFAR10.test_list, [CIFAR10.meta["filename"], CIFAR10.meta["md5"]]]
-    assert [[file.path, file.md5] for file in catalog.CIFAR10_FILES.files] == [
-        [f"{CIFAR10.base_folder}/{name}", md5] for name, md5 in published
-    ]
-    assert all(0 < file.size - 10_000 * 3072 < 400_000 for file in catalog.CIFAR10_FILES.files[:-1])
-    assert catalog.DATASETS["cifar10"] is catalog.CIFAR10_FILES
+    assert known("cifar10") == [[f"{CIFAR10.base_folder}/{name}", md5] for name, md5 in published]
+    sizes = [part.size or 0 for part in catalog.DATASETS["cifar10"].parts]
+    assert all(0 < size - 10_000 * 3072 < 400_000 for size in sizes[:-1])

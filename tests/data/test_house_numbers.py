@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from milbench.data import catalog
+from milbench.data import catalog, house_numbers
 from milbench.data.digit_struct import read
 from tests._helpers.command_line import Ran
 
@@ -64,30 +63,19 @@ def test_the_pictures_show_the_digits_that_the_records_name_in_their_boxes(stree
         assert file["digitStruct/bbox"].shape == (20, 1)
 
 
-def test_the_state_is_listed_and_damage_is_found(street_data: Path, tmp_path: Path) -> None:
-    source = catalog.DATASETS["house-numbers"]
-    assert source.missing(tmp_path)[0] == "house-numbers/train/digitStruct.mat"
-    shutil.copytree(street_data / "house-numbers", tmp_path / "house-numbers")
-    (row,) = [row for row in catalog.status(tmp_path) if row.dataset == "house-numbers"]
-    assert (row.state, row.note) == ("present", "seed 3, 60 train, 20 test")
-    (tmp_path / "house-numbers/train/9.png").unlink()
+def test_they_are_made_on_the_command_line_and_damage_is_made_anew(
+    milbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(house_numbers, "PICTURES", {"house-numbers/train": 2, "house-numbers/test": 1})
+    words = ("data", "fetch", "house-numbers", "--data-dir", str(tmp_path))
+    assert "house-numbers is present in" in milbench(*words).out
+    before = tree(tmp_path)
+    assert len(before) == 3
+    (tmp_path / "house-numbers/train/2.png").unlink()
     (row,) = [row for row in catalog.status(tmp_path) if row.dataset == "house-numbers"]
     assert row.state == "damaged"
     assert str(tmp_path / "house-numbers/train") in row.note
-    for text in ("{", '{"revision": 1, "seed": 3, "sha256": []}'):
-        (tmp_path / "house-numbers/manifest.json").write_text(text)
-        (row,) = [row for row in catalog.status(tmp_path) if row.dataset == "house-numbers"]
-        assert row.state == "damaged"
-        assert "manifest.json cannot be read" in row.note
-
-
-def test_on_the_command_line(milbench: Callable[..., Ran], tmp_path: Path) -> None:
-    words = ("data", "make", "house-numbers", "--data-dir", str(tmp_path), "--train", "2", "--test", "1")
-    assert "seed 0, 2 train, 1 test" in milbench(*words).out
-    before = tree(tmp_path)
     assert milbench(*words).code == 0
-    complaint = milbench(*words, "--seed", "1").complaint()
-    assert complaint == f"{tmp_path / 'house-numbers'} has other pictures: seed 0, 2 train, 1 test; remove it first"
     assert tree(tmp_path) == before
     assert [p.name for p in tmp_path.iterdir() if "house" in p.name] == ["house-numbers"]
-    assert "house-numbers" in milbench("data", "make", "houses", "--data-dir", str(tmp_path)).complaint()
+    assert "did you mean 'house-numbers'" in milbench("data", "fetch", "house-number").complaint()

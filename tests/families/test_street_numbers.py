@@ -199,7 +199,7 @@ def test_an_oracle_makes_no_errors(root: Path) -> None:
 
 def test_the_data_are_named_for_what_they_are(root: Path) -> None:
     caption = load_task("house-numbers").check_data(root)
-    assert caption.startswith("house-numbers of seed 3, 60 train / 20 test, sha256 ")
+    assert caption.startswith("house-numbers, 60 train / 20 test, sha256 ")
     of_svhn = load_task("svhn").check_data(root)
     assert of_svhn.startswith("SVHN-format images, 60 train / 20 test, sha256 ")
     assert load_task("svhn", crop="tight").check_data(root) == of_svhn
@@ -209,7 +209,7 @@ def test_the_data_are_named_for_what_they_are(root: Path) -> None:
 
 @pytest.mark.parametrize(("name", "says"), [
     ("svhn", ("svhn/train/digitStruct.mat", "milbench data fetch svhn", "--data-dir", "house-numbers")),
-    ("house-numbers", ("house-numbers/train/digitStruct.mat", "milbench data make house-numbers", "--data-dir")),
+    ("house-numbers", ("house-numbers/train/digitStruct.mat", "milbench data fetch house-numbers", "--data-dir")),
 ])  # fmt: skip
 def test_missing_data_say_how_to_get_them(
     milbench: Callable[..., Ran], tmp_path: Path, name: str, says: tuple[str, ...]

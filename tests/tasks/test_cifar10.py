@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,10 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(folder: Path) -> None:
+    def refuse(folder: Path, wanted: Sequence[str]) -> None:
         raise OSError("no network here")
 
-    monkeypatch.setitem(catalog.DATASETS, "cifar10", replace(catalog.CIFAR10_FILES, download=refuse))
+    monkeypatch.setitem(catalog.DATASETS, "cifar10", replace(catalog.DATASETS["cifar10"], download=refuse))
 
 
 def make(**params: Any) -> Any:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,10 @@ LABELS, IMAGES = "MNIST/raw/t10k-labels-idx1-ubyte", "MNIST/raw/train-images-idx
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(folder: Path) -> None:
+    def refuse(folder: Path, wanted: Sequence[str]) -> None:
         raise OSError("no network here")
 
-    monkeypatch.setitem(catalog.DATASETS, "mnist", replace(catalog.MNIST_FILES, download=refuse))
+    monkeypatch.setitem(catalog.DATASETS, "mnist", replace(catalog.DATASETS["mnist"], download=refuse))
 
 
 def make(**params: Any) -> Any:

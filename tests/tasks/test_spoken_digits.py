@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 import torch
 
 from milbench import UsageError, generator, load_task
-from milbench.data import spoken_digits
-from milbench.data.catalog import DATASETS, fetch
+from milbench._utils.files import folder_digest
+from milbench.data import sources, spoken_digits
+from milbench.data.catalog import DATASETS, Part, fetch
 from tests._helpers.sequence_files import all_bags
 from tests._helpers.small_data import small_spoken_digits
 
@@ -85,14 +87,12 @@ def test_the_archive_is_checked_and_moved_into_place(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = spoken_digits.wav_files(root)
-    monkeypatch.setattr(spoken_digits, "SPEAKERS", ("ann",))
-    monkeypatch.setattr(spoken_digits, "EACH", 12)
 
     def download(url: str, folder: str, name: str) -> None:
-        assert url.endswith(f"/{spoken_digits.COMMIT}.tar.gz")
+        assert url.endswith(f"/{sources.COMMIT}.tar.gz")
         with tarfile.open(Path(folder) / name, "w:gz") as archive:
             for path in files:
-                member = tarfile.TarInfo(f"free-spoken-digit-dataset-{spoken_digits.COMMIT}/recordings/{path.name}")
+                member = tarfile.TarInfo(f"free-spoken-digit-dataset-{sources.COMMIT}/recordings/{path.name}")
                 member.size = path.stat().st_size
                 archive.addfile(member, io.BytesIO(path.read_bytes()))
 
@@ -100,8 +100,10 @@ def test_the_archive_is_checked_and_moved_into_place(
     with pytest.raises(UsageError, match="the download of spoken-digits is not what was expected"):
         fetch("spoken-digits", tmp_path / "data")
     assert not list((tmp_path / "data").iterdir())
-    monkeypatch.setattr(spoken_digits, "SHA256", spoken_digits.digest_of(files))
-    assert fetch("spoken-digits", tmp_path / "data").state == "present"
-    assert [p.name for p in spoken_digits.wav_files(tmp_path / "data")] == [p.name for p in files]
-    (tmp_path / "data" / spoken_digits.FOLDER / "3_ann_1.wav").write_bytes(b"")
-    assert DATASETS["spoken-digits"].problems(tmp_path / "data")
+    part = Part(str(spoken_digits.FOLDER), folder_digest(root / spoken_digits.FOLDER))
+    monkeypatch.setitem(DATASETS, "spoken-digits", replace(DATASETS["spoken-digits"], parts=(part,)))
+    for _ in range(2):
+        assert fetch("spoken-digits", tmp_path / "data").state == "present"
+        assert [p.name for p in spoken_digits.wav_files(tmp_path / "data")] == [p.name for p in files]
+        (tmp_path / "data" / spoken_digits.FOLDER / "3_ann_1.wav").write_bytes(b"")
+        assert DATASETS["spoken-digits"].problems(tmp_path / "data")

@@ -1,0 +1,90 @@
+"""How each data set is downloaded: into a scratch folder in the data directory, from which the catalogue moves it.
+
+SVHN's page (Y. Netzer et al., NIPS workshop, 2011, for non-commercial use) gives no checksums: the SHA-256 sums here
+are those that Hugging Face datasets (all three) and docTR (train and test) recorded independently.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from milbench._utils import extras
+from milbench._utils.digests import read_digest
+from milbench.data import spoken_digits
+from milbench.errors import UsageError
+
+Download = Callable[[Path, Sequence[str]], None]
+"""Puts at least the wanted files or folders, by their paths in the data directory, below a folder."""
+STALLED = 30.0
+"""Seconds without an answer after which a connection is given up."""
+SVHN = "http://ufldl.stanford.edu/housenumbers/"
+ARCHIVES = {
+    "svhn/train": "4b17bb33b6cd8f963493168f80143da956f28ec406cc12f8e5745a9f91a51898",
+    "svhn/test": "57ac9ceb530e4aa85b55d991be8fc49c695b3d71c6f6a88afea86549efde7fb5",
+    "svhn/extra": "e857e27d1e65bd1e7d3959b094061777f6506bbc39889a0df3bba6a729d60f9c",
+}
+"""The SHA-256 of the archive of each part of SVHN."""
+COMMIT = "26eb9aaf76e81b692f806f9140c2d2777410d7a1"
+RECORDINGS = f"https://github.com/Jakobovski/free-spoken-digit-dataset/archive/{COMMIT}.tar.gz"
+
+
+@contextmanager
+def stalled_connections_end() -> Iterator[None]:
+    """Give up connections without an answer for `STALLED` seconds: torchvision opens them without a time limit."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(STALLED)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+def by_torchvision(title: str) -> Download:
+    """Return the download that a class of torchvision makes, into the folder TITLE/raw."""
+
+    def download(folder: Path, wanted: Sequence[str]) -> None:  # noqa: ARG001
+        from torchvision import datasets
+
+        getattr(datasets, title)(folder, download=True)
+
+    return download
+
+
+def cifar10(folder: Path, wanted: Sequence[str]) -> None:  # noqa: ARG001
+    """Download CIFAR-10, not by CIFAR10(download=True), which goes on to unpickle what it downloaded."""
+    from torchvision.datasets import CIFAR10
+    from torchvision.datasets.utils import download_and_extract_archive
+
+    download_and_extract_archive(CIFAR10.url, str(folder), filename=CIFAR10.filename, md5=CIFAR10.tgz_md5)
+
+
+def svhn(folder: Path, wanted: Sequence[str], address: str = SVHN, archives: Mapping[str, str] = ARCHIVES) -> None:
+    """Download, check and unpack parts of SVHN; an archive such as svhn/train.tar.gz is used where it is there."""
+    extras.load("h5py", "h5", "SVHN")
+    for path in wanted:
+        archive = folder.parent / f"{path}.tar.gz"
+        if not archive.exists():
+            archive = _downloaded(f"{address}{archive.name}", folder)
+        if (found := read_digest(archive, "sha256")) != archives[path]:
+            raise UsageError(f"{archive} is damaged: expected SHA-256 {archives[path]}, found {found}")
+        shutil.unpack_archive(archive, folder / "svhn", filter="data")
+
+
+def recordings(folder: Path, wanted: Sequence[str]) -> None:  # noqa: ARG001
+    """Download the Free Spoken Digit Dataset as of one commit, Z. Jackson et al., 2016-2024, CC BY-SA 4.0."""
+    shutil.unpack_archive(_downloaded(RECORDINGS, folder), folder, filter="data")
+    place = folder / spoken_digits.FOLDER
+    place.parent.mkdir()
+    (folder / f"free-spoken-digit-dataset-{COMMIT}/recordings").rename(place)
+
+
+def _downloaded(address: str, folder: Path) -> Path:
+    from torchvision.datasets.utils import download_url
+
+    name = address.rpartition("/")[2]
+    download_url(address, str(folder), name)
+    return folder / name
