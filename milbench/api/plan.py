@@ -279,21 +279,21 @@ class Plan:
     def joined(self, earlier: Plan) -> Plan:
         """Return this plan with the cells of an earlier one of the same comparison, so that losses can be added.
 
-        Cells of a variant that this plan has too, by other code or data, are left out. Of a search, the draws of a loss
-        on a task are those of the newest plan that has some.
+        Cells of a variant that this plan has too, by other code or data, are left out, and so is a search of a loss on
+        a task that this plan searches too.
         """
         versions = {cell.variant_key: cell.version for cell in self.cells}
         kept = [cell for cell in earlier.cells if versions.get(cell.variant_key, cell.version) == cell.version]
         search = self.search
         if search is not None and earlier.search is not None:
-            mine = {(draw["loss"], draw["task"]) for draw in search.draws.values()}
-            old = {k: d for k, d in earlier.search.draws.items() if (d["loss"], d["task"]) not in mine}
-            replaced = {*earlier.search.draws} - {*old}
-            names = {cell.id: earlier.labels[cell.id][:2] for cell in kept}
-            kept = [cell for cell in kept if cell.id not in replaced and names[cell.id] not in mine]
-            compared = {cell: arm for cell, arm in earlier.search.compared.items() if tuple(arm) not in mine}
+            mine = {self.labels[cell.id][:2] for cell in self.cells}
+            kept = [cell for cell in kept if earlier.labels[cell.id][:2] not in mine]
+            ids = {cell.id for cell in kept}
             search = SearchRecord(
-                search.metric, old | search.draws, earlier.search.chosen | search.chosen, compared | search.compared
+                search.metric,
+                {cell: draw for cell, draw in earlier.search.draws.items() if cell in ids} | search.draws,
+                earlier.search.chosen | search.chosen,
+                {cell: arm for cell, arm in earlier.search.compared.items() if cell in ids} | search.compared,
             )
         cells = {cell.id: cell for cell in [*kept, *self.cells]}
         return replace(self, cells=list(cells.values()), tasks=earlier.tasks | self.tasks, search=search)
@@ -324,14 +324,13 @@ class Plan:
 def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:
     """Return cell id -> names of its loss, task and recipe, with the parameters in which cells of that kind differ.
 
-    No two cells with one seed have the same names: where cells differ only in their data or in a revision, the name of
-    the recipe ends with a digest of these, which is the same for all seeds. It is "" where the task has one recipe.
+    The name of the recipe is "" where the task has one recipe.
     """
     cells = list(cells)
     losses = _distinguishing((c.loss, c.loss_params) for c in cells)
     tasks = _distinguishing((c.task, c.task_params) for c in cells)
     recipes = _distinguishing((c.task, c.recipe) for c in cells)
-    names = {
+    return {
         c.id: (
             _named(c.loss, c.loss_params, losses[c.loss]),
             c.task_name or _named(c.task, c.task_params, tasks[c.task]),
@@ -339,15 +338,6 @@ def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:
         )
         for c in cells
     }
-    versions: dict[tuple[str, str, str], set[tuple[str, str, str]]] = {}
-    for c in cells:
-        versions.setdefault(names[c.id], set()).add(c.version)
-    for c in cells:
-        loss, task, recipe = names[c.id]
-        if len(versions[loss, task, recipe]) > 1:
-            digest = hashlib.sha256(to_json(c.version).encode()).hexdigest()[:6]
-            names[c.id] = loss, task, f"{recipe} code={digest}".strip()
-    return names
 
 
 def _distinguishing(named: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, dict[str, dict[str, str]]]:

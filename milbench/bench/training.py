@@ -22,8 +22,7 @@ from milbench.data import catalog
 from milbench.engine.optimizers import learning_rate
 from milbench.engine.planning import make_plan
 from milbench.engine.psgd import KroneckerPSGD
-from milbench.engine.settings import parse_setting
-from milbench.engine.spec import make_spec
+from milbench.engine.spec import make_spec, parse_setting
 from milbench.engine.train import batch_generator, score_function, set_up, training_logits
 
 if TYPE_CHECKING:

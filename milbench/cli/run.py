@@ -9,7 +9,7 @@ import typer
 from milbench.cli import options
 from milbench.cli.options import SeveralNames, names
 from milbench.engine.launch import launch
-from milbench.engine.settings import requested_spec
+from milbench.engine.spec import requested_spec
 from milbench.errors import INTERRUPTED, UsageError
 
 
@@ -79,14 +79,10 @@ def tune(
 
     Example: milbench tune joint-or-marginal --draws 4
     """
-    from milbench.engine.spec import spec_values
-
     given: dict[str, Any] = {"losses": names(loss), "tasks": names(task), "seeds": seeds, "name": name}
     given["run"] = {"data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun}
-    searched = spec_values(spec, preset).get("tune")
-    if draws is not None and isinstance(searched, dict):
-        given["tune"] = {**searched, "draws": draws}
-    wanted = requested_spec(spec, preset, given, setting or [])
+    budget = [] if draws is None else [f"tune.draws={draws}"]
+    wanted = requested_spec(spec, preset, given, [*(setting or []), *budget])
     if wanted.tune is None:
         raise UsageError(f"spec {wanted.name} has no table [tune], which says what is searched; or use milbench run")
     return launch(wanted, root, options.command_line(), quiet=quiet, dry_run=dry_run)

@@ -12,7 +12,7 @@ from milbench.api import registry
 from milbench.comparison.comparison import Comparison
 from milbench.engine import folders
 from milbench.engine.launch import launch
-from milbench.engine.settings import requested_spec
+from milbench.engine.spec import requested_spec
 from milbench.errors import INTERRUPTED, UsageError
 
 One = str | Path | type | ModuleType
@@ -79,8 +79,8 @@ def compare(
     if isinstance(seeds, bool) or not (seeds is None or isinstance(seeds, str | int | Iterable)):
         raise UsageError(f'seeds = {seeds!r}: expected numbers, such as range(3), 3 or "0-9"')
     given: dict[str, Any] = {
-        "losses": chosen_losses, "tasks": chosen_tasks, "loss": of_losses, "task": of_tasks, "name": name,
-        "recipe": recipe, "supervision": list(supervision),
+        "losses": chosen_losses, "tasks": chosen_tasks, "loss": of_losses or None, "task": of_tasks or None,
+        "name": name, "recipe": recipe or None, "supervision": list(supervision) or None,
         "seeds": seeds if seeds is None or isinstance(seeds, str | int) else list(seeds),
     }  # fmt: skip
     said = ", ".join(f"{key}={value!r}" for key, value in given.items() if value)

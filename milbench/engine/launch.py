@@ -13,7 +13,7 @@ from milbench._utils import locks
 from milbench.api.plan import Cell, Plan
 from milbench.api.registry import losses, tasks
 from milbench.engine.folders import Root
-from milbench.engine.spec import Spec, joins
+from milbench.engine.spec import Spec
 from milbench.errors import INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class _Launch:
             earlier = self.root.plan(self.spec.name)
         except UsageError:
             return None
-        return earlier if joins(self.spec.model_dump(mode="json"), earlier.spec) else None
+        return earlier if earlier.spec.get("origin") == self.spec.origin else None
 
     def _keep(self, plan: Plan) -> Plan:
         """Write the plan, with the cells of other launches that it adds to: of earlier ones, and of those beside it."""

@@ -19,8 +19,7 @@ from milbench.api.plan import Cell, Contrast, Label, Plan, TaskInfo, labels, tas
 from milbench.api.registry import losses, tasks
 from milbench.api.validation import validated
 from milbench.engine.search_space import settings_of
-from milbench.engine.spec import CHANGED, Params, Spec, parse_seeds
-from milbench.engine.tables import NamedContrast
+from milbench.engine.spec import NamedContrast, Params, Spec, parse_seeds
 from milbench.errors import UsageError, as_usage, unknown
 
 if TYPE_CHECKING:
@@ -149,7 +148,7 @@ def _tests(spec: Spec) -> Iterator[tuple[str, Params, str, Any]]:
         yield (*found, None)
     chosen = {tasks().entry(given).name: given for given in spec.tasks}
     for mark in spec.marks:
-        name = tasks().entry(mark.task or spec.tasks[0]).name
+        name = tasks().entry(mark.task).name
         if name in chosen:  # else a flag has left it out
             changed = [table | mark.params for table in spec.variants_of(name)]
             for _, params, short in _variants(tasks(), [chosen[name]], {name: changed}):
@@ -226,7 +225,7 @@ def _contrasts(
         try:
             variants = {task: _pair(contrast, known) for task, known in of_tasks.items()}
         except UsageError as error:
-            if not spec.source.endswith(CHANGED):
+            if not spec.changed:
                 raise
             notes.append(f"The contrast {contrast.name!r} was left out, since flags changed what is compared: {error}.")
             continue

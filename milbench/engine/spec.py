@@ -6,27 +6,106 @@ import hashlib
 import json
 import re
 import tomllib
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from milbench.api.plan import COMPARISON_NAME, LONGEST_NAME, Selection
-from milbench.api.registry import losses, tasks
+from milbench.api.metric_info import METRICS
+from milbench.api.parameters import constructor_parameters
+from milbench.api.plan import COMPARISON_NAME, LONGEST_NAME, Mark, Selection
+from milbench.api.registry import Registry, losses, tasks
 from milbench.api.supervision import Supervision
 from milbench.api.validation import validated
 from milbench.engine.search_space import Search
-from milbench.engine.tables import Difference, Literature, Margin, NamedContrast, PassMark, Table
-from milbench.errors import UsageError, as_usage, unknown
+from milbench.errors import UsageError, closest, unknown
 
 Params = dict[str, Any]
-CHANGED = " with changes"  # at the end of `Spec.source` where flags have changed what a spec says
-CHOSEN = ("source", "part", "preset")  # the fields of a spec that a file cannot set: how it was read decides them
+SETTABLE = ("supervision", "compare_by", "selection", "title", "notes")
+"""The fields of a spec that `-p` sets by their names alone."""
+CHOSEN = ("origin", "changed", "preset")  # the fields of a spec that a file cannot set: how it was read decides them
 MOST_WORKERS = 1024
 """How many processes, or threads of each, there may be: more are a slip, which would exhaust the machine."""
 MOST_SEEDS = 100_000  # how many seeds there may be: more are a slip, and would not fit into memory
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Margin = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+"""The largest difference that counts as none, in the unit of a metric."""
+
+
+class Table(BaseModel):
+    """A table of a spec, without keys that are unknown."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Difference(Table):
+    """A point in which a publication and its code differ."""
+
+    topic: str
+    paper: str
+    code: str
+    here: str  # the parameter that chooses between the two, and what this comparison uses
+
+
+class NamedContrast(Table):
+    """The difference of two variants that a comparison is made for: the first less the second."""
+
+    name: str = Field(min_length=1)  # what the difference shows
+    first: str  # as reports name a variant: a loss, and behind it the settings that set it apart, KEY=VALUE
+    second: str
+    margin: dict[str, Margin] = Field(default_factory=dict)  # in place of that of the spec
+
+
+class PassMark(Table):
+    """A test: a task with certain parameters, and the values of its test metrics that pass.
+
+    An axis of the task that `params` does not name keeps its values: the mark then holds for all of them.
+    """
+
+    name: str = Field(min_length=1)
+    task: str
+    params: dict[str, Any] = Field(default_factory=dict)  # what differs from the task in the spec
+    at_most: dict[str, Finite] = Field(default_factory=dict)  # metric -> the largest value that passes
+    at_least: dict[str, Finite] = Field(default_factory=dict)
+    why: str = ""  # the reason for the bounds, and what the test asks
+
+    @model_validator(mode="after")
+    def _has_a_bound(self) -> Self:
+        if not self.at_most and not self.at_least:
+            raise ValueError("it has no bound: expected at_most or at_least = {METRIC = N}")
+        return self
+
+    def marks(self, task: str, task_params: dict[str, Any]) -> list[Mark]:
+        """Return a mark for every bound, for one task with the parameters of its cells."""
+        bounds = [(m, b, True) for m, b in self.at_most.items()] + [(m, b, False) for m, b in self.at_least.items()]
+        return [Mark(self.name, task, task_params, metric, bound, least, self.why) for metric, bound, least in bounds]
+
+
+class Literature(Table):
+    """A published value of a method that is no loss here."""
+
+    task: str
+    params: dict[str, Any] = Field(default_factory=dict)  # that the value belongs to, such as `table`; empty: to all
+    method: str = Field(min_length=1)
+    metric: str  # without a split
+    value: Finite  # as a share, not in percent; an error, not an accuracy
+    spread: Annotated[Finite, Field(ge=0)] | None = None  # what the source prints behind ±, whatever it is
+    source: str = Field(min_length=1)  # with the place in it
+    note: str = ""  # in which points it was not measured as the results here
+
+    @model_validator(mode="after")
+    def _is_a_share(self) -> Self:
+        if self.metric in METRICS and METRICS[self.metric].percent and not 0 <= self.value <= 1:
+            raise ValueError(f"{self.metric} is a share between 0 and 1, got {self.value:g}")
+        return self
+
+    def entry(self) -> dict[str, Any]:
+        """Return the fields of a `milbench.api.published.Published`, as a plan holds them."""
+        return {"loss": "", **self.model_dump(exclude={"task", "params"})}
 
 
 class Execution(Table):
@@ -75,10 +154,10 @@ class Spec(Table):
     notes: list[str] = Field(default_factory=list)  # for the reader of the report, such as the limits of a preset
     differences: list[Difference] = Field(default_factory=list)  # between a publication and its code
     published: list[Literature] = Field(default_factory=list)  # from the literature, to stand beside the results
-    source: str = "flags"  # "built-in NAME", a path, or "flags"
     marks: list[PassMark] = Field(default_factory=list)  # tests that every loss takes, with the values that pass
     tune: Search | None = None  # how settings are searched before losses are compared
-    part: bool = False  # whether flags chose some of its losses or tasks, or others
+    origin: str = ""  # a digest of its file and of `-p`: launches of one origin add up, whatever they choose of it
+    changed: bool = False  # whether flags have changed what its file says
 
     def variants_of(self, task: str) -> list[Params]:
         """Return the tables of parameters of a task, one for each variant that has a table of its own."""
@@ -86,63 +165,21 @@ class Spec(Table):
         return given if isinstance(given, list) else [given]
 
 
-def joins(new: Params, old: Params) -> bool:
-    """Return whether a launch adds to what an earlier one of the same name has computed.
-
-    It does where both come from flags, where flags chose losses or tasks of a spec that says the same otherwise, and
-    where the same spec is launched again, as in shards. Given are the fields of both specs.
-    """
-    if new["source"] == "flags" or old["source"] == "flags":
-        return bool(new["source"] == old["source"])
-    same = ("losses", "tasks", "seeds")
-    return _digest(new) == _digest(old) and (bool(new["part"]) or all(new[key] == old[key] for key in same))
-
-
-def _digest(spec: Params) -> str:
-    remarks = {"name", "title", "notes", "differences", "published", "contrasts", "marks", "preset"}
-    own = remarks | {"losses", "tasks", "seeds", "source", "part", "run"}
-    said = {key: value for key, value in spec.items() if key not in own}
-    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
-
-
 def read_spec(given: str, preset: str | None = None) -> Spec:
     """Read a TOML file or a built-in spec, with one of its presets: tables `[presets.NAME]`, by default the first.
 
     Raises UsageError where there is no such spec or preset, or something in the spec is wrong.
     """
-    return make_spec(spec_values(given, preset), owner=f"spec {given}")
-
-
-def spec_values(given: str, preset: str | None = None) -> Params:
-    """Return the values of the fields of a spec as it is written, see `read_spec`."""
-    path = Path(given)
-    with as_usage():
-        is_file = path.is_file()
-    if is_file:
-        text, stem, source = _read_text(path), path.stem, str(path)
-    else:
-        built_in = built_in_specs()
-        stem = path.name.removesuffix(".toml")
-        if stem not in built_in:
-            raise unknown("spec (no such file, and no built-in one)", given, built_in)
-        text, source = built_in[stem].read_text("utf-8"), f"built-in {stem}"
+    path, built_in = Path(given), built_in_specs()
+    name = path.name.removesuffix(".toml")
+    file = path if path.is_file() else built_in.get(name)
+    if file is None:
+        raise unknown("spec (no such file, and no built-in one)", given, built_in)
     try:
-        values = tomllib.loads(text)
+        values = tomllib.loads(file.read_text("utf-8").removeprefix("\ufeff"))  # with which editors of Windows begin
     except (ValueError, RecursionError) as error:  # a number of 5,000 digits, tables in tables without end
         raise UsageError(f"{given} is not TOML: {error}") from None
-    values = {"name": stem, **_with_preset(values, preset, given), "source": source}
-    _name_tasks_of_marks(values, given)
-    return values
-
-
-def _name_tasks_of_marks(values: Params, given: str) -> None:
-    """Write into every mark the only task of a spec where it names none: flags may choose other tasks."""
-    marks, chosen = values.get("marks", []), values.get("tasks", [])
-    for mark in marks if isinstance(marks, list) else []:
-        if isinstance(mark, dict) and not mark.get("task"):
-            if not isinstance(chosen, list) or len(chosen) != 1:
-                raise UsageError(f"spec {given}: mark {mark.get('name')!r} names no task, and there are several")
-            mark["task"] = chosen[0]
+    return make_spec({"name": name} | _with_preset(values, preset, given), owner=f"spec {given}")
 
 
 def _with_preset(values: Params, chosen: str | None, given: str) -> Params:
@@ -188,23 +225,140 @@ def make_spec(values: Params, owner: str = "the run") -> Spec:
         names = [one.name for one in given]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise UsageError(f"{owner}: two {kind} are named {twice!r}")
-    tables = [key for key, value in spec.recipe.items() if isinstance(value, dict)]
+    if wrong := next((name for name in _tables(spec.recipe) if name in Recipe.model_fields), None):
+        raise UsageError(
+            f"{owner}: recipe.{wrong} is a table; a list of values is an axis, and ranges that are searched stand in "
+            "[tune.recipe]"
+        )
     for kind, sections, chosen, registry in (
-        ("loss", list(spec.loss), spec.losses, losses()),
-        ("task", list(spec.task), spec.tasks, tasks()),
-        ("recipe", tables, spec.tasks, tasks()),
+        ("loss", [*spec.loss], spec.losses, losses()),
+        ("task", [*spec.task], spec.tasks, tasks()),
+        ("recipe", _tables(spec.recipe), spec.tasks, tasks()),
+        ("tune.loss", [*spec.tune.loss] if spec.tune else [], spec.losses, losses()),
+        ("tune.recipe", _tables(spec.tune.recipe) if spec.tune else [], spec.tasks, tasks()),
     ):
         # A section of a loss or task that exists but is not chosen is no mistake: a flag may have left it out.
         known = {registry.entry(name).name for name in chosen} | {*registry.names()}
         for section in sections:
-            if kind == "recipe" and section in Recipe.model_fields:
-                raise UsageError(
-                    f"{owner}: recipe.{section} is a table; a list of values is an axis, and ranges that are searched "
-                    "stand in [tune.recipe]"
-                )
             if section not in known:
                 raise unknown(f"{kind} section of {owner}", section, known)
     return spec
+
+
+def _tables(settings: Mapping[str, object]) -> list[str]:
+    return [name for name, value in settings.items() if isinstance(value, dict)]
+
+
+def requested_spec(spec: str | None, preset: str | None, given: Params, settings: Sequence[str] = ()) -> Spec:
+    """Return a spec (a file, a built-in name, or None) with flags and `-p` settings in it.
+
+    `given` are fields of the spec that flags replace; those of the table `run` are added to its own.
+    """
+    values: Params = {}
+    if spec:
+        values = read_spec(spec, preset).model_dump(exclude_unset=True)
+    elif preset is not None:
+        raise UsageError(f"--preset {preset} needs a spec to take it from")
+    elif missing := [flag for flag, key in (("--loss", "losses"), ("--task", "tasks")) if not given.get(key)]:
+        raise UsageError(
+            f"give a spec, or --loss and --task ({' and '.join(missing)} missing); "
+            "milbench list losses|tasks|specs shows what there is"
+        )
+    else:
+        values["name"] = "+".join(tasks().entry(task).name for task in given["tasks"])
+    run = {key: value for key, value in given.get("run", {}).items() if value is not None}
+    changes = {key: value for key, value in given.items() if key != "run" and value is not None}
+    deciding = [setting for setting in settings if not setting.startswith("run.")]
+    said = [
+        {key: value for key, value in values.items() if spec and key != "run"},
+        {key: value for key, value in changes.items() if key not in ("name", "losses", "tasks", "seeds")},
+        deciding,
+    ]
+    values |= changes | {"run": values.get("run", {}) | run}
+    for setting in settings:
+        parse_setting(values, setting)
+    values["origin"] = hashlib.sha256(json.dumps(said, default=str).encode()).hexdigest()[:16]
+    values["changed"] = bool(spec and (changes.keys() - {"name"} or deciding))
+    return make_spec(values)
+
+
+def parse_setting(values: Params, setting: str) -> None:
+    """Change the values of a spec by one setting of the command line (`-p`).
+
+    It is recipe.KEY=VALUE for all tasks, recipe.TASK.KEY=VALUE for one, loss.KEY=VALUE for every chosen loss that has
+    such a parameter, loss.NAME.KEY=VALUE for one (tasks likewise), run.KEY=VALUE for where and how cells are computed,
+    tune.KEY=VALUE for a search, KEY=VALUE for another field of the spec. Commas between values make an axis.
+
+    Raises:
+        UsageError: the setting has another form, or no chosen loss or task has such a parameter.
+    """
+    key, equals, text = setting.partition("=")
+    kind, *names = key.strip().split(".")
+    parsed = [_scalar(part.strip()) for part in text.split(",")]
+    value = parsed if len(parsed) > 1 else parsed[0]
+    if equals and not names and kind in SETTABLE:
+        values[kind] = parsed if kind in ("supervision", "compare_by", "notes") else value
+        return
+    longest = {"recipe": 2, "loss": 2, "task": 2, "run": 1, "tune": 1}.get(kind, 0)
+    if not equals or not 1 <= len(names) <= longest or not all(names):
+        close = _closest_setting(kind)
+        raise UsageError(
+            f"-p {setting}: expected recipe.KEY=VALUE, recipe.TASK.KEY=VALUE, loss.KEY=VALUE, loss.NAME.KEY=VALUE, "
+            f"task.KEY=VALUE, task.NAME.KEY=VALUE or run.KEY=VALUE{f'; did you mean {close}?' if close else ''}"
+        )
+    *names, parameter = names
+    if kind in ("run", "tune"):
+        values[kind] = {**values.get(kind, {}), parameter: value}
+    elif kind == "recipe":
+        values["recipe"] = _with_setting(values.get("recipe", {}), names, {parameter: value})
+    else:
+        sections = values.setdefault(kind, {})
+        for name in _takers(values, kind, names, parameter, setting):
+            of_name = sections.get(name, {})
+            changed = [{**one, parameter: value} for one in (of_name if isinstance(of_name, list) else [of_name])]
+            sections[name] = changed if isinstance(of_name, list) else changed[0]
+
+
+def _closest_setting(key: str) -> str | None:
+    from milbench.api.recipe import Recipe
+
+    full = [
+        f"{table}.{name}" for table, model in (("recipe", Recipe), ("run", Execution)) for name in model.model_fields
+    ]
+    whole = next((name for name in full if name.endswith(f".{key}")), None)
+    tables = ("recipe", "loss", "task")
+    return whole or (None if key in (*tables, "run") else closest(key, [*SETTABLE, *full, *tables]))
+
+
+def _with_setting(recipe: Params, task: list[str], change: Params) -> Params:
+    """Return a spec's recipe with a change for one task, or for all, which replaces the changes of single tasks."""
+    if task:
+        return merged(recipe, {task[0]: change})
+    of_tasks = {k: {n: x for n, x in v.items() if n not in change} for k, v in recipe.items() if isinstance(v, dict)}
+    return {**recipe, **of_tasks, **change}
+
+
+def _takers(values: Params, kind: str, names: list[str], parameter: str, setting: str) -> list[str]:
+    """Return the chosen losses or tasks that a setting is for: the one it names, else all with such a parameter."""
+    registry: Registry[Any] = losses() if kind == "loss" else tasks()
+    chosen = [registry.entry(name).name for name in values["losses" if kind == "loss" else "tasks"]]
+    if names:
+        if names[0] not in chosen:
+            raise unknown(f"{kind} of this run in -p {setting}", names[0], chosen)
+        return names
+    known = {name: {*constructor_parameters(registry.cls(name))} for name in chosen}
+    takers = [name for name in chosen if parameter in known[name]]
+    if not takers:
+        raise unknown(f"parameter of {kind} {', '.join(chosen)}", parameter, set().union(*known.values()))
+    return takers
+
+
+def _scalar(text: str) -> Any:
+    """Return the value of TOML text (numbers, true, false, quoted strings), any other text as a string."""
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except (ValueError, RecursionError):  # TOMLDecodeError is a ValueError, and so is a number of 5,000 digits
+        return text
 
 
 def parse_seeds(given: str | int | list[int] | None) -> list[int]:
@@ -216,22 +370,13 @@ def parse_seeds(given: str | int | list[int] | None) -> list[int]:
     if not parts:
         raise UsageError("seeds = [] names no seed")
     for part in parts:
-        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        match = re.fullmatch(r"\s*(\d{1,18})\s*(?:-\s*(\d{1,18})\s*)?", part)
         if not match:
-            raise UsageError(f"seeds {given!r}: {part!r} is neither a number nor a range such as 0-9")
-        if len(part) > 40 or max(len(match[1]), len(match[2] or "")) > 18:
-            raise UsageError(f"seeds: a seed has at most 18 digits, got {part[:30]}...")
+            raise UsageError(f"seeds: {part[:40]!r} is neither a number of at most 18 digits nor a range such as 0-9")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
-            raise UsageError(f"seeds {given!r}: the range {part!r} runs backwards; did you mean {last}-{first}?")
+            raise UsageError(f"seeds: the range {part!r} runs backwards; did you mean {last}-{first}?")
         ranges.append(range(first, last + 1))
     if (count := sum(map(len, ranges))) > MOST_SEEDS:
-        raise UsageError(f"seeds {str(given)[:60]!r}: {count:,} seeds are too many, expected at most {MOST_SEEDS:,}")
+        raise UsageError(f"seeds: {count:,} seeds are too many, expected at most {MOST_SEEDS:,}")
     return sorted(set().union(*ranges))
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8-sig")  # editors of Windows begin files with a mark
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the spec {path}: {error}") from None

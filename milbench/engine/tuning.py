@@ -9,11 +9,11 @@ from typing import Any
 
 from milbench.api.parameters import check_params
 from milbench.api.plan import Cell, Plan, SearchRecord
-from milbench.api.registry import losses, tasks
+from milbench.api.registry import losses
 from milbench.engine.planning import changed_recipe, make_plan
 from milbench.engine.search_space import Search, draw, settings_of
 from milbench.engine.spec import Spec, parse_seeds
-from milbench.errors import UsageError, unknown
+from milbench.errors import UsageError
 
 Params = dict[str, Any]
 
@@ -27,7 +27,6 @@ def search_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
     """
     search = _checked(spec)
     base = make_plan(spec, device, precision)
-    _check_names(search, base)
     seeds = parse_seeds(search.seeds)
     _check_seeds(seeds, base)
     cells: list[Cell] = []
@@ -153,16 +152,3 @@ def _in_tables(settings: Params) -> Iterator[tuple[str, Any]]:
     for table in settings.values():
         if isinstance(table, dict):
             yield from table.items()
-
-
-def _check_names(search: Search, base: Plan) -> None:
-    """Raise UsageError where a table of the search is for a loss or a task that is neither compared nor known."""
-    tables = [name for name, values in search.recipe.items() if isinstance(values, dict)]
-    for kind, given, known in (
-        # A table of a loss or task that exists but is not chosen is no mistake: a flag may have left it out.
-        ("task", tables, {*tasks().names(), *(cell.task for cell in base.cells)}),
-        ("loss", [*search.loss], {*losses().names(), *(cell.loss for cell in base.cells)}),
-    ):
-        for name in given:
-            if name not in known:
-                raise unknown(f"{kind} of this comparison in [tune]", name, known)

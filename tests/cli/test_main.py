@@ -133,7 +133,7 @@ def test_a_disk_that_is_full_is_one_line() -> None:
             "losses = ['exact']\ntasks = ['extended-digits']\n[recipe]\nlr = {low=1e-3}\n",
             "recipe.lr is a table; a list of values is an axis",
         ),
-        ("\xff\xfe", "cannot read the spec"),
+        ("\xff\xfe", "is not TOML"),
         (f"seeds = {'[' * 5000}\n", "is not TOML"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from milbench import UsageError
 from milbench.api.plan import Plan
 from milbench.engine.planning import make_plan
-from milbench.engine.spec import CHANGED, make_spec
+from milbench.engine.spec import make_spec
 from tests._helpers.command_line import TINY
 
 HEADS = {"noisy-or": {"head": ["softmax", "sigmoid"]}}
@@ -56,7 +56,7 @@ def test_what_names_no_two_variants_is_refused(given: list[dict[str, Any]], says
 
 def test_a_contrast_whose_variant_flags_have_left_out_is_left_out_with_a_remark() -> None:
     both = contrast("noisy-or head=softmax", "exact"), contrast("one-vs-rest", "exact", name="other")
-    found = plan(*both, source=f"my.toml{CHANGED}")
+    found = plan(*both, changed=True)
     assert [c.name for c in found.contrasts] == ["asked"]
     (note,) = found.notes
     assert "'other' was left out" in note

@@ -12,8 +12,7 @@ from milbench.api.plan import Plan
 from milbench.api.published import Published
 from milbench.api.registry import tasks
 from milbench.engine.planning import make_plan
-from milbench.engine.settings import parse_setting
-from milbench.engine.spec import built_in_specs, make_spec, parse_seeds, read_spec
+from milbench.engine.spec import built_in_specs, make_spec, parse_seeds, parse_setting, read_spec, requested_spec
 from milbench.report.literature import deviations
 from tests._helpers.command_line import TINY
 
@@ -99,6 +98,22 @@ def test_a_launch_that_adds_losses_holds_every_cell_once_and_of_changed_code_the
     assert len(joined.cells) == 5
     changed = replace(new, cells=[replace(cell, loss_revision="later") for cell in new.cells])
     assert {cell.loss_revision for cell in changed.joined(new).cells} == {"later"}
+
+
+def test_launches_of_one_spec_and_the_same_settings_add_up(tmp_path: Path) -> None:
+    def origin(spec: str | None, loss: str | None, *settings: str, **given: object) -> str:
+        chosen = {"losses": loss and [loss], "tasks": [TINY], "run": {"jobs": 2}, **given}
+        return requested_spec(spec, None, chosen, settings).origin
+
+    path = tmp_path / "mine.toml"
+    path.write_text(f'losses = ["exact", "noisy-or"]\ntasks = ["{TINY}"]\n')
+    for spec in (None, str(path)):
+        one = origin(spec, "exact")
+        assert one == origin(spec, "noisy-or", "run.threads=1", seeds="0-9")
+        assert len({one, origin(spec, "exact", "recipe.lr=0.1"), origin(spec, "exact", "recipe.lr=0.2")}) == 3
+    before = origin(str(path), None)
+    path.write_text(path.read_text() + "[recipe]\nepochs = 3\n")
+    assert before == one != origin(str(path), None)
 
 
 def test_variants_of_a_task_have_short_names() -> None:
