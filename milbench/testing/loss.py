@@ -81,13 +81,10 @@ class LossContract:
     ) -> None:
         logits = some_logits(*positions)
         labels = labels_that_fit(labels, logits)
-        flat = logits.reshape(B, C + 1, -1)
-        value, gradient, scores, presence, probs = computed(loss, logits, labels)
-        assert value.shape == (B,)
-        assert scores.shape == presence.shape == (B, C)
-        assert probs.shape == logits.shape
-        flattened = value, gradient.reshape(flat.shape), scores, presence, probs.reshape(flat.shape)
-        assert_close(flattened, computed(loss, flat, labels))
+        found, flat = computed(loss, logits, labels), computed(loss, logits.reshape(B, C + 1, -1), labels)
+        grid, classes = (B, C + 1, *positions), (B, C)
+        assert [part.shape for part in found] == [(B,), grid, classes, classes, grid, (*classes, *positions)]
+        assert_close([part.reshape(other.shape) for part, other in zip(found, flat, strict=True)], [*flat])
 
     def test_the_class_that_the_evidence_shows_costs_least(self, loss: Loss) -> None:
         """A wrong sign, or labels that are not looked at, would pass all else."""
@@ -112,8 +109,8 @@ class LossContract:
 
     def test_the_order_of_positions_does_not_matter(self, loss: Loss, labels: Tensor) -> None:
         logits, order = some_logits(K), torch.tensor([3, 0, 5, 1, 4, 2])
-        value, gradient, scores, presence, probs = computed(loss, logits, labels)
-        moved = value, gradient[:, :, order], scores, presence, probs[:, :, order]
+        value, gradient, scores, presence, *maps = computed(loss, logits, labels)
+        moved = value, gradient[:, :, order], scores, presence, *(part[:, :, order] for part in maps)
         assert_close(computed(loss, logits[:, :, order], labels), moved)
 
     def test_positions_that_are_alike_get_the_same_gradient(self, loss: Loss, labels: Tensor) -> None:
@@ -126,21 +123,19 @@ class LossContract:
     def test_no_class_is_preferred(self, loss: Loss, labels: Tensor) -> None:
         logits, order = some_logits(K), torch.tensor([2, 0, 1])
         channels = [*order.tolist(), C]
-        value, gradient, scores, presence, probs = computed(loss, logits, labels)
-        renamed = value, gradient[:, channels], scores[:, order], presence[:, order], probs[:, channels]
+        value, gradient, scores, presence, probs, evidence = computed(loss, logits, labels)
+        by_class = scores[:, order], presence[:, order], probs[:, channels], evidence[:, order]
+        renamed = value, gradient[:, channels], *by_class
         assert_close(computed(loss, logits[:, channels], labels[:, order]), renamed)
 
     def test_masked_positions_do_not_matter(self, loss: Loss, labels: Tensor) -> None:
         logits, labels = some_logits(K), labels & MASK[:, :C]
-        _, gradient = value_and_gradient(loss, logits, labels, MASK)
-        assert (gradient.masked_select(~MASK.unsqueeze(1)) == 0).all()
+        expected = computed(loss, logits, labels, MASK)
+        assert (expected[1].movedim(1, 2)[~MASK] == 0).all(), "the gradient"
+        assert (expected[-1].movedim(1, 2)[~MASK] == -torch.inf).all(), "the evidence"
         for garbage in (200.0, -1e30, torch.inf, -torch.inf, torch.nan):
             other = logits.masked_fill(~MASK.unsqueeze(1), garbage)
-            assert_close(computed(loss, other, labels, MASK), computed(loss, logits, labels, MASK), rtol=0, atol=0)
-
-    def test_a_mask_without_masked_positions_changes_nothing(self, loss: Loss, labels: Tensor) -> None:
-        logits, everything = some_logits(K), torch.ones(B, K, dtype=torch.bool)
-        assert_close(computed(loss, logits, labels, everything), computed(loss, logits, labels))
+            assert_close(computed(loss, other, labels, MASK), expected, rtol=0, atol=0)
 
     def test_padding_a_batch_changes_nothing(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K)
@@ -148,16 +143,17 @@ class LossContract:
         kept = torch.tensor([0, 1, 5, 6, 7, 8])
         mask = torch.zeros(B, K + 3, dtype=torch.bool)
         mask[:, kept] = True
-        value, gradient = value_and_gradient(loss, logits, labels)
-        padded_value, padded_gradient = value_and_gradient(loss, padded, labels, mask)
-        assert_close((padded_value, padded_gradient[:, :, kept]), (value, gradient))
+        value, gradient, scores, presence, *maps = computed(loss, padded, labels, mask)
+        found = value, gradient[:, :, kept], scores, presence, *(part[:, :, kept] for part in maps)
+        assert_close(found, computed(loss, logits, labels))
 
     def test_a_bag_in_a_padded_batch_is_the_bag_alone(self, loss: Loss, labels: Tensor, variant: Variant) -> None:
         logits, labels = some_logits(K), labels & MASK[:, :C]
-        value, gradient, scores, presence, probs = computed(loss, logits, labels, MASK)
+        value, gradient, scores, presence, *maps = computed(loss, logits, labels, MASK)
         for i, size in enumerate(SIZES):
             alone = logits[i : i + 1, :, :size].clone().requires_grad_()
-            assert_close(outputs(loss, alone), (scores[i : i + 1], presence[i : i + 1], probs[i : i + 1, :, :size]))
+            here = slice(i, i + 1)
+            assert_close(outputs(loss, alone), (scores[here], presence[here], *(part[here, :, :size] for part in maps)))
             if not variant.depends_on_batch:
                 own = loss(alone, labels[i : i + 1], None, target_for(loss, alone, labels[i : i + 1]))
                 (own_gradient,) = torch.autograd.grad(own.sum() * WEIGHTS[i], alone)
@@ -180,8 +176,9 @@ class LossContract:
                     continue
                 found = value_and_gradient(loss, logits, torch.tensor([classes] * B))
                 assert all(part.isfinite().all() for part in found), (logits, classes)
-            scores, presence, probs = outputs(loss, logits)
+            scores, presence, probs, evidence = outputs(loss, logits)
             assert not scores.isnan().any()
+            assert not evidence.isnan().any()
             assert presence.isfinite().all()
             assert probs.isfinite().all()
 
@@ -202,13 +199,10 @@ class LossContract:
 
     def test_autocast_changes_nothing(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K, dtype=torch.float32)
-        expected = *computed(loss, logits, labels), loss.instance_evidence(logits)
-        leaf = logits.clone().requires_grad_()
+        expected = computed(loss, logits, labels)
         with torch.autocast("cpu", torch.bfloat16):
-            value = loss(leaf, labels, None, target_for(loss, logits, labels))
-            others = *outputs(loss, logits), loss.instance_evidence(logits)
-        (gradient,) = torch.autograd.grad((value * WEIGHTS.to(value)).sum(), leaf)
-        assert all(map(torch.equal, (value, gradient, *others), expected))
+            found = computed(loss, logits, labels)
+        assert all(map(torch.equal, found, expected))
 
     def test_float32_agrees_with_float64(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K)
@@ -297,13 +291,6 @@ class LossContract:
         if loss.head != "class":  # with this head every position has the class of the bag
             assert torch.equal(best, torch.tensor([C, C, 1, C, C, C]).expand(B, K))
 
-    @pytest.mark.parametrize("positions", POSITIONS, ids=str)
-    def test_evidence_has_the_shape_of_the_positions(self, loss: Loss, positions: tuple[int, ...]) -> None:
-        logits = some_logits(*positions)
-        evidence = loss.instance_evidence(logits)
-        assert evidence.shape == (B, C, *positions)
-        assert_close(evidence.reshape(B, C, -1), loss.instance_evidence(logits.reshape(B, C + 1, -1)))
-
     def test_evidence_is_strongest_where_the_class_is(self, loss: Loss) -> None:
         logits = some_logits(K, scale=0.1)
         logits[:, C] += 5.0
@@ -313,15 +300,6 @@ class LossContract:
         assert (strongest[:, 1] == 2).all()
         assert (strongest[:, 0] == 4).all()
         assert (loss.instance_probs(logits)[:, :-1, 2].argmax(dim=1) == 1).all()
-
-    def test_masked_positions_have_no_evidence(self, loss: Loss) -> None:
-        logits = some_logits(K)
-        evidence = loss.instance_evidence(logits, MASK)
-        assert (evidence.movedim(1, 2)[~MASK] == -torch.inf).all()
-        garbage = logits.masked_fill(~MASK.unsqueeze(1), torch.nan)
-        assert torch.equal(loss.instance_evidence(garbage, MASK), evidence)
-        for i, size in enumerate(SIZES):
-            assert_close(loss.instance_evidence(logits[i : i + 1, :, :size])[0], evidence[i, :, :size])
 
     def test_a_bag_without_instances_and_classes_has_no_gradient(
         self, loss: Loss, labels: Tensor, variant: Variant

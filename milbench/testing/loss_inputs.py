@@ -84,13 +84,18 @@ def value_and_gradient(loss: Loss, logits: Tensor, labels: Tensor, mask: Tensor 
     return value.detach(), gradient
 
 
-def outputs(loss: Loss, logits: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return class scores and presence scores, both (B, C), and instance probabilities (B, C+1, *positions)."""
-    return loss.class_scores(logits, mask), loss.presence_scores(logits, mask), loss.instance_probs(logits, mask)
+def outputs(loss: Loss, logits: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return class scores, presence scores, instance probabilities and evidence, in the shapes of their methods."""
+    return (
+        loss.class_scores(logits, mask),
+        loss.presence_scores(logits, mask),
+        loss.instance_probs(logits, mask),
+        loss.instance_evidence(logits, mask),
+    )
 
 
 def computed(loss: Loss, logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> tuple[Tensor, ...]:
-    """Return value, gradient, class scores, presence scores and instance probabilities."""
+    """Return value, gradient and all outputs."""
     return *value_and_gradient(loss, logits, labels, mask), *outputs(loss, logits, mask)
 
 
