@@ -90,7 +90,7 @@ class _Launch:
             return code
         if any(state.status not in ("done", "failed") for state in self.root.states(plan.cells).values()):
             return code  # the search was stopped: what it would have chosen is not known yet
-        return self.compute(self.plan(plan), over=True)
+        return self.compute(self.plan(plan))
 
     def _chosen_by(self, draws: Plan) -> dict[str, float]:
         """Return the metric of a search by the id of a cell, of those that have it."""
@@ -121,8 +121,8 @@ class _Launch:
 
     # -- what is computed ---------------------------------------------------------------------------------------
 
-    def compute(self, plan: Plan, *, over: bool = False) -> int:
-        """Print a plan and compute its missing cells; those of a search that is `over` are not computed again."""
+    def compute(self, plan: Plan) -> int:
+        """Print a plan and compute its missing cells: those of a search, or after it those that are compared."""
         from milbench._utils.console import console
         from milbench.engine.display import Display, Terminal
         from milbench.engine.run import shard, worker_count
@@ -133,8 +133,7 @@ class _Launch:
             workers, slots = worker_count(self.devices, len(plan.cells), self.how.jobs)
         threads = self.how.threads or max(1, (os.cpu_count() or 1) // workers)
         states = self.root.states(plan.cells)
-        draws = plan.search.draws if plan.search and over else {}
-        cells = [cell for cell in shard(plan.cells, self.how.shard) if cell.id not in draws]
+        cells = shard(plan.compared or plan.cells, self.how.shard)
         to_run = [cell for cell in cells if states[cell.id].status in RERUN[self.how.rerun]]
         display = (Display if self.quiet else Terminal)(console, plan, states, to_run, self.root)
         notes = [self.unusable_gpu] if self.unusable_gpu and to_run else []

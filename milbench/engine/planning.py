@@ -9,8 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from milbench.api.metric_info import METRICS
@@ -19,8 +18,8 @@ from milbench.api.plan import Cell, Contrast, Label, Plan, TaskInfo, labels, tas
 from milbench.api.registry import losses, tasks
 from milbench.api.validation import validated
 from milbench.engine.search_space import settings_of
-from milbench.engine.spec import NamedContrast, Params, Spec, parse_seeds
-from milbench.errors import UsageError, as_usage, unknown
+from milbench.engine.spec import NamedContrast, Params, PassMark, Spec, parse_seeds
+from milbench.errors import UsageError, unknown
 
 if TYPE_CHECKING:
     from milbench.api.task import Task
@@ -37,112 +36,39 @@ def make_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
         UsageError: a name, a parameter or the data of a task are wrong, or losses of different supervision are compared
             without `spec.supervision`.
     """
-    data_dir = spec.run.data_dir
-    if data_dir is not None:
-        with as_usage():  # not around `check_data`, in which an OSError may be a defect of a plug-in
-            data_dir.exists()
-    loss_fields = [_loss_fields(name, params) for name, params, _ in _variants(losses(), spec.losses, spec.loss)]
+    of_losses = [_loss_fields(name, params) for name, params, _ in _variants(losses(), spec.losses, spec.loss)]
     _check_supervision(spec)
     _check_order(spec)
     _check_metrics(spec)
-    found = _Tasks(spec, loss_fields, data_dir, device, precision)
-    for test in _tests(spec):
-        found.add(*test)
-    named = labels(found.cells.values())
+    cells, infos, notes = dict[str, Cell](), dict[str, TaskInfo](), list[str]()
+    for name, params, short, mark in _tests(spec):
+        task: Task = tasks().cls(name)(**params)
+        key = task_key(task.name, params)
+        if key not in infos:
+            infos[key] = _info(spec, task, params)
+            recipes = _recipes(spec, task)
+            if not precision and any(recipe["precision"] == "auto" for recipe in recipes):
+                precision, note = _auto_precision(device, spec)
+                notes.append(note)
+            recipes = [r | {"precision": precision} if r["precision"] == "auto" else r for r in recipes]
+            seeds = _seeds_of(spec, task)
+            if (count := len(recipes) * len(of_losses) * len(seeds)) > MOST_CELLS:
+                raise UsageError(f"{count:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}")
+            of_task = _task_fields(name, params, task, spec) | {"task_name": short}
+            for recipe, of_loss, seed in itertools.product(recipes, of_losses, seeds):
+                cell = Cell(**of_loss, **of_task, recipe=recipe, seed=seed)
+                cells[cell.id] = cell
+        bounds = mark.marks(task.name, params) if mark else []
+        infos[key].marks.extend(bound for bound in bounds if bound not in infos[key].marks)
+    named = labels(cells.values())
     # Searched settings are no part of a variant: what is compared has those that the search has chosen.
     of_variants = {cell: (loss, task, "") for cell, (loss, task, _) in named.items()} if spec.tune else named
-    contrasts, left_out = _contrasts(spec, found.cells.values(), of_variants)
-    return Plan(
-        spec=spec.model_dump(mode="json"),
-        cells=list(found.cells.values()),
-        tasks=found.infos,
-        notes=[*spec.notes, *left_out, *found.notes],
-        contrasts=contrasts,
-        precision=found.precision,
-    )
+    contrasts, left_out = _contrasts(spec, cells.values(), of_variants)
+    notes = [*spec.notes, *left_out, *notes]
+    return Plan(spec.model_dump(mode="json"), [*cells.values()], infos, notes, contrasts, precision=precision)
 
 
-@dataclass
-class _Tasks:
-    """Collects the cells of the tasks of a spec, and what is known of each task."""
-
-    spec: Spec
-    loss_fields: list[Params]
-    data_dir: Path | None
-    device: str
-    precision: str
-    cells: dict[str, Cell] = field(default_factory=dict)
-    infos: dict[str, TaskInfo] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-    def add(self, name: str, params: Params, task_name: str, marks: Any) -> None:
-        """Add the cells of a task with these parameters."""
-        task = tasks().create(name, params)
-        entry = tasks().entry(name)
-        key = task_key(entry.name, params)
-        bounds = marks.marks(entry.name, params) if marks else []
-        if key not in self.infos:
-            self.infos[key] = self._info(task, params)
-            for cell in self._cells(task, self._task_fields(name, params, task, task_name)):
-                self.cells[cell.id] = cell
-            if len(self.cells) > MOST_CELLS:
-                raise UsageError(f"{len(self.cells):,} cells are too many, expected at most {MOST_CELLS:,}")
-        known = self.infos[key].marks
-        self.infos[key] = replace(self.infos[key], marks=[*known, *(one for one in bounds if one not in known)])
-
-    def _info(self, task: Task, params: Params) -> TaskInfo:
-        first = self.spec.compare_by[0] if self.spec.compare_by else task.primary
-        beside = [
-            one.entry()
-            for one in self.spec.published
-            if one.task == task.name and all(params.get(k) == v for k, v in one.params.items())
-        ]
-        return TaskInfo(
-            primary=first,
-            chance=task.chance if first == task.primary else None,  # guessing is known for the task's own metric alone
-            amount=task.amount,
-            published=[*(asdict(published) for published in task.published), *beside],
-            folds=(task.folds.count, task.folds.repeats) if task.folds else None,
-            overlap=task.overlap(self.data_dir) or (task.folds.ratio if task.folds else 0.0),
-        )
-
-    def _task_fields(self, name: str, params: Params, task: Task, task_name: str) -> Params:
-        entry = tasks().entry(name)
-        return {
-            "task": entry.name, "task_params": params, "task_file": entry.source, "task_name": task_name,
-            "task_revision": f"{task.revision}{entry.source_digest}{task.dependencies}",
-            "data": task.check_data(self.data_dir),
-        }  # fmt: skip
-
-    def _cells(self, task: Task, task_fields: Params) -> Iterator[Cell]:
-        seeds, recipes = _seeds_of(self.spec, task), [self._resolved(recipe) for recipe in _recipes(self.spec, task)]
-        if (count := len(recipes) * len(self.loss_fields) * len(seeds)) > MOST_CELLS:
-            raise UsageError(f"{count:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}")
-        for recipe, of_loss, seed in itertools.product(recipes, self.loss_fields, seeds):
-            yield Cell(**of_loss, **task_fields, recipe=recipe, seed=seed)
-
-    def _resolved(self, recipe: Params) -> Params:
-        """Return a recipe with the precision that `auto` is on the device, and note it for the report."""
-        if recipe["precision"] != "auto":
-            return recipe
-        if not self.precision:
-            import torch
-
-            from milbench._utils.devices import auto_precision
-            from milbench.engine.provenance import device_name
-
-            self.precision = auto_precision(torch.device(self.device))
-            does = "multiplies" if self.precision == "bfloat16" else "does not multiply"
-            note = f"Precision auto is {self.precision} here: {device_name(self.device)} {does} bfloat16."
-            if self.spec.run.cluster:
-                note += (
-                    " It holds for the cells of the cluster too, whatever its workers multiply; set recipe.precision."
-                )
-            self.notes.append(note)
-        return recipe | {"precision": self.precision}
-
-
-def _tests(spec: Spec) -> Iterator[tuple[str, Params, str, Any]]:
+def _tests(spec: Spec) -> Iterator[tuple[str, Params, str, PassMark | None]]:
     """Yield every task with its parameters, its short name and a mark, those of the spec first, without one."""
     for found in _variants(tasks(), spec.tasks, spec.task):
         yield (*found, None)
@@ -150,9 +76,86 @@ def _tests(spec: Spec) -> Iterator[tuple[str, Params, str, Any]]:
     for mark in spec.marks:
         name = tasks().entry(mark.task).name
         if name in chosen:  # else a flag has left it out
-            changed = [table | mark.params for table in spec.variants_of(name)]
-            for _, params, short in _variants(tasks(), [chosen[name]], {name: changed}):
-                yield chosen[name], params, short, mark
+            given = spec.task.get(name, {})
+            changed = [table | mark.params for table in given] if isinstance(given, list) else given | mark.params
+            for found in _variants(tasks(), [chosen[name]], {name: changed}):
+                yield (*found, mark)
+
+
+def _variants(registry: Any, chosen: Sequence[str], sections: Params) -> Iterator[tuple[str, Params, str]]:
+    """Yield the entries with complete parameters, for every combination of axes, and a short name, "" for none."""
+    for given in dict.fromkeys(chosen):
+        entry, cls = registry.entry(given), registry.cls(given)
+        tables, names = sections.get(entry.name, {}), [""]
+        if isinstance(tables, list):
+            names = [str(table.get("name", "")) for table in tables]
+            tables = [{key: value for key, value in table.items() if key != "name"} for table in tables]
+        if twice := next((name for name in names if name and names.count(name) > 1), None):
+            raise UsageError(f"two variants of {registry.kind} {entry.name} are named {twice!r}")
+        for table, name in zip(tables if isinstance(tables, list) else [tables], names, strict=True):
+            for params in _axes(table):
+                yield given, check_params(f"{registry.kind} {entry.name}", cls, settings_of(params)), name
+
+
+def _axes(params: Params) -> Iterator[Params]:
+    for key, value in params.items():
+        if value == []:
+            raise UsageError(f"{key} = [] is an axis without values")
+    values = [v if isinstance(v, list) else [v] for v in params.values()]
+    if (count := math.prod(map(len, values))) > MOST_CELLS:
+        axes = ", ".join(key for key, value in params.items() if isinstance(value, list))
+        raise UsageError(f"the axes {axes} have {count:,} combinations, expected at most {MOST_CELLS:,}")
+    for combination in itertools.product(*values):
+        yield dict(zip(params, combination, strict=True))
+
+
+def _loss_fields(name: str, params: Params) -> Params:
+    entry, cls = losses().entry(name), losses().cls(name)
+    return {
+        "loss": entry.name, "loss_params": params, "loss_file": entry.source, "supervision": cls.supervision,
+        "loss_revision": f"{cls.revision}{entry.source_digest}",
+    }  # fmt: skip
+
+
+def _task_fields(name: str, params: Params, task: Task, spec: Spec) -> Params:
+    entry = tasks().entry(name)
+    return {
+        "task": entry.name, "task_params": params, "task_file": entry.source,
+        "task_revision": f"{task.revision}{entry.source_digest}{task.dependencies}",
+        "data": task.check_data(spec.run.data_dir),
+    }  # fmt: skip
+
+
+def _info(spec: Spec, task: Task, params: Params) -> TaskInfo:
+    first = spec.compare_by[0] if spec.compare_by else task.primary
+    beside = [
+        one.entry()
+        for one in spec.published
+        if one.task == task.name and all(params.get(k) == v for k, v in one.params.items())
+    ]
+    return TaskInfo(
+        primary=first,
+        chance=task.chance if first == task.primary else None,  # guessing is known for the task's own metric alone
+        amount=task.amount,
+        published=[*(asdict(published) for published in task.published), *beside],
+        folds=(task.folds.count, task.folds.repeats) if task.folds else None,
+        overlap=task.overlap(spec.run.data_dir) or (task.folds.ratio if task.folds else 0.0),
+    )
+
+
+def _auto_precision(device: str, spec: Spec) -> tuple[str, str]:
+    """Return the precision that `auto` is on a device, and a note for the report."""
+    import torch
+
+    from milbench._utils.devices import auto_precision
+    from milbench.engine.provenance import device_name
+
+    precision = auto_precision(torch.device(device))
+    does = "multiplies" if precision == "bfloat16" else "does not multiply"
+    note = f"Precision auto is {precision} here: {device_name(device)} {does} bfloat16."
+    if spec.run.cluster:
+        note += " It holds for the cells of the cluster too, whatever its workers multiply; set recipe.precision."
+    return precision, note
 
 
 def _seeds_of(spec: Spec, task: Task) -> list[int]:
@@ -246,14 +249,6 @@ def _pair(contrast: NamedContrast, known: Iterable[Label]) -> tuple[Label, Label
     return names[contrast.first], names[contrast.second]
 
 
-def _loss_fields(name: str, params: Params) -> Params:
-    entry, cls = losses().entry(name), losses().cls(name)
-    return {
-        "loss": entry.name, "loss_params": params, "loss_file": entry.source, "supervision": cls.supervision,
-        "loss_revision": f"{cls.revision}{entry.source_digest}",
-    }  # fmt: skip
-
-
 def _recipes(spec: Spec, task: Task) -> list[Params]:
     """Return the recipes of a task: its own with the changes of the spec, one for every combination of axes."""
     common = {key: value for key, value in spec.recipe.items() if not isinstance(value, dict)}
@@ -280,31 +275,3 @@ def changed_recipe(defaults: Params, changes: Params) -> Params:
     check_recipe(recipe)
     origin = optimizers().entry(recipe.optimizer).source_digest.removeprefix(" of ")
     return recipe.model_copy(update={"optimizer_origin": origin}).model_dump()
-
-
-def _variants(registry: Any, chosen: Sequence[str], sections: Params) -> Iterator[tuple[str, Params, str]]:
-    """Yield the entries with complete parameters, for every combination of axes, and a short name, "" for none."""
-    for given in dict.fromkeys(chosen):
-        entry = registry.entry(given)
-        cls = registry.cls(given)
-        tables = sections.get(entry.name, {})
-        names = [str(table["name"]) for table in tables if "name" in table] if isinstance(tables, list) else []
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise UsageError(f"two variants of {registry.kind} {entry.name} are named {twice!r}")
-        for table in tables if isinstance(tables, list) else [tables]:
-            short = str(table.get("name", "")) if isinstance(tables, list) else ""
-            named = {key: value for key, value in table.items() if key != "name" or not isinstance(tables, list)}
-            for params in _axes(named):
-                yield given, check_params(f"{registry.kind} {entry.name}", cls, settings_of(params)), short
-
-
-def _axes(params: Params) -> Iterator[Params]:
-    for key, value in params.items():
-        if value == []:
-            raise UsageError(f"{key} = [] is an axis without values")
-    values = [v if isinstance(v, list) else [v] for v in params.values()]
-    if (count := math.prod(map(len, values))) > MOST_CELLS:
-        axes = ", ".join(key for key, value in params.items() if isinstance(value, list))
-        raise UsageError(f"the axes {axes} have {count:,} combinations, expected at most {MOST_CELLS:,}")
-    for combination in itertools.product(*values):
-        yield dict(zip(params, combination, strict=True))

@@ -159,11 +159,6 @@ class Spec(Table):
     origin: str = ""  # a digest of its file and of `-p`: launches of one origin add up, whatever they choose of it
     changed: bool = False  # whether flags have changed what its file says
 
-    def variants_of(self, task: str) -> list[Params]:
-        """Return the tables of parameters of a task, one for each variant that has a table of its own."""
-        given = self.task.get(task, {})
-        return given if isinstance(given, list) else [given]
-
 
 def read_spec(given: str, preset: str | None = None) -> Spec:
     """Read a TOML file or a built-in spec, with one of its presets: tables `[presets.NAME]`, by default the first.
