@@ -16,6 +16,3 @@ SUPERVISIONS: dict[str, str] = {
     "position": "Position supervision: where each class is",
 }
 """Every kind with its description in reports, from the least supervision to the most."""
-
-ORACLE_SUPERVISION: Supervision = "position"
-"""The kind whose best loss is the upper end of the gap from guessing to the oracle."""

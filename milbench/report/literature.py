@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
 
 from milbench.api.metric_info import describe
 from milbench.api.published import Published
-from milbench.report.agreement import FEWEST_TO_DIFFER, difference, judge
 from milbench.report.formatting import NOTHING, interval, measured, with_unit
+from milbench.report.statistics.differences import LEVEL
 from milbench.report.statistics.epochs import RULES
-from milbench.report.study import Study
+from milbench.report.study import Study, rows_of
 from milbench.report.tables import Table
 
+Agreement = Literal["agrees", "better", "worse", "open"]
+Bounds = tuple[float, float]
+FEWEST_TO_DIFFER, FEWEST_TO_AGREE = 3, 5
+"""The number of seeds from which on a run may count as better or worse, and as agreeing."""
+_DRAWS = 100_000
 _WORDS = {
     "recipe.steps_per_epoch": "{} steps an epoch", "recipe.epochs": "{} epochs", "task.batch_bags": "{} bags a batch",
 }  # fmt: skip
@@ -30,24 +38,26 @@ class Beside:
     variant: str  # ours; "" for a published method that milbench lacks
     published: Published
     ours: pd.Series[float]  # under the rule of the source, one a seed
-    interval: tuple[float, float]  # 95 %, of ours minus the published value; nan where they aren't compared
+    interval: Bounds  # 95 %, of ours minus the published value; nan where they aren't compared
     verdict: str  # agrees, better, worse, open, not comparable, or "" for a method that milbench lacks
     reasons: tuple[str, ...]  # why, and every deviation from the source
 
 
+def published_values(study: Study, task: str) -> list[tuple[Published, list[str]]]:
+    """Return every published value of a task with the variants here that it is of."""
+    own = study.cells_of(task).drop_duplicates("variant")
+    names = {row.variant: (row.loss, study.planned[row.cell].loss) for row in rows_of(own)}
+    found = map(Published.from_dict, study.info(task).published)
+    return [(one, [v for v, known in names.items() if one.loss and one.loss in known]) for one in found]
+
+
 def beside(study: Study, task: str) -> list[Beside]:
     """Return every published value of a task, each loss with every variant of it here."""
-    own, found = study.cells[study.cells["task"] == task], []
-    cells = {cell.id: cell for cell in study.plan.cells}
-    losses = {variant: (cells[cell].loss, loss) for variant, cell, loss in
-              own[["variant", "cell", "loss"]].itertuples(index=False, name=None)}  # fmt: skip
-    nothing = pd.Series(dtype=float)
-    for published in map(Published.from_dict, study.info(task).published):
+    found, nothing = [], pd.Series(dtype=float)
+    for published, variants in published_values(study, task):
         if published.method:
             found.append(Beside("", published, nothing, (np.nan, np.nan), "", (published.note,)))
-        for variant, names in losses.items():
-            if published.loss and published.loss in names:
-                found.append(_compared(study, task, variant, published))
+        found += [_compared(study, task, variant, published) for variant in variants]
     return found
 
 
@@ -85,9 +95,8 @@ def _compared(study: Study, task: str, variant: str, published: Published) -> Be
     at_their_epoch = study.table(task, published.metric, published.rule)
     values = pd.Series(at_their_epoch.loc[variant], dtype=float).dropna()
     lower = describe(published.metric).lower_is_better
-    own = study.cells[(study.cells["task"] == task) & (study.cells["variant"] == variant)]
-    planned = {cell.id: cell for cell in study.plan.cells}
-    cells = [planned[cell] for cell in own["cell"]]
+    own = study.cells_of(task)
+    cells = [study.planned[cell] for cell in own.loc[own["variant"] == variant, "cell"]]
     params = [cell.params() for cell in cells]
     minor = deviations(published.minor, params, published.defaults)
     different = deviations(published.protocol, params, published.defaults)
@@ -106,6 +115,72 @@ def _compared(study: Study, task: str, variant: str, published: Published) -> Be
     verdict, why = judge(bounds, len(values), published.margin, lower)
     margin = "" if published.margin is None else f"margin {with_unit(published.margin, describe(published.metric))}"
     return Beside(variant, published, values, bounds, verdict, (why, margin, *reasons))
+
+
+def difference(values: ArrayLike, published: Published, lower_is_better: bool = True) -> Bounds:
+    """Return the 95 % interval of our values, (n,) with two at least, minus a published one.
+
+    The best of N runs is compared with the best of N further ones, by simulation. Means are compared by Welch's
+    interval where mean, standard deviation and number of the published runs are known, and otherwise by Student's, as
+    if these runs (one, where their number is unknown) had the standard deviation of ours.
+    """
+    sample = np.asarray(values, dtype=float)
+    n, runs, spread = sample.size, published.count or 1, published.deviation
+    if published.statistic == "best":
+        return _best_of(sample, published.value, runs, lower_is_better)
+    own, freedom = float(sample.std(ddof=1)), float(n - 1)
+    error = own * math.sqrt(1 / n + 1 / runs)
+    if spread is not None and runs > 1:
+        variances = np.array([own**2 / n, spread**2 / runs])
+        error = math.sqrt(variances.sum())
+        freedom = error**4 / float((variances**2 / np.array([n - 1, runs - 1])).sum()) if error else 1.0
+    half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
+    middle = float(sample.mean()) - published.mean
+    return middle - half, middle + half
+
+
+def _best_of(sample: NDArray[np.float64], best: float, runs: int, lower_is_better: bool = True) -> Bounds:
+    """Return the interval of the best of `runs` further draws from the distribution of values less a published best.
+
+    The distance of the best of the further draws from the mean of the values, in units of their standard deviation, has
+    one distribution for all normal distributions from which both may come. It is simulated, the same at every call. A t
+    interval would be wrong, since the best of ten draws is not near the mean.
+    """
+    mean, spread, sign = sample.mean(), sample.std(ddof=1), 1 if lower_is_better else -1
+    rng = np.random.default_rng(0)
+    # The smallest of n lies above x with probability sf(x)^n; mean and variance of a normal sample are independent.
+    smallest = stats.norm.isf(rng.random(_DRAWS) ** (1 / runs))
+    means = rng.normal(size=_DRAWS) / math.sqrt(sample.size)
+    spreads = np.sqrt(rng.chisquare(sample.size - 1, size=_DRAWS) / (sample.size - 1))
+    low, high = np.quantile(
+        mean - best + sign * spread * (smallest - means) / spreads, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
+    )
+    return float(low), float(high)
+
+
+def judge(interval: Bounds, seeds: int, margin: float | None, lower_is_better: bool = True) -> tuple[Agreement, str]:
+    """Return the verdict that follows from the interval of ours less the published value, and what it rests on.
+
+    The margin is the largest difference that counts as agreement; without one none does.
+
+    Returns:
+        agrees: five seeds at least, and the interval lies within the margin, whether it holds zero or not. better,
+        worse: otherwise, three seeds at least, and it does not hold zero. open: everything else.
+    """
+    low, high = interval
+    within = margin is not None and -margin <= low and high <= margin
+    differs = low > 0 or high < 0
+    if within and seeds >= FEWEST_TO_AGREE:
+        return "agrees", "a difference, but within the margin" if differs else "within the margin"
+    if differs and seeds >= FEWEST_TO_DIFFER:
+        return ("better" if (high < 0) == lower_is_better else "worse"), ""
+    if seeds < FEWEST_TO_DIFFER:
+        return "open", f"no verdict from fewer than {FEWEST_TO_DIFFER} seeds"
+    if margin is None:
+        return "open", "no margin of agreement was stated"
+    if within:
+        return "open", f"within the margin, but agreement needs {FEWEST_TO_AGREE} seeds"
+    return "open", "the interval contains zero and exceeds the margin"
 
 
 def deviations(

@@ -150,7 +150,7 @@ def _compared(study: Study) -> str:
     if len(folds) == 1 and (one := folds.pop()):
         many = f"{one[1]} x {one[0]} folds"
     metrics = " and ".join(dict.fromkeys(study.metric(task).label for task in study.tasks))
-    names = [SUPERVISIONS.get(kind, kind).partition(":")[0].lower() for kind in study.kinds]
+    names = [SUPERVISIONS[kind].partition(":")[0].lower() for kind in study.kinds]
     kinds = "" if len(names) == 1 else "; " + ", ".join(names)
     return f"{losses} on {tasks}, {many} each, by {metrics} on test bags{kinds}"
 

@@ -62,8 +62,7 @@ class Study:
     @cached_property
     def kinds(self) -> list[str]:
         """The kinds of supervision, from the least to the most."""
-        order = {kind: number for number, kind in enumerate(SUPERVISIONS)}
-        return sorted(set(self.supervision.values()), key=lambda kind: order.get(kind, len(order)))
+        return [kind for kind in SUPERVISIONS if kind in self.supervision.values()]
 
     def cell_of(self, task: str) -> Cell:
         """Return the first cell of a task, whose data and parameters are those of all."""
@@ -88,11 +87,6 @@ class Study:
     def metric(self, task: str) -> Metric:
         """Return the description of the metric that losses are ranked by."""
         return describe(self.primary(task))
-
-    def chance(self, task: str) -> float | None:
-        """Return the value of that metric by guessing, None where it is not known."""
-        info = self.info(task)
-        return info.chance if info.primary == self.primary(task) else None
 
     def variants(self, task: str) -> list[str]:
         """Return the variants that were planned for a task."""

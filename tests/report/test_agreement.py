@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from milbench.api.published import Published
-from milbench.report.agreement import best_of, difference, judge, of_one_spread, welch
+from milbench.report.literature import difference, judge
 
 MARGIN, TRIALS = 0.03, 600
+
+
+def runs(value: float, **fields: Any) -> Published:
+    return Published("a", "instance_error", value, "A", **fields)
 
 
 @pytest.mark.parametrize("other", [[2.0, 4.0, 4.5, 7.0], [1.0, 1.1]])
 def test_welch_from_a_summary_is_welch_on_the_values(other: list[float]) -> None:
     values = [1.0, 2.0, 2.5]
-    found = welch(values, float(np.mean(other)), float(np.std(other, ddof=1)), len(other))
+    found = difference(values, runs(float(np.mean(other)), spread=float(np.std(other, ddof=1)), runs=len(other)))
     assert found == pytest.approx(tuple(stats.ttest_ind(values, other, equal_var=False).confidence_interval()))
-    assert welch([0.1, 0.1, 0.1], 0.2, 0.0, 3) == pytest.approx((-0.1, -0.1))
+    assert difference([0.25] * 3, runs(0.5, spread=0.0, runs=3)) == (-0.25, -0.25)
 
 
 def test_the_best_of_one_further_draw_is_a_prediction() -> None:
@@ -27,14 +32,15 @@ def test_the_best_of_one_further_draw_is_a_prediction() -> None:
     values = np.array([1.0, 2.0, 4.0, 5.0])
     half = stats.t.ppf(0.975, 3) * values.std(ddof=1) * math.sqrt(1 + 1 / 4)
     for lower in (True, False):
-        assert best_of(values, 2.0, 1, lower) == pytest.approx((1 - half, 1 + half), rel=0.03)
+        found = difference(values, runs(2.0, statistic="best", runs=1), lower)
+        assert found == pytest.approx((1 - half, 1 + half), rel=0.03)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_best_of_many_further_draws_is_an_extreme_of_theirs(sign: int) -> None:
     # With so many values that mean and spread are all but known: P(smallest of 10 > x) = sf(x)^10.
     values = stats.norm.ppf((np.arange(4000) + 0.5) / 4000)
-    found = best_of(values, sign * -2.2, 10, lower_is_better=sign == 1)
+    found = difference(values, runs(sign * -2.2, statistic="best", runs=10), lower_is_better=sign == 1)
     bounds = [stats.norm.isf(share**0.1) + 2.2 for share in (0.975, 0.025)]
     assert sorted(sign * bound for bound in found) == pytest.approx(bounds, abs=0.03)
 
@@ -42,8 +48,8 @@ def test_the_best_of_many_further_draws_is_an_extreme_of_theirs(sign: int) -> No
 def test_the_interval_for_one_spread_is_that_of_the_pooled_test_without_freedom_from_the_other_runs() -> None:
     values = [3.0, 4.0, 6.0, 7.0]
     alone = stats.ttest_1samp(values, 4.5).confidence_interval()
-    assert of_one_spread(values, 4.5, runs=10**12) == pytest.approx(tuple(b - 4.5 for b in alone), abs=1e-5)
-    assert of_one_spread([2.0, 2.0], 2.5, 1) == (-0.5, -0.5)
+    assert difference(values, runs(4.5, runs=10**12)) == pytest.approx(tuple(b - 4.5 for b in alone), abs=1e-5)
+    assert difference([2.0, 2.0], runs(2.5)) == (-0.5, -0.5)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +82,7 @@ def verdicts(gap: float, seeds: int, published_runs: int, known: bool) -> dict[s
     for _ in range(TRIALS):
         theirs, ours = rng.normal(0, 1, published_runs), rng.normal(gap, 1, seeds)
         values = tuple(theirs) if known else ()
-        published = Published("a", "instance_error", float(theirs.mean()), "A", runs=published_runs, values=values)
+        published = runs(float(theirs.mean()), runs=published_runs, values=values)
         found.append(judge(difference(ours, published), seeds, 2.0)[0])
     names, counts = np.unique(found, return_counts=True)
     return dict(zip(names.tolist(), counts / TRIALS, strict=True))

@@ -23,7 +23,7 @@ def test_a_table_escapes_every_text_and_marks_its_rows() -> None:
     assert "<b>" not in table.html()
     assert "<i>" not in table.html()
     assert '<th scope="col">loss</th>' in table.html()
-    assert '<th scope="row">50%</th><td class="marked">|_1_|</td>' in table.html()
+    assert '<tr class="marked"><th scope="row">50%</th><td>|_1_|</td></tr>' in table.html()
     assert "| &lt;i&gt; | x &amp; y" in table.markdown()
     assert r"\|\_1\_\|" in table.markdown()
     assert r"50\% & |\_1\_|" in table.latex()

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from milbench._utils.palette import INK, MUTED
-from milbench.api.published import Published
 from milbench.report.figures.style import WIDTH, colours, literal, value_axis, wrapped
+from milbench.report.literature import published_values
 from milbench.report.study import Study
 
 MOST_TASKS = 6
@@ -66,15 +66,13 @@ def _draw(axes: Axes, study: Study, task: str, order: list[str]) -> None:
         mean, low, high = (float(found[name][variant]) for name in ("mean", "low", "high"))
         if math.isnan(mean):
             continue
-        floor, top = (0.0, 1.0) if metric.percent and mean >= 0 else (-np.inf, np.inf)
-        axes.plot([max(low, floor), min(high, top)], [places[variant]] * 2, color=palette[variant], lw=2.2, zorder=3,
-                  solid_capstyle="butt")  # fmt: skip
+        axes.plot([low, high], [places[variant]] * 2, color=palette[variant], lw=2.2, zorder=3, solid_capstyle="butt")
         axes.plot(mean, places[variant], "D", color=palette[variant], ms=6.5, mec=INK, mew=0.8, zorder=4)
-    for published in _published(study, task):
-        for variant in _matching(study, task, published, known):
-            axes.plot(published.mean, places[variant] + 0.32, "o", mfc="none", mec=INK, mew=1.1, ms=6, zorder=5)
+    marks = []
+    for value, variant in _published(study, task):
+        axes.plot(value, places[variant] + 0.32, "o", mfc="none", mec=INK, mew=1.1, ms=6, zorder=5)
+        marks.append(value)
     shown = [float(v) for v in long["value"]]
-    marks = [p.mean for p in _published(study, task)]
     if (chance := _chance(study, task)) is not None:
         axes.axvline(chance, color=MUTED, ls="--", lw=1)
         marks.append(chance)
@@ -86,18 +84,13 @@ def _draw(axes: Axes, study: Study, task: str, order: list[str]) -> None:
 
 def _chance(study: Study, task: str) -> float | None:
     """Return the value of guessing where some seed comes near it, so that it does not squeeze what is shown."""
-    chance, worst = study.chance(task), float(study.table(task).max().max())
+    info, worst = study.info(task), float(study.table(task).max().max())
+    chance = info.chance if info.primary == study.primary(task) else None
     near = chance is not None and study.metric(task).lower_is_better and worst > 0.4 * chance
     return chance if near else None
 
 
-def _published(study: Study, task: str) -> list[Published]:
-    found = map(Published.from_dict, study.info(task).published)
-    return [one for one in found if one.loss and one.metric == study.primary(task)]
-
-
-def _matching(study: Study, task: str, published: Published, known: list[str]) -> list[str]:
-    names = {cell.id: cell.loss for cell in study.plan.cells}
-    own = study.cells[study.cells["task"] == task]
-    return [v for v, cell, loss in own[["variant", "cell", "loss"]].drop_duplicates("variant").itertuples(index=False)
-            if v in known and published.loss in (loss, names[cell])]  # fmt: skip
+def _published(study: Study, task: str) -> list[tuple[float, str]]:
+    """Return every published value of the primary metric with the loss that it is of."""
+    found = published_values(study, task)
+    return [(one.mean, variant) for one, variants in found if one.metric == study.primary(task) for variant in variants]

@@ -6,11 +6,11 @@ import base64
 import html
 import io
 import re
-import zlib
 from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
+from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
@@ -56,15 +56,13 @@ class Picture:
             data = base64.b64encode(self.png(100)).decode()
             return Markup(f'<img alt="{text}" src="data:image/png;base64,{data}">')  # noqa: S704 escaped above
         buffer = io.StringIO()
-        with styled():
+        with styled(), rc_context({"svg.hashsalt": self.name}):  # so that figures of one page share no id
             canvas: Any = FigureCanvasSVG(self.figure)
             canvas.print_svg(buffer, metadata={"Date": None, "Creator": None})
         svg = buffer.getvalue()
         svg = svg[svg.index("<svg") :]
         used = set(re.findall(r"#([\w.-]+)", svg))
-        prefix = f"f{zlib.crc32(self.name.encode()):x}-"
-        svg = re.sub(r' id="([^"]*)"', lambda m: f' id="{prefix}{m[1]}"' if m[1] in used else "", svg)
-        svg = re.sub(r'(href="|url\()#', rf"\1#{prefix}", svg)
+        svg = re.sub(r' id="([^"]*)"', lambda m: m[0] if m[1] in used else "", svg)
         svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|\n\s*", " ", svg, flags=re.DOTALL)
         svg = re.sub(r"(\d+\.\d\d)\d+", r"\1", svg)
         svg = re.sub(r"font-family: [^;\"]*;? ?|<g/>| transform=\"rotate\(-0 [^\"]*\"", "", svg)

@@ -43,7 +43,6 @@ STYLE: Any = {
     "figure.facecolor": PAPER,
     "savefig.facecolor": "auto",
     "svg.fonttype": "none",
-    "svg.hashsalt": "milbench",
 }
 GREY = "#8b95a1"
 """Of losses that are not contenders: seen on white and on black."""
