@@ -97,7 +97,7 @@ METRICS: dict[str, Metric] = {
         "class occurs and their mean probability. It is above 0 by chance also where the probabilities are right. A "
         "loss whose presence has another scale has none.",
     ),
-    "presence_ece_tempered": Metric(
+    "presence_ece_tempered": Metric(  # this and the one of label sets are in published reports alone
         "calibration error of presence, tempered",
         "As calibration error of presence, with the log-odds divided by one temperature that was fitted on the "
         "validation bags by their logarithmic score.",
@@ -250,17 +250,6 @@ METRICS: dict[str, Metric] = {
     "label_threshold": Metric(
         "presence threshold by label error",
         "The presence score from which a class counts as detected in label error, own threshold.",
-        percent=False,
-    ),
-    "temperature": Metric(
-        "temperature of presence",
-        "What log-odds of presence are divided by to be calibrated on the validation bags: above 1 for a network that "
-        "is too sure of itself.",
-        percent=False,
-    ),
-    "set_temperature": Metric(
-        "temperature of label sets",
-        "What the log-odds of the label set at even odds are divided by to be calibrated on the validation bags.",
         percent=False,
     ),
     "clipped": Metric(

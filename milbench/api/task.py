@@ -195,8 +195,6 @@ class Task(ABC):
     """The value of the primary metric that guessing gives, where it is known: one end of the gap to the oracle."""
     published: tuple[Published, ...] = ()
     """Numbers from the literature to compare with."""
-    network_needs_data: ClassVar[bool] = False
-    """Whether `network` and `classifier` can be called after `prepare` only, as where the data decide a width."""
     instances_are_ordered: ClassVar[bool] = False
     """Whether `Truth.classes` has the instances of a bag in their order, for losses with order supervision."""
     seed: int = 0
@@ -233,8 +231,7 @@ class Task(ABC):
     def memory(self) -> dict[str, Any]:
         """Return what a trained network needs of the data, as data that JSON can hold; called after `prepare`.
 
-        With it the network can be used where the data are not. A task whose network needs data returns at least what
-        decides its shape.
+        With it the network can be used where the data are not: where they decide a width, it is part of this.
         """
         return {}
 
@@ -259,10 +256,6 @@ class Task(ABC):
         Generalization Error", Machine Learning 52, 2003, pp. 239-281). 0: there is nothing to correct.
         """
         return self.folds.ratio if self.folds else 0.0
-
-    def validation_bags(self) -> Sequence[Bags]:
-        """Return the bags that are held out for validation, in batches; UsageError where there are none."""
-        raise UsageError(f"{self.name} gives no validation bags")
 
     @abstractmethod
     def check_data(self, data_dir: Path | None) -> str:

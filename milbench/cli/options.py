@@ -53,10 +53,7 @@ DecoderOption = Annotated[
     Decoder | None,
     typer.Option("--decoder", help="How strings are read; default: as the cell has chosen, else as the task says."),
 ]
-ScaleOption = Annotated[
-    str | None,
-    typer.Option("--scale", metavar="FACTOR", help="Enlarge images first; auto tries several (house numbers only)."),
-]
+ScaleOption = Annotated[float, typer.Option("--scale", metavar="FACTOR", help="Enlarge images first.")]
 
 HERE = Path()  # the default of `--root`
 

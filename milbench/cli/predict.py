@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,13 +16,15 @@ from milbench.engine.folders import Root
 from milbench.errors import UsageError, as_usage
 
 if TYPE_CHECKING:
+    import pandas as pd
     from PIL.Image import Image
 
     from milbench.api.decoder import Decoder
     from milbench.inference.load import Trained
-    from milbench.inference.predict import Prediction
 
-SENSITIVITY = "-sensitivity.png"
+FILES = (".txt", ".json", ".jsonl", ".xls", ".xlsx", ".npy", ".npz", ".pkl", ".png", ".jpg", ".wav")
+"""Endings that are meant as files, and not as the names of folders."""
+SHOWN = 10  # bags that are printed; all are written
 
 
 def predict(
@@ -35,20 +37,13 @@ def predict(
         Path, typer.Option(metavar="PATH", help="Folder for NAME.png and NAME.json, or NAME.csv; or a table to write.")
     ] = Path("predictions"),
     decoder: options.DecoderOption = None,
-    scale: options.ScaleOption = None,
-    truth: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Their digitStruct.mat: count what is read correctly.")
-    ] = None,
+    scale: options.ScaleOption = 1.0,
     positions: Annotated[bool, typer.Option("--positions", help="Add the probabilities of every position.")] = False,
     sensitivity: Annotated[bool, typer.Option("--sensitivity", help="Write NAME-sensitivity.png too.")] = False,
     invert: Annotated[
         bool, typer.Option("--invert", help="Invert pictures: for dark digits, if the task has light ones.")
     ] = False,
-    calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Fit a temperature on validation bags, which reads the task's data.")
-    ] = False,
     device: options.DeviceOption = "auto",
-    data_dir: options.DataDirOption = None,
     root: options.RootOption = options.HERE,
 ) -> int:
     """Show what a trained network reads in pictures, or finds in bags, and where.
@@ -57,22 +52,17 @@ def predict(
 
     Example: milbench predict photo.png --cell 3fa1
     """
-    from milbench.cli.predict_bags import write_predicted_bags
     from milbench.inference.predict_bags import are_bags
 
-    model = _load(cell, root, device, data_dir, needs_data=calibrate)
-    if are_bags(images, model.task):
-        of_pictures = {
-            "--decoder": decoder, "--scale": scale, "--truth": truth, "--sensitivity": sensitivity, "--invert": invert
-        }  # fmt: skip
-        for option, value in of_pictures.items():
-            if value:
-                raise UsageError(f"{option} is for pictures: {images[0]} holds bags, of which a table is written")
-        write_predicted_bags(model, images, out, positions=positions, calibrate=calibrate)
+    model = _load(cell, root, device)
+    if not are_bags(images, model.task):
+        _read_pictures(model, images, out, decoder, scale, positions, sensitivity, invert)
         return 0
-    if calibrate:
-        raise UsageError("--calibrate is for tables, files and folders of bags: pictures have no temperature")
-    _read_pictures(model, images, out, decoder, scale, truth, positions, sensitivity, invert)
+    of_pictures = {"--decoder": decoder, "--scale": scale != 1, "--sensitivity": sensitivity, "--invert": invert}
+    for option, given in of_pictures.items():
+        if given:
+            raise UsageError(f"{option} is for pictures: {images[0]} holds bags, of which a table is written")
+    _write_predicted_bags(model, images, out, positions=positions)
     return 0
 
 
@@ -85,7 +75,7 @@ def figure(
     out: Annotated[Path, typer.Option(metavar="FILE", help="PNG file to write.")],
     seed: Annotated[int, typer.Option(min=0, help="Seed of the choice of test images.")] = 0,
     decoder: options.DecoderOption = None,
-    scale: options.ScaleOption = None,
+    scale: options.ScaleOption = 1.0,
     device: options.DeviceOption = "auto",
     data_dir: options.DataDirOption = None,
     root: options.RootOption = options.HERE,
@@ -97,32 +87,21 @@ def figure(
     Example: milbench figure 2 --cell 3fa1 --out figure-2.png
     """
     from milbench.inference import paper_figures
-    from milbench.inference.scale_search import parse_scale
 
-    with as_usage():
-        if out.is_dir():
-            raise UsageError(f"--out {out} is a folder: name the file, such as {out / f'figure-{number}.png'}")
-        _check_folder(out.parent, out)
-    if scale is not None and number != "4":
+    if out.is_dir():
+        raise UsageError(f"--out {out} is a folder: name the file, such as {out / f'figure-{number}.png'}")
+    if scale != 1 and number != "4":
         raise UsageError(f"--scale is for figure 4: figure {number} shows crops of one size")
-    model = _load(cell, root, device, data_dir)
-    page, notes = paper_figures.draw_figure(number, model, seed, data_dir, decoder, parse_scale(model, scale or "1"))
+    model = _load(cell, root, device)
+    page, notes = paper_figures.draw_figure(number, model, seed, data_dir, decoder, scale)
     with as_usage():
         _save(out, page)
-    print_lines([*notes, f"wrote {out}"])
+    _print([*notes, f"wrote {out}"])
     return 0
 
 
-def print_lines(lines: Sequence[str]) -> None:
-    """Print lines as they are."""
-    from milbench._utils.console import console
-
-    for line in lines:
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
-
-
 def _read_pictures(
-    model: Trained, images: Sequence[Path], out: Path, decoder: Decoder | None, scale: str | None, truth: Path | None,
+    model: Trained, images: Sequence[Path], out: Path, decoder: Decoder | None, scale: float,
     positions: bool, sensitivity: bool, invert: bool,
 ) -> None:  # fmt: skip
     """Write the files of every picture and print a table of them; all are checked before the first is written."""
@@ -130,64 +109,101 @@ def _read_pictures(
 
     from milbench._utils.console import console
     from milbench._utils.images import unique_stems
-    from milbench.inference.predict import as_json, label_set_text, notes, reading_text
-    from milbench.inference.scale_search import candidate_sizes, parse_scale, predict_best_scale
+    from milbench.inference.overlay import prediction_page, sensitivity_page
+    from milbench.inference.predict import as_json, label_set_text, notes, read_picture, reading_text, size_at
 
-    sizes = parse_scale(model, scale)
-    true = _read_truth(truth, images, model) if truth else {}
     names = unique_stems(images)
-    endings = [".png", ".json", SENSITIVITY] if sensitivity else [".png", ".json"]
-    with as_usage():
-        _check_out(out, images, [out / (name + ending) for name in names for ending in endings])
-    for path in images:  # before anything is written
-        size = _prepared(model, path, invert).size
+    endings = [".json", ".png", *(["-sensitivity.png"] if sensitivity else [])]
+    _spare(images, out, [out / (name + ending) for name in names for ending in endings])
+    for path in images:
+        image = _prepared(model, path, invert)
         try:
-            candidate_sizes(model, size, sizes)
+            size_at(model, image.size, scale)
         except UsageError as error:
-            raise UsageError(f"{path} is too small at this scale, {error}") from None
+            raise UsageError(f"{path}: {error}") from None
+    with as_usage():
+        out.mkdir(parents=True, exist_ok=True)
     headings = "image", "read at", "reads", "label set", "probability", "written"
-    table = Table(*headings, title=f"{model.name}, cell {model.cell_id}", title_justify="left")
-    correct = []
+    table = Table(*headings, title=f"{model.name}, cell {model.cell.id}", title_justify="left")
     for path, name in zip(images, names, strict=True):
         image = _prepared(model, path, invert)
-        seen, found = predict_best_scale(model, image, sizes, decoder)
+        seen, found = read_picture(model, image, scale, decoder)
         about = as_json(model, path, image.size, seen.size, found, positions=positions)
-        reading = reading_text(model, found)
-        reads = f"{reading or 'nothing'} ({found.decoder})"
-        if path.name in true:
-            about["truth"] = true[path.name]
-            reads += " ✓" if reading == true[path.name] else f" ✗ {true[path.name]}"
-        _write_prediction(model, out / name, seen, found, about, sensitivity=sensitivity)
-        labels, probability = label_set_text(model, found.labels), f"{about['label_set_probability']:.3g}"
-        written = ", ".join([str(out / (name + endings[0])), *endings[1:]])
-        table.add_row(str(path), f"{seen.width}x{seen.height}", reads, labels, probability, written)
-        correct.append(reading == true.get(path.name))
-    console.print(table, markup=False)
-    print_lines([*notes(model), *([_share(correct)] if true else [])])
-
-
-def _write_prediction(
-    model: Trained, place: Path, seen: Image, found: Prediction, about: dict[str, Any], *, sensitivity: bool
-) -> None:
-    """Write the files of one image, whose names begin with `place`: what is said of it, and pictures."""
-    from milbench.inference.overlay import prediction_page, sensitivity_page
-
-    text = json.dumps(about, indent=None if "positions" in about else 1) + "\n"
-    page = prediction_page(model, seen, found)
-    with as_usage():
-        write_atomically(place.with_name(f"{place.name}.json"), lambda temporary: temporary.write_text(text, "utf-8"))
-        _save(place.with_name(f"{place.name}.png"), page)
-    if sensitivity:
-        heat = sensitivity_page(model, seen, found)
+        text = json.dumps(about, indent=None if positions else 1) + "\n"
+        pages = [prediction_page(model, seen, found), *([sensitivity_page(model, seen, found)] if sensitivity else [])]
         with as_usage():
-            _save(place.with_name(place.name + SENSITIVITY), heat)
+            write_atomically(out / f"{name}.json", partial(Path.write_text, data=text, encoding="utf-8"))
+            for ending, page in zip(endings[1:], pages, strict=True):
+                _save(out / (name + ending), page)
+        reads = f"{reading_text(model, found) or 'nothing'} ({found.decoder})"
+        labels, probability = label_set_text(model, found.labels), f"{about['label_set_probability']:.3g}"
+        written = f"{out / name}{', '.join(endings)}"
+        table.add_row(str(path), f"{seen.width}x{seen.height}", reads, labels, probability, written)
+    console.print(table, markup=False)
+    _print(notes(model))
 
 
-def _load(run: str, root: Path, device: str, data_dir: Path | None, *, needs_data: bool = False) -> Trained:
+def _write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, positions: bool) -> None:
+    """Write a table with a row a bag of some files, perhaps one with a row a position, and print the first rows."""
+    import pandas as pd
+
+    from milbench._utils.console import console
+    from milbench.data.table_files import write_table
+    from milbench.inference.predict import notes
+    from milbench.inference.predict_bags import draw_maps, position_table, predict_bags
+
+    table = _table_in(out, paths)
+    beside, maps = table.with_stem(f"{table.stem}-positions"), table.with_name(f"{table.stem}-maps")
+    _spare(paths, out, [table, beside])
+    tables, places = [], []
+    for batch in model.task.read_bags(paths, model.network):  # all together may not fit into memory
+        tables.append(predict_bags(model, [batch]))
+        if positions:
+            places.append(position_table(model, batch))
+            if {"instance", "x", "y"} <= {*batch.places}:
+                draw_maps(places[-1], tables[-1], maps)
+    found = pd.concat(tables, ignore_index=True) if tables else predict_bags(model, [])
+    with as_usage():
+        write_table(found, table)
+        if places:
+            write_table(pd.concat(places, ignore_index=True), beside)
+    console.print(_summary(model, found), markup=False)
+    lines = notes(model)
+    lines.append(f"wrote {len(found):,} bags to {table}" + (f", their positions to {beside}" if positions else ""))
+    if maps.is_dir():
+        lines.append(f"drew where the classes are into {maps}")
+    _print(lines)
+
+
+def _table_in(out: Path, paths: Sequence[Path]) -> Path:
+    """Return the table that `--out` names, or one in the folder that it names."""
+    from milbench.data.table_files import check_kind, is_table
+
+    if out.suffix.lower() in FILES and not out.is_dir():
+        raise UsageError(f"--out {out}: expected a folder, or a table that ends in .csv, .tsv, .parquet or .feather")
+    table = out if is_table(out) and not out.is_dir() else out / f"{paths[0].resolve().stem}.csv"
+    check_kind(table)
+    return table
+
+
+def _summary(model: Trained, found: pd.DataFrame) -> object:
+    from rich.table import Table
+
+    kind = str(found.columns[0])
+    title = f"{model.name}, cell {model.cell.id}"
+    table = Table(kind, "label set", "probability", title=title, title_justify="left")
+    for name, labels, probability in found[[kind, "labels", "probability"]].head(SHOWN).itertuples(index=False):
+        table.add_row(str(name), "{" + ", ".join(filter(None, labels.split(";"))) + "}", f"{probability:.3g}")
+    if len(found) > SHOWN:
+        table.caption = f"and {len(found) - SHOWN:,} more"
+    return table
+
+
+def _load(reference: str, root: Path, device: str) -> Trained:
     from milbench._utils.devices import resolve
     from milbench.inference.load import load_trained
 
-    return load_trained(Root(root), run, resolve(device), data_dir, needs_data=needs_data)
+    return load_trained(Root(root).find(reference), resolve(device))
 
 
 def _prepared(model: Trained, path: Path, invert: bool) -> Image:
@@ -201,60 +217,23 @@ def _prepared(model: Trained, path: Path, invert: bool) -> Image:
     return ImageOps.invert(image) if invert else image
 
 
-def _read_truth(truth: Path, images: Sequence[Path], model: Trained) -> dict[str, str]:
-    """Return the true string of each image by its file name, from a digitStruct.mat."""
-    from milbench.data import digit_struct
-
-    digits = [str(d) for d in range(10)]
-    if model.task.class_names != digits:
-        raise UsageError(f"--truth {truth}: it describes digits, {model.cell.task} has other classes")
-    if not truth.is_file():
-        raise UsageError(f"--truth {truth}: expected a digitStruct.mat as SVHN has it")
-    records = {record.name: "".join(digits[c] for c in record.classes) for record in digit_struct.read(truth)}
-    for path in images:
-        if path.name not in records:
-            raise UsageError(f"--truth {truth} has no record of {path.name}")
-        # The training and the test part of a data set use the same file names.
-        own = path.parent / digit_struct.FILE
-        if own.is_file() and not own.samefile(truth):
-            raise UsageError(f"--truth {truth} does not describe {path}: {own} does")
-    if len({path.name for path in images}) < len(images):
-        raise UsageError(f"--truth {truth}: some of the images have the same name; give them one folder at a time")
-    return {path.name: records[path.name] for path in images}
-
-
-def _share(correct: list[bool]) -> str:
-    from milbench.report.statistics.intervals import share_interval
-
-    bounds = share_interval(sum(correct), len(correct))
-    share, low, high = (100 * v for v in (sum(correct) / len(correct), *bounds))
-    count = f"{sum(correct)} of {len(correct)} read correctly"
-    return f"{count}: {share:.1f} % (Wilson's 95 % interval {low:.1f} to {high:.1f} %)"
-
-
-def _check_out(out: Path, images: Sequence[Path], outputs: Sequence[Path]) -> None:
-    """Refuse an `--out` that is no folder, cannot be written, or where an output would replace an image or another."""
-    _check_folder(out, out)
-    inputs = {path.resolve() for path in images}
+def _spare(inputs: Sequence[Path], out: Path, outputs: Sequence[Path]) -> None:
+    """Refuse an `--out` where an output would replace an input or another output."""
     taken: set[str] = set()
     for place in outputs:
-        if place.resolve() in inputs:
-            raise UsageError(f"--out {out}: {place} is one of the images and would be overwritten")
-        if place.is_dir():
-            raise UsageError(f"--out {out}: {place} is a folder")
+        if place.resolve() in {path.resolve() for path in inputs}:
+            raise UsageError(f"--out {out}: {place} is one of the inputs and would be overwritten")
         if place.name.casefold() in taken:
             raise UsageError(f"--out {out}: {place} would be written for two images; give them one at a time")
         taken.add(place.name.casefold())
 
 
-def _check_folder(folder: Path, out: Path) -> None:
-    """Refuse an `--out` whose folder cannot be created or written."""
-    nearest = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
-    if not nearest.is_dir():
-        raise UsageError(f"--out {out}: {nearest} is a file, not a folder")
-    if not os.access(nearest, os.W_OK):
-        raise UsageError(f"--out {out}: cannot write in {nearest}")
-
-
-def _save(path: Path, page: Any) -> None:
+def _save(path: Path, page: Image) -> None:
     write_atomically(path, lambda temporary: page.save(temporary, format="PNG"))
+
+
+def _print(lines: Sequence[str]) -> None:
+    from milbench._utils.console import console
+
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)

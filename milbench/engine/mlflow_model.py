@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from milbench.api import gallery
 from milbench.api.plan import Cell
 from milbench.engine.cell import CellFolder
 
-CELL_FILE = "cell.json"
 LOADER = "milbench.inference.saved_model"
 
 
@@ -39,8 +37,8 @@ def write_model(place: Path, folder: CellFolder, cell: Cell, result: Mapping[str
                 (data / kind).mkdir()
                 shutil.copyfile(file, data / kind / Path(file).name)
                 inside[f"{kind}_file"] = f"{kind}/{Path(file).name}"
-        about = {"cell": asdict(replace(cell, **inside)), "id": cell.id, "threshold": result["threshold"]}
-        (data / CELL_FILE).write_text(json.dumps(about, indent=1) + "\n", "utf-8")
+        CellFolder(data).begin(replace(cell, **inside), folder.label(), provenance={})
+        CellFolder(data).finish(result)
         columns = [("labels", "string"), ("probability", "double")]  # as milbench.inference.saved_model returns them
         columns += [(f"presence {name}", "double") for name in result["classes"]]
         mlflow.pyfunc.save_model(

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from milbench.api.bags import Bags, Truth
 from milbench.api.outcomes import Outcomes
-from milbench.api.reliability import Bin
+from milbench.api.reliability import Bin, calibration_error
 from milbench.api.task import Evaluation, ScoreFunction, Scores, Split
 from milbench.errors import UsageError
 from milbench.evaluation import metrics
-from milbench.evaluation.calibration import TEMPERATURES, Forecasts, calibration, presence_forecasts, set_forecasts
+from milbench.evaluation.calibration import presence_bins, set_bins
 from milbench.evaluation.items import ItemsDigest, outcomes_of
 
 Scored = tuple[Bags, Scores]
@@ -64,13 +64,17 @@ class Predictions:
     even_odds_log_prob: Tensor | None = None  # (B,)
     presence_log_odds: Tensor | None = None  # (B, C)
 
-    def forecasts(self, kind: str) -> Forecasts | None:
-        """Return the forecasts of "presence", or of the "set" at even odds; None where the loss makes none."""
-        if kind == "presence":
-            return None if self.presence_log_odds is None else presence_forecasts(self.presence_log_odds, self.labels)
-        if self.even_odds_log_prob is None:
-            return None
-        return set_forecasts(self.even_odds_log_prob, ~metrics.wrong_sets(self.presence, self.labels, EVEN_ODDS))
+    def reliability(self) -> dict[str, list[Bin]]:
+        """Return the bins behind the calibration errors of presence and of the label sets at even odds.
+
+        One that needs probabilities which the loss has not is left out.
+        """
+        right = ~metrics.wrong_sets(self.presence, self.labels, EVEN_ODDS)
+        found = {
+            "presence_ece": presence_bins(self.presence_log_odds, self.labels),
+            "set_ece": set_bins(self.even_odds_log_prob, right),
+        }
+        return {name: bins for name, bins in found.items() if bins is not None}
 
 
 def evaluate_bags(
@@ -97,8 +101,7 @@ def evaluate_bags(
 
     Returns:
         Metrics by `split/metric`, what was chosen before the test bags are seen as `chosen/...`, the outcomes, and the
-        bins behind the calibration errors. The temperatures are fitted on the validation split, without which there
-        are none.
+        bins behind the calibration errors.
 
     Examples:
         Two bags of two instances: {0} and {0, 1}. The scores miss class 1 of the second bag.
@@ -133,7 +136,7 @@ def evaluate_bags(
         else predictions_of(_hooked(scored(score, split.bags), hook, name, threshold), centres)
         for name, split in splits.items()
     }  # fmt: skip
-    values, outcomes = {THRESHOLD: threshold, LABEL_THRESHOLD: by_labels}, {}
+    values, outcomes, reliability = {THRESHOLD: threshold, LABEL_THRESHOLD: by_labels}, {}, {}
     for name, split in splits.items():
         found = predictions[name]
         terms = {"instance_error": _instance_outcomes(score, split, found), **bag_outcomes(found, threshold, by_labels)}
@@ -141,11 +144,12 @@ def evaluate_bags(
         values |= {f"{name}/{metric}": term.value for metric, term in known.items()}
         values[f"{name}/average_precision"] = metrics.average_precision(found.presence, found.labels)
         values[f"{name}/auroc"] = metrics.auroc(found.presence, found.labels)
+        curves = found.reliability()
+        values |= {f"{name}/{metric}": calibration_error(bins) for metric, bins in curves.items()}
         if name == "test":
-            outcomes = known
-    calibrated, curves = _calibration(predictions)
-    known_values = {name: v for name, v in (values | calibrated).items() if not math.isnan(v)}
-    return Evaluation(known_values, outcomes=outcomes or None, reliability=curves or None)
+            outcomes, reliability = known, curves
+    known_values = {name: value for name, value in values.items() if not math.isnan(value)}
+    return Evaluation(known_values, outcomes=outcomes or None, reliability=reliability or None)
 
 
 def scored(score: ScoreFunction, batches: Sequence[Bags]) -> Iterator[Scored]:
@@ -238,17 +242,6 @@ def predictions_of(batches: Iterable[Scored], centres: Centres | None = None) ->
         classes, presence, labels, torch.cat(hits) if hits else None, wrong, sizes, str(items),
         *(_joined(column) for column in zip(*probabilities, strict=True)),
     )  # fmt: skip
-
-
-def _calibration(predictions: Mapping[Split, Predictions]) -> tuple[dict[str, float], dict[str, list[Bin]]]:
-    values: dict[str, float] = {}
-    curves: dict[str, list[Bin]] = {}
-    for kind in TEMPERATURES:
-        found = {split: known for split, p in predictions.items() if (known := p.forecasts(kind)) is not None}
-        more_values, more_curves = calibration(kind, found)
-        values |= more_values
-        curves |= more_curves
-    return values, curves
 
 
 def _nll(log_prob: Tensor | None, items: str) -> Outcomes | None:

@@ -83,8 +83,6 @@ class StreetNumbers(Task):
     primary = "transcription_error"
     figures = ("1", "4")
     """Of arXiv:1811.12346, see `milbench.inference.paper_figures.PaperTask`."""
-    crop_side = CROP_SIDE
-    """Of training crops; `milbench predict` searches for the scale at which digits of whole pictures have that size."""
     folder: ClassVar[str]
     """Folder of train, test and extra below the data directory."""
     instead: ClassVar[str]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from milbench._utils.files import expanded
-from milbench.api.bags import Bags
 from milbench.api.task import Folds, Split, Task
 from milbench.data.catalog import data_dir as default_data_dir
 from milbench.data.checks import TOO_SMALL, check_bags, fatal
@@ -64,7 +63,6 @@ class TableBags(Task):
 
     primary = "set_error"
     revision = 2
-    network_needs_data = True
     kind: ClassVar[Kind]
     """What the table names."""
     leaves_out_small = False
@@ -129,12 +127,6 @@ class TableBags(Task):
         self._class_names = [str(name) for name in memory["classes"]]
         self.num_classes = len(self._class_names)
         self.positions = int(memory["positions"])
-
-    def validation_bags(self) -> Sequence[Bags]:
-        """Return the bags that are held out for validation, in batches."""
-        if "validation" not in self._eval_splits:
-            raise UsageError(f"{self.name} has no validation bags: validation = {self.shares[1]:g}")
-        return self._eval_splits["validation"].bags
 
     @property
     def steps_per_epoch(self) -> int:

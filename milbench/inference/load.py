@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -14,8 +14,7 @@ from milbench.api.loss import Loss
 from milbench.api.plan import Cell
 from milbench.api.task import Network, Scores, Task
 from milbench.engine.cell import CellFolder
-from milbench.engine.folders import Root
-from milbench.engine.parts import check_data_unchanged, check_unchanged, loss_for, network_for, task_for
+from milbench.engine.parts import check_unchanged, loss_for, network_for, task_for
 from milbench.engine.worker import set_torch_defaults
 from milbench.errors import UsageError
 from milbench.evaluation.reading.component_decoder import DECODER_FORMAT
@@ -29,21 +28,15 @@ _FORMAT_NAME = DECODER_FORMAT.partition("/")[0]
 class Trained:
     """A trained network, ready for instances, with its task and loss."""
 
-    cell_id: str  # or where it was loaded from, for messages
     cell: Cell
-    task: Task  # not prepared, unless its network needs data and the cell keeps no memory of them
+    task: Task  # not prepared
     network: Network  # with the weights of the cell, on `device`
     loss: Loss
     device: torch.device
+    name: str = ""  # of the cell in its comparison, with the parameters that tell it from others
     reader: Reader | None = None  # what was learnt and chosen on validation bags in order to read strings
     threshold: float | None = None  # the presence score from which a class is in the label set, if recorded
-    label: str = ""  # of the cell in its comparison, with the parameters that tell it from others, if known
     set_error: float | None = None  # the share of test bags whose label set the cell found wrong, if recorded
-
-    @property
-    def name(self) -> str:
-        """The loss, the task and the seed, with the parameters that tell them from others of the comparison."""
-        return self.label or str(self.cell)
 
     def scores(self, instances: Tensor) -> Scores:
         """Return the scores of one bag (N, H, W) as a batch of one; see `scores_of`."""
@@ -59,7 +52,7 @@ class Trained:
         logits = self.network.logits_of(bags.to(self.device)).cpu().double()
         mask = None if bags.mask is None else bags.mask.cpu()
         if not bool(torch.isfinite(logits).all()):
-            raise UsageError(f"the network of cell {self.cell_id} gives values that are not finite")
+            raise UsageError(f"the network of cell {self.cell.id} gives values that are not finite")
         return Scores(
             self.loss.class_scores(logits, mask),
             self.loss.presence_scores(logits, mask),
@@ -68,63 +61,38 @@ class Trained:
         )
 
 
-def load_trained(
-    root: Root, reference: str, device: torch.device, data_dir: Path | None = None, *, needs_data: bool = False
-) -> Trained:
-    """Return what a cell has trained, found by its id or that of its run in MLflow, or the beginning of one.
+def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = None) -> Trained:
+    """Return what was trained in the folder of a cell that is done, or of an MLflow model; no data are read.
 
-    The task is prepared with its data, from `data_dir` or the default folder, if it `needs_data` or its network does.
+    `cell` is given where its plug-ins are elsewhere than the folder says.
 
     Raises:
-        UsageError: no cell or more than one matches the reference, it is not done, or its weights, its decoder or the
-            code that they belong to are missing, damaged or changed.
+        UsageError: the weights, the decoder or the code that they belong to are missing, damaged or changed.
     """
-    folder = root.find(reference)
-    cell = folder.cell()
+    cell = cell or folder.cell()
+    whose = f"cell {folder.id} ({cell})"
     if not folder.weights.exists():
-        raise UsageError(f"cell {folder.id} ({cell}) has no weights: it was imported without them (--no-weights)")
-    trained = assemble(folder.id, cell, folder, device, data_dir, needs_data=needs_data)
-    metrics = {name: value for epoch, name, value in folder.history() if epoch == cell.recipe["epochs"]}
-    return replace(
-        trained,
-        reader=_reader(folder, trained.task.num_classes),
-        threshold=folder.result().get("threshold"),
-        label=folder.label(),
-        set_error=metrics.get("test/set_error"),
-    )
-
-
-def assemble(
-    cell_id: str,
-    cell: Cell,
-    files: CellFolder,
-    device: torch.device,
-    data_dir: Path | None = None,
-    *,
-    needs_data: bool = False,
-) -> Trained:
-    """Return the network, the task and the loss of a cell from its weights and the task's memory, and nothing else.
-
-    Raises:
-        UsageError: a file is missing, damaged or changed, or does not fit the code.
-    """
-    whose = f"cell {cell_id} ({cell})"
+        raise UsageError(f"{whose} has no weights: it was imported without them (--no-weights)")
     check_unchanged(cell)
     set_torch_defaults(torch.get_num_threads())
     task = task_for(cell)
-    remembers = files.memory.is_file()
-    prepares = needs_data or (task.network_needs_data and not remembers)
-    if prepares:
-        check_data_unchanged(task, cell, data_dir)
     task.seed = cell.seed
-    if prepares:
-        task.prepare(data_dir, device)
-    elif remembers:
-        _recall(task, files.memory, whose)
+    if folder.memory.is_file():
+        _recall(task, folder.memory, whose)
     loss = loss_for(cell, task)
-    network = network_for(loss, task, cell.seed)
-    _load_weights(torch.nn.ModuleDict({"network": network, "loss": loss}), files.weights, whose)
-    return Trained(cell_id, cell, task, network.eval().move_to(device), loss.eval(), device)
+    try:
+        network = network_for(loss, task, cell.seed)
+    except AttributeError as error:  # of what `prepare` sets
+        raise UsageError(f"the network of {whose} needs data that its task does not remember: {error}") from None
+    _load_weights(torch.nn.ModuleDict({"network": network, "loss": loss}), folder.weights, whose)
+    metrics = {name: value for epoch, name, value in folder.history() if epoch == cell.recipe["epochs"]}
+    return Trained(
+        cell, task, network.eval().move_to(device), loss.eval(), device,
+        name=folder.label() or str(cell),
+        reader=_reader(folder, task.num_classes),
+        threshold=folder.result().get("threshold"),
+        set_error=metrics.get("test/set_error"),
+    )  # fmt: skip
 
 
 def _recall(task: Task, memory: Path, whose: str) -> None:

@@ -33,8 +33,7 @@ from milbench.inference.overlay import (
     in_rows,
     side_by_side,
 )
-from milbench.inference.predict import label_set_text, notes, predict
-from milbench.inference.scale_search import Scale, predict_best_scale
+from milbench.inference.predict import label_set_text, notes, predict, read_picture
 
 CONTENT = {"1": "house numbers", "2": "digits on canvases", "4": "house numbers"}
 """What each figure shows."""
@@ -62,11 +61,11 @@ class PaperTask(Protocol):
 
 
 def draw_figure(
-    number: str, model: Trained, seed: int, data_dir: Path | None, decoder: Decoder | None, scale: Scale = 1.0
+    number: str, model: Trained, seed: int, data_dir: Path | None, decoder: Decoder | None, scale: float = 1.0
 ) -> tuple[Image.Image, list[str]]:
     """Return figure "1", "2" or "4" for a trained network in mode RGB, and notes for its reader, a line each.
 
-    `seed` draws the test pictures; `scale` is for Figure 4, see `predict_best_scale`.
+    `seed` draws the test pictures; those of Figure 4 are read at a multiple of their size, `scale`.
 
     Raises:
         UsageError: the task has no data for this figure, or its data are missing.
@@ -81,7 +80,7 @@ def draw_figure(
         tile = {"1": _crop_tile, "2": _canvas_tile}[number]
         tiles = [tile(model, bags, n, decoder) for bags in task.figure_bags(number, rng) for n in range(len(bags))]
     page = in_rows(tiles, PAGE_WIDTH)
-    foot = CaptionLine(f"{model.name}, cell {model.cell_id}; test pictures drawn with seed {seed}", 14)
+    foot = CaptionLine(f"{model.name}, cell {model.cell.id}; test pictures drawn with seed {seed}", 14)
     return captioned(page, [foot], indent=GAP + PAD), remarks
 
 
@@ -124,14 +123,14 @@ def _picture_tiles(
     known: list[tuple[Path, tuple[int, ...]]],
     rng: torch.Generator,
     decoder: Decoder | None,
-    scale: Scale,
+    scale: float,
 ) -> list[Image.Image]:
     drawn = torch.randperm(len(known), generator=rng)[:PICTURES].tolist()
     pictures = sorted(((open_image(known[n][0]), known[n][1]) for n in drawn), key=lambda entry: entry[0].width)
     widest = pictures[-1][0].width
     tiles = []
     for whole, classes in pictures:
-        picture, found = predict_best_scale(model, whole, scale, decoder)
+        picture, found = read_picture(model, whole, scale, decoder)
         width = round(200 + 140 * whole.width / widest)
         factor = enlargement(*picture.size)
         names = model.task.class_names

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from milbench._utils.images import bounded
 from milbench.api.decoder import Decoder
 from milbench.api.task import Scores
 from milbench.errors import UsageError
@@ -32,6 +33,8 @@ from milbench.inference.load import Trained
 from milbench.inference.predict_bags import label_sets
 from milbench.likelihood import presence_prob
 
+LARGEST_SCALE = 1000.0
+"""No picture is read at a scale above this, or below 1 / LARGEST_SCALE."""
 OFTEN_WRONG = 0.5
 """The share of wrong label sets of test bags above which whoever reads a prediction is told of it."""
 LEAST_MASS = 0.5
@@ -64,12 +67,11 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
     Without a `decoder` the string is read by the one that the cell has chosen, else by components.
 
     Raises:
-        UsageError: the picture is too small, or the network has no map of positions.
+        UsageError: the network has no map of positions.
     """
     learnt = model.reader.learnt if model.reader else None
     chosen: Decoder = decoder or (model.reader.chosen if model.reader else "components")
     height, width = instances.shape[1:]
-    check_size(model, width, height)
     scores = model.scores(instances)
     probs = scores.instances[0]
     if probs.ndim != 3:
@@ -93,6 +95,36 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
     )
 
 
+def read_picture(
+    model: Trained, picture: Image.Image, scale: float = 1.0, decoder: Decoder | None = None
+) -> tuple[Image.Image, Prediction]:
+    """Return a picture of mode L or RGB at the size at which it is read, and what is read in it, in its pixels there.
+
+    Raises:
+        UsageError: see `size_at` and `predict`.
+    """
+    size = size_at(model, picture.size, scale)
+    seen = picture if size == picture.size else picture.resize(size, Image.Resampling.BICUBIC)
+    return seen, predict(model, model.task.instances_from(seen), decoder)
+
+
+def size_at(model: Trained, size: tuple[int, int], scale: float) -> tuple[int, int]:
+    """Return the width and height in pixels at which a picture of this size is read; very large ones are shrunk.
+
+    Raises:
+        UsageError: the scale is out of range, or the network has no position in so small a picture.
+    """
+    if not 1 / LARGEST_SCALE <= scale <= LARGEST_SCALE:
+        limits = f"from {1 / LARGEST_SCALE:g} to {LARGEST_SCALE:g}"
+        raise UsageError(f"--scale {scale:g}: expected a number {limits}, such as 0.5")
+    width, height = bounded(*(max(round(side * scale), 1) for side in size))
+    shape = model.network.output_shape(height, width)
+    if shape is not None and min(shape) < 1:
+        least = model.network.smallest_side()
+        raise UsageError(f"{width}x{height} pixels: the network of {model.cell.task} needs at least {least}x{least}")
+    return width, height
+
+
 def sensitivities(model: Trained, picture: Image.Image, found: Prediction) -> dict[int, NDArray[np.float64]]:
     """Return for each class that wins a position how much it depends there on each pixel (H, W), from 0 to 1.
 
@@ -104,22 +136,14 @@ def sensitivities(model: Trained, picture: Image.Image, found: Prediction) -> di
     return sensitivity_maps(model.network, model.loss, instances, positions)
 
 
-def check_size(model: Trained, width: int, height: int) -> None:
-    """Raise UsageError where a picture, in pixels, is so small that the network has no position in it."""
-    shape = model.network.output_shape(height, width)
-    if shape is not None and min(shape) < 1:
-        least = model.network.smallest_side()
-        raise UsageError(f"{width}x{height} pixels: the network of {model.cell.task} needs at least {least}x{least}")
-
-
 def notes(model: Trained) -> list[str]:
     """Return remarks on what a cell is read by, one line each."""
     found = []
     if model.threshold is None:
-        found.append(f"cell {model.cell_id} has no threshold on presence scores: label sets are the most probable ones")
+        found.append(f"cell {model.cell.id} has no threshold on presence scores: label sets are the most probable ones")
     if model.set_error is not None and model.set_error > OFTEN_WRONG:
         found.append(
-            f"cell {model.cell_id} found {100 * model.set_error:.0f} % of the label sets of its own test bags wrong"
+            f"cell {model.cell.id} found {100 * model.set_error:.0f} % of the label sets of its own test bags wrong"
         )
     return [f"note: {remark}" for remark in found]
 

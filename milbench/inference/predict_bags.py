@@ -12,18 +12,16 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from milbench.api.bags import Bags
+from milbench._utils.images import unique_stems
 from milbench.api.named_bags import NamedBags
 from milbench.api.task import Scores, Task
-from milbench.errors import UsageError
-from milbench.evaluation.calibration import best_temperature
 from milbench.evaluation.metrics import predicted_sets
 from milbench.evaluation.reading.decoders import logarithms
 from milbench.inference.load import Trained
 from milbench.likelihood import EXACT_LABEL_LIMIT, bag_log_prob, bag_log_prob_bounds, best_label_set, presence_prob
 
-LEAST_LOG_PROB = -700.0
-"""Nats. A label set that the map excludes counts as one of this log-probability: else no temperature would be best."""
+MOST_CLASSES = 4
+"""Panels of a map."""
 
 
 def are_bags(paths: Sequence[Path], task: Task) -> bool:
@@ -37,10 +35,8 @@ def are_bags(paths: Sequence[Path], task: Task) -> bool:
     return not has_pictures or any(path.is_dir() or is_table(path) for path in paths)
 
 
-def predict_bags(model: Trained, batches: Iterable[NamedBags], temperature: float = 1.0) -> pd.DataFrame:
+def predict_bags(model: Trained, batches: Iterable[NamedBags]) -> pd.DataFrame:
     """Return a row a bag: its label set, how probable that is, where its classes are, and the presence of every class.
-
-    The log-probabilities of positions are divided by the temperature.
 
     Returns:
         The column of the names of bags, then `labels` (the classes that the loss finds, with ";" between them),
@@ -53,7 +49,7 @@ def predict_bags(model: Trained, batches: Iterable[NamedBags], temperature: floa
     rows: list[dict[str, Any]] = []
     for batch in batches:
         scores = model.scores_of(batch.bags)
-        log_probs = tempered(scores.instances, temperature)
+        log_probs = logarithms(scores.instances)
         labels, log_prob = label_sets(scores.presence, log_probs, model.threshold)
         presence = presence_prob(log_probs, validate=False)
         for b, name in enumerate(batch.names):
@@ -72,12 +68,12 @@ def predict_bags(model: Trained, batches: Iterable[NamedBags], temperature: floa
     return pd.DataFrame(rows)
 
 
-def position_table(model: Trained, batch: NamedBags, temperature: float = 1.0) -> pd.DataFrame:
+def position_table(model: Trained, batch: NamedBags) -> pd.DataFrame:
     """Return a row a bag and position: where it is, and the probability of every class and of the background there."""
     columns = [*(f"P({name})" for name in model.task.class_names), "P(background)"]
     if columns[-1] in columns[:-1]:  # a class of that name
         columns[-1] = "P(no class)"
-    probs = tempered(model.scores_of(batch.bags).instances, temperature).exp().flatten(2)
+    probs = logarithms(model.scores_of(batch.bags).instances).exp().flatten(2)
     there = torch.ones(probs[:, 0].shape, dtype=torch.bool)
     if batch.bags.mask is not None:
         there = batch.bags.mask.flatten(1)
@@ -90,39 +86,30 @@ def position_table(model: Trained, batch: NamedBags, temperature: float = 1.0) -
     return frame
 
 
-def fit_temperature(model: Trained, validation: Sequence[Bags]) -> float:
-    """Return the temperature that makes the label sets of validation bags most probable by the map.
+def draw_maps(positions: pd.DataFrame, bags: pd.DataFrame, folder: Path) -> None:
+    """Draw the probability of each class that was found in a bag, or of the likeliest where none was, as NAME.png.
 
-    Raises:
-        UsageError: no bag has a label set within the exact limit.
-
-    Source: C. Guo, G. Pleiss, Y. Sun and K. Q. Weinberger, "On Calibration of Modern Neural Networks", ICML 2017, for
-    single labels; here the likelihood is that of a bag's label set.
+    `positions` and `bags` are as `position_table` and `predict_bags` return them, with x and y of every position.
     """
-    maps: list[tuple[Tensor, Tensor]] = []
-    for bags in validation:
-        labels = bags.labels.cpu().bool()
-        few = labels.sum(dim=1) <= EXACT_LABEL_LIMIT
-        if few.any():
-            maps.append((model.scores_of(bags).instances[few], labels[few]))
-    if not maps:
-        raise UsageError(f"no validation bag of {model.cell} has at most {EXACT_LABEL_LIMIT} classes")
+    from matplotlib.figure import Figure
 
-    def cost(log_temperature: float) -> float:
-        total = 0.0
-        for probs, labels in maps:
-            log_prob = bag_log_prob(tempered(probs, math.exp(log_temperature)), labels, validate=False)
-            total -= float(log_prob.clamp(min=LEAST_LOG_PROB).sum())
-        return total
-
-    with torch.no_grad():
-        return best_temperature(cost)
-
-
-def tempered(probs: Tensor, temperature: float) -> Tensor:
-    """Return the logarithms of probs (B, C+1, *positions) to the power of 1 / temperature, normalised, in float64."""
-    log_probs = logarithms(probs)
-    return log_probs if temperature == 1 else (log_probs / temperature).log_softmax(dim=1)
+    folder.mkdir(parents=True, exist_ok=True)
+    kind = str(positions.columns[0])
+    stems = unique_stems([Path(str(name)) for name in bags[kind]])
+    for stem, (name, labels) in zip(stems, bags[[kind, "labels"]].itertuples(index=False), strict=True):
+        places = positions[positions[kind] == name]
+        columns = [f"P({cls})" for cls in labels.split(";") if cls][:MOST_CLASSES]
+        columns = columns or [places.filter(like="P(").iloc[:, :-1].max().idxmax()]
+        figure = Figure(figsize=(4.5 * len(columns), 4.2), layout="constrained")
+        for axes, column in zip(figure.subplots(1, len(columns), squeeze=False)[0], columns, strict=True):
+            size = max(1.0, 20_000 / len(places)) ** 0.5 * 2
+            dots = axes.scatter(
+                places["x"], places["y"], c=places[column], s=size, vmin=0, vmax=1, cmap="viridis", lw=0
+            )
+            axes.set(aspect="equal", title=f"{name}: {column}")
+            axes.invert_yaxis()  # as pictures are: y grows downwards
+            figure.colorbar(dots, ax=axes)
+        figure.savefig(folder / f"{stem}.png", dpi=120)
 
 
 def label_sets(presence: Tensor, log_probs: Tensor, threshold: float | None) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,8 @@ from numpy.typing import NDArray
 
 from milbench.api.bags import Bags
 from milbench.api.named_bags import NamedBags
-from milbench.api.plan import Cell
 from milbench.engine.cell import CellFolder
-from milbench.engine.mlflow_model import CELL_FILE
-from milbench.inference.load import Trained, assemble
+from milbench.inference.load import Trained, load_trained
 from milbench.inference.predict_bags import predict_bags
 
 BAGS_AT_ONCE = 64
@@ -45,11 +42,8 @@ class SavedModel:
 
 def _load_pyfunc(path: str) -> SavedModel:
     """Return the network in a folder; the name is the one that MLflow calls."""
-    folder = Path(path)
-    about = json.loads((folder / CELL_FILE).read_text("utf-8"))
-    cell = about["cell"]
-    for kind in ("loss_file", "task_file"):
-        if cell[kind].endswith(".py"):
-            cell[kind] = str(folder / cell[kind])
-    trained = assemble(f"in {folder}", Cell(**cell), CellFolder(folder), torch.device("cpu"))
-    return SavedModel(replace(trained, threshold=about["threshold"]))
+    folder = CellFolder(Path(path))
+    cell = folder.cell()
+    files = {kind: getattr(cell, kind) for kind in ("loss_file", "task_file")}
+    inside: dict[str, Any] = {kind: str(folder.path / file) for kind, file in files.items() if file.endswith(".py")}
+    return SavedModel(load_trained(folder, torch.device("cpu"), replace(cell, **inside)))

@@ -53,7 +53,7 @@ def test_a_task_without_truth_is_ranked_by_the_set_error_and_its_report_asks_for
     frame = found.frame
     assert {*frame.status} == {"done"}
     tested = {name.removeprefix("test/") for name in frame.metric.unique() if name.startswith("test/")}
-    of_probabilities = {"nll", "presence_ece", "presence_ece_tempered", "set_ece", "set_ece_tempered"}
+    of_probabilities = {"nll", "presence_ece", "set_ece"}
     assert tested == {"set_error", "label_error", "own_label_error", "average_precision", "auroc"} | of_probabilities
     page = (root / "reports" / "bare" / "index.html").read_text()
     text = (root / "reports" / "bare" / "report.md").read_text()

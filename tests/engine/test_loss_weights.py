@@ -48,7 +48,7 @@ def test_a_loaded_run_scores_with_the_weights_that_were_stored(root: Path) -> No
     cell, place = small_cell("attention"), Root(root).make()
     trained = training.train(cell, place.cell(cell.id).path)
     trained.folder.finish(trained.result)
-    loaded = load_trained(place, cell.id, torch.device("cpu"))
+    loaded = load_trained(place.find(cell.id), torch.device("cpu"))
     for name in OWN:
         stored = trained.weights[name]
         assert torch.equal(loaded.loss.get_parameter(name.removeprefix("loss.")), stored)

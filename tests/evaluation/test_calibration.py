@@ -1,9 +1,9 @@
-"""Calibration errors and temperatures of simulated forecasts, and the metrics of losses against enumeration."""
+"""Calibration errors of simulated forecasts, and the metrics of losses against enumeration."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,20 +18,17 @@ from scipy.special import expit
 from milbench import Bags, EvalSplit, Evaluation, Loss, Scores, UsageError, evaluate_bags, load_loss
 from milbench.api.reliability import BINS, Bin, calibration_error, load_reliability, save_reliability
 from milbench.api.task import Split
-from milbench.evaluation.calibration import Forecasts, fitted_temperature, reliability_bins
+from milbench.evaluation.calibration import reliability_bins
 from tests._helpers.likelihood_reference import enumerate_bag, every_label_set
 from tests._helpers.losses import random_logits
 
 C, K = 2, 3
 
 
-def drawn(log_odds: NDArray[Any], stated: float, seed: int) -> Forecasts:
+def error(log_odds: NDArray[Any], stated: float, seed: int) -> float:
+    """The calibration error of who states `stated` times the log-odds by which events are drawn."""
     happened = np.random.default_rng(seed).random(len(log_odds)) < expit(log_odds)
-    return Forecasts(stated * log_odds, happened)
-
-
-def error(forecasts: Forecasts) -> float:
-    return calibration_error(reliability_bins(forecasts.probabilities(), forecasts.happened))
+    return calibration_error(reliability_bins(expit(stated * log_odds), happened))
 
 
 def test_bins_of_equal_mass_by_hand() -> None:
@@ -67,7 +64,7 @@ def test_the_error_of_right_probabilities_is_that_of_chance_and_falls_with_their
         variance = (grid * (1 - grid)).reshape(BINS, -1).mean(axis=1)
         expected = np.sqrt(2 / np.pi * variance * BINS / n).mean()
         log_odds = np.log(grid / (1 - grid))
-        means[n] = np.mean([error(drawn(log_odds, 1.0, seed)) for seed in range(60)])
+        means[n] = np.mean([error(log_odds, 1.0, seed) for seed in range(60)])
         assert means[n] == pytest.approx(expected, rel=0.08)
     assert means[600] / means[6000] == pytest.approx(math.sqrt(10), rel=0.15)
 
@@ -76,16 +73,7 @@ def test_the_error_of_an_overconfident_forecast_is_its_mean_distance_from_the_tr
     truth = 1.5 * np.random.default_rng(0).standard_normal(100_000)
     expected, _ = integrate.quad(lambda s: abs(expit(2 * s) - expit(s)) * stats.norm.pdf(s, scale=1.5), -15, 15)
     assert expected > 0.08
-    assert error(drawn(truth, 2.0, 1)) == pytest.approx(expected, abs=0.006)
-
-
-@pytest.mark.parametrize("factor", [0.4, 1.0, 3.0])
-def test_a_temperature_recovers_the_factor_of_the_log_odds(factor: float) -> None:
-    truth = 2 * np.random.default_rng(0).standard_normal(40_000)
-    forecasts = drawn(truth, factor, 2)
-    temperature = fitted_temperature(forecasts)
-    assert temperature == pytest.approx(factor, rel=0.05)
-    assert forecasts.probabilities(temperature) == pytest.approx(expit(truth), abs=0.02)
+    assert error(truth, 2.0, 1) == pytest.approx(expected, abs=0.006)
 
 
 def bags_of(seed: int, count: int = 40) -> list[Bags]:
@@ -109,12 +97,10 @@ def scored(loss: Loss, bags: Bags) -> Scores:
     )
 
 
-def evaluated(loss: str, validation: list[Bags] | None, test: list[Bags]) -> Evaluation:
+def evaluated(loss: str, validation: list[Bags], test: list[Bags]) -> Evaluation:
     made = load_loss(loss).build(C)
-    splits: dict[Split, EvalSplit] = {"test": EvalSplit((), test)}
-    if validation:
-        splits["validation"] = EvalSplit((), validation)
-    return evaluate_bags(lambda bags: scored(made, bags), splits, calibration=None if validation else test)
+    splits: dict[Split, EvalSplit] = {"validation": EvalSplit((), validation), "test": EvalSplit((), test)}
+    return evaluate_bags(lambda bags: scored(made, bags), splits)
 
 
 def test_the_metrics_of_exact_are_those_of_the_enumeration_of_label_maps() -> None:
@@ -145,38 +131,16 @@ def test_the_metrics_of_exact_are_those_of_the_enumeration_of_label_maps() -> No
         assert sum(b.count for b in found.reliability[name]) == n
 
 
-@pytest.mark.parametrize("loss", ["exact", "noisy-or", "attention"])
-def test_temperatures_are_those_of_the_validation_bags_alone(loss: str) -> None:
-    validation, test = bags_of(0), bags_of(1)
-    other = [replace(bags, labels=~bags.labels) for bags in test]
-    found, again = evaluated(loss, validation, test), evaluated(loss, validation, other)
-    for name in ("chosen/temperature", "chosen/set_temperature"):
-        assert found.metrics[name] == again.metrics[name] > 0
-    assert found.metrics["test/presence_ece_tempered"] != again.metrics["test/presence_ece_tempered"]
-    assert found.reliability is not None
-    tempered = {f"{kind}_ece{end}" for kind in ("presence", "set") for end in ("", "_tempered")}
-    assert set(found.reliability) == tempered
-    for name, bins in found.reliability.items():
-        assert found.metrics[f"test/{name}"] == calibration_error(bins)
-    without = evaluated(loss, None, test)
-    assert {n for n in without.metrics if "ece" in n or "temperature" in n} == {"test/presence_ece", "test/set_ece"}
-    shared = without.metrics.keys() - {n for n in without.metrics if "error" in n or "threshold" in n}
-    assert {n: without.metrics[n] for n in shared} == {n: found.metrics[n] for n in shared}
-
-
 def test_what_a_loss_does_not_define_is_left_out() -> None:
     """max-pooling has no probabilities; hard-em those of label sets, and a presence that is no log-odds."""
     names = {}
     for loss in ("max-pooling", "hard-em"):
         found = evaluated(loss, bags_of(0), bags_of(1))
-        names[loss] = {n for n in found.metrics if any(part in n for part in ("ece", "nll", "temperature"))}
+        names[loss] = {n for n in found.metrics if "ece" in n or "nll" in n}
         assert not any(math.isnan(value) for value in found.metrics.values())
         assert (found.reliability is None) == (loss == "max-pooling")
     assert names["max-pooling"] == set()
-    assert names["hard-em"] == {
-        "validation/nll", "test/nll", "validation/set_ece", "test/set_ece", "test/set_ece_tempered",
-        "chosen/set_temperature",
-    }  # fmt: skip
+    assert names["hard-em"] == {"validation/nll", "test/nll", "validation/set_ece", "test/set_ece"}
 
 
 def test_bins_of_a_file_are_checked(tmp_path: Path) -> None:

@@ -143,10 +143,10 @@ def test_the_label_set_is_that_of_the_threshold_of_the_cell(predict: Milbench, c
 
 def test_a_cell_reads_by_the_decoder_that_was_chosen_for_it(predict: Milbench, cells: Cells) -> None:
     save_house_number()
-    assert predict("house.png", "--scale", "1", of=cells.strongest).code == 0
+    assert predict("house.png", of=cells.strongest).code == 0
     assert (read("house")["reading"], read("house")["decoder"]) == ("192", "strongest"), "the second one is not read"
     assert [one["class"] for one in read("house")["read_from"]] == ["1", "2", "9"]
-    assert predict("house.png", "--scale", "1", "--decoder", "columns", "--out", "c", of=cells.strongest).code == 0
+    assert predict("house.png", "--decoder", "columns", "--out", "c", of=cells.strongest).code == 0
     assert read("house", "c")["reading"] == "1192"
     assert predict("house.png", "--decoder", "strongest", "--out", "s", of=cells.numbers).code == 0
     assert read("house", "s")["reading"] == "192"
@@ -213,8 +213,8 @@ def test_a_cell_that_has_learnt_a_decoder_reads_by_it_unless_another_is_requeste
     assert np.abs(np.array(places) - [(21, 15), (47, 48)]).max() <= 1
     picture[:12, :10, 0] = 255  # in the corner the margin ends with the picture
     Image.fromarray(picture).save("corner.png")
-    assert predict("house.png", "corner.png", "--out", "r", "--scale", "1", of=cells.decoder).code == 0
-    assert predict("house.png", "--out", "b", "--scale", "1", of=cells.numbers).code == 0
+    assert predict("house.png", "corner.png", "--out", "r", of=cells.decoder).code == 0
+    assert predict("house.png", "--out", "b", of=cells.numbers).code == 0
     bare, ones = ([d["box"] for d in read("house", f)["detections"] if d["class"] == "1"] for f in ("b", "r"))
     assert np.array_equal(np.array(ones) - bare, [[-4, -2, 4, 2]] * len(bare))
     assert min(left for left, *_ in (d["box"] for d in read("corner", "r")["detections"])) == 0
@@ -265,7 +265,7 @@ def test_pictures_of_any_size(predict: Milbench, monkeypatch: pytest.MonkeyPatch
     for name, size in (("thin.png", (4, 30)), ("dot.png", (1, 1))):
         Image.new("L", size).save(name)
         complaint = predict("5.png", name, "--out", "no").complaint()
-        assert f"{name} is too small at this scale, {size[0]}x{size[1]} pixels" in complaint
+        assert f"{name}: {size[0]}x{size[1]} pixels: the network of extended-digits needs at least 5x5" in complaint
     assert not Path("no").exists()
     monkeypatch.setattr(images.bounded, "__defaults__", (2400,))
     Image.fromarray(squares()).resize((400, 240), Image.Resampling.NEAREST).save("large.png")
@@ -276,6 +276,25 @@ def test_pictures_of_any_size(predict: Milbench, monkeypatch: pytest.MonkeyPatch
     assert 2300 < width * height <= 2400
     left, top, right, bottom = about["detections"][0]["box"]  # in pixels of the picture as it is
     assert np.abs(np.array([left, top, right, bottom]) - [60, 40, 120, 100]).max() < 25
+
+
+def test_a_picture_is_read_at_the_scale_that_is_given(predict: Milbench, cells: Cells) -> None:
+    save_house_number()
+    for scale, seen in (("2.5", [175, 75]), ("0.5", [35, 15]), ("1", [70, 30])):
+        assert predict("house.png", "--scale", scale, of=cells.numbers).code == 0
+        about = read("house")
+        assert (about["size"], about["seen"], about["label_set"]) == ([70, 30], seen, ["1", "2", "9"])
+        # Boxes are in pixels of the picture as it is, whatever the scale was.
+        left = sorted(found["box"][0] for found in about["detections"])
+        assert np.abs(np.array(left) - [8, 22, 36, 52]).max() < 4
+    for wrong in ("0", "-1", "nan", "inf", "1e9"):
+        complaint = predict("house.png", f"--scale={wrong}", "--out", "no").complaint()
+        assert "expected a number from 0.001 to 1000" in complaint
+    assert (
+        "'--scale': Input should be a valid number" in predict("house.png", "--scale=zebra", "--out", "no").complaint()
+    )
+    assert "house.png: 1x1 pixels" in predict("house.png", "--scale", "0.01", "--out", "no").complaint()
+    assert not Path("no").exists()
 
 
 def test_nothing_is_written_where_one_picture_is_bad(predict: Milbench) -> None:
@@ -296,8 +315,8 @@ def test_nothing_is_written_where_one_picture_is_bad(predict: Milbench) -> None:
     }
     for name, words in complaints.items():
         assert words in predict("good.png", name).complaint()
-    assert "good.png is one of the images" in predict("good.png", "--out", ".").complaint()
-    assert "is a file, not a folder" in predict("good.png", "--out", "text.jpg/deep").complaint()
+    assert "good.png is one of the inputs" in predict("good.png", "--out", ".").complaint()
+    assert "Not a directory: text.jpg/deep" in predict("good.png", "--out", "text.jpg/deep").complaint()
     assert Path("good.png").read_bytes() == whole
     assert not Path("predictions").exists()
 

@@ -8,7 +8,6 @@ import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,11 @@ import pytest
 import torch
 from PIL import Image
 
-from milbench import Bags, Scores, UsageError, load_task
+from milbench import UsageError, load_task
 from milbench.api import gallery as galleries
 from milbench.api.plan import Cell
 from milbench.engine.folders import Root
 from milbench.engine.mlflow_model import write_model
-from milbench.inference.predict_bags import fit_temperature
 from milbench.networks.instance import InstanceMLP
 from tests._helpers.command_line import PLUGINS, Milbench
 from tests._helpers.handmade import publish
@@ -155,24 +153,6 @@ def test_bad_files_are_refused(
     ran = milbench("predict", *words, "--cell", known, "--root", str(store.path))
     assert complaint in ran.complaint()
     assert Path("mine.csv").read_text().startswith("bag,f0")
-
-
-def test_the_temperature_undoes_what_made_a_map_too_sure() -> None:
-    """Label sets are drawn from a map; the network is said to give the map to the power of 3."""
-    rng = torch.Generator().manual_seed(0)
-    bags, positions = 4000, 4
-    logits = torch.randn(bags, 3, positions, generator=rng, dtype=torch.float64)
-    true = logits.softmax(dim=1)
-    shown = torch.multinomial(true.transpose(1, 2).reshape(-1, 3), 1, generator=rng).view(bags, positions)
-    labels = torch.stack([(shown == c).any(dim=1) for c in range(2)], dim=1)
-    sure = (3 * logits).softmax(dim=1)
-    model: Any = SimpleNamespace(
-        cell="a cell", scores_of=lambda given: Scores(given.labels, given.labels, sure[given.instances[:, 0].long()])
-    )
-    given = Bags(torch.arange(bags).view(-1, 1).float(), labels)
-    assert fit_temperature(model, [given]) == pytest.approx(3, rel=0.1)
-    with pytest.raises(UsageError, match="no validation bag"):
-        fit_temperature(model, [])
 
 
 def test_images_are_placed_in_their_own_pixels(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_a_stranger_compares_losses_on_a_table_with_one_command(
     assert len(last) == 6
     assert last["test/set_error"].mean() < 0.4, "guessing the most frequent label set errs on two thirds"
     assert last["test/nll"].max() < 20 * np.log(2)
-    assert last["test/presence_ece_tempered"].notna().all()
+    assert last["test/presence_ece"].notna().all()
     (info,) = found.plan.tasks.values()
     assert info.overlap == pytest.approx(20 / 34), "of 60 bags 20 are tested on, and 34 trained on"
 

@@ -21,7 +21,7 @@ from milbench.report.study import Study
 CAPTION = (
     "The presence of every class in every test bag: the share that happened against the mean probability, in bins with "
     "as many forecasts each, over all seeds, with Wilson's 95 % intervals. On the diagonal probabilities come true. "
-    "Rings: after one temperature, fitted on validation bags. ECE: the expected calibration error."
+    "ECE: the expected calibration error."
 )
 _NAME = "presence_ece"
 _COLUMNS, _MOST = 4, 8
@@ -40,13 +40,11 @@ def reliability_figure(study: Study, task: str) -> Figure | None:
     palette = colours(study, task)
     for axes, variant in zip(grid.flat, shown, strict=False):
         axes.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--")
-        before = pd.DataFrame([asdict(one) for one in found[variant][_NAME]])
+        bins = pd.DataFrame([asdict(one) for one in found[variant][_NAME]])
         for one in found[variant][_NAME]:
             bounds = share_interval(round(one.frequency * one.count), one.count)
             axes.plot([one.probability] * 2, bounds, color=palette[variant], lw=1.4, alpha=0.6)
-        sns.scatterplot(before, x="probability", y="frequency", color=palette[variant], ax=axes, s=24, linewidth=0)
-        if after := found[variant].get(f"{_NAME}_tempered", []):
-            axes.plot([a.probability for a in after], [a.frequency for a in after], "o", ms=5, mfc="none", mec=MUTED)
+        sns.scatterplot(bins, x="probability", y="frequency", color=palette[variant], ax=axes, s=24, linewidth=0)
         error = float(study.table(task, _NAME, "last").mean(axis=1)[variant])
         axes.set_title(literal(wrapped(variant, 22)), fontsize=8.5)
         axes.text(0.97, 0.04, f"ECE {with_unit(error, describe(_NAME))}", transform=axes.transAxes, ha="right",
