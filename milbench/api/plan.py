@@ -167,14 +167,6 @@ class Contrast:
         """What has to be the same for a contrast to count as named before: its variants and margins."""
         return self.first, self.second, tuple(sorted(self.margin.items()))
 
-    @classmethod
-    def from_raw(cls, raw: dict[str, Any]) -> Contrast:
-        """Return the contrast from its fields in JSON."""
-        variants = {
-            task: ((first[0], first[1]), (second[0], second[1])) for task, (first, second) in raw["variants"].items()
-        }
-        return cls(**{**raw, "variants": variants})
-
 
 @dataclass(frozen=True)
 class SearchRecord:
@@ -224,26 +216,6 @@ class Plan:
     def name(self) -> str:
         """The name of the comparison, which matches COMPARISON_NAME."""
         return str(self.spec["name"])
-
-    @property
-    def title(self) -> str:
-        """The title of the report, "" for none."""
-        return str(self.spec["title"])
-
-    @property
-    def preset(self) -> str:
-        """The preset of the spec, "" for none."""
-        return str(self.spec["preset"])
-
-    @property
-    def differences(self) -> list[dict[str, str]]:
-        """Where a publication and its code differ: the keys topic, paper, code and here."""
-        return list(self.spec["differences"])
-
-    @property
-    def selection(self) -> Selection:
-        """The rule that chooses the epoch by which losses are compared."""
-        return "validation" if self.spec["selection"] == "validation" else "last"
 
     @property
     def margin(self) -> dict[str, float]:
@@ -305,20 +277,14 @@ class Plan:
     @classmethod
     def from_json(cls, text: str) -> Plan:
         """Return the plan that `to_json` wrote. Raises UsageError where the text is none."""
+        from pydantic import TypeAdapter, ValidationError
+
         try:
-            raw = json.loads(text)
-            tasks = {
-                key: TaskInfo(**info | {"folds": info["folds"] and tuple(info["folds"])})
-                for key, info in raw["tasks"].items()
-            }
-            return cls(**raw | {
-                "cells": [Cell(**cell) for cell in raw["cells"]],
-                "tasks": {k: replace(t, marks=[Mark(**mark) for mark in t.marks]) for k, t in tasks.items()},  # type: ignore[arg-type]
-                "contrasts": [Contrast.from_raw(contrast) for contrast in raw["contrasts"]],
-                "search": SearchRecord(**raw["search"]) if raw["search"] else None,
-            })  # fmt: skip
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-            raise UsageError(f"the plan is damaged or of another version of milbench ({error!r})") from None
+            return TypeAdapter(cls).validate_json(text)
+        except ValidationError as error:
+            place = ".".join(map(str, error.errors()[0]["loc"]))
+            why = f"{place}: {error.errors()[0]['msg']}".removeprefix(": ")
+            raise UsageError(f"the plan is damaged or of another version of milbench ({why})") from None
 
 
 def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:

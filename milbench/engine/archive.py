@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from milbench._utils.files import write_atomically
-from milbench.api.plan import Plan
+from milbench.api.plan import COMPARISON_NAME, Plan
 from milbench.engine.cell import CellFolder
 from milbench.engine.folders import Root
 from milbench.errors import UsageError
@@ -91,7 +91,7 @@ def _checked(archive: zipfile.ZipFile, file: Path) -> tuple[Plan, list[str]]:
         plan = Plan.from_json(archive.read(PLAN).decode("utf-8"))
     except UsageError as error:
         raise UsageError(f"{file}: {error}") from None
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", plan.name):
+    if not re.fullmatch(COMPARISON_NAME, plan.name):
         raise UsageError(f"{file}: {plan.name!r} is no name of a comparison")
     planned = {cell.id for cell in plan.cells}
     cells: dict[str, None] = {}

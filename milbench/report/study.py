@@ -94,7 +94,7 @@ class Study:
 
     def rule(self, task: str) -> Rule:
         """Return the rule that chooses the epoch: that of the plan, but "last" without validation values of all."""
-        if self.plan.selection != "validation":
+        if self.plan.spec["selection"] != "validation":
             return "last"
         done = self.cells_of(task).query("status == 'done'")["cell"]
         known = self.history(task).loc[self.history(task)["metric"] == f"validation/{SELECTED_BY}", "cell"]
