@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from milbench._utils.prefetch import prefetched
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth
 from milbench.api.named_bags import NamedBags
@@ -25,7 +25,7 @@ from milbench.data.new_bags import finite, new_bags
 from milbench.data.own_bags import Columns, OwnBags, load_features
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
-from milbench.families.batches import LazyBatches
+from milbench.families.fixed_bags import LazyBatches
 from milbench.families.table_bags import Count, FoldCount, Share, TableBags, TestShare, by_size, in_turn
 from milbench.networks.instance import InstanceMLP
 
@@ -135,15 +135,12 @@ class FeatureBags(TableBags):
         mean, spread = own.store.standard(split.train)
         self._standard = torch.from_numpy(mean), torch.from_numpy(spread)
         self._labels = torch.from_numpy(own.labels)
-        self._eval_splits = {
+        self.eval_splits = {
             part: EvalSplit(self._lone(bags), self._batches(bags)) for part, bags in split.evaluated.items()
         }
 
-    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        yield from prefetched(self._filled(numbers, rng) for numbers in self.shuffled(rng))
-
-    def network(self, seed: int) -> Network:
-        return self.encoder(self.num_classes + 1, seed)
+    def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:
+        return self._filled(self._split.train[numbers.numpy()], rng)
 
     def encoder(self, width: int, seed: int) -> Network:
         return InstanceMLP((len(self._feature_names), *self.hidden, width), seed, *self._standard)
@@ -180,7 +177,7 @@ class FeatureBags(TableBags):
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         splits = {
-            part: EvalSplit(self._eval_splits[part].single_instance, self._batches(self._some(bags)))
+            part: EvalSplit(self.eval_splits[part].single_instance, self._batches(self._some(bags)))
             for part, bags in self._split.evaluated.items()
         }
         calibration = None if "validation" in splits else self._batches(self._some(self._split.train))

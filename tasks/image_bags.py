@@ -16,18 +16,17 @@ from torch import Tensor
 from milbench._utils.devices import to_device
 from milbench._utils.digests import file_digest
 from milbench._utils.images import colours, grey
-from milbench._utils.prefetch import prefetched
 from milbench.api.bags import Bags, Truth
 from milbench.api.named_bags import NamedBags
 from milbench.api.recipe import Recipe
-from milbench.api.task import Evaluation, Network, ScoreFunction
+from milbench.api.task import Network
 from milbench.data.image_files import COLOURS, SIDE, fitted_boxes, unfitted
 from milbench.data.new_bags import decode_all, new_images
 from milbench.data.own_bags import OwnBags, load_images
 from milbench.errors import UsageError, unknown
-from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
+from milbench.evaluation.evaluate import EvalSplit
 from milbench.families.augmentation import flip_and_crop
-from milbench.families.batches import LazyBatches
+from milbench.families.fixed_bags import LazyBatches
 from milbench.families.image_bags import to_picture
 from milbench.families.table_bags import Count, FoldCount, Share, TableBags, TestShare
 from milbench.networks.backbone import Backbone, backbones, read_weights
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 _EVAL_BATCH = 64
-_GALLERY = 8
 _WHITE = 255
 TORCHVISION = "torchvision:"
 """What may stand before the name of a torchvision network."""
@@ -138,20 +136,19 @@ class ImageBags(TableBags):
         self._tensors_read = self._tensors(data_dir)
         network = self.network(0)
         self.positions = self._check_network(bags, network)
-        self._centres = network.position_centres(self.size, self.size)
+        where = network.position_centres(self.size, self.size)  # of all images, as they have one size
+        self.centres = None if where is None else lambda height, width: where  # noqa: ARG005
         boxed = bags.marked()
-        self._calibration = None if len(split.validation) else self._batches(split.train, truth=False)
-        self._eval_splits = {
+        self.calibration = None if len(split.validation) else self._batches(split.train, truth=False)
+        self.eval_splits = {
             part: EvalSplit((), self._batches(images, truth=bool(boxed[images].all())))
             for part, images in split.evaluated.items()
         }
 
-    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        yield from prefetched(self._augmented(numbers, rng) for numbers in self.shuffled(rng))
-
-    def _augmented(self, numbers: NDArray[np.int64], rng: torch.Generator) -> Bags:
-        images = flip_and_crop(self._pixels(numbers), rng, **self.augmentation)
-        return Bags(images / _WHITE, to_device(self._labels[torch.from_numpy(numbers)], self._device))
+    def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:
+        chosen = self._split.train[numbers.numpy()]
+        images = flip_and_crop(self._pixels(chosen), rng, **self.augmentation)
+        return Bags(images / _WHITE, to_device(self._labels[torch.from_numpy(chosen)], self._device))
 
     def network(self, seed: int) -> Network:
         return self._network(self.num_classes, seed, self._tensors_read)
@@ -159,14 +156,6 @@ class ImageBags(TableBags):
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW, as for house numbers, in single precision."""
         return Recipe(lr=5e-4, epochs=30, evaluate_every=30)
-
-    def evaluate(self, score: ScoreFunction) -> Evaluation:
-        where = self._centres  # of all images, as they have one size
-        centres = None if where is None else lambda height, width: where  # noqa: ARG005
-        return evaluate_bags(score, self._eval_splits, self._calibration, centres, limit=self.evaluation_limit)
-
-    def gallery(self) -> Bags:
-        return self._eval_splits["test"].bags[0].part(0, _GALLERY)
 
     def recall(self, memory: Mapping[str, Any]) -> None:
         super().recall(memory)

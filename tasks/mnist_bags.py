@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -16,11 +16,11 @@ from milbench._utils.devices import to_device
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.recipe import Recipe
-from milbench.api.task import Evaluation, Network, Published, ScoreFunction, Split, Task
+from milbench.api.task import Network, Published, Split
 from milbench.data import mnist
 from milbench.data.labelled_images import LabelledImages
-from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
-from milbench.families.batches import LazyBatches
+from milbench.evaluation.evaluate import EvalSplit
+from milbench.families.fixed_bags import FixedBags, LazyBatches
 from milbench.networks.initialisation import initialise
 
 VALIDATION_IMAGES = 5000
@@ -63,7 +63,7 @@ class LeNet(Network):
         return logits.view(*instances.shape[:2], -1).transpose(1, 2)
 
 
-class MNISTBags(Task):
+class MNISTBags(FixedBags):
     """Find whether a set of digits holds a nine, or which digits it holds.
 
     As in Ilse, Tomczak and Welling (ICML 2018): the size of a bag is normally distributed with a standard deviation of
@@ -104,7 +104,7 @@ class MNISTBags(Task):
         any_data: bool = False,
     ) -> None:
         self.bag_size = self.positions = bag_size
-        self.train_bags = train_bags
+        self.training_count = train_bags
         self.nine = labels == "nine"
         self.num_classes = 1 if self.nine else 10
         self.chance = 0.5 if self.nine else None
@@ -123,14 +123,14 @@ class MNISTBags(Task):
         train, test = mnist.load(data_dir, self.data)
         kept = min(VALIDATION_IMAGES, len(train) // 2)
         self._images = train[: len(train) - kept].to(device)
-        self._bags = self.draw(self._images, self.train_bags, "train", self.seed)
+        self._bags = self.draw(self._images, self.training_count, "train", self.seed)
         self.max_labels = int(max(self._filled(self._images, [bag]).labels.sum() for bag in self._bags))
         parts: dict[Split, LabelledImages] = {"validation": train[len(train) - kept :], "test": test}
-        self._eval_splits: dict[Split, EvalSplit] = {}
+        self.eval_splits = {}
         for split, images in parts.items():
             count = len(range(self.eval_bags[split])[: self.evaluation_limit])
             placed = images.to(device)
-            self._eval_splits[split] = self._evaluated(placed, self.draw(placed, count, split))
+            self.eval_splits[split] = self._evaluated(placed, self.draw(placed, count, split))
 
     def draw(self, images: LabelledImages, count: int, *axes: object) -> list[Tensor]:
         """Return the numbers of the images of `count` bags; every other bag is positive where the nine is the class."""
@@ -149,16 +149,8 @@ class MNISTBags(Task):
             bags.append(bag)
         return bags
 
-    @property
-    def steps_per_epoch(self) -> int:
-        return -(-self.train_bags // self.batch_bags)
-
-    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        for which in torch.randperm(len(self._bags), generator=rng).split(self.batch_bags):
-            yield self._filled(self._images, [self._bags[n] for n in which.tolist()])
-
-    def network(self, seed: int) -> Network:
-        return self.encoder(self.num_classes + 1, seed)
+    def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
+        return self._filled(self._images, [self._bags[n] for n in numbers.tolist()])
 
     def encoder(self, width: int, seed: int) -> Network:
         return LeNet(width, seed)
@@ -166,12 +158,6 @@ class MNISTBags(Task):
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW, with the epochs of the authors' program; nothing was searched."""
         return Recipe(lr=1e-3, weight_decay=1e-2, epochs=20, evaluate_every=20, precision="float32")
-
-    def evaluate(self, score: ScoreFunction) -> Evaluation:
-        return evaluate_bags(score, self._eval_splits, limit=self.evaluation_limit)
-
-    def gallery(self) -> Bags:
-        return self._eval_splits["test"].bags[0].part(0, 8)
 
     def _evaluated(self, images: LabelledImages, bags: Sequence[Tensor]) -> EvalSplit:
         fill = partial(self._filled, images)

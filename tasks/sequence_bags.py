@@ -21,6 +21,7 @@ from milbench.data.new_bags import new_sequences
 from milbench.data.own_bags import OwnBags, load_sequences
 from milbench.families.sequences import (
     BATCH_FRAMES,
+    EVAL_BAGS,
     Architecture,
     MappedFrames,
     Sequences,
@@ -130,7 +131,7 @@ class SequenceBags(SequenceTask, TableBags):
     def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:  # noqa: ARG002
         """Yield the sequences of tables, folders and files; a position has its start and its end, in seconds."""
         found = new_sequences(paths, self.columns["file"], self.settings, self._kind)
-        while some := list(islice(found, self.bags_per_eval_batch)):
+        while some := list(islice(found, EVAL_BAGS)):
             names, values, rates = zip(*some, strict=True)
             frames = [torch.from_numpy(one).T for one in values]
             labels = torch.zeros(len(frames), self.num_classes, dtype=torch.bool)
@@ -155,7 +156,7 @@ def _sequences(bags: OwnBags, some: NDArray[np.int64]) -> Sequences:
     events = [bags.marks[b] for b in some]
     most = max(map(len, events))
     classes, boxes = torch.full((len(some), most), -1), torch.zeros(len(some), most, 4)
-    for number, (marks, length) in enumerate(zip(events, frames.lengths.tolist(), strict=True)):
+    for number, (marks, length) in enumerate(zip(events, frames.lengths, strict=True)):
         for place, (cls, (start, end)) in enumerate(marks):
             left, right = start * bags.frames_per_second, min(end * bags.frames_per_second, length)
             classes[number, place] = cls

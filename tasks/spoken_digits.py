@@ -22,7 +22,7 @@ from milbench.data.catalog import data_dir as default_data_dir
 from milbench.data.log_mel import LogMel
 from milbench.data.spoken_digits import SAMPLE_RATE, read_all, wav_files
 from milbench.errors import UsageError
-from milbench.families.batches import in_rounds
+from milbench.families.fixed_bags import in_rounds
 from milbench.families.sequences import Architecture, Sequences, SequenceSplits, SequenceTask
 
 DIGITS = 10
@@ -65,7 +65,6 @@ class SpokenDigits(SequenceTask):
 
     name = "spoken-digits"
     amount = "train_bags"
-    instances_are_ordered = True
     num_classes = DIGITS
     frames_per_second = FRAMES.frames_per_second
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 500, "test": 1000}

@@ -18,26 +18,26 @@ from milbench._utils.devices import all_to_device, to_device
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.recipe import Recipe
-from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
+from milbench.api.task import Evaluation, Network, ScoreFunction, Split
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags, limited
-from milbench.families.batches import batches_from
 from milbench.families.conditioned_draws import ConditionedDraws
+from milbench.families.fixed_bags import FixedBags
 from milbench.families.gaussian_bags import BagModel, class_rates, clusters, log_joint, marginal_rates, noisy_labels
 from milbench.families.instancewise import above_reference, merged_errors, reference_errors
 from milbench.families.label_set_posterior import BagPosterior, bag_posterior, optimal_errors
 from milbench.families.label_set_prior import LabelSetPrior, LabelSetRule, LabelSets, presence_among
 from milbench.networks.instance import InstanceMLP
 
-_BATCH, _EVAL_BATCH = 32, 250
+_EVAL_BATCH = 250
 _TOGETHER = 10
 """How many training batches are drawn at once: the calls of torch take more time than their numbers."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 _Key = tuple[type, str]
-_PREPARED = ("_key", "_eval_splits", "_placed", "_training", "_test", "_instance_model", "_pool")
+_PREPARED = ("_key", "eval_splits", "_placed", "_training", "_test", "_instance_model", "_pool")
 """The attributes that follow from the others."""
-_OF_TRAINING = ("seed", "bags_per_epoch", "training_bags", "_noise")
+_OF_TRAINING = ("seed", "bags_per_epoch", "training_count", "_noise")
 """Those on which the fixed bags do not depend."""
 # The cells of a comparison that one process computes share the bags and their optimum.
 _last_bags: dict[_Key, dict[Split, EvalSplit]] = {}
@@ -45,7 +45,7 @@ _optima: dict[tuple[str, type, str, int | None], dict[str, float]] = {}
 """By what is known of bags, their key, and how many of them are evaluated."""
 
 
-class SyntheticBags(Task):
+class SyntheticBags(FixedBags):
     """Find the class of every instance of an unordered bag in R^d, given the label set.
 
     Every instance is, independently, of class c with probability `class_rate` for each c, else background. Class c is
@@ -106,6 +106,7 @@ class SyntheticBags(Task):
     primary = "posterior_error"
     revision = 2
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
+    batch_bags = 32
     amount = "training_bags"
 
     def __init__(
@@ -148,7 +149,7 @@ class SyntheticBags(Task):
         self.test_range = self.size_range if test_sizes is None else self._range(test_sizes)
         self.max_labels = min(num_classes, max_size)
         self.bags_per_epoch = bags_per_epoch
-        self.training_bags = training_bags
+        self.training_count = training_bags
         self.positions = (min_size + max_size) // 2
         self.imbalance = imbalance
         self.context = context_without, context
@@ -173,7 +174,7 @@ class SyntheticBags(Task):
         self._means, self._scales = clusters(num_classes, dimension, separation, background_scale, context=has_context)
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
-        bags = max(self.training_bags, *self.eval_bags.values())
+        bags = max(self.training_count, *self.eval_bags.values())
         needed = 4 * bags * max(*self.size_range, *self.test_range) * self.dimension
         if needed > (held := os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")):
             what = f"{bags:,} bags of this size would take {needed:,} bytes of memory"
@@ -195,26 +196,22 @@ class SyntheticBags(Task):
             splits = {split: self._eval_split(split, count) for split, count in self.eval_bags.items()}
             _last_bags.clear()
             _last_bags[self._key] = splits
-        self._eval_splits = splits
-        if self.training_bags:
+        self.eval_splits = splits
+        if self.training_count:
             rng = generator(self.name, self.revision, "training", self.seed)
-            self._pool = self._with_noise(self.draw(self.training_bags, rng), rng)
+            self._pool = self._with_noise(self.draw(self.training_count, rng), rng)
 
-    @property
-    def steps_per_epoch(self) -> int:
-        return -(-self.bags_per_epoch // _BATCH)
-
-    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        if self.training_bags:
-            yield from batches_from(self._pool, self.bags_per_epoch, _BATCH, rng)
+    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
+        if self.training_count:
+            yield from super().train_batches(epoch, rng)
             return
-        counts = [min(_BATCH, self.bags_per_epoch - start) for start in range(0, self.bags_per_epoch, _BATCH)]
+        counts = [len(part) for part in torch.arange(self.bags_per_epoch or 0).split(self.batch_bags)]
         for start in range(0, len(counts), _TOGETHER):
             for bags in self.draw_batches(counts[start : start + _TOGETHER], rng):
                 yield self._with_noise(bags, rng)
 
-    def network(self, seed: int) -> Network:
-        return self.encoder(self.num_classes + 1, seed)
+    def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
+        return self._pool.selected(to_device(numbers, self._device))
 
     def encoder(self, width: int, seed: int) -> Network:
         return InstanceMLP((self.dimension, 64, 64, width), seed)
@@ -224,16 +221,13 @@ class SyntheticBags(Task):
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of single instances (instance_error) and of bags, those of the optimum, and the excess."""
-        found = evaluate_bags(score, self._eval_splits, limit=self.evaluation_limit)
+        found = evaluate_bags(score, self.eval_splits, limit=self.evaluation_limit)
         if self._overlap:
             return found
         reached = found.metrics | merged_errors(score, self._limited_splits, self._groups)
         best, reference = self._bayes, self._reference
         excess = {key.replace("bayes", "excess"): reached[key.replace("bayes_", "")] - v for key, v in best.items()}
         return replace(found, metrics=reached | best | excess | reference | above_reference(reached, reference))
-
-    def gallery(self) -> Bags:
-        return self._eval_splits["test"].bags[0].part(0, 8)
 
     @property
     def _bayes(self) -> dict[str, float]:
@@ -255,7 +249,7 @@ class SyntheticBags(Task):
 
     @property
     def _limited_splits(self) -> dict[Split, EvalSplit]:
-        return {split: limited(bags, self.evaluation_limit) for split, bags in self._eval_splits.items()}
+        return {split: limited(bags, self.evaluation_limit) for split, bags in self.eval_splits.items()}
 
     @property
     def _groups(self) -> list[int]:

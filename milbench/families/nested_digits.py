@@ -19,11 +19,11 @@ from milbench._utils.devices import all_to_device
 from milbench._utils.images import grey
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth, label_matrix
-from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
+from milbench.api.task import Network, Split
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.errors import UsageError
-from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
-from milbench.families.batches import LazyBatches, in_rounds
+from milbench.evaluation.evaluate import EvalSplit
+from milbench.families.fixed_bags import FixedBags, LazyBatches, in_rounds
 from milbench.families.image_bags import DIGITS, single_instance_bags, to_picture
 from milbench.networks.convolutional import AllConvolutional, Layer, output_size, position_centres
 
@@ -91,7 +91,7 @@ def draw_canvases(
     return [Bags(canvas, label, truth=Truth(classes, box)) for canvas, label, classes, box in known]
 
 
-class NestedDigits(Task):
+class NestedDigits(FixedBags):
     """Base class of tasks of this family; a subclass adds the digits, the canvas sizes and the layers.
 
     Args:
@@ -140,17 +140,17 @@ class NestedDigits(Task):
         return self.name, self.revision
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
-        """Load the digits onto `device` and draw the fixed bags."""
         splits = self.load(data_dir).to(device)
         if len(splits.train) < self.digits_per_bag:
             raise UsageError(
                 f"{self.name}: {len(splits.train)} training digits do not fill one bag of {self.digits_per_bag}"
             )
         self._train = splits.train
+        self.training_count = len(splits.train) // self.digits_per_bag
         as_bags = partial(single_instance_bags, num_classes=DIGITS)
         # Without a validation split, thresholds are chosen on canvases of training digits, and nothing is reported.
-        self._calibration = None if splits.validation else self._canvases("validation", splits.train)
-        self._eval_splits: dict[Split, EvalSplit] = {
+        self.calibration = None if splits.validation else self._canvases("validation", splits.train)
+        self.eval_splits = {
             split: EvalSplit(
                 LazyBatches.of(digits[: self.evaluation_limit], self.eval_batches[0], as_bags),
                 self._canvases(split, digits),
@@ -158,33 +158,21 @@ class NestedDigits(Task):
             for split, digits in splits.evaluated.items()
         }
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """Return the number of batches of an epoch; the last one may be smaller."""
-        return -(-self._bags() // self.batch_bags)
-
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
         """Yield the canvases of an epoch.
 
         They hold every training digit once, except for the few, others in each epoch, that fill no bag. With
         `bags_per_epoch` they hold every digit once before any digit again.
         """
-        bags = self._bags()
+        bags = self.bags_per_epoch or self.training_count
         order = in_rounds(len(self._train), bags * self.digits_per_bag, rng)
         indices = torch.split(order.view(bags, self.digits_per_bag), self.batch_bags)
         together = max(1, PIXELS_AT_ONCE // (self.batch_bags * self.sizes[1] ** 2))
         for start in range(0, len(indices), together):
             yield from draw_canvases(self._train, indices[start : start + together], self.sizes, rng)
 
-    def _bags(self) -> int:
-        return self.bags_per_epoch or len(self._train) // self.digits_per_bag
-
-    def network(self, seed: int) -> Network:
-        """Return the all-convolutional network of `layers`."""
-        return self.encoder(self.num_classes + 1, seed)
-
     def encoder(self, width: int, seed: int) -> Network:
-        """Return that network with `width` outputs at each position."""
+        """Return the all-convolutional network of `layers` with `width` outputs at each position."""
         *layers, last = self.layers()
         return AllConvolutional((*layers, last._replace(channels=width)), 1, seed)
 
@@ -193,21 +181,11 @@ class NestedDigits(Task):
         return torch.from_numpy(grey(picture)) / 255
 
     def picture_from(self, instances: Tensor) -> Image:
-        """Return a canvas (1, H, W) as a grey picture."""
         return to_picture(instances, 255)
-
-    def evaluate(self, score: ScoreFunction) -> Evaluation:
-        """Return the metrics of single digits (instance_error) and of the fixed canvases (all others)."""
-        limit = self.evaluation_limit
-        return evaluate_bags(score, self._eval_splits, self._calibration, self.centres, limit=limit)
 
     def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Return y of every row and x of every column of positions on a canvas of this size, in pixels."""
         return position_centres(self.layers(), height, width)
-
-    def gallery(self) -> Bags:
-        """Return eight test canvases of one size."""
-        return self._eval_splits["test"].bags[0].part(0, 8)
 
     def figure_bags(self, number: str, rng: torch.Generator) -> list[Bags]:
         """Return the canvases of FIGURE_2, each as a batch of its own; none of any other figure."""
@@ -220,8 +198,9 @@ class NestedDigits(Task):
 
         There are fewer if no place for another one is found.
         """
-        instances = torch.cat([bags.instances for bags in self._eval_splits["test"].single_instance])
-        classes = torch.cat([bags.labels for bags in self._eval_splits["test"].single_instance]).int().argmax(dim=1)
+        single = [*self.eval_splits["test"].single_instance]
+        instances = torch.cat([bags.instances for bags in single])
+        classes = torch.cat([bags.labels for bags in single]).int().argmax(dim=1)
         side = instances.shape[-1]
         height, width = round(high * side), round(wide * side)
         places: list[tuple[int, int]] = []

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import ClassVar, Literal, Self, overload
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from milbench._utils.prefetch import prefetched
 from milbench.api.bags import Bags, Truth
 from milbench.api.recipe import Recipe
-from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
+from milbench.api.task import Network, Split
 from milbench.data.bags_store import BagStore
-from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
-from milbench.families.batches import LazyBatches, in_rounds
+from milbench.evaluation.evaluate import EvalSplit
+from milbench.families.fixed_bags import FixedBags, LazyBatches
 from milbench.networks.instance import divisors
 from milbench.networks.sequence import SequenceConvolutional, SequenceGRU, block_centres, block_count, pad_frames
 
@@ -29,33 +28,23 @@ Architecture = Literal["conv", "gru"]
 CPU = torch.device("cpu")
 WIDTH = 48
 """Channels between the layers of the convolutional network, and the size of each state of the recurrent one."""
-GALLERY_BAGS = 8
+EVAL_BAGS, GALLERY_BAGS = 250, 8
 BATCH_FRAMES = 1 << 21
 """Frames in a batch, at most, where nothing else is asked for."""
 
 
 class MappedFrames(Sequence[Tensor]):
-    """The frames (F, T) of some bags of a table, read from their file when they are accessed."""
+    """The frames (F, T) of some bags of a table, each read from its file when it is accessed by its number."""
 
     def __init__(self, store: BagStore, bags: NDArray[np.int64]) -> None:
         self.store, self.bags = store, bags
+        self.lengths: list[int] = store.sizes[bags].tolist()
 
     def __len__(self) -> int:
         return len(self.bags)
 
-    @overload
-    def __getitem__(self, n: int) -> Tensor: ...
-    @overload
-    def __getitem__(self, n: slice) -> MappedFrames: ...
-    def __getitem__(self, n: int | slice) -> Tensor | MappedFrames:
-        if isinstance(n, slice):
-            return MappedFrames(self.store, self.bags[n])
+    def __getitem__(self, n: Any) -> Any:
         return torch.from_numpy(np.array(self.store.single(int(self.bags[n])))).T
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """The number of frames of each bag, of which none is read."""
-        return self.store.sizes[self.bags]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +76,15 @@ class Sequences:
 
     @property
     def lengths(self) -> list[int]:
-        """The number of frames of each sequence."""
+        """The number of frames of each sequence; mapped ones are not read for it."""
         known = self.frames.lengths if isinstance(self.frames, MappedFrames) else None
-        return [one.shape[1] for one in self.frames] if known is None else known.tolist()
+        return known or [one.shape[1] for one in self.frames]
 
     def bags(self, stride: int) -> Bags:
         """Return the sequences as one batch of bags, the shorter ones padded; a position is `stride` frames."""
-        counts = torch.tensor([block_count(one.shape[1], stride) for one in self.frames])
         mask = None
-        if len({one.shape[1] for one in self.frames}) > 1:
+        if len(set(self.lengths)) > 1:
+            counts = torch.tensor([block_count(length, stride) for length in self.lengths])
             mask = torch.arange(int(counts.max())) < counts.unsqueeze(1)
         frames = pad_frames(self.frames)
         if self.scale is not None:
@@ -124,7 +113,7 @@ class SequenceSplits:
     scale: tuple[Tensor, Tensor] | None = None
 
 
-class SequenceTask(Task):
+class SequenceTask(FixedBags):
     """Base class of tasks with sequences; a subclass adds the sequences and sets `num_classes`.
 
     Features are standardised by the mean and the standard deviation of the training frames.
@@ -140,7 +129,6 @@ class SequenceTask(Task):
 
     instances_are_ordered = True
     primary = "set_error"
-    bags_per_eval_batch: ClassVar[int] = 250
 
     def __init__(
         self,
@@ -161,7 +149,6 @@ class SequenceTask(Task):
         """Return the sequences, on the CPU."""
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
-        """Load the sequences; their bags are standardised and on `device`."""
         splits = self.load(data_dir)
         scale = splits.scale or splits.train.mean_and_spread()
         self._scale, self.features = scale, len(scale[0])
@@ -172,31 +159,20 @@ class SequenceTask(Task):
             return replace(sequences, scale=scale, device=device)
 
         self._train = ready(splits.train)
-        self.batch_bags = self._fitting(self.batch_bags, self._train)
+        self.training_count = len(self._train)
+        self.batch_bags = self.fitting(self.batch_bags, self._train)
         self._test = ready(splits.evaluated["test"])
-        self._eval_splits = {
+        self.eval_splits = {
             split: EvalSplit(self._batches(ready(splits.single[split])), self._batches(ready(found)))
             for split, found in splits.evaluated.items()
             if len(found)
         }
-        self._calibration = None if "validation" in self._eval_splits else self._batches(self._train)
+        self.calibration = None if "validation" in self.eval_splits else self._batches(self._train)
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """Return the number of batches of the sequences of an epoch; the last one may be smaller."""
-        return -(-(self.bags_per_epoch or len(self._train)) // self.batch_bags)
-
-    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        """Yield the training sequences in random order, in a new one whenever all have been used."""
-        order = in_rounds(len(self._train), self.bags_per_epoch or len(self._train), rng)
-        yield from prefetched(self._train[index].bags(self.stride) for index in order.split(self.batch_bags))
-
-    def network(self, seed: int) -> Network:
-        """Return the convolutional or the recurrent network."""
-        return self.encoder(self.num_classes + 1, seed)
+    def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
+        return self._train[numbers].bags(self.stride)
 
     def encoder(self, width: int, seed: int) -> Network:
-        """Return that network with `width` outputs."""
         kind = SequenceConvolutional if self.architecture == "conv" else SequenceGRU
         return kind(self.features, WIDTH, width, self.stride, seed)
 
@@ -205,16 +181,11 @@ class SequenceTask(Task):
         return Recipe(lr=5e-3, epochs=10, evaluate_every=5, precision="float32")
 
     def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
-        """Return y of the row of positions, and x of every position in frames, for sequences of `width` frames."""
-        return block_centres(height, width, self.stride)
-
-    def evaluate(self, score: ScoreFunction) -> Evaluation:
-        """Return the metrics of single events (instance_error) and of all sequences (all others).
+        """Return y of the row of positions, and x of every position in frames, for sequences of `width` frames.
 
         The hit rate is that in time: the middle of the strongest position is inside an event of the class.
         """
-        limit = self.evaluation_limit
-        return evaluate_bags(score, self._eval_splits, self._calibration, self.centres, limit=limit)
+        return block_centres(height, width, self.stride)
 
     def gallery(self) -> Bags:
         """Return the first eight test sequences that have a class, or the first eight where none has."""
@@ -222,8 +193,9 @@ class SequenceTask(Task):
         return self._test[chosen[:GALLERY_BAGS] if len(chosen) else slice(GALLERY_BAGS)].bags(self.stride)
 
     def _batches(self, sequences: Sequences) -> LazyBatches:
-        size = self._fitting(self.bags_per_eval_batch, sequences)
+        size = self.fitting(EVAL_BAGS, sequences)
         return LazyBatches.of(sequences, size, partial(Sequences.bags, stride=self.stride))
 
-    def _fitting(self, bags: int, sequences: Sequences) -> int:
+    def fitting(self, bags: int, sequences: Sequences) -> int:
+        """Return how many sequences a batch may have, at most `bags`."""
         return max(1, min(bags, self.batch_instances // max(sequences.lengths, default=1)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,10 +14,10 @@ from torch import Tensor
 
 from milbench._utils.images import colours, grey
 from milbench.api.bags import Bags
-from milbench.api.task import Evaluation, Network, ScoreFunction, Task
+from milbench.api.task import Network
 from milbench.data.labelled_images import ImageSplits, LabelledImages
-from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
-from milbench.families.batches import LazyBatches
+from milbench.evaluation.evaluate import EvalSplit
+from milbench.families.fixed_bags import FixedBags, LazyBatches
 from milbench.families.image_bags import single_instance_bags
 from milbench.networks.convolutional import AllConvolutional, Classifier, Layer, output_size
 
@@ -31,12 +30,13 @@ CALIBRATION_IMAGES = 5000
 """Training images on which the threshold of the set error is chosen where there is no validation split."""
 
 
-class OneInstanceImages(Task):
+class OneInstanceImages(FixedBags):
     """Base class of tasks with one class in each image; a subclass adds the images and the layers.
 
     It measures what set supervision costs: a loss is given which class occurs, but not that it occurs once. Losses with
     the head "class", such as cross-entropy, assume one instance in an image. They train the paper's baseline network,
-    which has less padding, one position and no background.
+    which has less padding, one position and no background. The hit rate is left out: every position of a network
+    depends on the one instance there is.
 
     Args:
         validation: the number of training images, the last ones, that are kept for validation.
@@ -52,8 +52,6 @@ class OneInstanceImages(Task):
     """The number of channels of an image, 1 or 3."""
     side: ClassVar[int]
     """Height and width of an image, in pixels."""
-    batch_bags: ClassVar[int]
-    """The number of images in a training batch."""
 
     def __init__(self, validation: Annotated[int, Field(ge=0)] = 5000, any_data: bool = False) -> None:
         self.validation = validation
@@ -81,22 +79,15 @@ class OneInstanceImages(Task):
         train, test = self.load(data_dir)
         splits = ImageSplits.with_last_for_validation(train, test, count=self.validation, task_name=self.name)
         self._splits = splits.to(device)
+        self.training_count = len(splits.train)
         # Each bag holds one instance: the same batches serve the metrics of instances and those of label sets.
         batches = {split: self._batches(images) for split, images in self._splits.evaluated.items()}
-        self._eval_splits = {split: EvalSplit(some, some) for split, some in batches.items()}
-        self._calibration = None if self.validation else self._batches(self._splits.train[:CALIBRATION_IMAGES])
+        self.eval_splits = {split: EvalSplit(some, some) for split, some in batches.items()}
+        self.calibration = None if self.validation else self._batches(self._splits.train[:CALIBRATION_IMAGES])
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """Return the number of batches that hold every training image once; the last one may be smaller."""
-        return -(-len(self._splits.train) // self.batch_bags)
-
-    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        """Yield every training image once, in random order."""
-        for index in torch.randperm(len(self._splits.train), generator=rng).split(self.batch_bags):
-            drawn = self._splits.train[index]
-            shown = replace(drawn, pixels=self.augmented(drawn.pixels, rng))
-            yield single_instance_bags(shown, self.num_classes)
+    def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:
+        drawn = self._splits.train[numbers]
+        return single_instance_bags(replace(drawn, pixels=self.augmented(drawn.pixels, rng)), self.num_classes)
 
     def network(self, seed: int) -> Network:
         """Return the paper's network, of several positions."""
@@ -109,17 +100,6 @@ class OneInstanceImages(Task):
     def instances_from(self, picture: Image) -> Tensor:
         """Return a picture, in grey or in colour as the images are, (channels, H, W) in [0, 1]."""
         return torch.from_numpy(grey(picture) if self.channels == 1 else colours(picture)) / _WHITE
-
-    def evaluate(self, score: ScoreFunction) -> Evaluation:
-        """Return the metrics of the classes named and of the label sets found.
-
-        The hit rate is left out: every position of a network depends on the one instance there is.
-        """
-        return evaluate_bags(score, self._eval_splits, self._calibration, limit=self.evaluation_limit)
-
-    def gallery(self) -> Bags:
-        """Return the first eight test images."""
-        return single_instance_bags(self._splits.test[:8], self.num_classes)
 
     def _batches(self, images: LabelledImages) -> LazyBatches:
         images = images[: self.evaluation_limit]

@@ -23,7 +23,7 @@ from milbench._utils.images import colours
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.recipe import Recipe
-from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
+from milbench.api.task import Evaluation, Network, ScoreFunction
 from milbench.data import catalog, crops, digit_struct
 from milbench.data.crops import CROP_SIDE, Crops, CropVariant, Protocol
 from milbench.data.labelled_images import LabelledImages
@@ -31,7 +31,7 @@ from milbench.errors import UsageError, as_usage, unknown
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags, first_bags
 from milbench.evaluation.reading.metrics import ReadingMetrics
 from milbench.families.augmentation import SIZES, augment
-from milbench.families.batches import LazyBatches
+from milbench.families.fixed_bags import FixedBags, LazyBatches
 from milbench.families.image_bags import DIGITS, to_picture
 from milbench.networks.convolutional import standardised
 from milbench.networks.registry import WIDTHS, load_network, networks
@@ -74,7 +74,7 @@ def number_bags(images: LabelledImages, rng: torch.Generator | None = None, prot
     return Bags(pixels, label_matrix(images.classes, DIGITS), truth=Truth(images.classes, boxes))
 
 
-class StreetNumbers(Task):
+class StreetNumbers(FixedBags):
     """Base class of tasks with house numbers; a subclass names the folder of the pictures and describes them."""
 
     instances_are_ordered = True
@@ -147,11 +147,9 @@ class StreetNumbers(Task):
             self._pools = [(images, _permuted_once(index, n, self.seed))
                            for n, (images, index) in enumerate(self._pools)]  # fmt: skip
         self.evaluated_bags = len(self._test) + (self.validation or CALIBRATION_CROPS)
-        self._calibration = None if self.validation else self._batches(train, kept[:CALIBRATION_CROPS])
-        self._eval_splits: dict[Split, EvalSplit] = (
-            {"validation": EvalSplit((), self._batches(train, held))} if self.validation else {}
-        )
-        self._eval_splits["test"] = EvalSplit((), self._batches(self._test))
+        self.calibration = None if self.validation else self._batches(train, kept[:CALIBRATION_CROPS])
+        self.eval_splits = {"validation": EvalSplit((), self._batches(train, held))} if self.validation else {}
+        self.eval_splits["test"] = EvalSplit((), self._batches(self._test))
 
     @property
     def steps_per_epoch(self) -> int:
@@ -212,8 +210,8 @@ class StreetNumbers(Task):
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of the crops as they are, none augmented; the decoder is chosen on validation strings."""
         read, limit = ReadingMetrics(self.centres), self.evaluation_limit
-        found = evaluate_bags(score, self._eval_splits, self._calibration, self.centres, read, limit)
-        reading = read.evaluation(first_bags(self._eval_splits["test"].bags, limit))
+        found = evaluate_bags(score, self.eval_splits, self.calibration, self.centres, read, limit)
+        reading = read.evaluation(first_bags(self.eval_splits["test"].bags, limit))
         outcomes = {**(found.outcomes or {}), **(reading.outcomes or {})}
         return replace(
             reading, metrics=found.metrics | reading.metrics, outcomes=outcomes, reliability=found.reliability
@@ -225,10 +223,6 @@ class StreetNumbers(Task):
         if found is None:
             raise UsageError(f"{self.name} needs a network with position centres; {self.network_name} has none")
         return found
-
-    def gallery(self) -> Bags:
-        """Return eight test crops."""
-        return self._eval_splits["test"].bags[0].part(0, 8)
 
     def figure_bags(self, number: str, rng: torch.Generator) -> list[Bags]:
         """Return the test crops of Figure 1; none of any other."""

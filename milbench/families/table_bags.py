@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from milbench._utils.files import expanded
-from milbench.api.task import Folds, Split, Task
+from milbench._utils.prefetch import prefetched
+from milbench.api.bags import Bags
+from milbench.api.task import Folds
 from milbench.data.catalog import data_dir as default_data_dir
 from milbench.data.checks import TOO_SMALL, check_bags, fatal
 from milbench.data.own_bags import Kind, OwnBags
 from milbench.data.splits import BagSplit, drawn_folds, drawn_split, fold_split, given_split, read_folds
 from milbench.errors import UsageError
-from milbench.evaluation.evaluate import EvalSplit
+from milbench.families.fixed_bags import FixedBags
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 TestShare = Annotated[float, Field(gt=0, lt=1)]
@@ -55,7 +57,7 @@ def in_turn(sizes: NDArray[np.int64], most_bags: int, most_instances: int) -> li
     return batches
 
 
-class TableBags(Task):
+class TableBags(FixedBags):
     """Base class of tasks whose bags a table names; a subclass opens them and makes batches.
 
     The parameters are those that the task feature-bags describes.
@@ -67,8 +69,6 @@ class TableBags(Task):
     """What the table names."""
     leaves_out_small = False
     """Whether bags with more classes than instances are in no part of a split; else a table with one is refused."""
-    _eval_splits: dict[Split, EvalSplit]
-    """The bags to validate on, if there are any, and those to test on; set by `prepare`."""
 
     def __init__(
         self, table: str, folds: int, repeats: int, folds_file: str, test: float, validation: float, batch_bags: int
@@ -115,23 +115,18 @@ class TableBags(Task):
 
     @property
     def class_names(self) -> list[str]:
-        """Return the classes, known after `prepare` or `recall`."""
         return self._class_names
 
     def memory(self) -> dict[str, Any]:
-        """Return the classes and the number of positions of a bag."""
         return {"classes": self.class_names, "positions": self.positions}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """Set the classes and the number of positions of a bag."""
         self._class_names = [str(name) for name in memory["classes"]]
         self.num_classes = len(self._class_names)
         self.positions = int(memory["positions"])
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """Return the number of batches that hold every training bag once; the last one may be smaller."""
-        return -(-len(self._split.train) // self.batch_bags)
+    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
+        yield from prefetched(super().train_batches(epoch, rng))
 
     def split_bags(self, bags: OwnBags) -> BagSplit:
         """Split the bags by the table, the folds or the seed, and set what follows. Raises UsageError for no bags."""
@@ -142,15 +137,9 @@ class TableBags(Task):
         for part in ("train", "test"):
             if not len(getattr(self._split, part)):
                 raise UsageError(f"{bags.path}: no bag is left to {part} on")
-        self.num_classes = len(bags.class_names)
+        self.num_classes, self.training_count = len(bags.class_names), len(self._split.train)
         self.max_labels = int(bags.labels[self._split.train].sum(axis=1).max())
         return self._split
-
-    def shuffled(self, rng: torch.Generator) -> Iterator[NDArray[np.int64]]:
-        """Yield the numbers of the training bags of every batch, in random order."""
-        order = self._split.train[torch.randperm(len(self._split.train), generator=rng).numpy()]
-        for start in range(0, len(order), self.batch_bags):
-            yield order[start : start + self.batch_bags]
 
     def with_folds(self, bags: OwnBags, digest: str) -> str:
         """Return a digest that includes the file of folds, if there is one; raise UsageError for no split."""

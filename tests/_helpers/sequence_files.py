@@ -73,5 +73,5 @@ def write_table(path: Path, rows: list[dict[str, str]]) -> Path:
 def all_bags(task: Any) -> Iterator[Any]:
     """Yield the batches of a task of sequences: to train on, to evaluate on, and of one event each."""
     yield from task.train_batches(0, generator("all"))
-    for split in task._eval_splits.values():
+    for split in task.eval_splits.values():
         yield from (*split.bags, *split.single_instance)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from milbench.data.labelled_images import LabelledImages
-from milbench.families.batches import LazyBatches
+from milbench.families.fixed_bags import LazyBatches
 from milbench.families.image_bags import single_instance_bags
 
 

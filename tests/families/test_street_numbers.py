@@ -41,7 +41,7 @@ def make(root: Path, name: str = "house-numbers", **params: Any) -> Any:
 
 def test_bags_are_crops_with_the_set_of_their_digits(root: Path) -> None:
     task = make(root)
-    (bags,) = task._eval_splits["test"].bags
+    (bags,) = task.eval_splits["test"].bags
     crops = load(root / "house-numbers/test", "paper", 784)
     assert bags.instances.shape == (20, 3, 64, 64)
     assert torch.equal((bags.instances * 256).permute(0, 2, 3, 1).byte(), torch.from_numpy(crops.crops))
@@ -60,14 +60,14 @@ def test_an_epoch_has_every_training_crop_once_and_none_of_validation(root: Path
     assert [len(bags) for bags in batches] == [32, 18]
     assert task.steps_per_epoch == 2
     seen = torch.cat([bags.instances for bags in batches]).flatten(1)
-    held = torch.cat([bags.instances for bags in task._eval_splits["validation"].bags]).flatten(1)
+    held = torch.cat([bags.instances for bags in task.eval_splits["validation"].bags]).flatten(1)
     together = torch.cat([seen, held])
     whole = (
         torch.from_numpy(load(root / "house-numbers/train", "paper", 784).crops).permute(0, 3, 1, 2).flatten(1) / 256
     )
     assert len(held) == 10
     assert {tuple(row) for row in together.tolist()} == {tuple(row) for row in whole.tolist()}
-    again = torch.cat([bags.instances for bags in make(root)._eval_splits["validation"].bags]).flatten(1)
+    again = torch.cat([bags.instances for bags in make(root).eval_splits["validation"].bags]).flatten(1)
     assert torch.equal(held, again)
 
 
@@ -168,7 +168,7 @@ def oracle(task: Any) -> Any:
 def out_of_order(task: Any, split: str) -> list[bool]:
     """Whether the digits of a number, in the order of reading, are not in columns further and further to the right."""
     found = []
-    for bags in task._eval_splits[split].bags:
+    for bags in task.eval_splits[split].bags:
         _, xs = task.centres(*bags.instances.shape[2:])
         for classes, boxes in zip(bags.truth.classes.tolist(), bags.truth.boxes.tolist(), strict=True):
             middles = [(left + right) / 2 for c, (left, _, right, _) in zip(classes, boxes, strict=True) if c >= 0]
@@ -180,7 +180,7 @@ def out_of_order(task: Any, split: str) -> list[bool]:
 def test_an_oracle_makes_no_errors(root: Path) -> None:
     task = make(root)
     values = task.evaluate(oracle(task)).metrics
-    numbers = {split: [b.truth.classes for b in task._eval_splits[split].bags] for split in ("validation", "test")}
+    numbers = {split: [b.truth.classes for b in task.eval_splits[split].bags] for split in ("validation", "test")}
     assert any(a == b >= 0 for rows in numbers["test"] for row in rows.tolist() for a, b in itertools.pairwise(row)), (
         "some numbers have two equal digits in a row"
     )

@@ -115,7 +115,7 @@ def test_figure_2_shows_test_digits_that_do_not_overlap(
     assert bags.instances.shape == (1, 1, 24, 32)
     assert bags.truth is not None
     assert bags.truth.boxes is not None
-    boxes, test = bags.truth.boxes[0].int().tolist(), [b.instances for b in task._eval_splits["test"].single_instance]
+    boxes, test = bags.truth.boxes[0].int().tolist(), [b.instances for b in task.eval_splits["test"].single_instance]
     everything = torch.cat(test)[:, 0]
     for left, top, right, bottom in boxes:
         patch = bags.instances[0, 0, top:bottom, left:right]

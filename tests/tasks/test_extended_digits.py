@@ -71,7 +71,7 @@ def test_proportional_canvases_have_as_much_room_for_every_digit(digits: int) ->
     areas = torch.tensor([part.shape[2] * part.shape[3] for part in canvases]).double()
     # Two digits have canvases of 16 to 24 pixels a side, 400 on average: 200 for each digit, but for rounded sides.
     assert areas.mean() / digits == pytest.approx(200, rel=0.06)
-    for bags in task._eval_splits["test"].bags[:3]:
+    for bags in task.eval_splits["test"].bags[:3]:
         assert task.network(0)(bags.instances).shape[:2] == (len(bags), 11)
 
 

@@ -43,7 +43,7 @@ def test_reads_what_the_files_hold_and_keeps_the_last_images_for_validation(tmp_
 def test_the_published_protocol(tmp_path: Path) -> None:
     task = make(validation=0)
     task.prepare(small_mnist(tmp_path), CPU)
-    assert set(task._eval_splits) == {"test"}
+    assert set(task.eval_splits) == {"test"}
     batches = list(task.train_batches(0, generator(1)))
     assert [len(bags) for bags in batches] == [32, 28]
     assert all(56 <= side <= 84 for bags in batches for side in bags.instances.shape[2:])
@@ -53,7 +53,7 @@ def test_the_published_protocol(tmp_path: Path) -> None:
     assert task.positions == 625
     for side, positions in {28: 4, 56: 18, 84: 32}.items():
         assert task.network(0)(torch.zeros(1, 1, side, side)).shape == (1, 11, positions, positions)
-    assert [bags.instances.shape[1:] for bags in task._eval_splits["test"].single_instance] == [(1, 28, 28)]
+    assert [bags.instances.shape[1:] for bags in task.eval_splits["test"].single_instance] == [(1, 28, 28)]
 
 
 def test_other_images_need_any_data_and_are_then_named(tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ def test_a_sample_of_instances_is_drawn_by_the_seed_and_all_are_evaluated(tmp_pa
     assert all(torch.equal(a.instances, b.instances) for a, b in zip(first, again, strict=True))
     assert not all(torch.equal(a.instances, b.instances) for a, b in zip(first, other, strict=True))
     assert {tuple(row) for bags in first for bag in bags.instances.tolist() for row in bag} <= whole | {(0.0, 0.0, 0.0)}
-    assert max(bags.instances.shape[1] for bags in task._eval_splits["test"].bags) > 3
+    assert max(bags.instances.shape[1] for bags in task.eval_splits["test"].bags) > 3
     assert "label sets hold for the whole bag" in task.check_data(None), "plan and report say it"
     with pytest.raises(UsageError, match="instances = 1 are fewer than the 2 classes of a bag"):
         prepared(tmp_path / "mine.csv", instances=1)
@@ -252,9 +252,9 @@ def test_no_batch_has_more_instances_than_it_may_and_every_bag_is_in_one(tmp_pat
     trained = [*task.train_batches(0, generator(0))]
     assert len(trained) == task.steps_per_epoch == 21
     assert sum(map(len, trained)) == 42
-    for bags in (*trained, *task._eval_splits["test"].bags):
+    for bags in (*trained, *task.eval_splits["test"].bags):
         assert len(bags) * bags.instances.shape[1] <= 12
-    assert sum(map(len, task._eval_splits["test"].bags)) == 12
+    assert sum(map(len, task.eval_splits["test"].bags)) == 12
     single = prepared(tmp_path / "mine.csv", batch_instances=1)
     assert all(len(bags) == 1 for bags in single.train_batches(0, generator(0)))
 
@@ -319,5 +319,5 @@ def test_bags_with_more_classes_than_instances_are_left_out_of_every_part(tmp_pa
         task.seed = seed
         task.prepare(None, torch.device("cpu"))
         assert all(bags.labels.sum() == len(bags) for bags in task.train_batches(0, generator("t")))
-        tested += [float(x) for bags in task._eval_splits["test"].bags for x in bags.instances[:, 0, 0]]
+        tested += [float(x) for bags in task.eval_splits["test"].bags for x in bags.instances[:, 0, 0]]
     assert sorted(tested) == [bag for bag in range(40) if bag % 5]

@@ -46,11 +46,11 @@ def contents(batches: Any) -> list[tuple[set[int], torch.Tensor]]:
 def test_half_of_the_bags_hold_a_nine_and_sizes_are_normal(root: Path) -> None:
     task = make(root, train_bags=400)
     train = contents(task.train_batches(0, generator("t")))
-    test = contents(task._eval_splits["test"].bags)
+    test = contents(task.eval_splits["test"].bags)
     for bags, count, split in (
         (train, 400, 0),
         (test, 1000, 1),
-        (contents(task._eval_splits["validation"].bags), 200, 0),
+        (contents(task.eval_splits["validation"].bags), 200, 0),
     ):
         assert len(bags) == count
         assert sum(bool(labels) for labels, _ in bags) == count // 2
@@ -59,16 +59,16 @@ def test_half_of_the_bags_hold_a_nine_and_sizes_are_normal(root: Path) -> None:
     sizes = torch.tensor([float(len(images)) for _, images in test])
     assert float(sizes.mean()) == pytest.approx(10, abs=0.5)  # a positive bag is a little larger than any
     assert float(sizes.std()) == pytest.approx(2, abs=0.3)
-    validation = contents(task._eval_splits["validation"].bags)
+    validation = contents(task.eval_splits["validation"].bags)
     used = [{tuple(row[2:].tolist()) for _, images in bags for row in images} for bags in (train, validation)]
     assert not used[0] & used[1]
 
 
 def test_all_classes(root: Path) -> None:
     task = make(root, labels="all", bag_size=3, train_bags=50)
-    for labels, images in contents(task._eval_splits["test"].bags):
+    for labels, images in contents(task.eval_splits["test"].bags):
         assert labels == set(images[:, 0].tolist())
-    single = contents(task._eval_splits["test"].single_instance)
+    single = contents(task.eval_splits["test"].single_instance)
     assert [labels for labels, _ in single] == [{n % 10} for n in range(200)]
     assert task.max_labels <= 10
 
@@ -78,4 +78,4 @@ def test_training_bags_depend_on_the_seed_and_test_bags_do_not(root: Path) -> No
     train = [next(task.train_batches(0, generator("t"))).instances for task in (one, again, other)]
     assert torch.equal(train[0], train[1])
     assert train[0].shape != train[2].shape or not torch.equal(train[0], train[2])
-    assert torch.equal(one._eval_splits["test"].bags[0].instances, other._eval_splits["test"].bags[0].instances)
+    assert torch.equal(one.eval_splits["test"].bags[0].instances, other.eval_splits["test"].bags[0].instances)

@@ -90,7 +90,7 @@ def by_enumeration(instances: Tensor, name: str, split: str) -> tuple[dict[froze
 @pytest.mark.parametrize("name", COURSE)
 def test_the_optimum_is_that_of_all_assignments(name: str) -> None:
     task = make(**COURSE[name])
-    for split, evaluated in task._eval_splits.items():
+    for split, evaluated in task.eval_splits.items():
         wrong_sets, wrong_instances = [], []
         (bags,) = evaluated.bags
         found = task.posterior(bags, split)
@@ -204,7 +204,7 @@ def test_the_errors_of_the_reference_are_those_of_its_posterior(name: str, alike
 
 
 def evaluated_bags(task: Any) -> dict[str, list[Any]]:
-    return {split: evaluated.bags for split, evaluated in task._eval_splits.items()}
+    return {split: evaluated.bags for split, evaluated in task.eval_splits.items()}
 
 
 def test_training_label_sets_alone_have_errors(monkeypatch: pytest.MonkeyPatch) -> None:

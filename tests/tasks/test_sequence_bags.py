@@ -35,7 +35,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def split_bags(task: Any) -> dict[str, list[Any]]:
     return {"train": [*task.train_batches(0, generator("t"))]} | {
-        split: found.bags for split, found in task._eval_splits.items()
+        split: found.bags for split, found in task.eval_splits.items()
     }
 
 

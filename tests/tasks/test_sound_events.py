@@ -38,13 +38,13 @@ def test_label_sets_are_those_of_the_events(task: Any) -> None:
             assert ((end - start >= 0.2 * 62.5 - 0.01) & (end - start <= 0.5 * 62.5 + 0.01)).all()
             assert (low == 0).all()
             assert (high == 32).all()
-    single = [bags.labels.sum(dim=1) for split in task._eval_splits.values() for bags in split.single_instance]
+    single = [bags.labels.sum(dim=1) for split in task.eval_splits.values() for bags in split.single_instance]
     assert all((count == 1).all() for count in single)
 
 
 def test_frames_are_loud_where_the_truth_has_an_event(task: Any) -> None:
     """Twenty decibels above the noise: the loudest band inside events is above that outside of them."""
-    for bags in task._eval_splits["test"].single_instance:
+    for bags in task.eval_splits["test"].single_instance:
         for frames, box in zip(bags.instances, bags.truth.boxes[:, 0], strict=True):
             first, last = round(float(box[0])), round(float(box[2]))
             loudest = frames.amax(dim=0)

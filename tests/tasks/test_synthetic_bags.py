@@ -74,7 +74,7 @@ def test_log_posterior_is_bayes_rule(task: Any) -> None:
 def test_no_rule_beats_the_optimal_decisions_by_more_than_luck(task: Any) -> None:
     """The errors of perturbed posteriors: never below the optimum's, which agree with its own probabilities."""
     bags = task.draw(2500, generator("rules"))
-    errors = task.bayes_errors(EvalSplit(task._eval_splits["test"].single_instance, [bags]))
+    errors = task.bayes_errors(EvalSplit(task.eval_splits["test"].single_instance, [bags]))
     log_probs = task.log_posterior(bags.instances)
     sets = label_set_distribution(log_probs, bags.mask).exp()
     risk = 1 - sets.amax(dim=1)

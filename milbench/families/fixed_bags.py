@@ -1,0 +1,86 @@
+"""Bags that stay the same: numbered ones to train on, in random order, and splits to evaluate on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self, overload
+
+import torch
+from torch import Tensor
+
+from milbench.api.bags import Bags
+from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
+from milbench.evaluation.evaluate import Centres, EvalSplit, evaluate_bags
+
+
+class LazyBatches(Sequence[Bags]):
+    """Batches of bags, each made of its part, such as the numbers of its bags, when it is accessed."""
+
+    def __init__(self, parts: Sequence[Any], make: Callable[[Any], Bags]) -> None:
+        self.parts, self.make = parts, make
+
+    @classmethod
+    def of(cls, data: Any, size: int, as_bags: Callable[[Any], Bags], which: Tensor | None = None) -> Self:
+        """Return batches of `size` of a sequence, or of its items `which`; the last one may be smaller."""
+        starts = range(0, len(data) if which is None else len(which), size)
+        parts = [slice(n, n + size) if which is None else which[n : n + size] for n in starts]
+        return cls(parts, lambda part: as_bags(data[part]))
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    @overload
+    def __getitem__(self, n: int) -> Bags: ...
+    @overload
+    def __getitem__(self, n: slice) -> LazyBatches: ...
+    def __getitem__(self, n: int | slice) -> Bags | LazyBatches:
+        return LazyBatches(self.parts[n], self.make) if isinstance(n, slice) else self.make(self.parts[n])
+
+
+def in_rounds(items: int, count: int, rng: torch.Generator) -> Tensor:
+    """Return (count,) numbers of items in random order, every one before any again."""
+    rounds = -(-count // items)
+    return torch.cat([torch.randperm(items, generator=rng) for _ in range(rounds)])[:count]
+
+
+class FixedBags(Task):
+    """Base class of tasks that evaluate on fixed bags, and train on numbered ones unless they draw new ones.
+
+    A subclass sets the following, at the latest in `prepare`.
+    """
+
+    training_count: int
+    """How many bags there are to train on."""
+    bags_per_epoch: int | None = None
+    """How many of them an epoch has, all in turn, again and again; None: each once."""
+    batch_bags: int
+    eval_splits: dict[Split, EvalSplit]
+    """The bags to validate on, if there are any, and those to test on."""
+    calibration: Sequence[Bags] | None = None
+    """Training bags that thresholds are chosen on where there are none to validate on."""
+    centres: Centres | None = None
+    """Of images and sequences, where positions are; None: the hit rate is left out."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The last batch of an epoch may be smaller."""
+        return -(-(self.bags_per_epoch or self.training_count) // self.batch_bags)
+
+    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
+        order = in_rounds(self.training_count, self.bags_per_epoch or self.training_count, rng)
+        for numbers in order.split(self.batch_bags):
+            yield self.training_batch(numbers, rng)
+
+    def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:
+        """Return the training bags of some numbers (B,), changed by draws from `rng` where the task does so."""
+        raise NotImplementedError
+
+    def network(self, seed: int) -> Network:
+        return self.encoder(self.num_classes + 1, seed)
+
+    def evaluate(self, score: ScoreFunction) -> Evaluation:
+        """Return the metrics of single instances (instance_error) and of bags (all others)."""
+        return evaluate_bags(score, self.eval_splits, self.calibration, self.centres, limit=self.evaluation_limit)
+
+    def gallery(self) -> Bags:
+        return self.eval_splits["test"].bags[0].part(0, 8)
