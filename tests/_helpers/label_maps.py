@@ -1,4 +1,4 @@
-"""Small bags for tests of losses, and their likelihood in 400 digits, by enumeration of their label maps.
+"""Small bags for tests of losses, and their likelihood in 600 digits, by enumeration of their label maps.
 
 A label map has a class for every position.
 """
@@ -35,13 +35,13 @@ EXTREME = {
 """Bags at the ends of the range, where probabilities in float32 are 0 or 1."""
 
 exactly = mpmath.MPContext()
-exactly.dps = 400
-"""400 digits, enough for 1 - p where p is a softmax of logits 400 apart. A context of its own, since the precision of
+exactly.dps = 600
+"""600 digits, enough for 1 - p where p is a softmax of logits 400 apart. A context of its own, since the precision of
 mpmath is global otherwise."""
 
 
 def numbers(logits: Tensor) -> list[list[Any]]:
-    """Return the rows of a matrix as numbers of 400 digits."""
+    """Return the rows of a matrix as numbers of 600 digits."""
     return [[exactly.mpf(value) for value in row] for row in logits.tolist()]
 
 

@@ -98,16 +98,6 @@ def test_where_assignments_tie_the_gradient_has_no_favourite(logits: Tensor) -> 
                 assert_close(shares[:, j], shares[:, k])
 
 
-def test_masked_positions_hold_nothing() -> None:
-    logits = torch.stack([bag(0, background=5.0), bag(1, background=5.0)])
-    mask = torch.tensor([[True] * 5, [False, True, True, False, True]])
-    labels = torch.tensor([[True, False, True], [True, True, True]])
-    alone = [-best_maps(logits[0])[held(labels[0])][0], -best_maps(logits[1][:, mask[1]])[held(labels[1])][0]]
-    value, gradient = value_and_gradient(logits, labels, mask)
-    assert value.tolist() == pytest.approx(alone, rel=1e-12)
-    assert not gradient[1][:, ~mask[1]].any()
-
-
 def test_label_sets_have_no_limit() -> None:
     """Thirty classes on thirty positions: each is placed once, wherever that loses least together."""
     classes = 30
