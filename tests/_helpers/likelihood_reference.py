@@ -1,4 +1,4 @@
-"""The likelihood of small bags without the package: by enumeration, and by a sum over label sets in 80 digits."""
+"""The likelihood of small bags without the package: by enumeration, and by recursions, one of them in 80 digits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import decimal
 import itertools
 from decimal import Decimal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 DIGITS = 80
@@ -36,6 +38,18 @@ def enumerate_bag(log_probs: Tensor, label_set: set[int]) -> tuple[float, Tensor
 def every_label_set(classes: int) -> Tensor:
     """Return (2^C, C) bool, every label set of C classes."""
     return torch.tensor(list(itertools.product([False, True], repeat=classes)))
+
+
+def every_set_prob(probs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return (2^n,) the probability that exactly these classes occur, from probabilities (n+1, K), background last."""
+    classes = len(probs) - 1
+    sets = np.arange(2**classes)
+    table = np.zeros(len(sets))
+    table[0] = 1
+    for column in probs.T:
+        shows = [np.where(sets >> c & 1, column[c], 0.0) for c in range(classes)]
+        table = table * (column[-1] + sum(shows)) + sum(table[sets & ~(1 << c)] * shows[c] for c in range(classes))
+    return table
 
 
 class PreciseBag:

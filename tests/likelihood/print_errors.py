@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import torch
 
+from tests._helpers.likelihood_bags import REGIMES
 from tests._helpers.likelihood_paths import PATHS
-from tests._helpers.likelihood_regimes import REGIMES
 from tests.likelihood import test_exact_precision, test_from_logits
 
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from milbench import UsageError
 from milbench.likelihood import bag_log_prob_bounds
+from tests._helpers.likelihood_bags import REGIMES, RandomBag, random_bags, regime_log_probs
 from tests._helpers.likelihood_reference import PreciseBag
-from tests._helpers.likelihood_regimes import REGIMES, regime_log_probs
-from tests._helpers.likelihood_strategies import RandomBag, random_bags
 
 
 @given(bag=random_bags(max_classes=7, max_positions=12), exact_labels=st.integers(0, 4))

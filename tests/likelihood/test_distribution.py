@@ -9,9 +9,8 @@ import torch
 from hypothesis import given
 
 from milbench.likelihood import bag_log_prob, best_label_set, distribution, label_set_distribution
+from tests._helpers.likelihood_bags import RandomBag, random_bags, regime_log_probs
 from tests._helpers.likelihood_reference import PreciseBag, every_label_set
-from tests._helpers.likelihood_regimes import regime_log_probs
-from tests._helpers.likelihood_strategies import RandomBag, random_bags
 
 
 @given(random_bags(max_classes=6, max_positions=20))

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from milbench.likelihood import bag_log_prob
+from tests._helpers.likelihood_bags import REGIMES, regime_log_probs
 from tests._helpers.likelihood_paths import PATHS, Solver
 from tests._helpers.likelihood_reference import PreciseBag
-from tests._helpers.likelihood_regimes import REGIMES, regime_log_probs
 
 SIZES = [(0, 7), (1, 1), (1, 50), (2, 2), (2, 300), (3, 3), (4, 100), (5, 60), (6, 40), (7, 20), (8, 30), (9, 16),
          (10, 12)]  # fmt: skip

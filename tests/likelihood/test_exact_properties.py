@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from milbench.likelihood import bag_log_prob, instance_posterior
+from tests._helpers.likelihood_bags import RandomBag, random_bags
 from tests._helpers.likelihood_paths import PATHS
 from tests._helpers.likelihood_reference import enumerate_bag, every_label_set
-from tests._helpers.likelihood_strategies import RandomBag, random_bags
 
 
 def close(a: Tensor, b: Tensor) -> bool:

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from milbench import UsageError
 from milbench.likelihood import bag_log_prob, bag_log_prob_from_logits, instance_posterior
+from tests._helpers.likelihood_bags import REGIMES, regime_log_probs
 from tests._helpers.likelihood_paths import derived
 from tests._helpers.likelihood_reference import PreciseBag
-from tests._helpers.likelihood_regimes import REGIMES, regime_log_probs
 from tests._helpers.losses import random_logits
 
 LIMITS = {torch.float64: (1e-12, 1e-9), torch.float32: (1e-5, 1e-4)}

@@ -5,22 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from milbench.likelihood import bag_log_prob, bag_log_prob_bounds, bag_log_prob_from_logits, instance_posterior
-
-
-def joined(probs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return (2^n,) the probability that exactly these classes have occurred, from probabilities (n+1, K)."""
-    classes = len(probs) - 1
-    sets = np.arange(2**classes)
-    table = np.zeros(len(sets))
-    table[0] = 1
-    for column in probs.T:
-        shows = [np.where(sets >> c & 1, column[c], 0.0) for c in range(classes)]
-        table = table * (column[-1] + sum(shows)) + sum(table[sets & ~(1 << c)] * shows[c] for c in range(classes))
-    return table
+from tests._helpers.likelihood_reference import every_set_prob
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -35,9 +23,9 @@ def test_large_label_sets(classes: int, background: float, dtype: torch.dtype) -
     for bag, (from_logits, value) in enumerate(
         zip(bag_log_prob_from_logits(logits, labels), bag_log_prob(log_probs, labels), strict=True)
     ):
-        truth = float(np.log(joined(logits[bag].double().softmax(dim=0).numpy())[-1]))
+        truth = float(np.log(every_set_prob(logits[bag].double().softmax(dim=0).numpy())[-1]))
         assert float(from_logits) == pytest.approx(truth, rel=relative, abs=absolute)
-        truth = float(np.log(joined(log_probs[bag].double().exp().numpy())[-1]))
+        truth = float(np.log(every_set_prob(log_probs[bag].double().exp().numpy())[-1]))
         assert float(value) == pytest.approx(truth, rel=relative, abs=absolute)
 
 
@@ -48,12 +36,12 @@ def test_the_posterior_of_a_large_label_set_adds_up_and_is_the_slope() -> None:
     posterior = instance_posterior(log_probs, labels)
     torch.testing.assert_close(posterior.sum(dim=1), torch.ones(1, 20, dtype=torch.float64))
     probs = log_probs[0].exp().numpy()
-    whole = joined(probs)[-1]
+    whole = every_set_prob(probs)[-1]
     for slot, k in ((0, 3), (12, 0), (13, 19)):
         fixed = probs.copy()
         fixed[:, k] = 0
         fixed[slot, k] = probs[slot, k]
-        assert float(posterior[0, slot, k]) == pytest.approx(joined(fixed)[-1] / whole, abs=1e-9)
+        assert float(posterior[0, slot, k]) == pytest.approx(every_set_prob(fixed)[-1] / whole, abs=1e-9)
 
 
 def test_a_network_that_has_broken_down_is_no_impossible_label_set() -> None:

@@ -8,9 +8,8 @@ import torch
 from hypothesis import given
 
 from milbench.likelihood import bag_log_prob, presence_log_odds, presence_log_prob, presence_prob
+from tests._helpers.likelihood_bags import REGIMES, RandomBag, random_bags, regime_log_probs
 from tests._helpers.likelihood_reference import every_label_set
-from tests._helpers.likelihood_regimes import REGIMES, regime_log_probs
-from tests._helpers.likelihood_strategies import RandomBag, random_bags
 from tests._helpers.losses import random_logits
 
 
