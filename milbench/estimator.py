@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import numpy as np
@@ -115,8 +114,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         task = _TrainingBags(self, bags, labels, device)
         torch.set_num_threads(threads if callable(self.network) else 1)
         try:
-            with torch.random.fork_rng([device] if device.type == "cuda" else []), TemporaryDirectory() as scratch:
-                fitted = fit(task, self._new_loss(), task.recipe(), seed, device, Path(scratch))
+            with torch.random.fork_rng([device] if device.type == "cuda" else []):
+                fitted = fit(task, self._new_loss(), task.recipe(), seed, device)
         finally:
             torch.set_num_threads(threads)
         self.network_, self.loss_ = fitted

@@ -19,11 +19,12 @@ from milbench.api.supervision import SUPERVISIONS
 from milbench.api.targets import make_target
 from milbench.bench.profiling import paired_timings, peak_bytes, seconds_of, synchronise
 from milbench.data import catalog
+from milbench.engine.evaluate import score_function
 from milbench.engine.optimizers import learning_rate
+from milbench.engine.parts import set_up, training_logits
 from milbench.engine.planning import make_plan
 from milbench.engine.psgd import KroneckerPSGD
 from milbench.engine.spec import make_spec, parse_setting
-from milbench.engine.train import batch_generator, score_function, set_up, training_logits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +50,7 @@ class Training:
         return list(islice(chain.from_iterable(map(self._epoch, range(count))), count))
 
     def _epoch(self, epoch: int) -> Iterator[Bags]:
-        return islice(self.it.task.train_batches(epoch, batch_generator(self.it, epoch)), self.it.steps)
+        return islice(self.it.train_batches(epoch), self.it.steps)
 
     def seconds_of_data(self, limit: float) -> float:
         """Return the mean seconds of drawing a batch, over an epoch or `limit` seconds.
@@ -70,13 +71,13 @@ class Training:
         it, steps = self.it, self.it.recipe.epochs * self.it.steps
         for group in it.optimizer.param_groups:
             group["lr"] = learning_rate(it.recipe, min(self.done, steps - 1), steps)
-        it.network.train()
-        it.loss.validate = False
+        it.model.network.train()
+        it.model.loss.validate = False
         it.optimizer.zero_grad(set_to_none=True)
         logits = training_logits(it, bags)
         lap("forward")
-        target = make_target(it.loss.target_kind, bags, logits, it.network)
-        value = it.loss(logits, bags.labels, bags.mask, target).mean()
+        target = make_target(it.model.loss.target_kind, bags, logits, it.model.network)
+        value = it.model.loss(logits, bags.labels, bags.mask, target).mean()
         lap("loss")
         if isinstance(it.optimizer, KroneckerPSGD):
             it.optimizer.backward(value)
@@ -103,7 +104,7 @@ class Training:
 
     def plain_step(self) -> Callable[[Bags], None]:
         """Return a step as one writes it at first: float32 and AdamW, with a copy of the network and the loss."""
-        network, loss = copy.deepcopy(self.it.network), copy.deepcopy(self.it.loss)
+        network, loss = copy.deepcopy(self.it.model.network), copy.deepcopy(self.it.model.loss)
         optimizer = torch.optim.AdamW([*network.parameters(), *loss.parameters()], lr=self.it.recipe.lr)
 
         def step(bags: Bags) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import torch
 
 from milbench._utils.files import write_atomically
+
+INTERVAL = 60.0  # least seconds between checkpoints inside an epoch: a killed run loses this much work
 
 
 @dataclass
@@ -22,42 +25,47 @@ class Counters:
     clipped: float = 0.0
     seconds: float = 0.0
 
-    def begin_next_epoch(self) -> None:
-        """Count an epoch."""
-        self.epoch, self.step, self.loss_sum, self.clipped, self.seconds = self.epoch + 1, 0, 0.0, 0.0, 0.0
 
+class Checkpoint:
+    """A file with the states of objects by name, each of which has a `state_dict`, and of torch's random generators."""
 
-def save(path: Path, counters: Counters, states: dict[str, Any], device: torch.device) -> None:
-    """Write a checkpoint, which exists only when it is whole.
+    def __init__(self, path: Path, states: dict[str, Any], device: torch.device) -> None:
+        self.path, self.states, self.device = path, states, device
+        self._saved = time.monotonic()
 
-    Of `states`, objects by name, each has a `state_dict`; the random generator of the device is stored besides.
-    """
-    content = {
-        "counters": vars(counters),
-        "states": {name: of.state_dict() for name, of in states.items()},
-        "cpu": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
-    }
-    buffer = io.BytesIO()  # torch raises errors of its own kind where a disk is full
-    torch.save(content, buffer)
-    write_atomically(path, lambda temporary: temporary.write_bytes(buffer.getbuffer()))
+    def save(self, counters: Counters) -> None:
+        """Write the file, which exists only when it is whole."""
+        content = {
+            "counters": vars(counters),
+            "states": {name: of.state_dict() for name, of in self.states.items()},
+            "cpu": torch.get_rng_state(),
+            "cuda": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
+        }
+        buffer = io.BytesIO()  # torch raises errors of its own kind where a disk is full
+        torch.save(content, buffer)
+        write_atomically(self.path, lambda temporary: temporary.write_bytes(buffer.getbuffer()))
+        self._saved = time.monotonic()
 
+    def save_if_old(self, counters: Counters) -> None:
+        """Write the file where the last one was written long ago."""
+        if time.monotonic() - self._saved > INTERVAL:
+            self.save(counters)
 
-def restore(path: Path, states: dict[str, Any], device: torch.device) -> Counters:
-    """Set objects and torch's random generators to what `save` stored, and return how far training was.
+    def restore(self) -> Counters:
+        """Set objects and random generators to what the file holds, and return how far training was.
 
-    No code in the file is run. One that a lost machine left damaged counts as none.
-    """
-    try:
-        # On a GPU the optimiser's counters would stay there, and the host would wait for them in every step.
-        content = torch.load(path, map_location="cpu", weights_only=True)
-        counters = Counters(**content["counters"])
-    except Exception:  # noqa: BLE001 of a damaged file torch raises errors of many kinds
-        path.unlink(missing_ok=True)
-        return Counters()
-    for name, of in states.items():
-        of.load_state_dict(content["states"][name])
-    torch.set_rng_state(content["cpu"])
-    if content["cuda"] is not None and device.type == "cuda":
-        torch.cuda.set_rng_state(content["cuda"], device)
-    return counters
+        No code in the file is run. One that a lost machine left damaged counts as none.
+        """
+        try:
+            # On a GPU the optimiser's counters would stay there, and the host would wait for them in every step.
+            content = torch.load(self.path, map_location="cpu", weights_only=True)
+            counters = Counters(**content["counters"])
+        except Exception:  # noqa: BLE001 of a damaged file torch raises errors of many kinds
+            self.path.unlink(missing_ok=True)
+            return Counters()
+        for name, of in self.states.items():
+            of.load_state_dict(content["states"][name])
+        torch.set_rng_state(content["cpu"])
+        if content["cuda"] is not None and self.device.type == "cuda":
+            torch.cuda.set_rng_state(content["cuda"], self.device)
+        return counters

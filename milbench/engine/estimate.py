@@ -82,12 +82,14 @@ def _measured(cell: Cell, threads: int, data_dir: Path | None) -> tuple[int, flo
     """Return the steps of an epoch, and the seconds of all and of the last evaluation, 0 if unknown."""
     import torch
 
-    from milbench.engine.train import batch_generator, score_function, set_up, train_step
+    from milbench.engine.evaluate import score_function
+    from milbench.engine.parts import set_up
+    from milbench.engine.train import train_step
     from milbench.engine.worker import set_torch_defaults
 
     set_torch_defaults(threads)
     it = set_up(cell, torch.device("cpu"), data_dir)
-    batches = iter(it.task.train_batches(0, batch_generator(it, 0)))
+    batches = iter(it.train_batches(0))
     taken = []
     for done in range(min(MEASURED_STEPS, it.steps)):
         begun = time.perf_counter()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,17 +26,15 @@ class Muon(torch.optim.Optimizer):
         self.views = [nn.Parameter(_as_matrix(p.detach())) for p in self.matrices]
         rest = [p for p in parameters if p.ndim <= 1]
         how: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
-        self.inner: list[torch.optim.Optimizer] = []
+        self.inner: list[torch.optim.Optimizer] = []  # torch takes none that is without parameters
         if self.views:
             self.inner.append(torch.optim.Muon(self.views, adjust_lr_fn="match_rms_adamw", **how))
         if rest:
             self.inner.append(torch.optim.AdamW(rest, **how))
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+    def step(self) -> None:  # type: ignore[override]
         """Make one step of both optimisers with the learning rate of the parameter group."""
-        if closure is not None:
-            raise RuntimeError("Muon takes no closure")
         for view, parameter in zip(self.views, self.matrices, strict=True):
             view.grad = None if parameter.grad is None else _as_matrix(parameter.grad)
         for inner in self.inner:

@@ -1,20 +1,115 @@
-"""The task, the loss and the network of a cell, whether they are what the cell was planned with, and its logits."""
+"""What the training of a cell is made of: its task, loss, network and optimiser, as they were when it was planned."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import AveragedModel, get_swa_avg_fn
 
+from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
 from milbench.api.loss import Loss
 from milbench.api.plan import Cell
+from milbench.api.recipe import Recipe
 from milbench.api.registry import losses, tasks
 from milbench.api.task import Network, Task
+from milbench.engine.costs import reset_memory_peak
+from milbench.engine.optimizers import Clipping, make_optimizer
 from milbench.errors import UsageError
 from milbench.networks.registry import HIDDEN, pooling_network
+
+
+class Model(torch.nn.Module):
+    """A network and its loss, whose weights are trained, averaged and stored together."""
+
+    def __init__(self, network: Network, loss: Loss) -> None:
+        super().__init__()
+        self.network, self.loss = network, loss
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a training is made of, on its device."""
+
+    cell: Cell
+    recipe: Recipe
+    task: Task  # prepared
+    model: Model
+    optimizer: torch.optim.Optimizer
+    clipping: Clipping
+    mean: AveragedModel | None  # of the model over its last steps (Izmailov et al., UAI 2018)
+    steps: int  # of an epoch
+    device: torch.device
+
+    @property
+    def states(self) -> dict[str, Any]:
+        """What a checkpoint holds."""
+        states = {"model": self.model, "optimizer": self.optimizer, "clipping": self.clipping, "mean": self.mean}
+        return {name: of for name, of in states.items() if of is not None}
+
+    @property
+    def first_averaged(self) -> int:
+        """The step (from 0) after which weights count for the mean first."""
+        steps = self.recipe.epochs * self.steps
+        return steps - max(1, math.floor((self.recipe.average_last or 0.0) * steps))
+
+    @property
+    def kept(self) -> Model:
+        """The model that is evaluated and stored: the mean of its weights, where there is one by now."""
+        averaged = self.mean is not None and int(self.mean.n_averaged) > 0
+        model: Model = self.mean.module if averaged else self.model  # type: ignore[union-attr,assignment]
+        return model
+
+    def train_batches(self, epoch: int) -> Iterator[Bags]:
+        """Return the batches of an epoch (from 0), which depend on task, seed and epoch, but not on the loss."""
+        return self.task.train_batches(epoch, generator("bags", self.task.name, self.cell.seed, epoch))
+
+
+def set_up(cell: Cell, device: torch.device, data_dir: Path | None) -> Setup:
+    """Return what the training of a cell is made of, before its first step.
+
+    Raises:
+        UsageError: a plug-in file or the data are not those that the cell was planned with.
+    """
+    check_unchanged(cell)
+    recipe, task = Recipe(**cell.recipe), task_for(cell)
+    check_data_unchanged(task, cell, data_dir)
+    task.seed = cell.seed
+    task.evaluation_limit = recipe.evaluation_bags
+    task.prepare(data_dir, device)
+    reset_memory_peak(device)
+    # No built-in loss draws from the global generator, but a plug-in may: it too must depend on the seed alone.
+    torch.manual_seed(cell.seed)
+    return assembled(cell, recipe, task, loss_for(cell, task).to(device), device)
+
+
+def assembled(cell: Cell, recipe: Recipe, task: Task, loss: Loss, device: torch.device) -> Setup:
+    """Return what a training is made of, of a prepared task and a loss on the device."""
+    loss.max_labels = task.max_labels
+    loss.validate = device.type == "cpu"
+    torch.manual_seed(cell.seed)  # again: what the loss has drawn must not change the network
+    model = Model(network_for(loss, task, cell.seed, recipe.head_init).move_to(device), loss)
+    # Without the function torch averages all weights in one operation where it can, which refuses whole numbers, such
+    # as the number of batches that BatchNorm counts.
+    average = recipe.average_last is not None
+    return Setup(
+        cell=cell,
+        recipe=recipe,
+        task=task,
+        model=model,
+        optimizer=make_optimizer(model, recipe, cell.seed),
+        clipping=Clipping(recipe),
+        mean=AveragedModel(model, avg_fn=get_swa_avg_fn(), use_buffers=True) if average else None,
+        steps=min(recipe.steps_per_epoch or task.steps_per_epoch, task.steps_per_epoch),
+        device=device,
+    )
 
 
 def task_for(cell: Cell) -> Task:
@@ -79,6 +174,12 @@ def check_data_unchanged(task: Task, cell: Cell, data_dir: Path | None) -> None:
             f"the data of {cell.task} are not those that {cell} was planned with: expected {cell.data}, got {found}; "
             "milbench run trains on the data that are there now"
         )
+
+
+def training_logits(it: Setup, bags: Bags) -> Tensor:
+    """Return the logits (B, C+1, *positions) of training, in the precision of the loss."""
+    logits = network_logits(it.model.network, bags, it.device, half=it.recipe.precision == "bfloat16")
+    return logits.double() if it.recipe.loss_precision == "float64" else logits
 
 
 def network_logits(network: Network, bags: Bags, device: torch.device, *, half: bool = False) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -48,8 +48,8 @@ class KroneckerPSGD(torch.optim.Optimizer):
         self.clip_rms = clip_rms
         self.seed = seed
         self.clipped: Tensor = torch.zeros(())  # 1 where the last step had to be shortened, else 0
-        self._curvature: list[tuple[list[Tensor], list[Tensor]]] = []
-        """Directions and Hessian-vector products, a pair for each layer."""
+        self._curvature: dict[Tensor, tuple[Tensor, Tensor]] = {}
+        """The direction of each parameter in the last `backward`, and the Hessian-vector product along it."""
         for group in self.param_groups:
             weight = group["params"][0]
             rows, columns = _as_matrix(group["params"]).shape
@@ -63,38 +63,28 @@ class KroneckerPSGD(torch.optim.Optimizer):
         first = self.state[self.param_groups[0]["params"][0]]
         rng = generator("curvature probe", self.seed, int(first["step"]))
         directions = _directions(parameters, rng)
-        both = _derivatives(loss, parameters, directions)
-        gradients, products = both[: len(parameters)], both[len(parameters) :]
+        gradients, products = _derivatives(loss, parameters, directions)
         for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
-        self._curvature = []
-        start = 0
-        for group in self.param_groups:
-            end = start + len(group["params"])
-            self._curvature.append((directions[start:end], products[start:end]))
-            start = end
+            parameter.grad = gradient.detach()
+        self._curvature = dict(zip(parameters, zip(directions, products, strict=True), strict=True))
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+    def step(self) -> None:  # type: ignore[override]
         """Update the factors from the last `backward`, then the parameters."""
-        if closure is not None or not self._curvature:
-            raise RuntimeError("KroneckerPSGD needs backward() before step(), and takes no closure")
-        updates: list[list[Tensor]] = []
-        for group, (direction, product) in zip(self.param_groups, self._curvature, strict=True):
-            parameters = group["params"]
-            state = self.state[parameters[0]]
-            left, right = update_factors(
-                state["left"], state["right"], _as_matrix(direction), _as_matrix(product), self.factor_step
-            )
+        updates: dict[Tensor, Tensor] = {}
+        for group in self.param_groups:
+            parameters, state = group["params"], self.state[group["params"][0]]
+            direction, product = (_as_matrix([self._curvature[p][i] for p in parameters]) for i in (0, 1))
+            left, right = update_factors(state["left"], state["right"], direction, product, self.factor_step)
             state["left"], state["right"] = left, right
             state["step"] += 1
             gradient = _as_matrix([p.grad for p in parameters])
-            updates.append(_as_parameters(left.T @ (left @ gradient @ right.T) @ right, parameters))
-        self._curvature = []
-        scale = self._shortening([u for layer in updates for u in layer])
-        for group, layer in zip(self.param_groups, updates, strict=True):
-            for parameter, update in zip(group["params"], layer, strict=True):
-                parameter.sub_(group["lr"] * scale * update)
+            changes = _as_parameters(left.T @ (left @ gradient @ right.T) @ right, parameters)
+            updates |= zip(parameters, changes, strict=True)
+        scale = self._shortening([*updates.values()])
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.sub_(group["lr"] * scale * updates[parameter])
 
     def _shortening(self, updates: list[Tensor]) -> Tensor:
         norm = torch.stack([u.square().sum() for u in updates]).sum().sqrt()
@@ -109,8 +99,10 @@ def _directions(parameters: list[Tensor], rng: torch.Generator) -> list[Tensor]:
     return [v.to(p) for v, p in zip(all_to_device(drawn, parameters[0].device), parameters, strict=True)]
 
 
-def _derivatives(loss: Tensor, parameters: list[Tensor], directions: list[Tensor]) -> list[Tensor]:
-    """Return the gradient of a loss by each parameter, then each parameter's Hessian-vector product."""
+def _derivatives(
+    loss: Tensor, parameters: list[Tensor], directions: list[Tensor]
+) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+    """Return the gradients of a loss by the parameters, and their Hessian-vector products."""
     gradients = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True, materialize_grads=True)
     # A gradient that does not depend on any weight has no curvature: its products are zeros.
     curved = [(g, v) for g, v in zip(gradients, directions, strict=True) if g.requires_grad]
@@ -118,7 +110,7 @@ def _derivatives(loss: Tensor, parameters: list[Tensor], directions: list[Tensor
     if curved:
         slopes, along = zip(*curved, strict=True)
         products = torch.autograd.grad(slopes, parameters, along, allow_unused=True, materialize_grads=True)
-    return [*(g.detach() for g in gradients), *products]
+    return gradients, products
 
 
 def update_factors(

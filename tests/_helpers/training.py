@@ -41,6 +41,22 @@ def small_cell(loss: str = "exact", /, seed: int = 0, task_name: str = TINY, **v
     return make_plan(spec).cells[0]
 
 
+def normed_task(folder: Path) -> str:
+    """Write the tiny task with a network that normalises over batches; return its file."""
+    normed = folder / "normed.py"
+    source = Path(TINY).read_text().replace('name = "tiny"', 'name = "tiny-normed"')
+    normed.write_text(
+        source.replace("return InstanceMLP([2, 8, 4], seed)", "return Normed([2, 8, 4], seed)")
+        + "\n\nclass Normed(InstanceMLP):\n"
+        "    def __init__(self, widths, seed):\n"
+        "        super().__init__(widths, seed)\n"
+        "        self.norm = torch.nn.BatchNorm1d(5)\n\n"
+        "    def forward(self, instances):\n"
+        "        return super().forward(self.norm(instances))\n"
+    )
+    return str(normed)
+
+
 def train(cell: Cell, path: Path, device: str = "cpu", data_dir: Path | None = None) -> Trained:
     folder = CellFolder(path)
     folder.begin(cell, str(cell), {})
@@ -59,11 +75,14 @@ def stop_after(saves: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Save a checkpoint at every step, and end the training as a kill does after so many of them."""
     left = [saves]
 
-    def saved(*args: Any) -> None:
-        checkpoint.save(*args)
+    save = checkpoint.Checkpoint.save
+
+    def saved(to: checkpoint.Checkpoint, at: checkpoint.Counters) -> None:
+        save(to, at)
         left[0] -= 1
         if left[0] == 0:
             raise Stop
 
-    monkeypatch.setattr(engine, "CHECKPOINT_INTERVAL", -1.0)
-    monkeypatch.setattr(engine, "save", saved)
+    monkeypatch.setattr(checkpoint, "INTERVAL", -1.0)
+    monkeypatch.setattr(engine, "LOOK_INTERVAL", -1.0)
+    monkeypatch.setattr(checkpoint.Checkpoint, "save", saved)

@@ -33,7 +33,7 @@ def test_the_steps_that_are_measured_are_those_of_the_engine(
     for bags in ours.batches(ours.it.steps):
         ours.seconds_of_parts(bags)
     weights = train(cell, tmp_path / "cell").weights
-    found = ours.it.network.state_dict()
+    found = ours.it.model.network.state_dict()
     assert {f"network.{name}" for name in found} == {*weights}
     assert all(torch.equal(value, weights[f"network.{name}"]) for name, value in found.items())
 

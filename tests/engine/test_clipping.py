@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from milbench import Recipe
-from milbench.engine.clipping import Clipping
+from milbench.engine.optimizers import Clipping
 
 
 def by_quantile(quantile: float) -> Clipping:

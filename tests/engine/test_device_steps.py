@@ -16,10 +16,10 @@ from milbench import Bags, Loss, Network, Task, generator, load_task
 from milbench.api.bags import Truth, label_matrix
 from milbench.api.registry import tasks
 from milbench.api.targets import make_target
-from milbench.engine.parts import network_for, network_logits
+from milbench.engine.parts import network_for, network_logits, set_up
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
-from milbench.engine.train import batch_generator, set_up, train_step
+from milbench.engine.train import train_step
 from milbench.testing import Variant
 from tests._helpers.built_in_losses import BUILT_IN
 from tests._helpers.fake_gpu import GPU, FakeGPU, needs_fake_gpu
@@ -62,10 +62,10 @@ def steps_on_meta(variant: Variant, task: str, data: Path | None, recipe: dict[s
     })  # fmt: skip
     (cell,) = make_plan(spec).cells
     it = set_up(cell, META, data)
-    batches = iter(it.task.train_batches(0, batch_generator(it, 0)))
+    batches = iter(it.train_batches(0))
     for done in range(1, 1 + steps):  # the first step of all, number 0, checks values, also on a GPU
         assert train_step(it, next(batches), done).device == META
-    assert all(parameter.grad is not None for parameter in it.network.parameters())
+    assert all(parameter.grad is not None for parameter in it.model.network.parameters())
 
 
 class HereAndNow:

@@ -171,15 +171,12 @@ def test_a_server_that_refuses_costs_one_line_and_no_cell(
 def test_a_cell_that_was_stopped_is_shown_as_killed_until_it_goes_on(
     milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from milbench.engine.checkpoint import save
-
     with monkeypatch.context() as patch:
 
-        def stop(*args: Any) -> None:
-            save(*args)
+        def stop(*_: Any) -> None:
             raise KeyboardInterrupt
 
-        patch.setattr("milbench.engine.train.save", stop)
+        patch.setattr("milbench.engine.train.evaluate", stop)
         assert milbench("run", "--loss", "exact", "--task", TINY).code == 130
     assert [run.info.status for run in runs(root)] == ["KILLED"]
     assert milbench("run", "--loss", "exact", "--task", TINY).code == 0

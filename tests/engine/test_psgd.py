@@ -80,8 +80,7 @@ def test_the_products_are_those_of_the_whole_hessian() -> None:
         value: Tensor = load_loss("exact")(torch.func.functional_call(model, named, (images,)), labels).mean()
         return value
 
-    directions = tuple(v for layer, _ in optimizer._curvature for v in layer)
-    products = [h for _, layer in optimizer._curvature for h in layer]
+    directions, products = zip(*optimizer._curvature.values(), strict=True)
     _, expected = torch.autograd.functional.hvp(loss_of, tuple(parameters), directions)
     for product, reference in zip(products, expected, strict=True):
         torch.testing.assert_close(product, reference)

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from milbench import Bags, Task, UsageError, generator, load_task
-from milbench.engine.train import set_up, train_step
+from milbench.engine.parts import set_up
+from milbench.engine.train import train_step
 from tests._helpers.command_line import TINY, Milbench
 from tests._helpers.training import small_cell
 
