@@ -21,7 +21,7 @@ OUTCOMES_FILE = "outcomes.npz"
 """The artifact of a cell's run that holds its outcomes."""
 MOST_BYTES = 2_000_000_000
 """Bytes of all arrays of one file when they are read; larger files are refused."""
-_TERMS = ("sum", "weight", "items")
+_PARTS = ("names", "sum", "weight", "items")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,45 +69,35 @@ class Outcomes:
 
 
 def save_outcomes(path: Path, outcomes: Mapping[str, Outcomes]) -> None:
-    """Write the outcomes of one cell as one file, by test metrics without the split, such as "set_error"."""
-    arrays: dict[str, Any] = {}
-    for name, found in outcomes.items():
-        if not name or "/" in name:
-            raise ValueError(f"the name of a metric without its split has no slash, got {name!r}")
-        arrays |= {f"{name}/sum": found.sums, f"{name}/weight": found.weights, f"{name}/items": np.str_(found.items)}
-    with path.open("wb") as file:  # numpy adds .npz to a name that lacks it, but not to an open file
-        np.savez_compressed(file, **arrays)
+    """Write outcomes by name as one file: "set_error" in a cell's, "CELL/set_error" in one of many cells.
 
-
-def save_together(path: Path, outcomes: Mapping[str, Outcomes]) -> None:
-    """Write the outcomes of many cells, by "cell/metric", as one small file, those on the same items side by side."""
+    Those on the same items with the same weights stand side by side, one column a name.
+    """
     groups: dict[tuple[str, str, bytes], list[str]] = {}
     for name, found in outcomes.items():
         groups.setdefault((name.rpartition("/")[2], found.items, found.weights.tobytes()), []).append(name)
     arrays: dict[str, Any] = {}
     for number, ((_, items, _), names) in enumerate(groups.items()):
         sums = np.stack([outcomes[name].sums for name in names], axis=1)
-        small = sums.astype(np.uint8) if ((sums >= 0) & (sums <= 255)).all() else sums
+        small = sums.clip(0, 255).astype(np.uint8)
         arrays |= {
-            f"{number}/names": np.array(names), f"{number}/sum": small if (small == sums).all() else sums,
+            f"{number}/names": np.array(names), f"{number}/sum": small if np.array_equal(small, sums) else sums,
             f"{number}/weight": outcomes[names[0]].weights, f"{number}/items": np.str_(items),
         }  # fmt: skip
-    with path.open("wb") as file:
+    with path.open("wb") as file:  # numpy adds .npz to a name that lacks it, but not to an open file
         np.savez_compressed(file, **arrays)
 
 
 def load_outcomes(path: Path) -> dict[str, Outcomes]:
-    """Read what `save_outcomes` or `save_together` wrote. Raises UsageError if it is missing, damaged or too large."""
+    """Read what `save_outcomes` wrote. Raises UsageError if it is missing, damaged or too large."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             if (size := sum(member.file_size for member in stored.zip.infolist())) > MOST_BYTES:
                 raise UsageError(f"outcomes {path} would take {size:,} bytes, more than {MOST_BYTES:,}")
-            metrics = dict.fromkeys(name.rpartition("/")[0] for name in stored.files)
             found: dict[str, Outcomes] = {}
-            for metric in metrics:
-                sums, weights, items = (stored[f"{metric}/{term}"] for term in _TERMS)
-                together = f"{metric}/names" in stored
-                columns = zip(stored[f"{metric}/names"], sums.T, strict=True) if together else [(metric, sums)]
+            for group in dict.fromkeys(name.partition("/")[0] for name in stored.files):
+                names, sums, weights, items = (stored[f"{group}/{part}"] for part in _PARTS)
+                columns = zip(names, sums.T, strict=True)
                 found |= {str(name): Outcomes(own, weights, str(items)) for name, own in columns}
             return found
     except UsageError:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from milbench.api.outcomes import OUTCOMES_FILE, Outcomes, load_outcomes, save_together
+from milbench.api.outcomes import OUTCOMES_FILE, Outcomes, load_outcomes, save_outcomes
 from milbench.api.plan import Plan
 from milbench.api.results import COLUMNS, Results
 from milbench.errors import UsageError
@@ -79,5 +79,5 @@ def _keep_outcomes(results: Results, path: Path) -> None:
         path.unlink(missing_ok=True)
         return
     draft = path.with_name(f".{path.name}")
-    save_together(draft, outcomes)
+    save_outcomes(draft, outcomes)
     draft.replace(path)

@@ -16,19 +16,29 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "outcomes.npz"
     wrong, counts = np.array([0, 3, 1], np.int64), np.array([4, 5, 0], np.uint8)
     save_outcomes(
-        path, {"posterior_error": Outcomes(wrong, counts, "ab"), "set_error": Outcomes(np.ones(1), np.ones(1), "cd")}
+        path,
+        {
+            "posterior_error": Outcomes(wrong, counts, "ab"),
+            "a/nll": Outcomes(np.array([0.5, -1]), np.ones(2), "cd"),
+            "b/nll": Outcomes(np.array([300, 2]), np.ones(2), "cd"),
+            "b/set_error": Outcomes(np.array([1, 0]), np.ones(2), "cd"),
+        },
     )
     found = load_outcomes(path)
-    assert list(found) == ["posterior_error", "set_error"]
+    assert list(found) == ["posterior_error", "a/nll", "b/nll", "b/set_error"]
+    assert [found[name].sums.tolist() for name in ("a/nll", "b/nll", "b/set_error")] == [[0.5, -1], [300, 2], [1, 0]]
     assert found["posterior_error"].sums.tolist() == [0, 3, 1]
     assert found["posterior_error"].weights.tolist() == [4, 5, 0]
     assert found["posterior_error"].items == "ab"
     assert found["posterior_error"].value == pytest.approx(4 / 9)
     with np.load(path, allow_pickle=False) as stored:  # the format that other programs rely on
-        assert sorted(stored.files) == [f"{m}/{t}" for m in ("posterior_error", "set_error") for t in
-                                        ("items", "sum", "weight")]  # fmt: skip
-        assert stored["set_error/sum"].dtype == np.float32
-        assert stored["set_error/items"].shape == ()
+        assert sorted(stored.files) == [f"{n}/{part}" for n in range(3) for part in ("items", "names", "sum", "weight")]
+        assert [stored[f"{n}/names"].tolist() for n in range(3)] == [
+            ["posterior_error"],
+            ["a/nll", "b/nll"],
+            ["b/set_error"],
+        ]
+        assert [stored[f"{n}/sum"].dtype for n in range(3)] == [np.uint8, np.float32, np.uint8]
 
 
 @pytest.mark.parametrize(
@@ -60,9 +70,10 @@ def test_files_that_are_no_outcomes_are_one_line(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(UsageError, match=r"outcomes\.npz cannot be read"):
         load_outcomes(path)
-    write({"set_error/sum": np.ones(3)})
-    with pytest.raises(UsageError, match="set_error/weight"):
+    whole = {"0/names": np.array(["set_error"]), "0/sum": np.ones((3, 1)), "0/weight": np.ones(2), "0/items": "ab"}
+    write({name: array for name, array in whole.items() if name != "0/weight"})
+    with pytest.raises(UsageError, match="0/weight"):
         load_outcomes(path)
-    write({"set_error/sum": np.ones(3), "set_error/weight": np.ones(2), "set_error/items": "ab"})
+    write(whole)
     with pytest.raises(UsageError, match="not valid: weights"):
         load_outcomes(path)
