@@ -38,7 +38,7 @@ _GALLERY_NUMBERS = 1 << 24
 class FeatureBags(TableBags):
     """Find the classes of bags of feature vectors, one's own, given the label sets of training bags.
 
-    The table is a file .csv, .tsv, .parquet, .arrow or .feather. It has a row an instance with the columns `bag`,
+    The table is a file .csv, .tsv or .parquet. It has a row an instance with the columns `bag`,
     `labels` (classes with ";" between them, empty for none, the same in all rows of a bag) and features; or a row a bag
     and a file of its features (instances by features: .npy, .npz, .h5, .safetensors, or .pt with tensors). Instances
     are packed once into a cache beside the table and mapped, or mapped where they lie if all files are .npy.

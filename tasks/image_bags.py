@@ -20,9 +20,9 @@ from milbench.api.bags import Bags, Truth
 from milbench.api.named_bags import NamedBags
 from milbench.api.recipe import Recipe
 from milbench.api.task import Network
-from milbench.data.image_files import COLOURS, SIDE, fitted_boxes, unfitted
+from milbench.data.image_files import COLOURS, SIDE, Channels, Size, fitted_boxes, unfitted
 from milbench.data.new_bags import decode_all, new_images
-from milbench.data.own_bags import OwnBags, load_images
+from milbench.data.own_bags import ImageColumns, OwnBags, load_images
 from milbench.errors import UsageError, unknown
 from milbench.evaluation.evaluate import EvalSplit
 from milbench.families.augmentation import flip_and_crop
@@ -45,7 +45,7 @@ TORCHVISION = "torchvision:"
 class ImageBags(TableBags):
     """Find the classes that occur in images, one's own, given the label sets of training images.
 
-    The table is a file .csv, .tsv, .parquet, .arrow or .feather with a row an image and the columns `image` (its path,
+    The table is a file .csv, .tsv or .parquet with a row an image and the columns `image` (its path,
     from the folder of the table) and `labels` (classes with ";" between them, empty for none). Where it has them, these
     columns are used: `boxes` (JSON, [[class, left, top, right, bottom], ...] in pixels of the upright image, a box of
     every class of the labels, or empty where they are not known), to evaluate on and never to train on; `group` (such
@@ -85,8 +85,8 @@ class ImageBags(TableBags):
         image: str = "image",
         labels: str = "labels",
         classes: str = "",
-        size: Annotated[int, Field(ge=16, le=1024)] = SIDE,
-        channels: Literal[1, 3] = COLOURS,
+        size: Size = SIDE,
+        channels: Channels = COLOURS,
         network: str = "small",
         stride: Literal[2, 4, 8, 16, 32] = 8,
         weights: str = "",
@@ -102,7 +102,7 @@ class ImageBags(TableBags):
         super().__init__(table, folds, repeats, folds_file, test, validation, batch_bags)
         if crop >= size:
             raise UsageError(f"{self.name}: crop = {crop} may leave nothing of an image of size = {size}")
-        self.columns = {"image": image, "labels": labels, "classes": classes}
+        self.columns = ImageColumns(image, labels, classes, size, channels)
         self.size = size
         self.channels = channels
         self.network_name, self.of_torchvision = _network_name(network)
@@ -114,8 +114,7 @@ class ImageBags(TableBags):
         self.augmentation: dict[str, Any] = {"flip": flip, "crop": crop}
 
     def own_bags(self, data_dir: Path | None) -> OwnBags:
-        where = self.found(self.table, data_dir)
-        return load_images(where, **self.columns, size=self.size, channels=self.channels)
+        return load_images(self.found(self.table, data_dir), self.columns)
 
     def check_data(self, data_dir: Path | None) -> str:
         caption = super().check_data(data_dir)
@@ -162,13 +161,13 @@ class ImageBags(TableBags):
         self._tensors_read = None
 
     def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:
-        files = new_images(paths, self.columns["image"])
+        files = new_images(paths, self.columns.image)
         for start in range(0, len(files), _EVAL_BATCH):
             names = list(files)[start : start + _EVAL_BATCH]
             pixels, sizes = decode_all([files[name] for name in names], self.size, self.channels)
             labels = torch.zeros(len(names), self.num_classes, dtype=torch.bool)
             bags = Bags(torch.from_numpy(pixels) / _WHITE, labels)
-            yield NamedBags(self.columns["image"], names, bags, self._places(sizes, network))
+            yield NamedBags(self.columns.image, names, bags, self._places(sizes, network))
 
     def instances_from(self, picture: Image) -> Tensor:
         return torch.from_numpy(grey(picture) if self.channels == 1 else colours(picture)) / _WHITE

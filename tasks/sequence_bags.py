@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 
 from milbench.api.bags import Truth
 from milbench.api.named_bags import NamedBags
 from milbench.api.recipe import Recipe
 from milbench.api.task import Network
-from milbench.data.bag_files import BANDS, FRAMES_PER_SECOND, STRIDE, FrameSettings, Stride
+from milbench.data.bag_files import BANDS, FRAMES_PER_SECOND, STRIDE, Bands, Rate, SampleRate, SequenceColumns, Stride
 from milbench.data.new_bags import new_sequences
 from milbench.data.own_bags import OwnBags, load_sequences
 from milbench.families.sequences import (
@@ -36,7 +35,7 @@ from milbench.networks.sequence import block_count
 class SequenceBags(SequenceTask, TableBags):
     """Find which classes occur in a sequence, and when, from the label sets in a table of your own.
 
-    The table is a file .csv, .tsv, .parquet, .arrow or .feather with a row a sequence and the columns `file` (its path,
+    The table is a file .csv, .tsv or .parquet with a row a sequence and the columns `file` (its path,
     from the folder of the table) and `labels` (classes with ";" between them, empty for none). A file is a .npy array
     (T, F) of frames, a .npy waveform (S,), or audio (.wav, .flac, .ogg). Waveforms become log-mel frames.
 
@@ -79,9 +78,9 @@ class SequenceBags(SequenceTask, TableBags):
         classes: str = "",
         network: Architecture = "conv",
         stride: Stride = STRIDE,
-        frames_per_second: Annotated[float, Field(gt=0, le=100_000)] = FRAMES_PER_SECOND,
-        bands: Annotated[int, Field(ge=1, le=512)] = BANDS,
-        sample_rate: Annotated[int, Field(ge=100)] | None = None,
+        frames_per_second: Rate = FRAMES_PER_SECOND,
+        bands: Bands = BANDS,
+        sample_rate: SampleRate | None = None,
         folds: FoldCount = 0,
         repeats: Count = 1,
         folds_file: str = "",
@@ -92,15 +91,14 @@ class SequenceBags(SequenceTask, TableBags):
     ) -> None:
         SequenceTask.__init__(self, network, stride, batch_bags, batch_instances=batch_instances)
         TableBags.__init__(self, table, folds, repeats, folds_file, test, validation, batch_bags)
-        self.columns = {"file": file, "labels": labels, "classes": classes}
-        self.settings = FrameSettings(frames_per_second, bands, sample_rate)
+        self.columns = SequenceColumns(file, labels, classes, stride, frames_per_second, bands, sample_rate)
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW, with more epochs than `sound-events` has, as tables are often small."""
         return Recipe(lr=5e-3, epochs=30, evaluate_every=10, precision="float32")
 
     def own_bags(self, data_dir: Path | None) -> OwnBags:
-        return load_sequences(self.found(self.table, data_dir), **self.columns, settings=self.settings)
+        return load_sequences(self.found(self.table, data_dir), self.columns)
 
     def positions_of(self, bags: OwnBags) -> NDArray[np.int64]:
         return -(-bags.store.sizes // self.stride)
@@ -130,7 +128,7 @@ class SequenceBags(SequenceTask, TableBags):
 
     def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:  # noqa: ARG002
         """Yield the sequences of tables, folders and files; a position has its start and its end, in seconds."""
-        found = new_sequences(paths, self.columns["file"], self.settings, self._kind)
+        found = new_sequences(paths, self.columns, self._kind)
         while some := list(islice(found, EVAL_BAGS)):
             names, values, rates = zip(*some, strict=True)
             frames = [torch.from_numpy(one).T for one in values]
@@ -140,7 +138,7 @@ class SequenceBags(SequenceTask, TableBags):
             ends = torch.tensor([one.shape[1] for one in frames]).unsqueeze(1)
             places = {"start": first.expand(len(frames), -1), "end": (first + self.stride).minimum(ends)}
             seconds = {name: frame / rates[0] for name, frame in places.items()}
-            yield NamedBags(self.columns["file"], list(names), bags, seconds)
+            yield NamedBags(self.columns.file, list(names), bags, seconds)
 
 
 def _with_one_event(bags: OwnBags, some: NDArray[np.int64]) -> NDArray[np.int64]:

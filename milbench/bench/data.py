@@ -141,7 +141,7 @@ def _rows(torchmil: Path | None, quick: bool) -> Iterator[dict[str, Any]]:
 
 
 _CHECK = (sys.executable, "-m", "milbench", "data", "check")
-_SLIDES = ("--bag", "slide_id", "--labels", "label", "--features", "features/*.npy")
+_SLIDES = ("-p", "task.bag=slide_id", "-p", "task.labels=label", "-p", "task.features=features/*.npy")
 
 
 def write_slides(folder: Path, count: int, patches: tuple[int, int], source: Path | None = None) -> Path:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -79,50 +79,23 @@ def weights(
 @app.command()
 def check(
     table: Annotated[Path, typer.Argument(help="A table of bags, such as birds.csv.")],
-    bag: Annotated[str, typer.Option(help="Column of the names of bags.")] = "bag",
-    labels: Annotated[
-        str, typer.Option(help="Column of label sets, or columns of 0 and 1: 'has_*', 'a;b'.")
-    ] = "labels",
-    features: Annotated[str, typer.Option(help="Columns, 'f*' or 'a;b', or files: '@COLUMN', 'features/*.h5'.")] = "",
-    classes: Annotated[str, typer.Option(help="Classes in their order: 'cat;dog'.")] = "",
-    key: Annotated[str, typer.Option(help="Name of the features in files of several arrays.")] = "",
-    coords: Annotated[str, typer.Option(help="Two columns of the places of instances: 'x;y'.")] = "",
-    image: Annotated[str, typer.Option(help="Column of images, in a table without bags.")] = "image",
-    file: Annotated[str, typer.Option(help="Column of sequences, in a table without either.")] = "file",
-    stride: Annotated[int | None, typer.Option(min=1, help="Sequences: frames per position.")] = None,
-    frames_per_second: Annotated[float | None, typer.Option(min=1e-3, help="Sequences: frames per second.")] = None,
-    bands: Annotated[int | None, typer.Option(min=1, max=512, help="Waveforms: log-mel bands.")] = None,
-    sample_rate: Annotated[int | None, typer.Option(min=100, help="Waveforms in .npy files: Hz.")] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("-p", "--set", metavar="task.KEY=VALUE", help="How the task is to read it, as of milbench run."),
+    ] = None,
 ) -> int:
     """Check a table of bags for the tasks feature-bags, image-bags and sequence-bags, and show what is in it.
 
     Exit code 2 if it cannot be used. The bags are kept in the cache of the tasks, which then start faster.
 
-    Example: milbench data check birds.csv --labels 'has_*' --features 'f*'
+    Example: milbench data check birds.csv -p task.labels='has_*' -p task.features='f*'
     """
     from rich.table import Column, Table
 
     from milbench._utils.console import console
-    from milbench.data.checks import check_bags, fatal
-    from milbench.data.own_bags import Columns, load_features, load_images
-    from milbench.data.table_files import column_names
+    from milbench.data.checks import fatal
 
-    of_bags: dict[str, object] = {"--features": features, "--key": key, "--coords": coords}
-    of_sequences: dict[str, object] = {
-        "--stride": stride, "--frames-per-second": frames_per_second, "--bands": bands, "--sample-rate": sample_rate
-    }  # fmt: skip
-    names = column_names(table)
-    if bag not in names and image in names:
-        _refuse(table, "images", of_bags | of_sequences)
-        found = check_bags(load_images(table, image, labels, classes), "images")
-    elif bag not in names and file in names:
-        _refuse(table, "sequences", of_bags)
-        settings = {"frames_per_second": frames_per_second, "bands": bands, "sample_rate": sample_rate}
-        found = _check_sequences(table, (file, labels, classes), stride, settings)
-    else:
-        _refuse(table, "bags of features", of_sequences)
-        columns = Columns(bag, labels, features, classes, key, coords)
-        found = check_bags(load_features(table, columns), "features")
+    found = _findings(table, dict(map(_parsed, setting or ())))
     shown = Table(*(Column(heading, overflow="fold") for heading in ("", "what", "found")), title=str(table))
     shown.title_justify = "left"
     for finding in found:
@@ -133,23 +106,34 @@ def check(
     return 0
 
 
-def _refuse(table: Path, kind: str, options: Mapping[str, object]) -> None:
-    if given := [option for option, value in options.items() if value]:
-        raise UsageError(f"{given[0]} has no meaning for {table}, a table of {kind}")
+def _parsed(setting: str) -> tuple[str, Any]:
+    from milbench.engine.spec import scalar
+
+    key, equals, value = setting.partition("=")
+    if not equals or not key.startswith("task."):
+        raise UsageError(f"-p {setting}: expected task.KEY=VALUE, such as task.labels=species")
+    return key.removeprefix("task."), scalar(value)
 
 
-def _check_sequences(
-    table: Path, columns: tuple[str, str, str], stride: int | None, settings: dict[str, Any]
-) -> list[Finding]:
-    from milbench.data.bag_files import STRIDE, FrameSettings, Stride
+def _findings(table: Path, given: dict[str, Any]) -> list[Finding]:
+    """Check the table as one of the kind whose column it has."""
+    from milbench.api.parameters import check_params
+    from milbench.data import own_bags
+    from milbench.data.bag_files import SequenceColumns
     from milbench.data.checks import check_bags
-    from milbench.data.own_bags import load_sequences
+    from milbench.data.table_files import column_names
 
-    if stride is not None and stride not in get_args(Stride):
-        raise UsageError(f"--stride {stride}: expected {', '.join(map(str, get_args(Stride)))}")
-    given = {name: value for name, value in settings.items() if value is not None}
-    bags = load_sequences(table, *columns, FrameSettings(**given))
-    return check_bags(bags, "sequences", positions=-(-bags.store.sizes // (stride or STRIDE)))
+    kinds: dict[str, tuple[own_bags.Kind, Any, Callable[..., own_bags.OwnBags]]] = {
+        "bag": ("features", own_bags.Columns, own_bags.load_features),
+        "image": ("images", own_bags.ImageColumns, own_bags.load_images),
+        "file": ("sequences", SequenceColumns, own_bags.load_sequences),
+    }
+    names = column_names(table)
+    kind, columns, load = kinds[next((name for name in kinds if given.get(name, name) in names), "bag")]
+    chosen = columns(**check_params(f"{kind} of {table}", columns, given))
+    bags = load(table, chosen)
+    positions = -(-bags.store.sizes // chosen.stride) if kind == "sequences" else None
+    return check_bags(bags, kind, positions=positions)
 
 
 def _directory_to_fill(data_dir: Path | None) -> Path:

@@ -180,7 +180,7 @@ def _table_in(out: Path, paths: Sequence[Path]) -> Path:
     from milbench.data.table_files import check_kind, is_table
 
     if out.suffix.lower() in FILES and not out.is_dir():
-        raise UsageError(f"--out {out}: expected a folder, or a table that ends in .csv, .tsv, .parquet or .feather")
+        raise UsageError(f"--out {out}: expected a folder, or a table that ends in .csv, .tsv or .parquet")
     table = out if is_table(out) and not out.is_dir() else out / f"{paths[0].resolve().stem}.csv"
     check_kind(table)
     return table

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from milbench._utils import extras
 from milbench.data.table import shown
@@ -23,14 +24,15 @@ if TYPE_CHECKING:
 FEATURES, COORDINATES, CLASSES = "features", "coords", "instance_labels"
 """The names of arrays: instances and their places, as CLAM and TRIDENT write them, and the classes of instances."""
 AUDIO = (".wav", ".flac", ".ogg")
+Rate = Annotated[float, Field(gt=0, le=100_000)]
+Bands = Annotated[int, Field(ge=1, le=512)]
+SampleRate = Annotated[int, Field(ge=100)]
 FRAMES_PER_SECOND: Final = 62.5
-"""Frames a second, where nothing else is asked for."""
+"""Where nothing else is asked for, as below."""
 BANDS: Final = 32
-"""Log-mel bands, likewise."""
 Stride = Literal[1, 2, 4, 8, 16, 32]
 """Frames that a position stands for."""
 STRIDE: Final = 4
-"""The one where nothing else is asked for."""
 WINDOW_STEPS = 2
 """Length of a window of the transform, in steps between frames: neighbours overlap by half."""
 BFLOAT16 = "bfloat16"
@@ -62,13 +64,20 @@ class BagFile:
     starts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
 
 
-@dataclass(frozen=True, slots=True)
-class FrameSettings:
-    """How files become frames, as the task sequence-bags says it; frames a second of waveforms are approximate."""
+@dataclass(frozen=True)
+class SequenceColumns:
+    """Which columns of a table of sequences hold what, and how files become frames, as the task sequence-bags says it.
 
-    frames_per_second: float = FRAMES_PER_SECOND
-    bands: int = BANDS
-    sample_rate: int | None = None
+    Frames a second of waveforms are approximate. The bags are the same for any stride.
+    """
+
+    file: str = "file"
+    labels: str = "labels"
+    classes: str = ""
+    stride: Stride = STRIDE
+    frames_per_second: Rate = FRAMES_PER_SECOND
+    bands: Bands = BANDS
+    sample_rate: SampleRate | None = None
 
 
 def open_features(path: Path, key: str = "") -> BagFile:
@@ -82,7 +91,7 @@ def open_features(path: Path, key: str = "") -> BagFile:
     return _numbers(_opened(reader, path, key), "instances by features")
 
 
-def open_frames(path: Path, settings: FrameSettings) -> BagFile:
+def open_frames(path: Path, columns: SequenceColumns) -> BagFile:
     """Return the frames (T, F) of a recording: a .npy array of frames or of samples, or audio of averaged channels.
 
     Raises ValueError for a file that is missing, damaged or of another kind, UsageError where audio cannot be read
@@ -96,10 +105,10 @@ def open_frames(path: Path, settings: FrameSettings) -> BagFile:
         if len(found.shape) == 2:
             found = _numbers(found, "frames by features")
             kind = f"frames of {found.shape[1]} features"
-            return BagFile(found.shape, found.dtype, found.read, True, {}, kind, settings.frames_per_second)
-        if settings.sample_rate is None:
+            return BagFile(found.shape, found.dtype, found.read, True, {}, kind, columns.frames_per_second)
+        if columns.sample_rate is None:
             raise ValueError("it is a waveform, which needs sample_rate")
-        return _waveform(found.shape[0], settings.sample_rate, found.read, settings)
+        return _waveform(found.shape[0], columns.sample_rate, found.read, columns)
     if suffix not in AUDIO:
         raise ValueError(f"its name does not end in .npy or {', '.join(AUDIO)}")
     soundfile = extras.load("soundfile", "audio", str(path))
@@ -110,7 +119,7 @@ def open_frames(path: Path, settings: FrameSettings) -> BagFile:
         values: NDArray[np.float32] = soundfile.read(path, dtype="float32", always_2d=True)[0].mean(axis=1)
         return values
 
-    return _waveform(about.frames, int(about.samplerate), samples, settings)
+    return _waveform(about.frames, int(about.samplerate), samples, columns)
 
 
 def _present(path: Path) -> Path:
@@ -161,10 +170,10 @@ def _numbers(found: BagFile, axes: str) -> BagFile:
     return found
 
 
-def _waveform(count: int, rate: int, samples: Callable[[], NDArray[Any]], settings: FrameSettings) -> BagFile:
+def _waveform(count: int, rate: int, samples: Callable[[], NDArray[Any]], columns: SequenceColumns) -> BagFile:
     import torch
 
-    log_mel = _log_mel(rate, settings)
+    log_mel = _log_mel(rate, columns)
 
     def frames() -> NDArray[np.float32]:
         with np.errstate(over="ignore"):  # what single precision cannot hold becomes infinite, which is refused
@@ -174,17 +183,17 @@ def _waveform(count: int, rate: int, samples: Callable[[], NDArray[Any]], settin
 
     if not count:
         raise ValueError("it is empty")
-    shape = (log_mel.count(count), settings.bands)
+    shape = (log_mel.count(count), columns.bands)
     kind = f"a waveform of {rate} samples a second"
     return BagFile(shape, "float32", frames, kind=kind, frames_per_second=log_mel.frames_per_second)
 
 
 @cache
-def _log_mel(rate: int, settings: FrameSettings) -> LogMel:
+def _log_mel(rate: int, columns: SequenceColumns) -> LogMel:
     from milbench.data.log_mel import LogMel
 
-    hop = max(1, round(rate / settings.frames_per_second))
-    return LogMel(rate, hop, WINDOW_STEPS * hop, settings.bands)
+    hop = max(1, round(rate / columns.frames_per_second))
+    return LogMel(rate, hop, WINDOW_STEPS * hop, columns.bands)
 
 
 @contextmanager

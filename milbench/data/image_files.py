@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from pydantic import Field
 
 from milbench._utils.images import colours, grey, open_image
 
+Size = Annotated[int, Field(ge=16, le=1024)]
+"""Side of the squares in pixels."""
+Channels = Literal[1, 3]
 SIDE: Final = 64
-"""Side of the squares in pixels, where nothing else is asked for."""
+"""Where nothing else is asked for, as below."""
 COLOURS: Final = 3
-"""Channels of an image, likewise."""
 
 
 def decoded(path: Path, size: int, channels: int) -> tuple[NDArray[np.uint8], tuple[int, int]]:

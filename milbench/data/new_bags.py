@@ -16,7 +16,7 @@ from milbench.data.bag_files import (
     COORDINATES,
     FEATURE_FILES,
     BagFile,
-    FrameSettings,
+    SequenceColumns,
     open_features,
     open_frames,
 )
@@ -83,7 +83,7 @@ def decode_all(files: Sequence[Path], size: int, channels: int) -> tuple[NDArray
 
 
 def new_sequences(
-    paths: Sequence[Path], column: str, settings: FrameSettings, kind: str
+    paths: Sequence[Path], columns: SequenceColumns, kind: str
 ) -> Iterator[tuple[str, NDArray[np.float32], float]]:
     """Yield name, frames (T, F) and frames a second of sequences: those of each table, then those of all lone files.
 
@@ -91,10 +91,12 @@ def new_sequences(
     """
     files = _expanded(paths, (".npy", *AUDIO))
     lone = [str(path.absolute()) for path in files if not is_table(path)]
-    sources = [(path, read_table(path, (column,)).files(column, "sequence")) for path in files if is_table(path)]
+    sources = [
+        (path, read_table(path, (columns.file,)).files(columns.file, "sequence")) for path in files if is_table(path)
+    ]
     for path, names in [*sources, *([(Path("the files given"), lone)] if lone else [])]:
         named = [f"{row_name(path, row)}: {name}" for row, name in enumerate(names)]
-        opened = open_all(partial(open_frames, settings=settings), path.parent, names, named)
+        opened = open_all(partial(open_frames, columns=columns), path.parent, names, named)
         if (found := usual_kind(opened, named)) != kind:
             raise UsageError(f"{path}: its sequences have {found}, expected {kind} as in training")
         for name, where, file in zip(names, named, opened, strict=True):

@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -18,9 +18,17 @@ from numpy.typing import NDArray
 from milbench._utils.prefetch import prefetched
 from milbench.data import bag_files
 from milbench.data.array_cache import Known, cache_place, cached_arrays, check_room, file_state
-from milbench.data.bag_files import CLASSES, COORDINATES, BagFile, FrameSettings, open_features, open_frames
+from milbench.data.bag_files import (
+    CLASSES,
+    COORDINATES,
+    STRIDE,
+    BagFile,
+    SequenceColumns,
+    open_features,
+    open_frames,
+)
 from milbench.data.bags_store import BagStore, row_parts, write_files, write_header
-from milbench.data.image_files import COLOURS, SIDE, decoded
+from milbench.data.image_files import COLOURS, SIDE, Channels, Size, decoded
 from milbench.data.in_order import open_all, raise_broken
 from milbench.data.table import NAMES, SEPARATOR, Bagged, Mark, Table, bagged, class_name, read_table, set_text, shown
 from milbench.data.table_files import read_chunks, row_name
@@ -57,6 +65,20 @@ class Columns:
         if self.features.startswith("@"):
             return table.texts(self.features[1:], "the file of a bag's features").values()
         return [self.features.replace("*", name) for name in names]
+
+
+@dataclass(frozen=True)
+class ImageColumns:
+    """The same for a table of images, as the task image-bags has it, with the side and the channels of the squares."""
+
+    image: str = "image"
+    labels: str = "labels"
+    classes: str = ""
+    size: Size = SIDE
+    channels: Channels = COLOURS
+
+
+AnyColumns = Columns | ImageColumns | SequenceColumns
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,61 +141,47 @@ def load_features(path: Path, columns: Columns) -> OwnBags:
         if columns.of_files:
             table = Table(path, pd.concat([chunk.frame for chunk in chunks]))
             bags = bagged(table, columns.bag)
-            known, used = _described(folder, bags, columns.labels, columns.classes)
+            known, used = _described(folder, bags, columns)
             return known | _write_feature_files(folder, bags, columns, {*used, *NAMES, columns.bag}, known["classes"])
         return _write_rows(folder, path, chunks, columns)
 
     return _loaded(path, "features", asdict(columns), pack)
 
 
-def load_images(
-    path: Path,
-    image: str = "image",
-    labels: str = "labels",
-    classes: str = "",
-    size: int = SIDE,
-    channels: int = COLOURS,
-) -> OwnBags:
+def load_images(path: Path, columns: ImageColumns) -> OwnBags:
     """Return the bags of a table with a row an image, fitted into squares. UsageError names file and row."""
 
     def pack(folder: Path) -> Known:
-        bags, known = _files_of(folder, path, "images", image, labels, classes)
+        bags, known = _files_of(folder, path, "images", columns.image, columns)
         sizes = np.zeros((len(bags.names), 2), np.int32)
 
         def read(row: int) -> NDArray[np.uint8]:
-            pixels, sizes[row] = decoded(path.parent / bags.names[row], size, channels)
+            pixels, sizes[row] = decoded(path.parent / bags.names[row], columns.size, columns.channels)
             return pixels[None]
 
-        shape = (1, channels, size, size)
+        shape = (1, columns.channels, columns.size, columns.size)
         files = [BagFile(shape, "uint8", partial(read, row)) for row in range(len(bags.names))]
         known |= write_files(folder, files, bags.table.place, what="images")
         np.save(folder / "sizes.npy", sizes)
         return known
 
-    settings = {"column": image, "labels": labels, "classes": classes, "size": size, "channels": channels}
-    return _loaded(path, "images", settings, pack)
+    return _loaded(path, "images", asdict(columns), pack)
 
 
-def load_sequences(
-    path: Path,
-    file: str = "file",
-    labels: str = "labels",
-    classes: str = "",
-    settings: FrameSettings = FrameSettings(),  # noqa: B008 it cannot be changed
-) -> OwnBags:
+def load_sequences(path: Path, columns: SequenceColumns) -> OwnBags:
     """Return the bags of a table with a row a recording, as frames. UsageError names file and row."""
 
     def pack(folder: Path) -> Known:
-        bags, known = _files_of(folder, path, "sequences", file, labels, classes)
+        bags, known = _files_of(folder, path, "sequences", columns.file, columns)
         named = [f"{bags.table.place(row)}: {name}" for row, name in enumerate(bags.names)]
-        files = open_all(partial(open_frames, settings=settings), path.parent, bags.names, named)
+        files = open_all(partial(open_frames, columns=columns), path.parent, bags.names, named)
         kind = usual_kind(files, named)
         known |= write_files(folder, files, named.__getitem__)
         broken = np.flatnonzero(~np.isfinite(np.load(folder / "means.npy", allow_pickle=False)).all(axis=1)).tolist()
         raise_broken([f"{named[row]}: it holds values that are not finite" for row in broken], len(files))
         return known | {"kind": kind, "frames_per_second": files[0].frames_per_second}
 
-    return _loaded(path, "sequences", {"column": file, "labels": labels, "classes": classes, **asdict(settings)}, pack)
+    return _loaded(path, "sequences", asdict(replace(columns, stride=STRIDE)), pack)  # bags are the same for any stride
 
 
 def usual_kind(files: Sequence[BagFile], named: Sequence[str]) -> str:
@@ -186,20 +194,22 @@ def usual_kind(files: Sequence[BagFile], named: Sequence[str]) -> str:
     return usual
 
 
-def _described(folder: Path, bags: Bagged, labels: str, classes: str, places: str = "") -> tuple[Known, list[str]]:
-    label_sets, names, used = bags.labels(labels, classes)
+def _described(folder: Path, bags: Bagged, columns: AnyColumns, places: str = "") -> tuple[Known, list[str]]:
+    label_sets, names, used = bags.labels(columns.labels, columns.classes)
     np.save(folder / "labels.npy", label_sets)
     marks = bags.marks(places, label_sets, names) if places else None
     known = {"bags": bags.names, "classes": names, "groups": bags.values("group"), "split": bags.split()}
     return known | {"marks": marks}, used
 
 
-def _files_of(folder: Path, path: Path, kind: Kind, column: str, labels: str, classes: str) -> tuple[Bagged, Known]:
+def _files_of(
+    folder: Path, path: Path, kind: Kind, column: str, columns: ImageColumns | SequenceColumns
+) -> tuple[Bagged, Known]:
     places = PLACES[kind]
-    table = read_table(path, (column, labels, places))
+    table = read_table(path, (column, columns.labels, places))
     names = table.files(column, kind.removesuffix("s"))
     bags = Bagged(table, np.arange(len(names)), names)
-    known, used = _described(folder, bags, labels, classes, places)
+    known, used = _described(folder, bags, columns, places)
     ignored = _without(table.columns, {*used, *NAMES, places, column})
     return bags, known | {"ignored": ignored, "states": _states(path.parent, names), "files": names}
 
@@ -221,7 +231,7 @@ def _write_rows(folder: Path, path: Path, chunks: Iterable[Table], columns: Colu
         out.seek(0)
         write_header(out, np.dtype(np.float32), (len(table.frame), len(names)))
     bags = bagged(table, columns.bag)
-    known, used = _described(folder, bags, columns.labels, columns.classes)
+    known, used = _described(folder, bags, columns)
     coords = table.matching(columns.coords, "of x and y") if columns.coords else []
     order = np.argsort(bags.codes, kind="stable")
     np.save(folder / "rows.npy", order)

@@ -19,7 +19,7 @@ from milbench._utils.files import write_atomically
 from milbench.errors import UsageError, closest
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
-ENDINGS = (*SEPARATORS, ".parquet", ".arrow", ".feather")
+ENDINGS = (*SEPARATORS, ".parquet")
 _KINDS = " or ".join((", ".join(ENDINGS[:-1]), ENDINGS[-1]))
 CHUNK = 1 << 23
 """Fields of a table that are in memory together, of text files."""
@@ -79,8 +79,7 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
     check_kind(path)
     write = {
         ".csv": partial(frame.to_csv, index=False), ".tsv": partial(frame.to_csv, index=False, sep="\t"),
-        ".parquet": partial(frame.to_parquet, index=False),
-    }.get(path.suffix.lower(), frame.to_feather)  # fmt: skip
+    }.get(path.suffix.lower(), partial(frame.to_parquet, index=False))  # fmt: skip
     write_atomically(path, write)
 
 
@@ -112,8 +111,7 @@ def _frames(path: Path, text: Collection[str]) -> Iterator[pd.DataFrame]:
     if (separator := SEPARATORS.get(path.suffix.lower())) is not None:
         yield from _csv(path, text, separator)
     else:
-        frame = pd.read_parquet(path) if path.suffix.lower() == ".parquet" else pd.read_feather(path)
-        yield frame.reset_index(drop=True)
+        yield pd.read_parquet(path).reset_index(drop=True)
 
 
 class _CountingFile(io.FileIO):

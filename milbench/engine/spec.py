@@ -289,7 +289,7 @@ def parse_setting(values: Params, setting: str) -> None:
     """
     key, equals, text = setting.partition("=")
     kind, *names = key.strip().split(".")
-    parsed = [_scalar(part.strip()) for part in text.split(",")]
+    parsed = [scalar(part.strip()) for part in text.split(",")]
     value = parsed if len(parsed) > 1 else parsed[0]
     if equals and not names and kind in SETTABLE:
         values[kind] = parsed if kind in ("supervision", "compare_by", "notes") else value
@@ -348,7 +348,7 @@ def _takers(values: Params, kind: str, names: list[str], parameter: str, setting
     return takers
 
 
-def _scalar(text: str) -> Any:
+def scalar(text: str) -> Any:
     """Return the value of TOML text (numbers, true, false, quoted strings), any other text as a string."""
     try:
         return tomllib.loads(f"v = {text}")["v"]

@@ -20,8 +20,8 @@ def brings(extra: str) -> set[str]:
     ("extra", "distribution", "module", "words"),
     [
         ("parquet", "pyarrow", "pyarrow", ("data", "check", "{}/t.parquet")),
-        ("h5", "h5py", "h5py", ("data", "check", "{}/t.csv", "--features", "*.h5")),
-        ("h5", "h5py", "h5py", ("data", "make", "house-numbers", "--data-dir", "{}")),
+        ("h5", "h5py", "h5py", ("data", "check", "{}/t.csv", "-p", "task.features=*.h5")),
+        ("h5", "h5py", "h5py", ("data", "fetch", "house-numbers", "--data-dir", "{}")),
         ("audio", "soundfile", "soundfile", ("data", "check", "{}/sounds.csv")),
         ("dask", "distributed", "distributed", ("run", "demo", "--cluster", "local:2")),
         ("ui", "mlflow", "flask", ("ui",)),

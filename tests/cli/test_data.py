@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -29,6 +30,25 @@ def test_a_damaged_data_file_is_named_with_what_was_expected(milbench: Milbench,
         with (tmp_path / file.path).open("wb") as sparse:
             sparse.truncate(file.size or 0)
     assert "expected MD5 6bbc9ace898e44ae57da46a324031adb, found" in milbench(*words).complaint()
+
+
+def test_a_table_is_checked_with_the_settings_of_a_run(milbench: Milbench, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("id,has_x,f,g\n007,1,1,2\n007,1,2,3\n8,0,3,4\n9,1,4,5\n")
+    columns = ("-p", "task.bag=id", "-p", "task.labels=has_*", "-p", "task.features=f")
+    shown = milbench("data", "check", str(table), *columns)
+    assert shown.code == 0, shown.err
+    assert "3, with 4 instances" in shown.out
+    for setting, complaint in {
+        "bag=id": "-p bag=id: expected task.KEY=VALUE",
+        "task.lables=has_*": "unknown parameter of features of .*t.csv 'lables'; did you mean 'labels'",
+        "task.stride=4": "unknown parameter of features of .*t.csv 'stride'",
+        "task.features=h": "t.csv has no column 'h'",
+    }.items():
+        assert re.search(complaint, milbench("data", "check", str(table), *columns, "-p", setting).complaint())
+    (tmp_path / "s.csv").write_text("file,labels\na.wav,x\n")
+    said = milbench("data", "check", str(tmp_path / "s.csv"), "-p", "task.stride=3").complaint()
+    assert "s.csv: stride = 3 is wrong" in said
 
 
 def test_published_weights_are_fetched_checked_and_used(

@@ -13,7 +13,7 @@ from PIL import Image
 from milbench.data import image_files, own_bags
 from milbench.data.checks import check_bags, fatal
 from milbench.data.image_files import fitted, fitted_boxes
-from milbench.data.own_bags import load_images
+from milbench.data.own_bags import ImageColumns, load_images
 from milbench.data.table import Mark
 from milbench.errors import UsageError
 
@@ -39,7 +39,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def test_images_are_fitted_into_squares_and_mapped_from_a_file(table: Path) -> None:
-    bags = load_images(table, size=32)
+    bags = load_images(table, ImageColumns(size=32))
     images = bags.store.packed
     assert images is not None
     assert images.shape == (3, 3, 32, 32)
@@ -50,7 +50,7 @@ def test_images_are_fitted_into_squares_and_mapped_from_a_file(table: Path) -> N
     assert images[0, 2, 8, 0] > 0, "the upper left corner of the picture, 8 pixels below that of the square"
     assert (images[1] == 0).nonzero()[1].tolist() == [5] * 3
     assert (images[1] == 0).nonzero()[2].tolist() == [3] * 3
-    assert load_images(table, size=32, channels=1).store[0].shape == (1, 1, 32, 32)
+    assert load_images(table, ImageColumns(size=32, channels=1)).store[0].shape == (1, 1, 32, 32)
 
 
 def test_boxes_move_with_the_pixels() -> None:
@@ -63,16 +63,16 @@ def test_boxes_move_with_the_pixels() -> None:
 
 
 def test_images_are_decoded_once_until_one_changes(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = load_images(table, size=32)
+    before = load_images(table, ImageColumns(size=32))
     for path in table.parent.iterdir():
         os.utime(path, (1, 1))
     monkeypatch.setattr(own_bags, "RECENT", 0)
-    assert load_images(table, size=32).digest == before.digest, "another date is the same data"
+    assert load_images(table, ImageColumns(size=32)).digest == before.digest, "another date is the same data"
     monkeypatch.setattr(image_files, "open_image", None)
-    assert load_images(table, size=32).digest == before.digest, "nothing is decoded again"
+    assert load_images(table, ImageColumns(size=32)).digest == before.digest, "nothing is decoded again"
     monkeypatch.undo()
     Image.new("L", (32, 32), 9).save(table.parent / "point.png")
-    after = load_images(table, size=32)
+    after = load_images(table, ImageColumns(size=32))
     assert after.store[1].max() == 9
     assert after.digest != before.digest
 
@@ -83,7 +83,7 @@ def test_all_images_that_cannot_be_read_are_named_and_no_cache_is_left(table: Pa
     (folder / "text.jpg").write_text("no picture")
     wrong = image_table(folder, ["red.png", "broken.png", "absent.png", "point.png", "text.jpg"])
     with pytest.raises(UsageError, match=r"^3 of 5 images cannot be read: ") as error:
-        load_images(wrong, size=32)
+        load_images(wrong, ImageColumns(size=32))
     for place in ("pets.csv, row 3: .*broken.png", "pets.csv, row 4: .*absent.png is not there", "row 6: .*text.jpg"):
         assert error.match(place)
     assert "\n" not in str(error.value)
@@ -95,7 +95,7 @@ def test_checks_name_equal_images_in_two_parts_of_a_split_and_plain_ones(table: 
     Image.new("RGB", (20, 30), "green").save(folder / "plain.png")
     names = ["red.png", "point.png", "again.bmp", "plain.png"]
     split = image_table(folder, names, "train train test test")
-    found = {f.what: (f.level, f.found) for f in check_bags(load_images(split, size=32), "images", 16)}
+    found = {f.what: (f.level, f.found) for f in check_bags(load_images(split, ImageColumns(size=32)), "images", 16)}
     assert found["images"] == ("fact", "4, of 20x30 to 80x40 pixels")
     assert found["images of equal content"] == ("warning", "1: red.png = again.bmp")
     assert found["equal images in two parts"] == ("warning", "1: red.png = again.bmp")
@@ -104,7 +104,7 @@ def test_checks_name_equal_images_in_two_parts_of_a_split_and_plain_ones(table: 
     assert not [what for what, (level, _) in found.items() if level == "fatal"]
     Image.new("RGB", (9, 9), "blue").save(folder / "blue.png")
     plain = image_table(folder, ["plain.png", "blue.png"])
-    problems = fatal(check_bags(load_images(plain, size=32), "images", 16))
+    problems = fatal(check_bags(load_images(plain, ImageColumns(size=32)), "images", 16))
     assert problems == ["images: all are of one colour: nothing can be told from them"]
 
 
@@ -113,7 +113,9 @@ def test_boxes_outside_their_image_are_fatal_and_named(table: Path, left: float,
     folder = table.parent
     Image.new("RGB", (20, 30), "green").save(folder / "plain.png")
     names = ["red.png", "plain.png"]
-    boxed = replace(load_images(image_table(folder, names)), marks=[[], [Mark(0, (left, -5, 25, bottom))]])
+    boxed = replace(
+        load_images(image_table(folder, names), ImageColumns()), marks=[[], [Mark(0, (left, -5, 25, bottom))]]
+    )
     problems = fatal(check_bags(boxed, "images", 16))
     assert problems == ["boxes outside their image: 1: plain.png (row 3) has 20 x 30 pixels"] * outside
 
@@ -126,7 +128,7 @@ def load(folder: Path, *rows: str, header: str = HEADER, classes: str = "") -> A
     for name in ("a.png", "b.jpg", "c.png", "first.png"):
         Image.new("L", (16, 16), ord(name[0])).save(folder / name)
     (folder / "pets.tsv").write_text("\n".join([header, *rows]), "utf-8")
-    return load_images(folder / "pets.tsv", classes=classes, size=16)
+    return load_images(folder / "pets.tsv", ImageColumns(classes=classes, size=16))
 
 
 def quoted(boxes: object) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,17 +11,18 @@ import soundfile
 import torch
 
 from milbench import UsageError
-from milbench.data.bag_files import FrameSettings
+from milbench.data.bag_files import SequenceColumns
 from milbench.data.own_bags import OwnBags, load_sequences
 from tests._helpers.sequence_files import RATE
 
-SETTINGS = FrameSettings(frames_per_second=50, bands=16)
+SETTINGS = SequenceColumns(frames_per_second=50, bands=16)
+WAVEFORMS = replace(SETTINGS, sample_rate=RATE)
 WAVE = np.sin(np.arange(RATE) * 0.7).astype(np.float32) * 0.5
 
 
-def load(folder: Path, *names: str, settings: FrameSettings = SETTINGS) -> OwnBags:
+def load(folder: Path, *names: str, columns: SequenceColumns = SETTINGS) -> OwnBags:
     (folder / "t.csv").write_text("\n".join(["file,labels", *(f"{name},x" for name in names)]))
-    return load_sequences(folder / "t.csv", settings=settings)
+    return load_sequences(folder / "t.csv", columns)
 
 
 def frames(bags: OwnBags) -> list[torch.Tensor]:
@@ -32,7 +33,7 @@ def test_wav_and_npy_of_one_waveform_have_the_same_frames(tmp_path: Path) -> Non
     np.save(tmp_path / "w.npy", WAVE)
     soundfile.write(tmp_path / "w.wav", WAVE, RATE, subtype="FLOAT")
     soundfile.write(tmp_path / "two.wav", np.stack([0.5 * WAVE, 1.5 * WAVE], axis=1), RATE, subtype="FLOAT")
-    loaded = load(tmp_path, "w.npy", "w.wav", "two.wav", settings=FrameSettings(50, 16, sample_rate=RATE))
+    loaded = load(tmp_path, "w.npy", "w.wav", "two.wav", columns=WAVEFORMS)
     assert loaded.frames_per_second == 50
     assert frames(loaded)[0].shape == (16, 50)
     torch.testing.assert_close(frames(loaded)[1], frames(loaded)[0])
@@ -85,7 +86,7 @@ def test_every_depth_of_wav_has_the_power_of_the_sound(tmp_path: Path, subtype: 
     wave = np.concatenate([WAVE, np.zeros(RATE, np.float32)])
     soundfile.write(tmp_path / "w.wav", wave, RATE, subtype=subtype)
     np.save(tmp_path / "w.npy", wave)
-    exact, found = (one.exp() for one in frames(load(tmp_path, "w.npy", "w.wav", settings=FrameSettings(50, 16, RATE))))
+    exact, found = (one.exp() for one in frames(load(tmp_path, "w.npy", "w.wav", columns=WAVEFORMS)))
     torch.testing.assert_close(found[:, :49], exact[:, :49], rtol=0.01, atol=16 * step**2)
     assert found[:, 51:].max() <= 1.1e-10, "silence has the least power"
 
@@ -100,13 +101,13 @@ def test_a_recording_of_silence_is_finite_and_one_of_many_lengths_keeps_its_own(
     assert len({bytes(digest) for digest in loaded.store.digests}) == 3
 
 
-def load_text(folder: Path, text: str, **columns: Any) -> OwnBags:
+def load_text(folder: Path, text: str) -> OwnBags:
     """Return the table of a text, all of whose files are there."""
     (folder / "t.csv").write_text(text, "utf-8")
     (folder / "sub").mkdir(exist_ok=True)
     for n, name in enumerate(("a.npy", "b.npy", "sub/b.npy", "c, d.npy", "x.npy", "y.npy", "007.npy", "1e3.npy")):
         np.save(folder / name, np.random.default_rng(n).normal(size=(5, 2)))
-    return load_sequences(folder / "t.csv", **columns)
+    return load_sequences(folder / "t.csv", SequenceColumns())
 
 
 def test_a_table_is_read(tmp_path: Path) -> None:

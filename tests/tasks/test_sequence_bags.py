@@ -135,7 +135,9 @@ def test_audio_files_are_learnt_from_end_to_end(tmp_path: Path, milbench: Milben
     """Two pitches and silence are told apart, and found at their time, by the command line."""
     table = small_table(tmp_path / "audio", count=80, suffix=".wav")
     words = ["run", "--loss", "noisy-or", "--task", "sequence-bags", "--seeds", "0", "--name", "tones"]
-    shown = milbench("data", "check", str(table), "--bands", "12", "--frames-per-second", "50", "--stride", "8")
+    shown = milbench(
+        "data", "check", str(table), "-p", "task.bands=12", "-p", "task.frames_per_second=50", "-p", "task.stride=8"
+    )
     assert shown.code == 0, shown.err
     assert "80, of 50 to 60 frames, median 55" in shown.out
     assert "in 40 of 80 bags" in shown.out
