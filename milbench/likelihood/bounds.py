@@ -20,11 +20,6 @@ class Bounds(NamedTuple):
     lower: Tensor
     upper: Tensor
 
-    @property
-    def gap(self) -> Tensor:
-        """(B,), upper - lower in nats; 0 where both are -inf."""
-        return torch.where(self.upper == self.lower, torch.zeros_like(self.upper), self.upper - self.lower)
-
 
 def bag_log_prob_bounds(
     log_probs: Tensor,
