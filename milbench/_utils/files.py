@@ -9,9 +9,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from milbench._utils import locks
 from milbench.errors import UsageError
+
+MOST_BYTES = 2_000_000_000
+"""Bytes of all arrays of one .npz file when they are read; larger files are refused."""
 
 
 def expanded(path: Path, option: str) -> Path:
@@ -20,6 +24,26 @@ def expanded(path: Path, option: str) -> Path:
         return path.expanduser()
     except RuntimeError as error:
         raise UsageError(f"{option} {path}: {str(error).rstrip('.')}") from None
+
+
+@contextmanager
+def stored_arrays(what: str, path: Path) -> Iterator[Any]:
+    """Open an .npz file for the block, which makes something of its arrays; nothing is unpickled.
+
+    Raises:
+        UsageError: the file is missing, damaged or too large, or the block fails.
+    """
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            if (size := sum(member.file_size for member in stored.zip.infolist())) > MOST_BYTES:
+                raise UsageError(f"{what} {path} would take {size:,} bytes, more than {MOST_BYTES:,}")
+            yield stored
+    except UsageError:
+        raise
+    except Exception as error:  # noqa: BLE001 a damaged archive fails in zipfile, zlib, numpy or the block
+        raise UsageError(f"{what} {path} cannot be read: {error}") from None
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:

@@ -13,20 +13,19 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from milbench._utils.files import stored_arrays
 from milbench.errors import UsageError
 
 Kind = Literal["image", "sequence", "set"]
 _AXES: dict[str, tuple[int, int]] = {"image": (4, 2), "sequence": (3, 1), "set": (3, 1)}
 """By kind, the dimensions of the instances and of the positions."""
 GALLERY_FORMAT = 1
-MOST_BYTES = 2_000_000_000
-"""Bytes of all arrays of a gallery when they are read; it holds a few bags and examples. Larger files are refused."""
 _TYPES = {
     "instances": np.float32, "labels": np.bool_, "presence": np.float32, "probs": np.float16, "mask": np.bool_,
     "classes": np.int64, "boxes": np.float32, "position_classes": np.int64, "coords": np.float32,
+    "sensitivity": np.uint8, "sensitivity_of": np.int64,
 }  # fmt: skip
 """The types of the arrays."""
-_OPTIONAL = ("mask", "classes", "boxes", "position_classes", "coords", "sensitivity", "sensitivity_of")
 _PREFIX = "misread_"
 
 
@@ -92,18 +91,10 @@ class Misread:
         """Return the misread bags among the arrays of a stored gallery, None where it has none."""
         if _PREFIX + "bags" not in arrays:
             return None
-        found = {name: arrays[_PREFIX + name] for name in ("bags", "names", "counts", "images", "winners", "strengths")}
-        patterns, truth, read = (tuple(map(str, arrays[_PREFIX + name])) for name in ("patterns", "truth", "read"))
-        return cls(
-            bags=int(found["bags"]),
-            counts=dict(zip(map(str, found["names"]), map(int, found["counts"]), strict=True)),
-            patterns=patterns,
-            truth=truth,
-            read=read,
-            images=found["images"],
-            class_maps=found["winners"],
-            strengths=found["strengths"],
-        )
+        counts = dict(zip(arrays[_PREFIX + "names"].tolist(), arrays[_PREFIX + "counts"].tolist(), strict=True))
+        patterns, truth, read = (tuple(arrays[_PREFIX + name].tolist()) for name in ("patterns", "truth", "read"))
+        images, class_maps, strengths = (arrays[_PREFIX + name] for name in ("images", "winners", "strengths"))
+        return cls(int(arrays[_PREFIX + "bags"]), counts, patterns, truth, read, images, class_maps, strengths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,15 +229,13 @@ def make(*, class_names: Sequence[str], **fields: Any) -> Gallery:
 def write(path: Path, gallery: Gallery) -> None:
     """Write a gallery as one file."""
     arrays: dict[str, Any] = {
-        "format": GALLERY_FORMAT, "kind": gallery.kind, "instances": gallery.instances, "labels": gallery.labels,
-        "presence": gallery.presence, "probs": gallery.probs, "class_names": np.asarray(gallery.class_names, np.str_),
+        "format": GALLERY_FORMAT, "kind": gallery.kind, "class_names": np.asarray(gallery.class_names, np.str_),
         "threshold": np.nan if gallery.threshold is None else gallery.threshold,
     }  # fmt: skip
-    arrays |= {name: value for name in _OPTIONAL if (value := getattr(gallery, name)) is not None}
+    given = {name: getattr(gallery, name) for name in (*_TYPES, "frames_per_second")}
+    arrays |= {name: value for name, value in given.items() if value is not None}
     if gallery.centres is not None:
         arrays["ys"], arrays["xs"] = gallery.centres
-    if gallery.frames_per_second is not None:
-        arrays["frames_per_second"] = gallery.frames_per_second
     if gallery.misread is not None:
         arrays |= gallery.misread.arrays()
     with path.open("wb") as file:  # numpy adds .npz to a name that lacks it, but not to an open file
@@ -255,29 +244,16 @@ def write(path: Path, gallery: Gallery) -> None:
 
 def load(path: Path) -> Gallery:
     """Read a gallery that `write` wrote. Raises UsageError if the file is missing, damaged or of another format."""
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            if (size := sum(member.file_size for member in stored.zip.infolist())) > MOST_BYTES:
-                raise UsageError(f"gallery {path} would take {size:,} bytes, more than {MOST_BYTES:,}")
-            if int(stored["format"]) != GALLERY_FORMAT:
-                raise UsageError(
-                    f"gallery {path} has format {int(stored['format'])}, this version reads {GALLERY_FORMAT}"
-                )
-            threshold = float(stored["threshold"])
-            return Gallery(
-                kind=str(stored["kind"]),  # type: ignore[arg-type]  # checked by the class
-                instances=stored["instances"],
-                labels=stored["labels"],
-                presence=stored["presence"],
-                probs=stored["probs"],
-                class_names=tuple(map(str, stored["class_names"])),
-                centres=(stored["ys"], stored["xs"]) if "ys" in stored else None,
-                threshold=None if np.isnan(threshold) else threshold,
-                frames_per_second=float(stored["frames_per_second"]) if "frames_per_second" in stored else None,
-                misread=Misread.from_arrays(stored),
-                **{name: stored[name] for name in _OPTIONAL if name in stored},
-            )
-    except UsageError:
-        raise
-    except Exception as error:  # noqa: BLE001 a damaged archive fails in zipfile, zlib, numpy or the class above
-        raise UsageError(f"gallery {path} cannot be read: {error}") from None
+    with stored_arrays("gallery", path) as stored:
+        if int(stored["format"]) != GALLERY_FORMAT:
+            raise UsageError(f"gallery {path} has format {int(stored['format'])}, this version reads {GALLERY_FORMAT}")
+        threshold = float(stored["threshold"])
+        return make(
+            kind=str(stored["kind"]),
+            class_names=stored["class_names"],
+            centres=(stored["ys"], stored["xs"]) if "ys" in stored else None,
+            threshold=None if np.isnan(threshold) else threshold,
+            frames_per_second=float(stored["frames_per_second"]) if "frames_per_second" in stored else None,
+            misread=Misread.from_arrays(stored),
+            **{name: stored[name] for name in _TYPES if name in stored},
+        )

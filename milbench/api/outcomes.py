@@ -15,12 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from milbench.errors import UsageError
+from milbench._utils.files import stored_arrays
 
 OUTCOMES_FILE = "outcomes.npz"
 """The artifact of a cell's run that holds its outcomes."""
-MOST_BYTES = 2_000_000_000
-"""Bytes of all arrays of one file when they are read; larger files are refused."""
 _PARTS = ("names", "sum", "weight", "items")
 
 
@@ -90,17 +88,10 @@ def save_outcomes(path: Path, outcomes: Mapping[str, Outcomes]) -> None:
 
 def load_outcomes(path: Path) -> dict[str, Outcomes]:
     """Read what `save_outcomes` wrote. Raises UsageError if it is missing, damaged or too large."""
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            if (size := sum(member.file_size for member in stored.zip.infolist())) > MOST_BYTES:
-                raise UsageError(f"outcomes {path} would take {size:,} bytes, more than {MOST_BYTES:,}")
-            found: dict[str, Outcomes] = {}
-            for group in dict.fromkeys(name.partition("/")[0] for name in stored.files):
-                names, sums, weights, items = (stored[f"{group}/{part}"] for part in _PARTS)
-                columns = zip(names, sums.T, strict=True)
-                found |= {str(name): Outcomes(own, weights, str(items)) for name, own in columns}
-            return found
-    except UsageError:
-        raise
-    except Exception as error:  # noqa: BLE001 a damaged archive fails in zipfile, zlib, numpy or the class above
-        raise UsageError(f"outcomes {path} cannot be read: {error}") from None
+    found: dict[str, Outcomes] = {}
+    with stored_arrays("outcomes", path) as stored:
+        for group in dict.fromkeys(name.partition("/")[0] for name in stored.files):
+            names, sums, weights, items = (stored[f"{group}/{part}"] for part in _PARTS)
+            columns = zip(names, sums.T, strict=True)
+            found |= {str(name): Outcomes(own, weights, str(items)) for name, own in columns}
+    return found

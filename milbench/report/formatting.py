@@ -84,11 +84,6 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
 
 
-def listed(names: list[str], joined: str = "and") -> str:
-    """Return names in one phrase, such as a, b and c."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {joined} {names[-1]}"
-
-
 def slug(text: str) -> str:
     """Return a name for a file, of ASCII letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:80].strip("-") or "unnamed"

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from milbench._utils.files import write_atomically
 from milbench.api.outcomes import OUTCOMES_FILE, Outcomes, load_outcomes, save_outcomes
 from milbench.api.plan import Plan
 from milbench.api.results import COLUMNS, Results
@@ -78,6 +79,4 @@ def _keep_outcomes(results: Results, path: Path) -> None:
     if not outcomes:
         path.unlink(missing_ok=True)
         return
-    draft = path.with_name(f".{path.name}")
-    save_outcomes(draft, outcomes)
-    draft.replace(path)
+    write_atomically(path, lambda draft: save_outcomes(draft, outcomes))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
-from markupsafe import Markup
 
+from milbench._utils.files import write_atomically
 from milbench._version import __version__
 from milbench.api.metric_info import describe
 from milbench.api.results import Results
@@ -51,9 +51,10 @@ def render(results: Results, out: Path, *, gallery: bool = True) -> Path:
         with styled():
             context = _context(study, out / PICTURES, gallery)
         _write_pictures(context["kept"], out / PICTURES)
-        _replace(out / "table.tex", context["main"].latex())
-        _replace(out / "report.md", _environment().get_template("report.md.j2").render(context).strip() + "\n")
-        _replace(out / "index.html", _environment().get_template("report.html.j2").render(context))
+        markdown, page = (_environment().get_template(f"report.{name}.j2").render(context) for name in ("md", "html"))
+        texts = {"table.tex": context["main"].latex(), "report.md": f"{markdown.strip()}\n", "index.html": page}
+        for name, text in texts.items():
+            write_atomically(out / name, partial(Path.write_text, data=text, encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"cannot write the report into {out}: {error.strerror or error}") from None
     return out / "index.html"
@@ -127,15 +128,13 @@ def _section(study: Study, task: str, folder: Path, gallery: bool, many: bool) -
 
 
 def _galleries(study: Study, task: str, folder: Path) -> Iterator[Picture]:
-    name = slug(task)
-    title = "What each loss finds where"
-    figure = galleries.gallery_figure(study, task)
-    if figure is None and (earlier := folder / f"gallery-{name}.png").is_file():
+    name, title, seen = slug(task), "What each loss finds where", galleries.galleries(study, task)
+    if not seen and (earlier := folder / f"gallery-{name}.png").is_file():
         yield Picture(f"gallery-{name}", title, galleries.CAPTION, earlier.read_bytes(), photographs=True)
-    yield from drawn(f"gallery-{name}", title, galleries.CAPTION, figure, photographs=True)
-    if found := misread.misread_figure(study, task):
+    yield from drawn(f"gallery-{name}", title, galleries.CAPTION, galleries.gallery_figure(seen), photographs=True)
+    if found := misread.misread_figure(seen):
         yield from drawn(f"misread-{name}", f"What {found[0]} misreads", found[1], found[2], photographs=True)
-    sensitive = galleries.sensitivity_figure(study, task)
+    sensitive = galleries.sensitivity_figure(seen)
     caption = "The same bags: how much each pixel matters to the classes that were named."
     yield from drawn(f"sensitivity-{name}", "What each loss looks at", caption, sensitive, photographs=True)
 
@@ -187,21 +186,11 @@ def _write_pictures(kept: list[Picture], folder: Path) -> None:
             old.unlink()
 
 
-def _replace(path: Path, text: str) -> None:
-    """Write a file at once, so that an earlier one stays whole until then."""
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(text, "utf-8")
-    draft.replace(path)
-
-
 @cache
 def _environment() -> Environment:
-    folder = Path(__file__).parent / "templates"
     found = Environment(
-        loader=FileSystemLoader(folder), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        autoescape=select_autoescape(["html.j2"]),
+        loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=select_autoescape(["html.j2"]),
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    found.filters["md"] = lambda text: tables.markdown(str(text))
-    for name in ("report.css", "page.js"):
-        found.globals[name.partition(".")[2]] = Markup((folder / name).read_text("utf-8"))  # noqa: S704 our own file
+    found.filters["md"] = tables.markdown
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from milbench.report.equivalence import equivalence_sentences
-from milbench.report.formatting import counted, listed, with_unit
+from milbench.report.formatting import counted, with_unit
 from milbench.report.marks import passed
 from milbench.report.study import Study
 
@@ -26,7 +26,7 @@ def sentences(study: Study) -> list[str]:
     if verdicts := equivalence_sentences(study):
         return verdicts
     if len(tasks) <= MOST_SENTENCES:
-        return [_of_task(study, task).removesuffix(".") + _left(study, task) for task in tasks]
+        return [f"On {task} {_of_task(study, task)}{_left(study, task)}." for task in tasks]
     several = [task for task in tasks if study.summary(task)["contender"].any()]
     if not several:
         return [f"One seed a loss on {counted(len(tasks), 'task')}: no loss can be named the best."]
@@ -47,8 +47,8 @@ def _contenders(study: Study, task: str) -> list[str]:
 
 def _left(study: Study, task: str) -> str:
     """Return the end of a sentence, which says where cells lack, since a loss without them may be the best too."""
-    done = study.cells.loc[study.cells["task"] == task, "status"] == "done"
-    return "." if done.all() else f" ({done.sum()} of {len(done)} cells done)."
+    done = study.cells_of(task)["status"] == "done"
+    return "" if done.all() else f" ({done.sum()} of {len(done)} cells done)"
 
 
 def _of_task(study: Study, task: str) -> str:
@@ -56,20 +56,20 @@ def _of_task(study: Study, task: str) -> str:
     found = found[(found["supervision"] == study.kinds[0]) & found["mean"].notna()]
     names = [str(name) for name in found.index[found["contender"]]]
     if not len(found):
-        return f"On {task} no loss has a result yet."
+        return "no loss has a result yet"
     best = found.iloc[0]
     value = f"{'smallest' if metric.lower_is_better else 'largest'} {metric.label}, {with_unit(best['mean'], metric)}"
     seeds = int(found["seeds"].max())
     if len(found) == 1:
-        return f"On {task} {found.index[0]} has a mean {metric.label} of {with_unit(best['mean'], metric)}."
+        return f"{found.index[0]} has a mean {metric.label} of {with_unit(best['mean'], metric)}"
     if not names:
-        return f"On {task} {found.index[0]} has the {value}; one seed can't tell whether it is the best loss."
+        return f"{found.index[0]} has the {value}; one seed can't tell whether it is the best loss"
     weak = f"; with {counted(seeds, 'seed')} that says little" if seeds < 3 else ""
     if len(names) == 1:
-        return f"On {task} the best loss is {names[0]}, with 95 % confidence{weak}."
+        return f"the best loss is {names[0]}, with 95 % confidence{weak}"
     if len(names) == len(found):
-        return f"On {task} any of the {len(names)} losses may be the best{weak}; {found.index[0]} has the {value}."
+        return f"any of the {len(names)} losses may be the best{weak}; {found.index[0]} has the {value}"
     if len(names) > MOST_NAMED:
         few = ", ".join(names[:MOST_NAMED])
-        return f"On {task} the best loss is one of {len(names)} of {len(found)}, with 95 % confidence{weak}: {few}, …"
-    return f"On {task} the best loss is {listed(names, 'or')}, with 95 % confidence{weak}."
+        return f"the best loss is one of {len(names)} of {len(found)}, with 95 % confidence{weak}: {few}, …"
+    return f"the best loss is {', '.join(names[:-1])} or {names[-1]}, with 95 % confidence{weak}"

@@ -71,6 +71,15 @@ def name_at(axes: Axes, x: float, y: float, name: str, size: float = 11) -> None
               path_effects=[withStroke(linewidth=0.2 * size, foreground="black")])  # fmt: skip
 
 
+def centres(gallery: Gallery) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return y of every row and x of every column of positions, in pixels; of a sequence x alone counts, in frames."""
+    if gallery.centres is not None:
+        return gallery.centres
+    sizes, positions = gallery.instances.shape[-2:], gallery.probs.shape[-2:]
+    ys, xs = ((np.arange(n, dtype=np.float32) + 0.5) * (size / n) for size, n in zip(sizes, positions, strict=True))
+    return ys, xs
+
+
 def extent_of(ys: NDArray[np.float32], xs: NDArray[np.float32]) -> tuple[float, float, float, float]:
     """Return left, right, bottom and top in pixels of a map, from the centres of its rows and columns."""
     (top, bottom), (left, right) = edges(ys), edges(xs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,15 +11,23 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
-from numpy.typing import NDArray
 
 from milbench._utils.palette import INK, MUTED, class_colours
 from milbench.api.gallery import Gallery, load
 from milbench.errors import UsageError
-from milbench.report.figures.bag_images import draw_classes, extent_of, judge, name_at, plain, set_name, show_grey
+from milbench.report.figures.bag_images import (
+    centres,
+    draw_classes,
+    extent_of,
+    judge,
+    name_at,
+    plain,
+    set_name,
+    show_grey,
+)
 from milbench.report.figures.sequences import sequence_figure
 from milbench.report.figures.style import WIDTH, literal, wrapped
-from milbench.report.study import Study
+from milbench.report.study import Study, rows_of
 
 MOST_BAGS, MOST_LOSSES = 4, 7
 GALLERY_FILE = "gallery.npz"
@@ -33,18 +41,16 @@ DIMMED = 0.5
 """The brightness of the image below a sensitivity map, so that the colours of the map stand out."""
 
 
-def gallery_figure(study: Study, task: str) -> Figure | None:
+def gallery_figure(seen: Mapping[str, Gallery]) -> Figure | None:
     """Draw what each loss detects where in the first test bags; None where there is no gallery."""
-    seen = galleries(study, task)
     if any(gallery.kind == "sequence" for gallery in seen.values()):
         return sequence_figure(seen)
     return _bags_by_loss(seen, _draw_detections)
 
 
-def sensitivity_figure(study: Study, task: str) -> Figure | None:
+def sensitivity_figure(seen: Mapping[str, Gallery]) -> Figure | None:
     """Draw the sensitivity of each detected class to the pixels of the same bags; None where no gallery has it."""
-    found = galleries(study, task)
-    return _bags_by_loss({v: one for v, one in found.items() if one.sensitivity is not None}, _draw_sensitivity)
+    return _bags_by_loss({v: one for v, one in seen.items() if one.sensitivity is not None}, _draw_sensitivity)
 
 
 def galleries(study: Study, task: str) -> dict[str, Gallery]:
@@ -52,12 +58,11 @@ def galleries(study: Study, task: str) -> dict[str, Gallery]:
 
     Where every seed has test bags of its own, these are then the same bags for all losses.
     """
-    own = study.cells[(study.cells["task"] == task) & (study.cells["status"] == "done")]
     folders = study.results.folders
     kept = {
-        (str(variant), int(seed)): folders[cell] / GALLERY_FILE
-        for variant, seed, cell in own[["variant", "seed", "cell"]].itertuples(index=False, name=None)
-        if cell in folders and (folders[cell] / GALLERY_FILE).is_file()
+        (row.variant, row.seed): folders[row.cell] / GALLERY_FILE
+        for row in rows_of(study.cells_of(task))
+        if row.cell in folders and (folders[row.cell] / GALLERY_FILE).is_file()
     }
     if not kept:
         return {}
@@ -73,7 +78,7 @@ def galleries(study: Study, task: str) -> dict[str, Gallery]:
     return found
 
 
-def _bags_by_loss(seen: dict[str, Gallery], draw: Callable[[Axes, Gallery, int], None]) -> Figure | None:
+def _bags_by_loss(seen: Mapping[str, Gallery], draw: Callable[[Axes, Gallery, int], None]) -> Figure | None:
     if not seen:
         return None
     bags = min(MOST_BAGS, *(len(gallery) for gallery in seen.values()))
@@ -191,12 +196,3 @@ def _frames(axes: Axes, gallery: Gallery, bag: int) -> None:
             axes.add_patch(
                 Rectangle((left, top), right - left, bottom - top, fill=False, ec="white", lw=0.9, alpha=0.8)
             )
-
-
-def centres(gallery: Gallery) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return y of every row and x of every column of positions of images, in pixels."""
-    if gallery.centres is not None:
-        return gallery.centres
-    sizes, positions = gallery.instances.shape[-2:], gallery.probs.shape[-2:]
-    ys, xs = ((np.arange(n, dtype=np.float32) + 0.5) * (size / n) for size, n in zip(sizes, positions, strict=True))
-    return ys, xs

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -10,10 +12,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from milbench._utils.palette import INK, MUTED
 from milbench.api.gallery import Gallery, Misread
 from milbench.api.metric_info import describe
-from milbench.report.figures.bag_images import draw_classes, extent_of, name_at, plain, show_colours
-from milbench.report.figures.galleries import centres, galleries
+from milbench.report.figures.bag_images import centres, draw_classes, extent_of, name_at, plain, show_colours
 from milbench.report.figures.style import WIDTH, literal, wrapped
-from milbench.report.study import Study
 
 LONGEST = 6
 """The most characters of a string that are shown, so that titles do not touch; no house number has more."""
@@ -23,9 +23,9 @@ _LABEL = 1.2
 """The width of the column with the names of the patterns, in widths of an example."""
 
 
-def misread_figure(study: Study, task: str) -> tuple[str, str, Figure] | None:
-    """Return label, caption and figure of the best loss with examples of misread bags; None where there are none."""
-    for variant, gallery in galleries(study, task).items():
+def misread_figure(seen: Mapping[str, Gallery]) -> tuple[str, str, Figure] | None:
+    """Return label, caption and figure of the first loss with examples of misread bags; None where there are none."""
+    for variant, gallery in seen.items():
         if gallery.misread is not None and len(gallery.misread):
             return variant, _caption(gallery.misread), _figure(gallery, gallery.misread)
     return None

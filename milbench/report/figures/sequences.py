@@ -10,11 +10,10 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 
 from milbench._utils.palette import INK, class_colours
 from milbench.api.gallery import Gallery
-from milbench.report.figures.bag_images import edges, judge, plain, set_name
+from milbench.report.figures.bag_images import centres, edges, judge, plain, set_name
 from milbench.report.figures.style import WIDTH, literal, wrapped
 
 MOST_BAGS = 3
@@ -83,7 +82,7 @@ def _draw_strips(axes: Axes, gallery: Gallery, bag: int, classes: list[int]) -> 
     rgba = np.zeros((*probs.shape, 4))
     rgba[..., :3] = np.array([to_rgb(colours[c]) for c in classes])[:, None]
     rgba[..., 3] = probs
-    left, right = edges(_times(gallery))
+    left, right = edges(centres(gallery)[1] * np.float32(_step(gallery)))
     axes.imshow(rgba, interpolation="none", aspect="auto", extent=(left, right, len(classes) - 0.5, -0.5))
     for cls, start, end in _events(gallery, bag):
         if cls in classes:
@@ -109,11 +108,3 @@ def _length(gallery: Gallery, bag: int) -> int:
 def _step(gallery: Gallery) -> float:
     """Return how much of the axis of time a frame is: its seconds, or 1 where these are not known."""
     return 1 if gallery.frames_per_second is None else 1 / gallery.frames_per_second
-
-
-def _times(gallery: Gallery) -> NDArray[np.float32]:
-    step = np.float32(_step(gallery))
-    if gallery.centres is not None:
-        return gallery.centres[1] * step
-    count = gallery.probs.shape[2]
-    return (np.arange(count, dtype=np.float32) + 0.5) * step * np.float32(gallery.instances.shape[2] / count)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from milbench._utils import files
 from milbench.api import gallery
 from milbench.errors import UsageError
 from milbench.report.figures.galleries import MOST_BAGS, galleries, gallery_figure
@@ -69,7 +70,7 @@ def test_arrays_that_do_not_fit_together_are_named(tmp_path: Path, name: str, va
 def test_damaged_missing_foreign_and_pickled_files_are_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gallery, "MOST_BYTES", 10_000_000)
+    monkeypatch.setattr(files, "MOST_BYTES", 10_000_000)
     path = tmp_path / "g.npz"
     gallery.write(path, gallery.make(**image_arrays()))
     whole = path.read_bytes()
@@ -95,7 +96,7 @@ def test_damaged_missing_foreign_and_pickled_files_are_one_line(
 
 def test_a_row_a_bag_and_a_column_a_loss_with_the_sets_above(tmp_path: Path) -> None:
     results = make_results(tmp_path, {"exact": 0.001, "noisy-or": 0.002}, ONE, 1, 2)
-    figure = gallery_figure(Study(results), "extended-digits")
+    figure = gallery_figure(galleries(Study(results), "extended-digits"))
     assert figure is not None
     assert len(figure.axes) == MOST_BAGS * 3
     first = gallery.load(galleries_of(results)[0])
@@ -109,4 +110,4 @@ def test_galleries_that_are_lost_or_absent_leave_their_column_out(tmp_path: Path
     galleries_of(results)[0].write_bytes(b"lost")
     assert list(galleries(Study(results), "extended-digits")) == ["noisy-or"]
     galleries_of(results)[1].unlink()
-    assert gallery_figure(Study(results), "extended-digits") is None
+    assert gallery_figure(galleries(Study(results), "extended-digits")) is None

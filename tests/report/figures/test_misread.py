@@ -11,6 +11,7 @@ import numpy as np
 from milbench.api import gallery
 from milbench.api.gallery import Misread
 from milbench.api.results import Results
+from milbench.report.figures.galleries import galleries
 from milbench.report.figures.misread import misread_figure
 from milbench.report.study import Study
 from tests._helpers.report_data import galleries_of, make_results
@@ -57,7 +58,7 @@ def test_it_is_stored_with_a_gallery_and_files_without_it_are_read(tmp_path: Pat
 
 
 def test_the_best_loss_with_examples_is_drawn_a_row_a_pattern(tmp_path: Path) -> None:
-    found = misread_figure(Study(with_misread(tmp_path)), "house-numbers")
+    found = misread_figure(galleries(Study(with_misread(tmp_path)), "house-numbers"))
     assert found is not None
     label, caption, figure = found
     assert label == "noisy-or"
