@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -14,19 +13,18 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from milbench._utils.devices import all_to_device, to_device
+from milbench._utils.devices import to_device
 from milbench._utils.seeding import generator
-from milbench.api.bags import Bags, Truth, label_matrix
+from milbench.api.bags import Bags, label_matrix
 from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split
 from milbench.errors import UsageError
-from milbench.evaluation.evaluate import EvalSplit, evaluate_bags, limited
-from milbench.families.conditioned_draws import ConditionedDraws
+from milbench.evaluation.evaluate import EvalSplit, limited_splits
 from milbench.families.fixed_bags import FixedBags
-from milbench.families.gaussian_bags import BagModel, class_rates, clusters, log_joint, marginal_rates, noisy_labels
+from milbench.families.gaussian_bags import GaussianBags, noisy_labels
 from milbench.families.instancewise import above_reference, merged_errors, reference_errors
-from milbench.families.label_set_posterior import BagPosterior, bag_posterior, optimal_errors
-from milbench.families.label_set_prior import LabelSetPrior, LabelSetRule, LabelSets, presence_among
+from milbench.families.label_set_posterior import optimal_errors
+from milbench.families.label_set_prior import LabelSetRule, LabelSets
 from milbench.networks.instance import InstanceMLP
 
 _EVAL_BATCH = 250
@@ -34,15 +32,6 @@ _TOGETHER = 10
 """How many training batches are drawn at once: the calls of torch take more time than their numbers."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
-_Key = tuple[type, str]
-_PREPARED = ("_key", "eval_splits", "_placed", "_training", "_test", "_instance_model", "_pool")
-"""The attributes that follow from the others."""
-_OF_TRAINING = ("seed", "bags_per_epoch", "training_count", "_noise")
-"""Those on which the fixed bags do not depend."""
-# The cells of a comparison that one process computes share the bags and their optimum.
-_last_bags: dict[_Key, dict[Split, EvalSplit]] = {}
-_optima: dict[tuple[str, type, str, int | None], dict[str, float]] = {}
-"""By what is known of bags, their key, and how many of them are evaluated."""
 
 
 class SyntheticBags(FixedBags):
@@ -135,219 +124,93 @@ class SyntheticBags(FixedBags):
     ) -> None:
         if min_size > max_size:
             raise self._wrong(f"min_size = {min_size} is larger than max_size = {max_size}")
-        has_context = max(context, context_without) > 0
-        if dimension < num_classes + has_context:
-            what = "and context need as many axes and one more" if has_context else "need as many axes"
-            raise self._wrong(f"{num_classes} classes {what}, dimension = {dimension} is too small")
-        if num_classes * class_rate >= 1:
-            raise self._wrong(f"{num_classes} classes of class_rate = {class_rate:g} leave no room for background")
-        if imbalance > 1 and num_classes == 1:
-            raise self._wrong(f"imbalance = {imbalance:g} needs at least 2 classes, num_classes = 1")
-        self.num_classes = num_classes
-        self.dimension = dimension
-        self.size_range = min_size, max_size
-        self.test_range = self.size_range if test_sizes is None else self._range(test_sizes)
-        self.max_labels = min(num_classes, max_size)
-        self.bags_per_epoch = bags_per_epoch
-        self.training_count = training_bags
-        self.positions = (min_size + max_size) // 2
-        self.imbalance = imbalance
-        self.context = context_without, context
-        self.test_context = self.context[::-1] if context_swapped else self.context
-        self._noise = labels_dropped, labels_added
-        self._overlap = overlap
-        if overlap:
-            self.primary = "set_error"
-        self._priors = class_rates(num_classes, class_rate, imbalance)
-        self._presence = presence_among(self._priors, (min_size + max_size) / 2)
+        smallest, largest = map(int, test_sizes.split("-")) if test_sizes else (min_size, max_size)
+        if smallest > largest:
+            raise self._wrong(f"test_sizes = {test_sizes}: the smallest is larger than the largest")
         kinds = (label_sets, test_label_sets or label_sets)
         if labels_per_bag is not None and "uniform" not in kinds:
             raise self._wrong(f"labels_per_bag = {labels_per_bag} is for label_sets = uniform, not for {label_sets}")
-        self._rule, self._test_rule = (
-            LabelSetRule(kind, labels_per_bag if kind == "uniform" else None, empty_share) for kind in kinds
-        )
+        rules = [LabelSetRule(kind, labels_per_bag if kind == "uniform" else None, empty_share) for kind in kinds]
+        self.training = GaussianBags(
+            num_classes, dimension, (min_size, max_size), (min_size + max_size) / 2, class_rate, separation,
+            background_scale, rules[0], imbalance, (context_without, context), overlap,
+        )  # fmt: skip
+        self.test = replace(self.training, sizes=(smallest, largest), rule=rules[1])
+        if context_swapped:
+            self.test = replace(self.test, context=(context, context_without))
         try:
-            self._rule.check(self._presence, min_size)
-            self._test_rule.check(self._presence, self.test_range[0])
+            self.training.check()
+            self.test.check()
         except UsageError as error:
             raise self._wrong(str(error)) from None
-        self._means, self._scales = clusters(num_classes, dimension, separation, background_scale, context=has_context)
+        self.num_classes = num_classes
+        self.max_labels = min(num_classes, max_size)
+        self.positions = (min_size + max_size) // 2
+        self.bags_per_epoch: int = bags_per_epoch
+        self.training_count = training_bags
+        self._noise = labels_dropped, labels_added
+        if overlap:
+            self.primary = "set_error"
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
         bags = max(self.training_count, *self.eval_bags.values())
-        needed = 4 * bags * max(*self.size_range, *self.test_range) * self.dimension
+        needed = 4 * bags * max(self.training.sizes[1], self.test.sizes[1]) * self.training.dimension
         if needed > (held := os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")):
             what = f"{bags:,} bags of this size would take {needed:,} bytes of memory"
             raise self._wrong(f"{what}, of which {held:,} are here")
         return f"generated, revision {self.revision}"
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:  # noqa: ARG002
-        """Draw the fixed bags, or take those of the task that this process prepared last, if they are the same."""
         self._device = device
-        self._placed = self._means.to(device), self._scales.to(device)
-        prior, draws = self._label_sets(self._rule)
-        self._training = BagModel(self.size_range, draws, self.context)
-        other = draws if self._test_rule == self._rule else self._label_sets(self._test_rule)[1]
-        self._test = BagModel(self.test_range, other, self.test_context)
-        self._instance_model = marginal_rates(self._training, prior, self._priors)
-        self._key = self._drawn_from()
-        splits = _last_bags.get(self._key)
-        if splits is None:
-            splits = {split: self._eval_split(split, count) for split, count in self.eval_bags.items()}
-            _last_bags.clear()
-            _last_bags[self._key] = splits
-        self.eval_splits = splits
+        counts = {split: len(range(count)[: self.evaluation_limit]) for split, count in self.eval_bags.items()}
+        self._drawn: Drawn = (
+            ("validation", self.training, counts["validation"]), ("test", self.test, counts["test"]),
+        )  # fmt: skip
+        self.eval_splits = _eval_splits(self._drawn, self.revision, device)
         if self.training_count:
             rng = generator(self.name, self.revision, "training", self.seed)
-            self._pool = self._with_noise(self.draw(self.training_count, rng), rng)
+            self._pool = self._with_noise(self.training.draw(self.training_count, rng, device), rng)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
         if self.training_count:
             yield from super().train_batches(epoch, rng)
             return
-        counts = [len(part) for part in torch.arange(self.bags_per_epoch or 0).split(self.batch_bags)]
+        counts = [len(part) for part in torch.arange(self.bags_per_epoch).split(self.batch_bags)]
         for start in range(0, len(counts), _TOGETHER):
-            for bags in self.draw_batches(counts[start : start + _TOGETHER], rng):
+            for bags in self.training.draw_batches(counts[start : start + _TOGETHER], rng, self._device):
                 yield self._with_noise(bags, rng)
 
     def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
         return self._pool.selected(to_device(numbers, self._device))
 
     def encoder(self, width: int, seed: int) -> Network:
-        return InstanceMLP((self.dimension, 64, 64, width), seed)
+        return InstanceMLP((self.training.dimension, 64, 64, width), seed)
 
     def recipe(self) -> Recipe:
         return Recipe(lr=1e-2, epochs=20, evaluate_every=5, precision="float32")
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of single instances (instance_error) and of bags, those of the optimum, and the excess."""
-        found = evaluate_bags(score, self.eval_splits, limit=self.evaluation_limit)
-        if self._overlap:
+        found = super().evaluate(score)
+        if self.training.overlap:
             return found
-        reached = found.metrics | merged_errors(score, self._limited_splits, self._groups)
-        best, reference = self._bayes, self._reference
+        best, reference = self.known_errors()
+        splits = limited_splits(self.eval_splits, self.evaluation_limit)
+        reached = found.metrics | merged_errors(score, splits, self._groups)
         excess = {key.replace("bayes", "excess"): reached[key.replace("bayes_", "")] - v for key, v in best.items()}
         return replace(found, metrics=reached | best | excess | reference | above_reference(reached, reference))
 
-    @property
-    def _bayes(self) -> dict[str, float]:
-        key = ("bayes", *self._key, self.evaluation_limit)
-        if key not in _optima:
-            _optima[key] = {
-                f"{split}/bayes_{metric}": v
-                for split, split_bags in self._limited_splits.items()
-                for metric, v in self.bayes_errors(split_bags, split).items()
-            }
-        return _optima[key]
+    def known_errors(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the errors of the optimum and of the reference on the bags that are evaluated."""
+        return _known_errors(self._drawn, self.revision, self._device, self._groups, self.evaluation_limit)
 
     @property
-    def _reference(self) -> dict[str, float]:
-        key = ("reference", *self._key, self.evaluation_limit)
-        if key not in _optima:
-            _optima[key] = reference_errors(self.marginal_log_posterior, self._limited_splits, self._groups)
-        return _optima[key]
-
-    @property
-    def _limited_splits(self) -> dict[Split, EvalSplit]:
-        return {split: limited(bags, self.evaluation_limit) for split, bags in self.eval_splits.items()}
-
-    @property
-    def _groups(self) -> list[int]:
+    def _groups(self) -> tuple[int, ...]:
         """For each channel, background last, the first one that label sets cannot tell from it."""
-        channels = list(range(self.num_classes + 1))
-        if self._rule.kind == "together":
-            return [c // 2 * 2 for c in channels]
-        return [self.num_classes, *channels[1:]] if self._rule.kind == "constant" else channels
-
-    def _drawn_from(self) -> _Key:
-        """Return all that the fixed bags depend on."""
-        without = _PREPARED + _OF_TRAINING
-        state = {k: v.tolist() if isinstance(v, Tensor) else v for k, v in vars(self).items() if k not in without}
-        return type(self), repr((self.revision, self.eval_bags, self.evaluation_limit, sorted(state.items())))
-
-    def _label_sets(self, rule: LabelSetRule) -> tuple[LabelSetPrior, ConditionedDraws | None]:
-        prior = LabelSetPrior(rule, self._priors, self._presence, max(self.size_range[1], self.test_range[1]))
-        return prior, None if rule.is_of_independent_instances else ConditionedDraws(prior, self._priors)
-
-    def draw(self, count: int, rng: torch.Generator, split: Split = "validation") -> Bags:
-        """Return random bags as of a split, (B, K, d); instances beyond the size of a bag are 0 and masked."""
-        (bags,) = self.draw_batches([count], rng, split)
-        return bags
-
-    def draw_batches(self, counts: Sequence[int], rng: torch.Generator, split: Split = "validation") -> list[Bags]:
-        """Return the bags that `draw` returns for each count in turn, in less time than these calls take."""
-        model = self._model_of(split)
-        high = model.sizes[1]
-        drawn = [self._numbers(count, model, rng) for count in counts]
-        all_sizes, chosen, noise, near, host = (torch.cat(numbers) for numbers in zip(*drawn, strict=True))
-        if model.draws is not None:
-            chosen = model.draws(all_sizes[:, 0], chosen)
-        all_sizes, all_drawn = all_to_device([all_sizes, chosen], self._device)
-        mask = torch.arange(high, device=self._device) < all_sizes
-        classes = all_drawn.masked_fill(~mask, self.num_classes)
-        known = classes.masked_fill(classes == self.num_classes, -1)
-        labels = label_matrix(known, self.num_classes)
-        kinds = all_drawn
-        if any(model.context):
-            is_context = model.is_context(to_device(near, self._device), labels)
-            kinds = kinds + (is_context & (kinds == self.num_classes))
-        instances = self._emit(kinds, noise)
-        if self._overlap:
-            noise, host = all_to_device([noise, host], self._device)
-            instances = self._overlapped(instances, known, noise, host)
-        truth = Truth(known, position_classes=None if self._overlap else classes)
-        bags = Bags(instances * mask.unsqueeze(2), labels, mask, truth)
-        stops = [*itertools.accumulate(counts)]
-        return [bags.part(stop - count, stop) for count, stop in zip(counts, stops, strict=True)]
-
-    def log_posterior(self, instances: Tensor) -> Tensor:
-        """Return the log posterior (B, C+1, K) float64 of the class of each of the instances (B, K, d) by itself.
-
-        It is that of independent instances without context, for which it is also the posterior given the whole bag.
-        """
-        return log_joint(instances.cpu(), self._means, self._scales, self._priors).log_softmax(dim=1)
-
-    def marginal_log_posterior(self, instances: Tensor) -> Tensor:
-        """Return the log posterior (B, C+1, K) float64 of the class of each instance, whatever else is in its bag.
-
-        Classes and context are as frequent as in training bags. It is `log_posterior` where instances are independent
-        and there is no context.
-        """
-        rates, context = self._instance_model
-        return log_joint(instances.cpu(), self._means, self._scales, rates, context).log_softmax(dim=1)
-
-    def posterior(self, bags: Bags, split: Split = "validation") -> BagPosterior:
-        """Return the exact posterior given all instances of each bag, of bags with a mask drawn as those of a split."""
-        model, known = self._model_of(split), bags.to(torch.device("cpu"))
-        mask = torch.ones_like(known.instances[..., 0], dtype=torch.bool) if known.mask is None else known.mask
-        weight = None if model.draws is None else model.draws.prior.log_weight[mask.sum(dim=1)]
-        without, having = (
-            log_joint(known.instances, self._means, self._scales, self._priors, share) for share in model.context
-        )
-        return bag_posterior(without, mask, weight, having if any(model.context) else None)
-
-    def bayes_errors(self, split_bags: EvalSplit, split: Split = "validation") -> dict[str, float]:
-        """Return the errors of the optimal decisions on bags drawn as those of a split, by metric."""
-        return optimal_errors(split_bags, self.log_posterior, partial(self.posterior, split=split))
-
-    def _model_of(self, split: Split) -> BagModel:
-        return self._test if split == "test" else self._training
-
-    def _numbers(self, count: int, model: BagModel, rng: torch.Generator) -> tuple[Tensor, ...]:
-        """Return sizes (B, 1), what classes, normal noise (B, K, d), context and overlap (B, 2, K) are drawn by.
-
-        The second are the classes (B, K) themselves where instances are independent, else uniform (B, 1+K), of the
-        label set and of the positions.
-        """
-        low, high = model.sizes
-        sizes = torch.randint(low, high + 1, (count, 1), generator=rng)
-        if model.draws is None:
-            chosen = torch.multinomial(self._priors, count * high, replacement=True, generator=rng).view(count, high)
-        else:
-            chosen = torch.rand(count, 1 + high, dtype=torch.float64, generator=rng)
-        noise = torch.randn(count, high, self.dimension, generator=rng)
-        near = torch.rand(count, high if any(model.context) else 0, generator=rng)
-        return sizes, chosen, noise, near, torch.rand(count, 2 if self._overlap else 0, high, generator=rng)
+        channels, kind = range(self.num_classes + 1), self.training.rule.kind
+        if kind == "together":
+            return tuple(c // 2 * 2 for c in channels)
+        return (self.num_classes, *channels[1:]) if kind == "constant" else tuple(channels)
 
     def _with_noise(self, bags: Bags, rng: torch.Generator) -> Bags:
         """Return bags with the errors of label sets that training bags have, and then without the truth.
@@ -358,44 +221,42 @@ class SyntheticBags(FixedBags):
             return bags
         return replace(bags, labels=noisy_labels(bags.labels, bags.mask.sum(dim=1), *self._noise, rng), truth=None)
 
-    def _emit(self, kinds: Tensor, noise: Tensor) -> Tensor:
-        means, scales = self._placed
-        return means[kinds] + scales[kinds].unsqueeze(-1) * to_device(noise, self._device)
-
-    def _overlapped(self, instances: Tensor, known: Tensor, noise: Tensor, uniform: Tensor) -> Tensor:
-        """Return instances (B, K, d) of which some are moved to a position of their bag that has another class.
-
-        `known` (B, K) are their classes, -1 for background; by `uniform` (B, 2, K) the position and who is moved are
-        drawn.
-        """
-        means, scales = self._placed
-        place = uniform[:, 0].masked_fill(known < 0, -1).argmax(dim=1, keepdim=True)
-        moved = (known >= 0) & (known != known.gather(1, place)) & (uniform[:, 1] < self._overlap)
-        background = means[self.num_classes] + scales[self.num_classes] * noise
-        taken = label_matrix(known.masked_fill(~moved, -1), self.num_classes).to(means) @ means[: self.num_classes]
-        is_place = torch.zeros_like(moved).scatter(1, place, True)
-        left = torch.where(moved.unsqueeze(2), background, instances)
-        return left + is_place.unsqueeze(2) * taken.unsqueeze(1)
-
-    def _eval_split(self, split: Split, count: int) -> EvalSplit:
-        """Return the fixed bags of a split, and as many single instances, of each class as often as it is drawn."""
-        rng = generator(self.name, self.revision, split)
-        count = len(range(count)[: self.evaluation_limit])
-        if self.imbalance == 1:
-            classes = torch.randint(self.num_classes, (count, 1), generator=rng)
-        else:
-            classes = torch.multinomial(self._priors[:-1], count, replacement=True, generator=rng).unsqueeze(1)
-        classes = classes.to(self._device)
-        noise = torch.randn(count, 1, self.dimension, generator=rng)
-        lone = Bags(self._emit(classes, noise), label_matrix(classes, self.num_classes))
-        sizes = [min(_EVAL_BATCH, count - start) for start in range(0, count, _EVAL_BATCH)]
-        return EvalSplit([lone], [self.draw(size, rng, split) for size in sizes])
-
-    def _range(self, sizes: str) -> tuple[int, int]:
-        low, high = map(int, sizes.split("-"))
-        if low > high:
-            raise self._wrong(f"test_sizes = {sizes}: the smallest is larger than the largest")
-        return low, high
-
     def _wrong(self, what: str) -> UsageError:
         return UsageError(f"{self.name}: {what}")
+
+
+Drawn = tuple[tuple[Split, GaussianBags, int], ...]
+"""Of every split the distribution of its bags, and how many there are."""
+
+
+@lru_cache(maxsize=1)  # the cells of a comparison that one process computes share their bags
+def _eval_splits(drawn: Drawn, revision: int, device: torch.device) -> dict[Split, EvalSplit]:
+    """Return the fixed bags of every split, and as many single instances, of each class as often as it is drawn."""
+    found: dict[Split, EvalSplit] = {}
+    for split, model, count in drawn:
+        rng = generator(SyntheticBags.name, revision, split)
+        if model.imbalance == 1:
+            classes = torch.randint(model.num_classes, (count, 1), generator=rng)
+        else:
+            classes = torch.multinomial(model.rates[:-1], count, replacement=True, generator=rng).unsqueeze(1)
+        classes = classes.to(device)
+        instances = model.emit(classes, torch.randn(count, 1, model.dimension, generator=rng))
+        lone = Bags(instances, label_matrix(classes, model.num_classes))
+        sizes = [min(_EVAL_BATCH, count - start) for start in range(0, count, _EVAL_BATCH)]
+        found[split] = EvalSplit([lone], [model.draw(size, rng, device) for size in sizes])
+    return found
+
+
+@cache  # for all the cells of a process: the optimum takes longer than an epoch
+def _known_errors(
+    drawn: Drawn, revision: int, device: torch.device, groups: tuple[int, ...], limit: int | None
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the errors of the optimum and of the reference on the first bags of every split."""
+    splits = limited_splits(_eval_splits(drawn, revision, device), limit)
+    best = {
+        f"{split}/bayes_{metric}": value
+        for split, model, _ in drawn
+        for metric, value in optimal_errors(splits[split], model.log_posterior, model.posterior).items()
+    }
+    (_, training, _), *_ = drawn
+    return best, reference_errors(training.marginal_log_posterior, splits, groups)

@@ -1,104 +1,220 @@
-"""Bags of Gaussian instances: their sizes and label sets, wrong ones too, and where classes and background lie."""
+"""Bags of Gaussian instances: how they are drawn, and what is known of an instance and of a label set given them."""
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from milbench._utils.devices import to_device
-from milbench.families.conditioned_draws import ConditionedDraws
-from milbench.families.label_set_prior import LabelSetPrior, contains
+from milbench._utils.devices import all_to_device, to_device
+from milbench.api.bags import Bags, Truth, label_matrix
+from milbench.errors import UsageError
+from milbench.families.label_set_posterior import BagPosterior, bag_posterior
+from milbench.families.label_set_prior import ConditionedDraws, LabelSetPrior, LabelSetRule, contains, presence_among
+
+CPU = torch.device("cpu")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BagModel:
-    """The distribution of bags, apart from where classes and background lie.
+@dataclass(frozen=True)
+class GaussianBags:
+    """A distribution of bags of C classes and background; the task `synthetic-bags` describes its parameters.
 
-    All sizes from the smallest to the largest are as probable. `draws` are of label sets and classes; None: instances
-    are independent. `context` is the share of the background that is context, in bags without class 0 and with it.
+    All sizes from the smallest to the largest are as probable. `mean_size` is that by which a rule of label sets knows
+    how often classes are to occur. `context` is the share of the background that is context, in bags without class 0
+    and with it. What is derived from them lies on the CPU.
     """
 
+    num_classes: int
+    dimension: int
     sizes: tuple[int, int]
-    draws: ConditionedDraws | None
-    context: tuple[float, float]
+    mean_size: float
+    class_rate: float
+    separation: float
+    background_scale: float
+    rule: LabelSetRule
+    imbalance: float = 1.0
+    context: tuple[float, float] = (0.0, 0.0)
+    overlap: float = 0.0
 
-    def is_context(self, uniform: Tensor, labels: Tensor) -> Tensor:
-        """Return (B, K) bool, which background is context, by draws (B, K) from [0, 1) and the label sets (B, C)."""
-        without, having = self.context
-        return torch.where(labels[:, :1], uniform < having, uniform < without)
+    def check(self) -> None:
+        """Raise UsageError where there are no such bags."""
+        classes, has_context = self.num_classes, any(self.context)
+        if self.dimension < classes + has_context:
+            what = "and context need as many axes and one more" if has_context else "need as many axes"
+            raise UsageError(f"{classes} classes {what}, dimension = {self.dimension} is too small")
+        if classes * self.class_rate >= 1:
+            raise UsageError(f"{classes} classes of class_rate = {self.class_rate:g} leave no room for background")
+        if self.imbalance > 1 and classes == 1:
+            raise UsageError(f"imbalance = {self.imbalance:g} needs at least 2 classes, num_classes = 1")
+        self.rule.check(presence_among(self.rates, self.mean_size), self.sizes[0])
 
+    @cached_property
+    def rates(self) -> Tensor:
+        """(C+1,) float64, the probability of each class, background last."""
+        classes = torch.full((self.num_classes,), self.class_rate, dtype=torch.float64)
+        if self.imbalance != 1:
+            falling = self.imbalance ** -torch.linspace(0, 1, self.num_classes, dtype=torch.float64)
+            classes = falling * (self.num_classes * self.class_rate / falling.sum())
+        return torch.cat([classes, torch.tensor([1 - self.num_classes * self.class_rate], dtype=torch.float64)])
 
-def marginal_rates(model: BagModel, prior: LabelSetPrior, rates: Tensor) -> tuple[Tensor, float]:
-    """Return how probable each class is (C+1,) for one instance of an unknown bag, and which background is context.
+    @cached_property
+    def means(self) -> Tensor:
+        """(M, d), of the C classes, the background, and its context if there is any.
 
-    With pi_n(L) the prior of label sets, q_n(L) that of n independent instances, and r their rates, as in
-    `LabelSetPrior`,
+        Class c is at separation/sqrt(2) on axis c, the background at 0, and the context, a second kind of background,
+        where class C would be; any two of classes and context are `separation` apart.
+        """
+        centres = torch.eye(self.num_classes + any(self.context), self.dimension) * self.separation / math.sqrt(2)
+        return torch.cat([centres[: self.num_classes], torch.zeros(1, self.dimension), centres[self.num_classes :]])
 
-        P(z_k = c, L) = pi_n(L) / q_n(L) r_c (q_{n-1}(L) + q_{n-1}(L - c)) for c in L,
-        P(z_k = background, L) = pi_n(L) / q_n(L) r_background q_{n-1}(L).
+    @cached_property
+    def scales(self) -> Tensor:
+        """(M,), the standard deviations of the same."""
+        return torch.tensor([1.0] * self.num_classes + [self.background_scale] + [1.0] * any(self.context))
 
-    A bag of n has n instances, so that sizes count by n.
-    """
-    low, high = model.sizes
-    classes = len(rates) - 1
-    others = prior.log_independent[low - 1 : high].exp()  # q_{n-1}, (N, 2^C)
-    weight = prior.log_weight[low : high + 1].exp() * torch.arange(low, high + 1).unsqueeze(1)
-    sets, bits = torch.arange(2**classes).unsqueeze(1), 2 ** torch.arange(classes)
-    follow = (others.unsqueeze(2) + others[:, sets & ~bits]) * contains(classes)
-    of_class = torch.einsum("ns,nsc->c", weight, follow) * rates[:-1]
-    of_background = (weight * others).sum(dim=0) * rates[-1]
-    total = of_class.sum() + of_background.sum()
-    having = float(of_background[contains(classes)[:, 0]].sum() / of_background.sum().clamp(min=1e-300))
-    without_context, with_context = model.context
-    context = without_context * (1 - having) + with_context * having
-    return torch.cat([of_class, of_background.sum().unsqueeze(0)]) / total, context
+    @cached_property
+    def prior(self) -> LabelSetPrior:
+        """Of label sets, in bags of up to the largest size."""
+        return LabelSetPrior(self.rule, self.rates, presence_among(self.rates, self.mean_size), self.sizes[1])
 
+    @cached_property
+    def draws(self) -> ConditionedDraws | None:
+        """Of label sets and classes; None: instances are independent."""
+        return None if self.rule.is_of_independent_instances else ConditionedDraws(self.prior, self.rates)
 
-def class_rates(num_classes: int, rate: float, imbalance: float) -> Tensor:
-    """Return (C+1,) float64, the probability of each class, background last; `rate` is the mean of classes.
+    def draw(self, count: int, rng: torch.Generator, device: torch.device = CPU) -> Bags:
+        """Return random bags (B, K, d); instances beyond the size of a bag are 0 and masked."""
+        (bags,) = self.draw_batches([count], rng, device)
+        return bags
 
-    `imbalance` is that of the first class divided by that of the last; those between fall geometrically.
-    """
-    classes = torch.full((num_classes,), rate, dtype=torch.float64)
-    if imbalance != 1:
-        falling = imbalance ** -torch.linspace(0, 1, num_classes, dtype=torch.float64)
-        classes = falling * (num_classes * rate / falling.sum())
-    return torch.cat([classes, torch.tensor([1 - num_classes * rate], dtype=torch.float64)])
+    def draw_batches(self, counts: Sequence[int], rng: torch.Generator, device: torch.device) -> list[Bags]:
+        """Return the bags that `draw` returns for each count in turn, in less time than these calls take."""
+        drawn = [self._numbers(count, rng) for count in counts]
+        all_sizes, chosen, noise, near, host = (torch.cat(numbers) for numbers in zip(*drawn, strict=True))
+        if self.draws is not None:
+            chosen = self.draws(all_sizes[:, 0], chosen)
+        all_sizes, kinds = all_to_device([all_sizes, chosen], device)
+        mask = torch.arange(self.sizes[1], device=device) < all_sizes
+        classes = kinds.masked_fill(~mask, self.num_classes)
+        known = classes.masked_fill(classes == self.num_classes, -1)
+        labels = label_matrix(known, self.num_classes)
+        if any(self.context):
+            without, having = self.context
+            uniform = to_device(near, device)
+            is_context = torch.where(labels[:, :1], uniform < having, uniform < without)
+            kinds = kinds + (is_context & (kinds == self.num_classes))
+        instances = self.emit(kinds, noise)
+        if self.overlap:
+            noise, host = all_to_device([noise, host], device)
+            instances = self._overlapped(instances, known, noise, host)
+        truth = Truth(known, position_classes=None if self.overlap else classes)
+        bags = Bags(instances * mask.unsqueeze(2), labels, mask, truth)
+        stops = [*itertools.accumulate(counts)]
+        return [bags.part(stop - count, stop) for count, stop in zip(counts, stops, strict=True)]
 
+    def emit(self, kinds: Tensor, noise: Tensor) -> Tensor:
+        """Return instances (B, K, d) of classes, background or context (B, K) by normal noise, on their device."""
+        means, scales, noise = all_to_device([self.means, self.scales, noise], kinds.device)
+        return means[kinds] + scales[kinds].unsqueeze(-1) * noise
 
-def clusters(
-    num_classes: int, dimension: int, separation: float, background_scale: float, *, context: bool
-) -> tuple[Tensor, Tensor]:
-    """Return the means (M, d) and the standard deviations (M,) of the C classes, the background, and its context.
+    def log_posterior(self, instances: Tensor) -> Tensor:
+        """Return the log posterior (B, C+1, K) float64 of the class of each of the instances (B, K, d) by itself.
 
-    Class c is at separation/sqrt(2) on axis c, the background at 0, and the context, a second kind of background, where
-    class C would be; any two of classes and context are `separation` apart, and have the deviation 1. M is C+1, with
-    context C+2.
-    """
-    axes = num_classes + context
-    centres = torch.eye(axes, dimension) * separation / math.sqrt(2)
-    means = torch.cat([centres[:num_classes], torch.zeros(1, dimension), centres[num_classes:]])
-    return means, torch.tensor([1.0] * num_classes + [background_scale] + [1.0] * context)
+        It is that of independent instances without context, for which it is also the posterior given the whole bag.
+        """
+        return self._log_joint(instances, self.rates).log_softmax(dim=1)
 
+    def marginal_log_posterior(self, instances: Tensor) -> Tensor:
+        """Return the log posterior (B, C+1, K) float64 of the class of each instance, whatever else is in its bag.
 
-def log_joint(instances: Tensor, means: Tensor, scales: Tensor, rates: Tensor, context: float = 0.0) -> Tensor:
-    """Return log p(z) + log p(x | z) (B, C+1, K) float64 of instances x (B, K, d) for every class z, background last.
+        It is `log_posterior` where instances are independent and there is no context.
+        """
+        return self._log_joint(instances, *self.marginal_rates).log_softmax(dim=1)
 
-    The same constant is left out everywhere. `means` and `scales` are those of `clusters`, `rates` (C+1,) are p(z), and
-    `context` is the share of the background that is context.
-    """
-    classes = len(rates) - 1
-    squares = (instances.double().unsqueeze(-2) - means.double()).square().sum(dim=-1)
-    shares = torch.cat([rates[:-1], rates[-1:] * (1 - context), rates[-1:] * context])[: len(means)]
-    variances = scales.double().square()
-    joint = shares.log() - instances.shape[-1] * scales.double().log() - squares / (2 * variances)
-    if context:
-        background = joint[..., classes:].logsumexp(dim=-1, keepdim=True)
-        return torch.cat([joint[..., :classes], background], dim=-1).transpose(1, 2)
-    return joint[..., : classes + 1].transpose(1, 2)
+    def posterior(self, bags: Bags) -> BagPosterior:
+        """Return the exact posterior given all instances of each bag, of bags with a mask."""
+        known = bags.to(CPU)
+        mask = torch.ones_like(known.instances[..., 0], dtype=torch.bool) if known.mask is None else known.mask
+        weight = None if self.draws is None else self.prior.log_weight[mask.sum(dim=1)]
+        without, having = (self._log_joint(known.instances, self.rates, share) for share in self.context)
+        return bag_posterior(without, mask, weight, having if any(self.context) else None)
+
+    @cached_property
+    def marginal_rates(self) -> tuple[Tensor, float]:
+        """How probable each class is (C+1,) for one instance of an unknown bag, and which background is context.
+
+        With pi_n(L) the prior of label sets, q_n(L) that of n independent instances, and r their rates, as in
+        `LabelSetPrior`,
+
+            P(z_k = c, L) = pi_n(L) / q_n(L) r_c (q_{n-1}(L) + q_{n-1}(L - c)) for c in L,
+            P(z_k = background, L) = pi_n(L) / q_n(L) r_background q_{n-1}(L).
+
+        A bag of n has n instances, so that sizes count by n.
+        """
+        low, high = self.sizes
+        others = self.prior.log_independent[low - 1 : high].exp()  # q_{n-1}, (N, 2^C)
+        weight = self.prior.log_weight[low : high + 1].exp() * torch.arange(low, high + 1).unsqueeze(1)
+        within = contains(self.num_classes)
+        sets, bits = torch.arange(len(within)).unsqueeze(1), 2 ** torch.arange(self.num_classes)
+        follow = (others.unsqueeze(2) + others[:, sets & ~bits]) * within
+        of_class = torch.einsum("ns,nsc->c", weight, follow) * self.rates[:-1]
+        of_background = (weight * others).sum(dim=0) * self.rates[-1]
+        total = of_class.sum() + of_background.sum()
+        having = float(of_background[within[:, 0]].sum() / of_background.sum().clamp(min=1e-300))
+        context = self.context[0] * (1 - having) + self.context[1] * having
+        return torch.cat([of_class, of_background.sum().unsqueeze(0)]) / total, context
+
+    def _log_joint(self, instances: Tensor, rates: Tensor, context: float = 0.0) -> Tensor:
+        """Return log p(z) + log p(x | z) (B, C+1, K) float64 of instances x (B, K, d) for every class z.
+
+        The same constant is left out everywhere. `rates` (C+1,) are p(z), and `context` is the share of the background
+        that is context.
+        """
+        classes, x = self.num_classes, instances.cpu()
+        squares = (x.double().unsqueeze(-2) - self.means.double()).square().sum(dim=-1)
+        shares = torch.cat([rates[:-1], rates[-1:] * (1 - context), rates[-1:] * context])[: len(self.means)]
+        variances = self.scales.double().square()
+        joint = shares.log() - self.dimension * self.scales.double().log() - squares / (2 * variances)
+        if context:
+            background = joint[..., classes:].logsumexp(dim=-1, keepdim=True)
+            return torch.cat([joint[..., :classes], background], dim=-1).transpose(1, 2)
+        return joint[..., : classes + 1].transpose(1, 2)
+
+    def _numbers(self, count: int, rng: torch.Generator) -> tuple[Tensor, ...]:
+        """Return sizes (B, 1), what classes, normal noise (B, K, d), context and overlap (B, 2, K) are drawn by.
+
+        The second are the classes (B, K) themselves where instances are independent, else uniform (B, 1+K), of the
+        label set and of the positions.
+        """
+        low, high = self.sizes
+        sizes = torch.randint(low, high + 1, (count, 1), generator=rng)
+        if self.draws is None:
+            chosen = torch.multinomial(self.rates, count * high, replacement=True, generator=rng).view(count, high)
+        else:
+            chosen = torch.rand(count, 1 + high, dtype=torch.float64, generator=rng)
+        noise = torch.randn(count, high, self.dimension, generator=rng)
+        near = torch.rand(count, high if any(self.context) else 0, generator=rng)
+        return sizes, chosen, noise, near, torch.rand(count, 2 if self.overlap else 0, high, generator=rng)
+
+    def _overlapped(self, instances: Tensor, known: Tensor, noise: Tensor, uniform: Tensor) -> Tensor:
+        """Return instances (B, K, d) of which some are moved to a position of their bag that has another class.
+
+        `known` (B, K) are their classes, -1 for background; by `uniform` (B, 2, K) the position and who is moved are
+        drawn.
+        """
+        means, scales = all_to_device([self.means, self.scales], known.device)
+        place = uniform[:, 0].masked_fill(known < 0, -1).argmax(dim=1, keepdim=True)
+        moved = (known >= 0) & (known != known.gather(1, place)) & (uniform[:, 1] < self.overlap)
+        background = means[self.num_classes] + scales[self.num_classes] * noise
+        taken = label_matrix(known.masked_fill(~moved, -1), self.num_classes).to(means) @ means[: self.num_classes]
+        is_place = torch.zeros_like(moved).scatter(1, place, True)
+        left = torch.where(moved.unsqueeze(2), background, instances)
+        return left + is_place.unsqueeze(2) * taken.unsqueeze(1)
 
 
 def noisy_labels(labels: Tensor, sizes: Tensor, dropped: float, added: float, rng: torch.Generator) -> Tensor:

@@ -1,4 +1,4 @@
-"""The prior of label sets: which classes occur together, and how often, where their instances are not independent.
+"""The prior of label sets, where instances are not independent: which classes occur together, and draws from it.
 
 Label sets are numbered as in `milbench.likelihood`: set s contains class c where bit c of s is 1, and set 0 is empty.
 """
@@ -49,12 +49,8 @@ class LabelSetRule:
     def check(self, presence: Tensor, smallest: int) -> None:
         """Raise UsageError unless the rule suits how often classes are to occur (C,) and the smallest bag."""
         classes, most = len(presence), self.labels_per_bag
-        if (self.kind == "uniform") != (most is not None):
-            raise UsageError(
-                "label_sets = uniform needs labels_per_bag, the largest number of classes in a bag"
-                if most is None
-                else f"labels_per_bag = {most} is for label_sets = uniform, not for {self.kind}"
-            )
+        if self.kind == "uniform" and most is None:
+            raise UsageError("label_sets = uniform needs labels_per_bag, the largest number of classes in a bag")
         if self.is_of_independent_instances:
             return
         if classes > MOST_CLASSES:
@@ -120,6 +116,51 @@ class LabelSetPrior:
         """Return the number (B,) int64 of the label set of each bag, from its size (B,) and a draw (B,) from [0, 1)."""
         steps = self._cumulative[sizes]
         return torch.searchsorted(steps / steps[:, -1:], uniform.unsqueeze(1).contiguous(), right=True).squeeze(1)
+
+
+class ConditionedDraws:
+    """Draws label sets from their prior, and then the classes of instances, exactly and one position at a time.
+
+    Let r be the `rates` (C+1,) of independent instances, background last, and q_m(S) the probability that m of them
+    have the label set S. Where m instances, which have to have the label set S, are still to be drawn, the next one
+
+    - is background with a probability proportional to r_background q_{m-1}(S),
+    - is of class c in S, and another one of c follows, to r_c q_{m-1}(S),
+    - is of class c in S, and no other one of c follows, to r_c q_{m-1}(S - c).
+
+    As instances are exchangeable, it does not matter which position is drawn first. No sum has alternating signs.
+    """
+
+    def __init__(self, prior: LabelSetPrior, rates: Tensor) -> None:
+        self.prior = prior
+        classes = len(rates) - 1
+        sets, bits = torch.arange(2**classes), 2 ** torch.arange(classes)
+        within, log_rates = contains(classes), rates.log()
+        others = prior.log_independent[:-1]  # of the m - 1 instances after the next one
+        again = others.unsqueeze(2).expand(-1, -1, classes)
+        last = others[:, sets.unsqueeze(1) & ~bits]
+        of_class = [(log_rates[:-1] + follow).masked_fill(~within, -torch.inf) for follow in (again, last)]
+        outcomes = torch.cat([log_rates[-1] + others.unsqueeze(2), *of_class], dim=2).softmax(dim=2)
+        steps = outcomes.cumsum(dim=2)
+        self._steps = steps / steps[..., -1:]
+        """(N, 2^C, 2C+1), by m - 1 and S. Rows of sets that m instances cannot have are NaN, and never looked at."""
+        self._class = torch.cat([torch.tensor([classes]), torch.arange(classes), torch.arange(classes)])
+        self._done = torch.cat([torch.zeros(1 + classes, dtype=torch.int64), bits])
+
+    def __call__(self, sizes: Tensor, uniform: Tensor) -> Tensor:
+        """Return the classes (B, K), C beyond the size of a bag, by draws (B, 1+K) for its label set and positions."""
+        return self.given(sizes, self.prior.draw(sizes, uniform[:, 0]), uniform[:, 1:])
+
+    def given(self, sizes: Tensor, sets: Tensor, uniform: Tensor) -> Tensor:
+        """Return the classes (B, K) of bags of `sizes` (B,) and known label sets (B,), by draws (B, K) from [0, 1)."""
+        left, drawn = sets, []
+        for k in range(uniform.shape[1]):
+            # Beyond its size a bag has to have the empty set, so that what is drawn is background.
+            steps = self._steps[(sizes - k - 1).clamp(min=0), left]
+            outcome = torch.searchsorted(steps, uniform[:, k : k + 1].contiguous(), right=True).squeeze(1)
+            drawn.append(self._class[outcome])
+            left = left - self._done[outcome]
+        return torch.stack(drawn, dim=1)
 
 
 def independent_log_prob(rates: Tensor, largest: int) -> Tensor:

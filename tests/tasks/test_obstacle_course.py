@@ -93,7 +93,7 @@ def test_the_optimum_is_that_of_all_assignments(name: str) -> None:
     for split, evaluated in task.eval_splits.items():
         wrong_sets, wrong_instances = [], []
         (bags,) = evaluated.bags
-        found = task.posterior(bags, split)
+        found = model_to_draw(task, split).posterior(bags)
         for bag, size in enumerate(bags.mask.sum(dim=1).tolist()):
             sets, instances = by_enumeration(bags.instances[bag, :size], name, split)
             for members, p in sets.items():
@@ -103,9 +103,9 @@ def test_the_optimum_is_that_of_all_assignments(name: str) -> None:
             truth = set(bags.labels[bag].nonzero().flatten().tolist())
             wrong_sets.append(max(sets, key=lambda members: sets[members]) != truth)
             wrong_instances += (instances.argmax(dim=1) != bags.truth.position_classes[bag, :size]).tolist()
-        assert task._bayes[f"{split}/bayes_set_error"] == pytest.approx(sum(wrong_sets) / len(bags))
+        assert task.known_errors()[0][f"{split}/bayes_set_error"] == pytest.approx(sum(wrong_sets) / len(bags))
         share = sum(wrong_instances) / len(wrong_instances)
-        assert task._bayes[f"{split}/bayes_posterior_error"] == pytest.approx(share)
+        assert task.known_errors()[0][f"{split}/bayes_posterior_error"] == pytest.approx(share)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_the_optimum_is_that_of_all_assignments(name: str) -> None:
 def test_bags_are_drawn_as_often_as_the_model_says(name: str, split: Any) -> None:
     params, count = COURSE[name], 6000
     task = make(**params)
-    bags = task.draw(count, generator("course", name), split)
+    bags = model_to_draw(task, split).draw(count, generator("course", name))
     sizes = bags.mask.sum(dim=1)
     classes = params["num_classes"]
     for size in sizes.unique().tolist():
@@ -139,7 +139,7 @@ def test_bags_are_drawn_as_often_as_the_model_says(name: str, split: Any) -> Non
 
 def test_context_is_where_class_0_is_and_lies_on_an_axis_of_its_own() -> None:
     task = make(num_classes=2, context=0.4, dimension=3, separation=6.0)
-    bags = task.draw(4000, generator("context"))
+    bags = task.training.draw(4000, generator("context"))
     background = (bags.truth.position_classes == 2) & bags.mask
     for has_0, share in ((True, 0.4), (False, 0.0)):
         x = bags.instances[background & (bags.labels[:, :1] == has_0)].double()
@@ -152,7 +152,7 @@ def test_context_is_where_class_0_is_and_lies_on_an_axis_of_its_own() -> None:
 def test_the_reference_has_the_posterior_of_one_instance_of_a_bag_that_is_not_known(name: str) -> None:
     """By enumeration of training bags: of every size as often, and each instance of a bag counts."""
     task = make(**COURSE[name])
-    classes, (low, high) = COURSE[name]["num_classes"], task.size_range
+    classes, (low, high) = COURSE[name]["num_classes"], task.training.sizes
     often = torch.zeros(classes + 2, dtype=torch.float64)
     for size in range(low, high + 1):
         for kinds, p in model_of(size, name).items():
@@ -161,7 +161,7 @@ def test_the_reference_has_the_posterior_of_one_instance_of_a_bag_that_is_not_kn
     x = torch.randn(5, 4, generator=generator("reference", name)) * 2
     joint = (log_densities(x.double(), classes) + (often / often.sum()).log()).softmax(dim=1)
     expected = torch.cat([joint[:, :classes], joint[:, classes:].sum(dim=1, keepdim=True)], dim=1)
-    found = task.marginal_log_posterior(x.unsqueeze(0))[0].T.exp()
+    found = task.training.marginal_log_posterior(x.unsqueeze(0))[0].T.exp()
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-12)
 
 
@@ -170,11 +170,11 @@ def test_the_reference_has_the_posterior_of_one_instance_of_a_bag_that_is_not_kn
 )
 def test_the_errors_of_the_reference_are_those_of_its_posterior(name: str, alike: list[set[int]]) -> None:
     task = make(200, **COURSE[name])
-    found, of = task._reference, {c: group for group in alike for c in group}
+    found, of = task.known_errors()[1], {c: group for group in alike for c in group}
     classes = COURSE[name]["num_classes"]
     presence: dict[str, list[list[float]]] = {}
     for split, (bags,) in evaluated_bags(task).items():
-        probs = task.marginal_log_posterior(bags.instances).exp()
+        probs = task.training.marginal_log_posterior(bags.instances).exp()
         wrong, merged_wrong, rows = [], [], []
         for b, size in enumerate(bags.mask.sum(dim=1).tolist()):
             of_bag = probs[b, :, :size].T.tolist()
@@ -203,6 +203,10 @@ def test_the_errors_of_the_reference_are_those_of_its_posterior(name: str, alike
     assert 0 < found["test/reference_set_error"] < 0.5
 
 
+def model_to_draw(task: Any, split: str) -> Any:
+    return task.test if split == "test" else task.training
+
+
 def evaluated_bags(task: Any) -> dict[str, list[Any]]:
     return {split: evaluated.bags for split, evaluated in task.eval_splits.items()}
 
@@ -227,7 +231,7 @@ def test_training_label_sets_alone_have_errors(monkeypatch: pytest.MonkeyPatch) 
         assert (bags.labels.sum(dim=1) <= bags.mask.sum(dim=1)).all()
     assert dropped / present == pytest.approx(0.2, abs=0.02)
     assert added / absent == pytest.approx(0.1, abs=0.02)
-    assert noisy._bayes == clean._bayes
+    assert noisy.known_errors() == clean.known_errors()
     for split, (bags,) in evaluated_bags(noisy).items():
         (other,) = evaluated_bags(clean)[split]
         assert torch.equal(bags.labels, other.labels)

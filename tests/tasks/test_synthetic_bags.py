@@ -12,6 +12,7 @@ from torch.distributions import MultivariateNormal
 
 from milbench import Bags, EvalSplit, Scores, UsageError, generator, load_task
 from milbench.api.metric_info import METRICS
+from milbench.families.label_set_posterior import optimal_errors
 from milbench.likelihood import best_label_set, label_set_distribution
 
 CPU = torch.device("cpu")
@@ -31,7 +32,7 @@ def task() -> Any:
 
 @pytest.fixture(scope="module")
 def many(task: Any) -> Bags:
-    bags: Bags = task.draw(20_000, generator("many"))
+    bags: Bags = task.training.draw(20_000, generator("many"))
     return bags
 
 
@@ -68,14 +69,15 @@ def test_log_posterior_is_bayes_rule(task: Any) -> None:
         densities.append(0.2 * MultivariateNormal(mean, torch.eye(4).double()).log_prob(x).exp())
     densities.append(0.4 * MultivariateNormal(torch.zeros(4).double(), 4 * torch.eye(4).double()).log_prob(x).exp())
     joint = torch.stack(densities, dim=1)
-    torch.testing.assert_close(task.log_posterior(x).exp(), joint / joint.sum(dim=1, keepdim=True))
+    torch.testing.assert_close(task.training.log_posterior(x).exp(), joint / joint.sum(dim=1, keepdim=True))
 
 
 def test_no_rule_beats_the_optimal_decisions_by_more_than_luck(task: Any) -> None:
     """The errors of perturbed posteriors: never below the optimum's, which agree with its own probabilities."""
-    bags = task.draw(2500, generator("rules"))
-    errors = task.bayes_errors(EvalSplit(task.eval_splits["test"].single_instance, [bags]))
-    log_probs = task.log_posterior(bags.instances)
+    bags = task.training.draw(2500, generator("rules"))
+    single = task.eval_splits["test"].single_instance
+    errors = optimal_errors(EvalSplit(single, [bags]), task.training.log_posterior, task.training.posterior)
+    log_probs = task.training.log_posterior(bags.instances)
     sets = label_set_distribution(log_probs, bags.mask).exp()
     risk = 1 - sets.amax(dim=1)
     spread = math.sqrt(float((risk * (1 - risk)).sum())) / len(bags)
@@ -97,7 +99,7 @@ def oracle(task: Any) -> Any:
     """Score as the exact posterior does: presence is the probability that a class occurs."""
 
     def score(bags: Bags) -> Scores:
-        log_probs = task.log_posterior(bags.instances)
+        log_probs = task.training.log_posterior(bags.instances)
         if bags.mask is not None:
             log_probs = log_probs.masked_fill(~bags.mask.unsqueeze(1), -math.inf)
             log_probs[:, -1] = log_probs[:, -1].masked_fill(~bags.mask, 0)
@@ -132,17 +134,17 @@ def test_bad_parameters(params: dict[str, Any], complaint: str) -> None:
 
 def test_batches_that_are_drawn_together_are_those_drawn_one_by_one() -> None:
     task: Any = make(bags_per_epoch=32 * 23 + 5)
-    rng = generator("one by one")
+    model, rng = task.training, generator("one by one")
     for bags, size in zip(task.train_batches(0, generator("one by one")), [32] * 23 + [5], strict=True):
-        low, high = task.size_range
+        low, high = model.sizes
         sizes = torch.randint(low, high + 1, (size, 1), generator=rng)
-        classes = torch.multinomial(task._priors, size * high, replacement=True, generator=rng).view(size, high)
-        noise = torch.randn(size, high, task.dimension, generator=rng)
+        classes = torch.multinomial(model.rates, size * high, replacement=True, generator=rng).view(size, high)
+        noise = torch.randn(size, high, model.dimension, generator=rng)
         for bag, (count, kinds) in enumerate(zip(sizes[:, 0].tolist(), classes.tolist(), strict=True)):
             assert bags.mask[bag].tolist() == [k < count for k in range(high)]
             for k, kind in enumerate(kinds):
-                expected = task._means[kind] + task._scales[kind] * noise[bag, k] if k < count else torch.zeros(1)
-                assert torch.equal(bags.instances[bag, k], expected.expand(task.dimension))
+                expected = model.means[kind] + model.scales[kind] * noise[bag, k] if k < count else torch.zeros(1)
+                assert torch.equal(bags.instances[bag, k], expected.expand(model.dimension))
             assert bags.labels[bag].tolist() == [c in kinds[:count] for c in range(task.num_classes)]
 
 
@@ -151,8 +153,8 @@ def test_label_sets_may_be_uniform_in_test_bags_alone() -> None:
     task: Any = load_task("synthetic-bags", **sizes, test_label_sets="uniform", labels_per_bag=1)
     task.prepare(None, torch.device("cpu"))
     rng = torch.Generator().manual_seed(0)
-    assert (task.draw(500, rng, "test").labels.sum(dim=1) == 1).all()
-    assert (task.draw(500, rng, "validation").labels.sum(dim=1) != 1).any()
+    assert (task.test.draw(500, rng).labels.sum(dim=1) == 1).all()
+    assert (task.training.draw(500, rng).labels.sum(dim=1) != 1).any()
     with pytest.raises(UsageError, match="labels_per_bag = 1 is for label_sets = uniform, not for independent"):
         load_task("synthetic-bags", **sizes, labels_per_bag=1)
 
@@ -164,7 +166,7 @@ def test_classes_that_overlap_share_a_position_and_leave_label_sets_as_they_are(
     for overlap in (0.0, 0.5, 1.0):
         task: Any = load_task("synthetic-bags", **params, overlap=overlap)
         task.prepare(None, torch.device("cpu"))
-        drawn[overlap] = task.draw(400, torch.Generator().manual_seed(1))
+        drawn[overlap] = task.training.draw(400, torch.Generator().manual_seed(1))
     near = {overlap: bags.instances[..., :3] > 30 / 2**0.5 for overlap, bags in drawn.items()}
     for overlap, bags in drawn.items():
         assert torch.equal(near[overlap].any(dim=1), bags.labels)

@@ -8,8 +8,7 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from milbench import generator
-from milbench.families.conditioned_draws import ConditionedDraws
-from milbench.families.label_set_prior import LabelSetPrior, LabelSetRule
+from milbench.families.label_set_prior import ConditionedDraws, LabelSetPrior, LabelSetRule
 from tests._helpers.enumerated_bags import independent, label_set
 
 RATES = [0.25, 0.05, 0.1, 0.6]
