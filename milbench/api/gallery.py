@@ -35,7 +35,7 @@ class Misread:
 
     Args:
         bags: how many test bags were read.
-        counts: in how many of them each pattern occurs (see `milbench.evaluation.reading.error_patterns`), in the order
+        counts: in how many of them each pattern occurs (see `milbench.evaluation.reading.strings`), in the order
             of display, without patterns that occur in none.
         patterns: the pattern of each of the E examples, a key of `counts`.
         truth: the E true strings.

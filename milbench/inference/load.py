@@ -13,15 +13,12 @@ from milbench.api.bags import Bags
 from milbench.api.loss import Loss
 from milbench.api.plan import Cell
 from milbench.api.task import Network, Scores, Task
+from milbench.api.validation import validated
 from milbench.engine.cell import CellFolder
 from milbench.engine.parts import check_unchanged, loss_for, network_for, task_for
 from milbench.engine.worker import set_torch_defaults
 from milbench.errors import UsageError
-from milbench.evaluation.reading.component_decoder import DECODER_FORMAT
 from milbench.evaluation.reading.reader import Reader
-
-_FORMAT_NAME = DECODER_FORMAT.partition("/")[0]
-"""What the format of every version of a component decoder begins with."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +86,7 @@ def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = N
     return Trained(
         cell, task, network.eval().move_to(device), loss.eval(), device,
         name=folder.label() or str(cell),
-        reader=_reader(folder, task.num_classes),
+        reader=_reader(folder.decoder),
         threshold=folder.result().get("threshold"),
         set_error=metrics.get("test/set_error"),
     )  # fmt: skip
@@ -102,21 +99,17 @@ def _recall(task: Task, memory: Path, whose: str) -> None:
         raise UsageError(f"{memory} of {whose} cannot be read: {error!r}") from None
 
 
-def _reader(folder: CellFolder, classes: int) -> Reader | None:
+def _reader(path: Path) -> Reader | None:
     """Return the reader of a cell; None where it has none, or one of another kind, which a task may define."""
-    if not folder.decoder.exists():
+    if not path.exists():
         return None
     try:
-        content = json.loads(folder.decoder.read_text("utf-8"))
-        if not isinstance(content, dict):
-            raise ValueError("it holds no JSON object")
-        if not str(content.get("format", _FORMAT_NAME)).startswith(_FORMAT_NAME):
+        content = json.loads(path.read_text("utf-8"))
+        if not content["format"].startswith("components"):
             return None
-        reader = Reader.from_json(content)
-        if len(reader.learnt.reach) != classes:
-            raise ValueError(f"reach: expected {classes} numbers, one a class, got {len(reader.learnt.reach)}")
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{folder.decoder} cannot be read: {error}") from None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UsageError(f"{path} cannot be read: {error!r}") from None
+    reader: Reader = validated(str(path), Reader, content)
     return reader
 
 

@@ -26,7 +26,7 @@ from milbench.evaluation.reading.component_decoder import (
     read_strongest,
 )
 from milbench.evaluation.reading.components import Components, class_map, find_components, strongest_positions
-from milbench.evaluation.reading.decoders import columns, logarithms, posterior_given
+from milbench.evaluation.reading.decoders import logarithms, posterior_given, read_columns
 from milbench.evaluation.reading.strings import CHARACTERS
 from milbench.evaluation.saliency import sensitivity_maps
 from milbench.inference.load import Trained
@@ -70,7 +70,7 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
         UsageError: the network has no map of positions.
     """
     learnt = model.reader.learnt if model.reader else None
-    chosen: Decoder = decoder or (model.reader.chosen if model.reader else "components")
+    chosen: Decoder = decoder or (model.reader.decoder if model.reader else "components")
     height, width = instances.shape[1:]
     scores = model.scores(instances)
     probs = scores.instances[0]
@@ -221,7 +221,7 @@ def _read(
     if probs.shape[1] - 1 > len(CHARACTERS):
         return None, None
     if decoder == "columns":
-        return _indices(columns(probs)[0]), None
+        return _indices(read_columns(class_map(probs), probs.shape[1] - 1)[0]), None
     numbers = learnt or ComponentDecoder()
     if decoder == "strongest":
         components = strongest_positions(scores.strength, probs, sets)

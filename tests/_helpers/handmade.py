@@ -14,7 +14,6 @@ from milbench.api.gallery import Gallery
 from milbench.api.plan import Cell
 from milbench.api.registry import tasks
 from milbench.engine.folders import Root
-from milbench.evaluation.reading.component_decoder import ComponentDecoder
 from milbench.evaluation.reading.reader import Reader
 
 LOGITS = {3: (140.0, -90.0), 7: (60.0, -20.0)}
@@ -60,7 +59,7 @@ def publish(
     one: Cell,
     network: torch.nn.Module | None,
     failed: bool = False,
-    decoder: ComponentDecoder | Reader | None = None,
+    decoder: Reader | None = None,
     metrics: dict[str, float] | None = None,
     memory: dict[str, Any] | None = None,
     threshold: float | None = None,
@@ -74,7 +73,7 @@ def publish(
     if network is not None:
         model = torch.nn.ModuleDict({"network": network})
         save_file({k: v.contiguous() for k, v in model.state_dict().items()}, folder.weights)
-    for path, content in ((folder.decoder, decoder and decoder.to_json()), (folder.memory, memory)):
+    for path, content in ((folder.decoder, decoder and decoder.model_dump(mode="json")), (folder.memory, memory)):
         if content is not None:
             path.write_text(json.dumps(content))
     if gallery is not None:

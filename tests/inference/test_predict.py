@@ -47,11 +47,11 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> Cells:
         root.path,
         publish(root, cell("extended-digits"), digits),
         publish(root, cell("house-numbers", contrast="raw"), numbers),
-        publish(root, cell("house-numbers", seed=1, contrast="raw"), numbers, decoder=Reader(DECODER)),
+        publish(root, cell("house-numbers", seed=1, contrast="raw"), numbers, decoder=Reader(learnt=DECODER)),
         publish(root, cell("synthetic-bags"), torch.nn.Linear(1, 1)),
         publish(root, cell("extended-digits", seed=5000), digits, threshold=100.0, metrics={"test/set_error": 0.84}),
         publish(root, cell("house-numbers", seed=3, contrast="raw"), numbers, threshold=0.0,
-                decoder=Reader(DECODER, "strongest", 0.0)),
+                decoder=Reader(learnt=DECODER, decoder="strongest")),
         publish(root, cell("extended-digits", seed=1), None, failed=True),
     )  # fmt: skip
 
@@ -276,6 +276,30 @@ def test_pictures_of_any_size(predict: Milbench, monkeypatch: pytest.MonkeyPatch
     assert 2300 < width * height <= 2400
     left, top, right, bottom = about["detections"][0]["box"]  # in pixels of the picture as it is
     assert np.abs(np.array([left, top, right, bottom]) - [60, 40, 120, 100]).max() < 25
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"format": "components/1"}, "format = 'components/1' is wrong"),
+        ({"decoder": "rows"}, "decoder = 'rows' is wrong"),
+        ({"learnt": {"mass": -1.0}}, "learnt.mass = -1.0 is wrong"),
+        ({"learnt": {"tilt": "steep"}}, "learnt.tilt = 'steep' is wrong"),
+        ({"learnt": {"reach": [4.0, 0.0]}}, "learnt.reach.1 = 0.0 is wrong"),
+        ({"format": None}, "cannot be read"),
+    ],
+)
+def test_a_damaged_decoder_is_refused(predict: Milbench, cells: Cells, change: dict[str, Any], complaint: str) -> None:
+    save_house_number()
+    file = Root(cells.root).cell(cells.decoder).decoder
+    whole = file.read_text()
+    file.write_text(json.dumps(json.loads(whole) | change))
+    try:
+        found = predict("house.png", of=cells.decoder).complaint()
+    finally:
+        file.write_text(whole)
+    assert complaint in found
+    assert "decoder.json" in found
 
 
 def test_a_picture_is_read_at_the_scale_that_is_given(predict: Milbench, cells: Cells) -> None:

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Annotated, NamedTuple
 
 import numpy as np
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from milbench.evaluation.reading.components import Components
 from milbench.evaluation.reading.strings import CHARACTERS, CLASSES, collapsed
 
-DECODER_FORMAT = "components/1"
-"""The content of decoder.json and its version."""
 Length = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 DISTANCES = (0.0, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5)
 """The values tried for `apart`: halves, as distances along an axis are near to integers."""
@@ -32,8 +29,7 @@ PRIOR_RUNS = 10.0
 """How many runs of any class weigh as much as the runs of a class itself in learning its reach."""
 
 
-@dataclass(frozen=True, slots=True)
-class ComponentDecoder:
+class ComponentDecoder(BaseModel):
     """How components are turned into a string and into boxes. Lengths are in positions unless stated otherwise.
 
     A string is read from top to bottom where the middles of components are spread more than `tilt` times as far down as
@@ -41,34 +37,13 @@ class ComponentDecoder:
     foot and that of a 7 at its bar.
     """
 
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
     mass: Length = 0.0  # a component with less is dropped
     apart: Length = 0.0  # of two components of different classes nearer than this, the one with less mass is dropped
     tilt: Length = 1.0
     reach: tuple[Annotated[float, Field(gt=0)], ...] = (math.inf,) * CLASSES  # of one digit in the direction of reading
     margin: tuple[Length, Length] = (0.0, 0.0)  # pixels (across, down) that boxes extend beyond components on each side
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of decoder.json."""
-        return {"format": DECODER_FORMAT} | asdict(self)
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> ComponentDecoder:
-        """Return what `to_json` wrote.
-
-        Raises:
-            ValueError: the content has another format, or a number is missing or out of range.
-        """
-        if content.get("format") != DECODER_FORMAT:
-            found = content.get("format")
-            raise ValueError(f"it has format {found!r}, this version of milbench reads {DECODER_FORMAT!r}")
-        names = [field.name for field in fields(cls)]
-        if lacking := [name for name in names if name not in content]:
-            raise ValueError(f"it lacks {', '.join(lacking)}")
-        try:
-            return TypeAdapter(cls).validate_python({name: content[name] for name in names})
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
 class Piece(NamedTuple):
@@ -149,9 +124,10 @@ def fit_component_decoder(components: Components, truth: Sequence[str]) -> Compo
 
     quantiles = np.quantile(components.mass, np.linspace(0, 0.5, MASSES)).tolist() if len(components) else []
     decoder = best(ComponentDecoder(apart=apart) for apart in DISTANCES)
-    decoder = best(replace(decoder, tilt=tilt) for tilt in TILTS)
-    decoder = best(replace(decoder, mass=mass) for mass in [0.0, *quantiles])
-    return replace(decoder, reach=_fit_reach(ordered_pieces(components, len(truth), decoder), truth))
+    decoder = best(decoder.model_copy(update={"tilt": tilt}) for tilt in TILTS)
+    decoder = best(decoder.model_copy(update={"mass": mass}) for mass in [0.0, *quantiles])
+    reach = _fit_reach(ordered_pieces(components, len(truth), decoder), truth)
+    return decoder.model_copy(update={"reach": reach})
 
 
 def _fit_reach(ordered: list[list[Piece]], truth: Sequence[str]) -> tuple[float, ...]:

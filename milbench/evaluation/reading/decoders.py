@@ -24,18 +24,13 @@ BAGS_AT_ONCE = 256
 """Bounds the memory of the posterior, which is in float64."""
 
 
-def columns(probs: Tensor) -> list[str]:
-    """Return the strings that the columns of the class map of probs (B, C+1, h, w) spell.
+def read_columns(classes: Tensor, background: int) -> list[str]:
+    """Return the strings that the columns of a class map (B, h, w) spell; `background` is C.
 
     The digit of a column is the one that wins most of its rows, the lower digit where several do; a column in which
     only the background wins is blank. A digit is written where it differs from the column before (X.-L. Li,
     arXiv:1811.12346, Section 5.4, as its published code has it).
     """
-    return read_columns(class_map(probs), probs.shape[1] - 1)
-
-
-def read_columns(classes: Tensor, background: int) -> list[str]:
-    """Return the strings that the columns of a class map (B, h, w) spell, see `columns`; `background` is C."""
     counts = torch.stack([(classes == c).sum(dim=1) for c in range(background)], dim=1)
     digit = counts.argmax(dim=1).masked_fill(counts.amax(dim=1) == 0, -1)
     before = torch.nn.functional.pad(digit, (1, 0), value=-1)[:, :-1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,11 +17,9 @@ from milbench.evaluation.evaluate import Centres
 from milbench.evaluation.items import ItemsDigest, outcomes_of
 from milbench.evaluation.localisation import box_average_precision, fit_margin, mean_iou, with_margin
 from milbench.evaluation.metrics import predicted_sets
-from milbench.evaluation.reading.batches import ReadBatch, join_batches, read_batch
 from milbench.evaluation.reading.component_decoder import fit_component_decoder
-from milbench.evaluation.reading.error_patterns import PATTERNS, pattern_shares
-from milbench.evaluation.reading.reader import Reader, best_decoder, read_strings, string_error, wrong_strings
-from milbench.evaluation.reading.strings import CLASSES
+from milbench.evaluation.reading.reader import ReadBatch, Reader, best_decoder, join_batches, read_batch, string_error
+from milbench.evaluation.reading.strings import CLASSES, PATTERNS, pattern_shares
 
 EXAMPLES = 8
 """How many misread bags of each pattern are kept at most: the first ones."""
@@ -42,7 +39,6 @@ class ReadingMetrics:
 
     def __init__(self, centres: Centres) -> None:
         self._centres = centres
-        self._threshold: float | None = None
         self._test_items = ItemsDigest()
         self.batches: dict[str, list[ReadBatch]] = {}
 
@@ -58,7 +54,6 @@ class ReadingMetrics:
         centres = self._centres(*bags.instances.shape[-2:])
         read = read_batch(scores.instances, bags.truth, labels, scores.strength, centres)
         self.batches.setdefault(split, []).append(read)
-        self._threshold = threshold
         if split == "test":
             self._test_items.add(bags)
 
@@ -68,19 +63,14 @@ class ReadingMetrics:
         Examples of misread bags are taken from `test_bags`, the test bags that were read, all of one size.
         """
         splits = {split: join_batches(batches) for split, batches in self.batches.items()}
-        calibration = splits.pop("calibration", None)
-        found = evaluate_reading(splits, calibration, self._threshold, str(self._test_items))
-        if not test_bags or found.decoder is None:
-            return found
-        reader = Reader.from_json(found.decoder)
-        return dataclasses.replace(found, misread=misread_examples(splits["test"], reader, test_bags))
+        return evaluate_reading(splits, splits.pop("calibration", None), str(self._test_items), test_bags)
 
 
 def evaluate_reading(
     splits: Mapping[str, ReadBatch],
     calibration: ReadBatch | None = None,
-    threshold: float | None = None,
     items: str = "unknown",
+    test_bags: Sequence[Bags] = (),
 ) -> Evaluation:
     """Return the reading metrics of every split by `split/metric`, and the reader that was learnt and chosen for them.
 
@@ -90,27 +80,30 @@ def evaluate_reading(
     learnt_from = splits["validation"] if calibration is None else calibration
     learnt = fit_component_decoder(learnt_from.components, learnt_from.truth)
     if learnt_from.detections is not None:
-        learnt = dataclasses.replace(learnt, margin=fit_margin(learnt_from.detections, learnt_from.instances))
-    reader = Reader(learnt, best_decoder(learnt_from, learnt), threshold)
+        learnt = learnt.model_copy(update={"margin": fit_margin(learnt_from.detections, learnt_from.instances)})
+    reader = Reader(learnt=learnt, decoder=best_decoder(learnt_from, learnt))
     values = {
         f"{split}/{name}": value
         for split, batch in splits.items()
         for name, value in split_metrics(batch, reader).items()
     }
-    outcomes = {}
+    known = {name: value for name, value in values.items() if not math.isnan(value)}
+    outcomes, misread = {}, None
     if test := splits.get("test"):
-        wrong = torch.tensor(wrong_strings(reader.read(test), test.truth), dtype=torch.bool)
+        read = test.strings(reader.decoder, learnt)
+        wrong = torch.tensor([a != b for a, b in zip(read, test.truth, strict=True)], dtype=torch.bool)
         if found := outcomes_of(wrong, torch.ones_like(wrong), items):
             outcomes["transcription_error"] = found
-    return Evaluation({k: v for k, v in values.items() if not math.isnan(v)}, reader.to_json(), outcomes or None)
+        misread = misread_examples(test, reader, test_bags) if test_bags else None
+    return Evaluation(known, reader.model_dump(mode="json"), outcomes or None, misread=misread)
 
 
 def split_metrics(batch: ReadBatch, reader: Reader) -> dict[str, float]:
     """Return the reading metrics of one split by name; NaN where one is undefined."""
-    chosen = reader.read(batch)
+    chosen = batch.strings(reader.decoder, reader.learnt)
     values = {"transcription_error": string_error(chosen, batch.truth)}
     for decoder in DECODERS:
-        read = read_strings(batch, decoder, reader.learnt)
+        read = batch.strings(decoder, reader.learnt)
         values[f"transcription_error_{decoder}"] = string_error(read, batch.truth)
     values |= {f"error_{name}": share for name, share in pattern_shares(batch.patterns(chosen)).items()}
     if batch.detections is not None:
@@ -125,7 +118,7 @@ def misread_examples(read: ReadBatch, reader: Reader, batches: Sequence[Bags]) -
 
     `read` and `batches` are the same images, of one size and in the same order.
     """
-    strings, counts = reader.read(read), Counter[str]()
+    strings, counts = read.strings(reader.decoder, reader.learnt), Counter[str]()
     shown: list[tuple[int, str]] = []
     for i, pattern in enumerate(read.patterns(strings)):
         if pattern is not None:

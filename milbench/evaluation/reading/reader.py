@@ -1,71 +1,141 @@
-"""The reader of a run: the decoder that was chosen for it, and what was learnt and chosen for that decoder."""
+"""The reader of a run, and batches of images after reading, without the probability maps that they are from."""
 
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Literal
 
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+from torch.nn.functional import pad
+
+from milbench.api.bags import Truth
 from milbench.api.decoder import DECODERS, Decoder
-from milbench.evaluation.reading.batches import ReadBatch
+from milbench.evaluation.evaluate import CPU
+from milbench.evaluation.localisation import Detections, detect
 from milbench.evaluation.reading.component_decoder import ComponentDecoder, read_components, read_strongest
+from milbench.evaluation.reading.components import (
+    Components,
+    class_map,
+    concatenate,
+    find_components,
+    strongest_positions,
+)
+from milbench.evaluation.reading.decoders import posterior_given, read_columns
+from milbench.evaluation.reading.strings import CHARACTERS, CLASSES, Pattern, error_pattern, is_vertical, strings
+
+
+class Reader(BaseModel):
+    """How the strings of a run are read, the content of decoder.json."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    learnt: ComponentDecoder  # for every run, whichever decoder is chosen
+    decoder: Decoder = "components"  # that read most validation strings without error
+    format: Literal["components/2"] = "components/2"
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
-    """How the strings of a run are read."""
+class ReadBatch:
+    """What the metrics need of B images, kept on the CPU after the probability maps are freed."""
 
-    learnt: ComponentDecoder  # for every run, whichever decoder is chosen
-    chosen: Decoder = "components"  # that read most validation strings without error
-    threshold: float | None = None  # the presence score from which a class is in the loss's own label set, if known
+    truth: list[str]
+    columns: list[str]  # as the decoder `columns` reads them
+    vertical: list[bool]  # whether the number is written from top to bottom
+    class_maps: list[Tensor]  # (h, w) uint8, the most probable class of every position
+    strengths: list[Tensor]  # (h, w) float16, its probability
+    strongest: Components  # the strongest position of each class in the loss's own label set
+    components: Components  # those of the posterior given that label set
+    detections: Detections | None  # the boxes of `components`; None where the truth has none
+    instances: Truth
 
-    def read(self, batch: ReadBatch) -> list[str]:
-        """Return the string of each image."""
-        return read_strings(batch, self.chosen, self.learnt)
+    def __len__(self) -> int:
+        return len(self.truth)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the reader as the content of decoder.json, which `from_json` reads."""
-        most = sys.float_info.max  # JSON has no infinity
-        limit = None if self.threshold is None else min(max(self.threshold, -most), most)
-        return self.learnt.to_json() | {"decoder": self.chosen, "threshold": limit}
+    def strings(self, decoder: Decoder, learnt: ComponentDecoder) -> list[str]:
+        """Return what a decoder reads in each image; `strongest` uses the learnt tilt alone."""
+        if decoder == "columns":
+            return self.columns
+        if decoder == "strongest":
+            return read_strongest(self.strongest, len(self), learnt)
+        return read_components(self.components, len(self), learnt)
 
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Reader:
-        """Return the reader that `to_json` returned.
-
-        Raises:
-            ValueError: the content has another format, or something in it is missing or out of range.
-        """
-        chosen, threshold = content.get("decoder"), content.get("threshold")
-        if chosen not in DECODERS:
-            raise ValueError(f"decoder: expected one of {', '.join(DECODERS)}, got {chosen!r}")
-        if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, int | float)):
-            raise ValueError(f"threshold: expected a number or null, got {threshold!r}")
-        return cls(ComponentDecoder.from_json(content), chosen, threshold)
+    def patterns(self, read: Sequence[str]) -> list[Pattern | None]:
+        """Return the error pattern of what a decoder read in each image; None where it is right."""
+        winning = ("".join(CHARACTERS[c] for c in one.unique().tolist() if c < CLASSES) for one in self.class_maps)
+        return [error_pattern(*case) for case in zip(read, self.truth, self.vertical, winning, strict=True)]
 
 
-def read_strings(batch: ReadBatch, decoder: Decoder, learnt: ComponentDecoder) -> list[str]:
-    """Return what a decoder reads in the images of a batch; `strongest` uses the learnt tilt alone."""
-    if decoder == "columns":
-        return batch.columns
-    if decoder == "strongest":
-        return read_strongest(batch.strongest, len(batch), learnt)
-    return read_components(batch.components, len(batch), learnt)
+def read_batch(
+    probs: Tensor,
+    truth: Truth,
+    labels: Tensor,
+    strength: Tensor | None = None,
+    centres: tuple[Tensor, Tensor] | None = None,
+) -> ReadBatch:
+    """Read one batch of images by the decoder without learnt numbers, and find the components for those with them.
+
+    Args:
+        probs: (B, C+1, h, w), the probability that a position shows each class, background last.
+        truth: the instances of the images.
+        labels: (B, C) bool, the label sets that the loss finds.
+        strength: (B, C, h, w), larger where a position speaks more strongly for a class; None: the probabilities.
+        centres: y of every row and x of every column of positions in pixels; None: no boxes.
+    """
+    probs, labels, truth = probs.detach().cpu(), labels.cpu(), truth.to(CPU)
+    class_maps = class_map(probs)
+    components = find_components(*posterior_given(probs, labels))
+    return ReadBatch(
+        truth=strings(truth.classes),
+        columns=read_columns(class_maps, probs.shape[1] - 1),
+        vertical=[False] * len(probs) if truth.boxes is None else is_vertical(truth.classes, truth.boxes),
+        class_maps=list(class_maps.byte()),
+        strengths=list(probs.amax(dim=1).half()),
+        strongest=strongest_positions(probs[:, :-1] if strength is None else strength, probs, labels),
+        components=components,
+        detections=None if truth.boxes is None or centres is None else detect(components, centres),
+        instances=truth,
+    )
+
+
+def join_batches(batches: Sequence[ReadBatch]) -> ReadBatch:
+    """Return all batches of a split as one."""
+    first, strongest, components, detections, classes, boxes = 0, [], [], [], [], []
+    most = max(batch.instances.classes.shape[1] for batch in batches)
+    for batch in batches:
+        strongest.append(replace(batch.strongest, image=batch.strongest.image + first))
+        components.append(replace(batch.components, image=batch.components.image + first))
+        if batch.detections is not None:
+            detections.append(replace(batch.detections, image=batch.detections.image + first))
+        short = most - batch.instances.classes.shape[1]
+        classes.append(pad(batch.instances.classes, (0, short), value=-1))
+        if batch.instances.boxes is not None:
+            boxes.append(pad(batch.instances.boxes, (0, 0, 0, short)))
+        first += len(batch)
+    names = [f.name for f in fields(Detections)]
+    return ReadBatch(
+        truth=[string for batch in batches for string in batch.truth],
+        columns=[string for batch in batches for string in batch.columns],
+        vertical=[flag for batch in batches for flag in batch.vertical],
+        class_maps=[one for batch in batches for one in batch.class_maps],
+        strengths=[one for batch in batches for one in batch.strengths],
+        strongest=concatenate(strongest),
+        components=concatenate(components),
+        detections=(
+            Detections(*(torch.cat([getattr(d, name) for d in detections]) for name in names)) if detections else None
+        ),
+        instances=Truth(torch.cat(classes), torch.cat(boxes) if boxes else None),
+    )
 
 
 def best_decoder(batch: ReadBatch, learnt: ComponentDecoder) -> Decoder:
     """Return the decoder that reads most strings of these images without error, the first of equally good ones."""
-    return min(DECODERS, key=lambda decoder: string_error(read_strings(batch, decoder, learnt), batch.truth))
+    return min(DECODERS, key=lambda decoder: string_error(batch.strings(decoder, learnt), batch.truth))
 
 
 def string_error(read: Sequence[str], truth: Sequence[str]) -> float:
     """Return the share of strings that are not read exactly; NaN of none."""
-    wrong = wrong_strings(read, truth)
-    return sum(wrong) / len(wrong) if wrong else math.nan
-
-
-def wrong_strings(read: Sequence[str], truth: Sequence[str]) -> list[bool]:
-    """Return which strings are not read exactly."""
-    return [a != b for a, b in zip(read, truth, strict=True)]
+    return sum(a != b for a, b in zip(read, truth, strict=True)) / len(truth) if truth else math.nan

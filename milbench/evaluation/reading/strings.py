@@ -1,16 +1,21 @@
-"""How classes are written as strings."""
+"""Strings of classes, and why one was read wrongly: the error patterns of X.-L. Li, arXiv:1811.12346, Section 5.4."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Literal, get_args
 
+import torch
 from torch import Tensor
 
 CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """The character of each class."""
 CLASSES = 10
 """Of digits, for which decoders learn and error patterns are named."""
+Pattern = Literal["no_detection", "orientation", "clustering", "edge_or_one", "substitution", "other"]
+PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 
 
 def strings(classes: Tensor) -> list[str]:
@@ -21,3 +26,47 @@ def strings(classes: Tensor) -> list[str]:
 def collapsed(string: Iterable[str]) -> str:
     """Return a string with every run of equal characters written once."""
     return "".join(character for character, _ in itertools.groupby(string))
+
+
+def error_pattern(read: str, truth: str, vertical: bool = False, winning: str = "") -> Pattern | None:
+    """Return the first of these patterns that applies to a wrong string that was read; None for a right one.
+
+    no_detection: nothing was read.
+    orientation: the digits are right and their order is not, or the number is written from top to bottom and the
+        classes that win a position of the image are those of the number.
+    clustering: right but for how often a digit is repeated ("1" or "111" for "11").
+    edge_or_one: right but for digits 1 too many or too few ("17" for "7"), as edges look like ones.
+    substitution: as many digits as there are, some of them others.
+    other: digits missing, or too many, or several of these at once.
+
+    `vertical` is a number written from top to bottom, and `winning` holds the classes that win a position.
+    """
+    if read == truth:
+        return None
+    if not read:
+        return "no_detection"
+    if sorted(read) == sorted(truth) or (vertical and set(winning) == set(truth)):
+        return "orientation"
+    if collapsed(read) == collapsed(truth):
+        return "clustering"
+    if read.replace("1", "") == truth.replace("1", ""):
+        return "edge_or_one"
+    return "substitution" if len(read) == len(truth) else "other"
+
+
+def pattern_shares(patterns: Sequence[Pattern | None]) -> dict[Pattern, float]:
+    """Return the share of each pattern among all strings, right ones included: the shares sum to the error."""
+    counts = Counter(patterns)
+    return {name: counts[name] / len(patterns) for name in PATTERNS} if patterns else {}
+
+
+def is_vertical(classes: Tensor, boxes: Tensor) -> list[bool]:
+    """Return for every bag whether the middles of its boxes (B, M, 4) are spread further down than across.
+
+    `classes` (B, M) are -1 where a bag has fewer than M instances. A bag of one instance is not vertical.
+    """
+    there = (classes >= 0).unsqueeze(-1)
+    middles = (boxes[..., :2] + boxes[..., 2:]).double() / 2
+    highest = middles.masked_fill(~there, -torch.inf).amax(dim=1)
+    spread = highest - middles.masked_fill(~there, torch.inf).amin(dim=1)
+    return (spread[:, 1] > spread[:, 0]).tolist()

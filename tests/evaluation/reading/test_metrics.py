@@ -9,10 +9,9 @@ from torch import Tensor
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.metric_info import METRICS
 from milbench.api.task import Scores
-from milbench.evaluation.reading.batches import read_batch
-from milbench.evaluation.reading.error_patterns import PATTERNS, error_pattern, is_vertical, pattern_shares
 from milbench.evaluation.reading.metrics import ReadingMetrics, evaluate_reading
-from milbench.evaluation.reading.reader import Reader
+from milbench.evaluation.reading.reader import Reader, read_batch
+from milbench.evaluation.reading.strings import PATTERNS, error_pattern, is_vertical, pattern_shares
 from tests._helpers.maps import draw
 
 
@@ -103,7 +102,7 @@ def test_metrics_of_reading_by_hand() -> None:
     assert 0 < values["test/box_average_precision"] <= 1
     assert {name.split("/")[1] for name in values} <= set(METRICS)
     assert found.decoder is not None
-    decoder = Reader.from_json(found.decoder).learnt
+    decoder = Reader.model_validate(found.decoder).learnt
     assert len(decoder.reach) == 10
     assert min(decoder.margin) >= 0
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -11,13 +9,12 @@ from torch import Tensor
 
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.gallery import Misread
-from milbench.evaluation.reading.batches import join_batches, read_batch
 from milbench.evaluation.reading.component_decoder import ComponentDecoder
 from milbench.evaluation.reading.metrics import EXAMPLES, misread_examples
-from milbench.evaluation.reading.reader import Reader
+from milbench.evaluation.reading.reader import Reader, join_batches, read_batch
 from tests._helpers.maps import draw
 
-READER = Reader(ComponentDecoder(reach=(3.0,) * 10), threshold=0.5)
+READER = Reader(learnt=ComponentDecoder(reach=(3.0,) * 10))
 """Three positions are one digit."""
 EMPTY = "........ " * 3
 PICTURES = {  # pattern -> what the positions show, and the truth
@@ -83,6 +80,9 @@ def test_the_first_few_examples_are_kept_and_all_are_counted() -> None:
 def test_what_is_misread_is_what_the_chosen_decoder_misreads() -> None:
     """The strongest positions have no digit twice, and no reach by which one digit becomes two."""
     batch = bags_and_maps(["right", "clustering", "substitution"])
-    found = {decoder: misread(batch, reader=replace(READER, chosen=decoder)) for decoder in ("components", "strongest")}
+    found = {
+        decoder: misread(batch, reader=READER.model_copy(update={"decoder": decoder}))
+        for decoder in ("components", "strongest")
+    }
     assert found["components"].counts == {"clustering": 1, "substitution": 1}
     assert found["strongest"].counts == {"substitution": 1}
