@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from milbench.likelihood import checks, columns
-from milbench.likelihood.columns import FLOOR, IMPOSSIBLE
+from milbench.likelihood.columns import FLOOR
 
 _SMALL = -18.0
 """Below this log x, log(-log(1 - x)) = log x + x / 2 and log(1 - exp(-x)) = log x - x / 2 to double precision."""
@@ -98,5 +98,4 @@ def _log_present(log_rate: Tensor) -> Tensor:
 
 def _restored(value: Tensor) -> Tensor:
     """Return logarithms with infinities where the floor stands for them, on both sides."""
-    value = torch.where(value < IMPOSSIBLE, torch.full_like(value, -torch.inf), value)
-    return torch.where(value > -IMPOSSIBLE, torch.full_like(value, torch.inf), value)
+    return -columns.floor_to_infinity(-columns.floor_to_infinity(value))

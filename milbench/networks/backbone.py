@@ -24,8 +24,6 @@ _MEAN, _SCALE = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Of the pixels of ImageNet, which torchvision's weights are trained on."""
 FOLDER = "weights"
 """Below the data directory, where fetched weights are."""
-_PROBE = 64
-"""Side in pixels of an image that every backbone has a position for."""
 
 
 @cache
@@ -82,9 +80,10 @@ class Backbone(Network):
             if not self.layers:
                 raise UsageError(f"stride = {stride} leaves no layer of {name}")
             if weights is not None:
-                _fill(stages, weights, name)
+                _fill(whole, weights, tuple(f"{stage}." for stage in stages), name)
             self.body = nn.Sequential(*stages.values())
-            self.head = nn.Conv2d(_width(self.body), num_classes + 1, 1)
+            width = next(layer.channels for layer in reversed(self.layers) if layer.channels)  # that of the last sum
+            self.head = nn.Conv2d(width, num_classes + 1, 1)
         for module in self.body.modules():
             if type(module).__name__ in ("StochasticDepth", "Dropout"):
                 setattr(module, "p", 0.0)  # noqa: B010 a module of any kind
@@ -205,25 +204,13 @@ def _side(value: int | tuple[int, ...]) -> int:
     return value if isinstance(value, int) else value[0]
 
 
-def _fill(stages: Mapping[str, nn.Module], weights: Mapping[str, Tensor], name: str) -> None:
-    for stage, module in stages.items():
-        state = module.state_dict()
-        for part, tensor in state.items():
-            key = f"{stage}.{part}"
-            if key not in weights:
-                if part.endswith("num_batches_tracked"):  # files of early versions lack it, and nothing depends on it
-                    continue
-                raise UsageError(f"the weights have no {key!r}, expected the state_dict of torchvision's {name}")
-            if weights[key].shape != tensor.shape:
-                got, expected = tuple(weights[key].shape), tuple(tensor.shape)
-                raise UsageError(f"the weights have {key!r} of the shape {got}, torchvision's {name} has {expected}")
-            state[part] = weights[key]
-        module.load_state_dict(state)
-
-
-@torch.no_grad()
-def _width(body: nn.Module) -> int:
-    training = body.training
-    width = int(body.eval()(torch.zeros(1, _CHANNELS, _PROBE, _PROBE)).shape[1])
-    body.train(training)
-    return width
+def _fill(whole: nn.Module, weights: Mapping[str, Tensor], stages: tuple[str, ...], name: str) -> None:
+    """Load the weights of the stages, those whose names begin with one of `stages`."""
+    try:
+        own = {key: tensor for key, tensor in weights.items() if key.startswith(stages)}
+        missing = whole.load_state_dict(own, strict=False).missing_keys
+    except RuntimeError as error:  # of shapes; it names the weight
+        raise UsageError(f"the weights are not those of torchvision's {name}: {error}") from None
+    # Files of early versions lack the numbers of batches, and nothing depends on them.
+    if lacking := [key for key in missing if key.startswith(stages) and not key.endswith("num_batches_tracked")]:
+        raise UsageError(f"the weights have no {lacking[0]!r}, expected the state_dict of torchvision's {name}")
