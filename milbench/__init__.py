@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from milbench.api.recipe import Recipe
     from milbench.api.supervision import Supervision, TargetKind
     from milbench.api.task import Evaluation, Network, ScoreFunction, Scores, Split, Task
-    from milbench.comparison.compare import compare, results
-    from milbench.comparison.comparison import Comparison
+    from milbench.comparison import Comparison, compare, results
     from milbench.data.labelled_images import ImageSplits, LabelledImages
     from milbench.estimator import BagClassifier
     from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
@@ -56,8 +55,7 @@ _HOMES = {
     "milbench.api.recipe": ("Recipe",),
     "milbench.api.supervision": ("Supervision", "TargetKind"),
     "milbench.api.task": ("Evaluation", "Network", "ScoreFunction", "Scores", "Split", "Task"),
-    "milbench.comparison.compare": ("compare", "results"),
-    "milbench.comparison.comparison": ("Comparison",),
+    "milbench.comparison": ("Comparison", "compare", "results"),
     "milbench.data.labelled_images": ("ImageSplits", "LabelledImages"),
     "milbench.estimator": ("BagClassifier",),
     "milbench.evaluation.evaluate": ("EvalSplit", "evaluate_bags"),

@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from milbench._utils.seeding import generator
-from milbench.api.bags import Bags, Truth
-from milbench.api.named_bags import NamedBags
+from milbench.api.bags import Bags, NamedBags, Truth
 from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction
 from milbench.data.bag_files import COORDINATES

@@ -16,8 +16,7 @@ from torch import Tensor
 from milbench._utils.devices import to_device
 from milbench._utils.digests import file_digest
 from milbench._utils.images import colours, grey
-from milbench.api.bags import Bags, Truth
-from milbench.api.named_bags import NamedBags
+from milbench.api.bags import Bags, NamedBags, Truth
 from milbench.api.recipe import Recipe
 from milbench.api.task import Network
 from milbench.data.image_files import COLOURS, SIDE, Channels, Size, fitted_boxes, unfitted

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from milbench.api.bags import Truth
-from milbench.api.named_bags import NamedBags
+from milbench.api.bags import NamedBags, Truth
 from milbench.api.recipe import Recipe
 from milbench.api.task import Network
 from milbench.data.bag_files import BANDS, FRAMES_PER_SECOND, STRIDE, Bands, Rate, SampleRate, SequenceColumns, Stride

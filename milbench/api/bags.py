@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import torch
@@ -102,6 +102,24 @@ class Bags:
         return self.instances.ndim == 4
 
 
+@dataclass(frozen=True, slots=True)
+class NamedBags:
+    """A batch of bags whose label sets are not known, read from a file of the user.
+
+    Args:
+        kind: the column that names a bag in the task's tables, such as "bag" or "image".
+        names: of the B bags.
+        bags: the bags, whose labels are all False.
+        places: where the positions are, by the name of a column such as "instance", "x" or "start": each
+            (B, *positions), in the units of what was read (instances from 0, pixels of the image, seconds).
+    """
+
+    kind: str
+    names: list[str]
+    bags: Bags
+    places: dict[str, Tensor] = field(default_factory=dict)
+
+
 def label_matrix(classes: Tensor, num_classes: int) -> Tensor:
     """Return the label sets (B, C) bool of bags whose instances are known.
 
@@ -157,11 +175,11 @@ def pad_bags(bags: Sequence[ArrayLike | Tensor]) -> tuple[Tensor, Tensor]:
 def _of_each_part(value: T, change: Callable[[Tensor], Tensor]) -> T:
     """Return bags or a truth whose tensors, also those of the truth in bags, are each changed by a function."""
     changed: dict[str, Any] = {}
-    for field in fields(value):  # type: ignore[arg-type]
-        part = getattr(value, field.name)
+    for one in fields(value):  # type: ignore[arg-type]
+        part = getattr(value, one.name)
         if isinstance(part, Tensor):
             part = change(part)
         elif is_dataclass(part):
             part = _of_each_part(part, change)
-        changed[field.name] = part
+        changed[one.name] = part
     return type(value)(**changed)

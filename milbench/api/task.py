@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
-from milbench.api.bags import Bags
+from milbench.api.bags import Bags, NamedBags
 from milbench.api.published import Published as Published  # noqa: PLC0414 re-exported
 from milbench.api.recipe import Recipe
 from milbench.errors import UsageError
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from milbench.api.gallery import Misread
-    from milbench.api.named_bags import NamedBags
     from milbench.api.outcomes import Outcomes
     from milbench.api.reliability import Bin
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -73,14 +72,5 @@ def command_line() -> str:
 
 
 def names(text: str | None) -> list[str] | None:
-    """Split a list with commas; an empty text stays one empty name, which is then refused as unknown.
-
-    The path of a file may have commas itself.
-    """
-    if text is None:
-        return None
-    # Path.is_file and Path.expanduser raise for some texts that name no file, which are then split as names.
-    if "," in text and text.endswith(".py") and os.path.isfile(os.path.expanduser(text)):  # noqa: PTH111, PTH113
-        return [text]
-    names = [part.strip() for part in text.split(",") if part.strip()]
-    return names or [""]
+    """Split a list with commas; an empty text stays one empty name, which is then refused as unknown."""
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()] or [""]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -28,11 +29,11 @@ def search_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
     search = _checked(spec)
     base = make_plan(spec, device, precision)
     seeds = parse_seeds(search.seeds)
-    _check_seeds(seeds, base)
     cells: list[Cell] = []
     draws: dict[str, Params] = {}
-    for (loss, task), first in _arms(base).items():
-        for number, (settings, drawn) in enumerate(_draws(search, first)):
+    for (loss, task), compared in _arms(base).items():
+        _check_seeds(seeds, compared, base)
+        for number, (settings, drawn) in enumerate(_draws(search, compared[0])):
             for seed in seeds:
                 cell = replace(drawn, seed=seed)
                 if cell.id not in draws:  # two draws of few values may be the same
@@ -63,11 +64,11 @@ def tuned_plan(spec: Spec, draws: Plan, values: Mapping[str, float], device: str
         tried.setdefault((of["loss"], of["task"]), {}).setdefault(of["draw"], []).append(cell)
     cells, chosen = list(draws.cells), {}
     compared: dict[str, list[str]] = {}
-    for (loss, task), first in _arms(base).items():
+    for (loss, task), planned in _arms(base).items():
         of_arm = tried[loss, task]
         best = min(of_arm, key=lambda number: _mean_of(of_arm[number], values))
         chosen[f"{loss}|{task}"] = best
-        fresh = [replace(of_arm[best][0], seed=seed) for seed in _seeds_of(first, base)]
+        fresh = [replace(of_arm[best][0], seed=seed) for seed in dict.fromkeys(cell.seed for cell in planned)]
         cells += fresh
         compared |= {cell.id: [loss, task] for cell in fresh}
     return replace(base, cells=cells, search=replace(draws.search, chosen=chosen, compared=compared))
@@ -80,35 +81,27 @@ def _mean_of(cells: list[Cell], values: Mapping[str, float]) -> float:
     return round(mean, 12) if math.isfinite(mean) else math.inf  # equal errors are ties whatever their order
 
 
-def _arms(base: Plan) -> dict[tuple[str, str], Cell]:
-    """Return the first cell of every loss on every task, by their labels."""
-    arms: dict[tuple[str, str], Cell] = {}
+def _arms(base: Plan) -> dict[tuple[str, str], list[Cell]]:
+    """Return the cells of every loss on every task, by their labels."""
+    arms: dict[tuple[str, str], list[Cell]] = {}
     for cell in base.cells:
-        arms.setdefault(base.labels[cell.id][:2], cell)
+        arms.setdefault(base.labels[cell.id][:2], []).append(cell)
     return arms
 
 
-def _seeds_of(first: Cell, base: Plan) -> list[int]:
-    """Return the seeds of the comparison for a loss on a task: those of its cells, some of which may be folds."""
-    arm = base.labels[first.id][:2]
-    return list(dict.fromkeys(cell.seed for cell in base.cells if base.labels[cell.id][:2] == arm))
-
-
-def _check_seeds(seeds: list[int], base: Plan) -> None:
-    for first in _arms(base).values():
-        compared = _seeds_of(first, base)
-        if common := sorted({*seeds} & {*compared}):
+def _check_seeds(seeds: list[int], compared: list[Cell], base: Plan) -> None:
+    if common := sorted({*seeds} & {cell.seed for cell in compared}):
+        raise UsageError(
+            f"tune.seeds: seed {common[0]} is also one of the comparison; expected other seeds, so that settings are "
+            "not compared on what chose them"
+        )
+    if folds := base.tasks[compared[0].task_key].folds:
+        count, repeats = folds
+        if max(seeds) >= count * repeats:
             raise UsageError(
-                f"tune.seeds: seed {common[0]} is also one of the comparison; expected other seeds, so that settings "
-                "are not compared on what chose them"
+                f"tune.seeds: seed {max(seeds)} is no fold of {compared[0].task}: its {repeats} x {count} folds are "
+                f"the seeds 0-{count * repeats - 1}; expected one that the comparison leaves out"
             )
-        if folds := base.tasks[first.task_key].folds:
-            count, repeats = folds
-            if max(seeds) >= count * repeats:
-                raise UsageError(
-                    f"tune.seeds: seed {max(seeds)} is no fold of {first.task}: its {repeats} x {count} folds are the "
-                    f"seeds 0-{count * repeats - 1}; expected one that the comparison leaves out"
-                )
 
 
 def _draws(search: Search, first: Cell) -> Iterator[tuple[Params, Cell]]:
@@ -132,7 +125,8 @@ def _checked(spec: Spec) -> Search:
     """Return the search of a spec, if it has one and no axes beside it."""
     search = spec.tune
     assert search is not None  # noqa: S101 launches search where there is one
-    for name, value in [*spec.recipe.items(), *_in_tables(spec.recipe)]:
+    tables = [spec.recipe, *(table for table in spec.recipe.values() if isinstance(table, dict))]
+    for name, value in itertools.chain.from_iterable(table.items() for table in tables):
         if isinstance(value, list):
             raise UsageError(f"recipe.{name} is an axis; beside [tune] a setting has one value or is searched")
     for loss, space in search.loss.items():
@@ -146,9 +140,3 @@ def _searched(space: Params) -> set[str]:
     """Return the parameters that a space searches: its own names, and those in tables among its values."""
     choices = (choice for values in space.values() if isinstance(values, list) for choice in values)
     return {*space}.union(*(choice for choice in choices if isinstance(choice, dict)))
-
-
-def _in_tables(settings: Params) -> Iterator[tuple[str, Any]]:
-    for table in settings.values():
-        if isinstance(table, dict):
-            yield from table.items()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from milbench._utils.images import unique_stems
-from milbench.api.named_bags import NamedBags
+from milbench.api.bags import NamedBags
 from milbench.api.task import Scores, Task
 from milbench.evaluation.metrics import predicted_sets
 from milbench.evaluation.reading.decoders import logarithms

@@ -11,8 +11,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from milbench.api.bags import Bags
-from milbench.api.named_bags import NamedBags
+from milbench.api.bags import Bags, NamedBags
 from milbench.engine.cell import CellFolder
 from milbench.inference.load import Trained, load_trained
 from milbench.inference.predict_bags import predict_bags

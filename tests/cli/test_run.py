@@ -100,10 +100,3 @@ def test_the_published_comparison_on_svhn_runs_on_files_of_its_format(
     ran = milbench("run", *words, *small)
     assert ran.code == 0, ran
     assert "2 of 2 cells done" in ran.out
-
-
-def test_the_path_of_a_loss_may_have_commas(milbench: Milbench, tmp_path: Path) -> None:
-    path = tmp_path / "my loss, v2.py"
-    shutil.copy(PLUGINS / "third_party_loss.py", path)
-    assert "1 cells, 1 to run" in milbench("run", "--loss", str(path), "--task", TINY, "--dry-run").out
-    assert "unknown loss" in milbench("run", "--loss", f"exact,{tmp_path / 'no'}", "--task", TINY).complaint()

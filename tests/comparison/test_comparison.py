@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from milbench.comparison.comparison import Comparison
+from milbench.comparison import Comparison
 from tests._helpers.report_data import ONE, make_results
 
 
