@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from milbench.api.parameters import check_params
@@ -252,13 +252,13 @@ class Registry(Names[type[T]]):
             if entry.origin == origin or (entry.is_file and entry.source_digest == digest):  # or a copy of that file
                 return entry
         module_name = f"milbench_file_{hashlib.sha256(origin.encode()).hexdigest()[:12]}"
-        module = ModuleType(module_name)
+        loader = _Loader(module_name, str(path), source)
+        module = importlib.util.module_from_spec(ModuleSpec(module_name, loader, origin=str(path)))
         module.__file__ = str(path)
         sys.modules[module_name] = module
         try:
             with _import_errors(f"the {self.kind} file {path}", module_name), _torch_as_before():
-                # No compiled file is read, which may be of an earlier edit within the same second.
-                exec(compile(source, str(path), "exec", dont_inherit=True), vars(module))  # noqa: S102
+                loader.exec_module(module)
         except BaseException:
             del sys.modules[module_name]
             raise
@@ -301,6 +301,20 @@ def _source(cls: type) -> str:
             if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
                 return ast.get_source_segment(text, node) or text
     raise OSError("source code not available")
+
+
+class _Loader(SourceFileLoader):
+    """Imports the bytes of a file that were read, and no compiled file beside it, which may be of an earlier edit."""
+
+    def __init__(self, name: str, path: str, source: bytes) -> None:
+        super().__init__(name, path)
+        self._read = source
+
+    def get_data(self, path: str) -> bytes:  # noqa: ARG002
+        return self._read
+
+    def path_stats(self, path: str) -> Mapping[str, Any]:
+        raise OSError(f"no compiled file stands for {path}")
 
 
 def _beside(path: Path) -> str:

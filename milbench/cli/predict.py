@@ -203,7 +203,8 @@ def _load(reference: str, root: Path, device: str) -> Trained:
     from milbench._utils.devices import resolve
     from milbench.inference.load import load_trained
 
-    return load_trained(Root(root).find(reference), resolve(device))
+    where = resolve(device)
+    return load_trained(Root(root).find(reference), where)
 
 
 def _prepared(model: Trained, path: Path, invert: bool) -> Image:

@@ -208,7 +208,6 @@ class _Run:
 
         params = [Param(key, str(value)) for key, value in self.cell.params().items()]
         self.client.log_batch(run_id, params=params)
-        self._log_data(run_id)
         known = {"uri": self.uri, "run": run_id, "start": run.info.start_time, "status": "RUNNING"}
         known |= {"rows": 0, "load": 0}
         self.folder.keep_mirrored(known)
@@ -239,7 +238,8 @@ class _Run:
             costs = {f"cost/{name}": value for name, value in result["costs"].items()}
             totals = [Metric(name, value, end, epochs) for name, value in costs.items() if name not in by_epoch]
             self.client.log_batch(run_id, metrics=totals)
-            self._log_data(run_id, classes=len(result["classes"]))
+        if status != "missing":  # not before: MLflow keeps the first of two descriptions, and shapes come last
+            self._log_data(run_id, classes=len(result["classes"]) if result else None)
         if reason := self.folder.failure():
             self.client.set_tag(run_id, "milbench.reason", reason[:4000])
         for path in self.folder.artifacts():

@@ -10,17 +10,17 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-import milbench
+from milbench._version import __version__
 
 LIBRARIES = ("torch", "torchvision", "numpy", "scikit-learn")  # distributions whose versions are recorded
-PACKAGE = Path(milbench.__file__).resolve().parent
+PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def provenance(device: str, threads: int) -> dict[str, str]:
     """Return what is recorded of a cell on a device, such as "cpu" or "cuda:0", with these threads of PyTorch."""
     revision, dirty = code_version()
     return {
-        "version": milbench.__version__,
+        "version": __version__,
         "code": revision,
         "dirty": dirty,
         "python": platform.python_version(),

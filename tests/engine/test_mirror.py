@@ -54,6 +54,8 @@ def check_mirrored(root: Path, statuses: dict[str, str]) -> None:
         if address(place).startswith("sqlite:"):
             files = {path.name for path in (place.artifacts / run.info.run_id / "artifacts").iterdir()}
         assert files == {path.name for path in folder.artifacts()}
+        if statuses == {"exact": "FINISHED"}:
+            assert '"shape\\": [-1, 3]' in data.dataset.schema, "the shape of label sets"
         if statuses[cell.loss] == "FINISHED":
             assert run.data.metrics["cost/step_seconds"] > 0
             assert any(name.startswith("system/") for name in run.data.metrics)
