@@ -1,4 +1,4 @@
-"""What `milbench` alone prints, and what `make demo` ends with: three commands to try next."""
+"""What `milbench` alone prints: three commands to try next."""
 
 from __future__ import annotations
 
