@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from milbench.api import registry
-from milbench.engine import optimizers
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
 from milbench.networks import registry as network_registry
+from milbench.optimizers import registry as optimizer_registry
 from tests._helpers.command_line import REPOSITORY, SMALL, Milbench
 
-REGISTRIES = (registry.losses, registry.tasks, optimizers.optimizers, network_registry.networks)
+REGISTRIES = (registry.losses, registry.tasks, optimizer_registry.optimizers, network_registry.networks)
 
 
 @pytest.fixture(scope="module")

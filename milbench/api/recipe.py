@@ -16,7 +16,7 @@ class Recipe(BaseModel):
             planned.
         lr: the peak learning rate.
         weight_decay: the coefficient of the optimiser's weight decay.
-        schedule: a name in `milbench.engine.optimizers.SCHEDULES`, how the learning rate changes over the steps.
+        schedule: a name in `milbench.optimizers.registry.SCHEDULES`, how the learning rate changes over the steps.
         clip_norm: the largest norm of a gradient; longer ones are shortened to it. A limit in absolute units shortens
             the steps of one loss and not those of another. None: no such limit.
         clip_quantile: the limit is this quantile of the norms of all gradients of the training so far, which depends on

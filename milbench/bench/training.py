@@ -20,11 +20,11 @@ from milbench.api.targets import make_target
 from milbench.bench.profiling import paired_timings, peak_bytes, seconds_of, synchronise
 from milbench.data import catalog
 from milbench.engine.evaluate import score_function
-from milbench.engine.optimizers import learning_rate
 from milbench.engine.parts import set_up, training_logits
 from milbench.engine.planning import make_plan
-from milbench.engine.psgd import KroneckerPSGD
 from milbench.engine.spec import make_spec, parse_setting
+from milbench.optimizers.psgd import KroneckerPSGD
+from milbench.optimizers.registry import learning_rate
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -58,8 +58,8 @@ def _specs() -> Iterator[tuple[str, ...]]:
 def _entries(what: Kind) -> Iterator[tuple[str, ...]]:
     from milbench.api.parameters import constructor_parameters
     from milbench.api.registry import losses, tasks
-    from milbench.engine.optimizers import optimizers
     from milbench.networks.registry import networks
+    from milbench.optimizers.registry import optimizers
 
     registry: Any = {"losses": losses, "tasks": tasks, "optimizers": optimizers, "networks": networks}[what]()
     of_classes = what in ("losses", "tasks")

@@ -21,9 +21,10 @@ from milbench.api.recipe import Recipe
 from milbench.api.registry import losses, tasks
 from milbench.api.task import Network, Task
 from milbench.engine.costs import reset_memory_peak
-from milbench.engine.optimizers import Clipping, make_optimizer
 from milbench.errors import UsageError
 from milbench.networks.registry import HIDDEN, pooling_network
+from milbench.optimizers.clipping import Clipping
+from milbench.optimizers.registry import make_optimizer
 
 
 class Model(torch.nn.Module):

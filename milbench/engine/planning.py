@@ -265,7 +265,8 @@ def changed_recipe(defaults: Params, changes: Params) -> Params:
     before.
     """
     from milbench.api.recipe import Recipe
-    from milbench.engine.optimizers import CLIPPING, SETTINGS, check_recipe, optimizers
+    from milbench.optimizers.clipping import CLIPPING
+    from milbench.optimizers.registry import SETTINGS, check_recipe, optimizers
 
     changes = {k: None if v == "none" else v for k, v in changes.items()}
     other = changes.get("optimizer", defaults["optimizer"])

@@ -21,10 +21,10 @@ from milbench.api.task import Network, Task
 from milbench.engine.cell import CellFolder
 from milbench.engine.checkpoint import Checkpoint, Counters
 from milbench.engine.evaluate import evaluate, keep_results
-from milbench.engine.optimizers import learning_rate
 from milbench.engine.parts import Setup, assembled, check_finite, check_max_labels, set_up, training_logits
 from milbench.engine.progress import Progress
-from milbench.engine.psgd import KroneckerPSGD
+from milbench.optimizers.psgd import KroneckerPSGD
+from milbench.optimizers.registry import learning_rate
 
 LOOK_INTERVAL = 0.5  # least seconds between two looks at the loss, each of which makes the host wait for the device
 

@@ -14,9 +14,9 @@ import torch
 from milbench import Bags, Loss, Recipe, Task, UsageError, generator, load_task
 from milbench.api.registry import RegistryEntry, tasks
 from milbench.api.reliability import load_reliability
-from milbench.engine.optimizers import optimizers
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
+from milbench.optimizers.registry import optimizers
 from tests._helpers.command_line import PLUGINS, TINY
 from tests._helpers.optimizers import needs_muon
 from tests._helpers.training import Stop, Trained, normed_task, small_cell, stop_after, train

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from milbench import load_loss
-from milbench.engine.psgd import KroneckerPSGD, update_factors
+from milbench.optimizers.psgd import KroneckerPSGD, update_factors
 
 ROWS, COLUMNS = 4, 3
 

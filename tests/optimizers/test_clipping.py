@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from milbench import Recipe
-from milbench.engine.optimizers import Clipping
+from milbench.optimizers.clipping import Clipping
 
 
 def by_quantile(quantile: float) -> Clipping:

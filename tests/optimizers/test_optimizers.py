@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from milbench import Recipe, UsageError
-from milbench.engine.optimizers import SCHEDULES, learning_rate, make_optimizer
-from milbench.engine.psgd import KroneckerPSGD
+from milbench.optimizers.psgd import KroneckerPSGD
+from milbench.optimizers.registry import SCHEDULES, learning_rate, make_optimizer
 from tests._helpers.optimizers import NAMES, needs_muon
 from tests._helpers.training import small_cell
 

@@ -1,24 +1,21 @@
-"""Optimisers and learning-rate schedules by name, and rules for the length of a gradient.
-
-Packages add optimisers as entry points `milbench.optimizers`.
-"""
+"""Optimisers and learning-rate schedules by name; packages add optimisers as entry points `milbench.optimizers`."""
 
 from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from milbench.api.recipe import Recipe
 from milbench.api.registry import Names, own_functions
-from milbench.engine.muon import Muon
-from milbench.engine.psgd import KroneckerPSGD
 from milbench.errors import UsageError, unknown
+from milbench.optimizers.clipping import CLIPPING
+from milbench.optimizers.muon import Muon
+from milbench.optimizers.psgd import KroneckerPSGD
 
 OptimizerMaker = Callable[[torch.nn.Module, Recipe, int], torch.optim.Optimizer]
 """From a model, a recipe and a seed to an optimiser in its initial state, over the trainable parameters of the model.
@@ -60,8 +57,6 @@ OPTIMIZERS: dict[str, OptimizerMaker] = {
     if inspect.isclass(cls) and issubclass(cls, torch.optim.Optimizer) and name.lower() not in _UNSUITABLE
 } | {"sgd": _of_torch(torch.optim.SGD, momentum=0.9, nesterov=True), "muon": _muon, "psgd": _psgd}
 """The optimisers of torch by their names in lower case, and those of milbench itself."""
-CLIPPING: dict[str, Any] = {"clip_norm": None, "clip_quantile": None, "normalize_gradient": False}
-"""The fields of a recipe that set a rule for the length of a gradient, each with the value that sets none."""
 _ONE_LENGTH = {"schedule": "one-cycle", "clip_rms": None, **CLIPPING, "normalize_gradient": True}
 SETTINGS: dict[str, dict[str, Any]] = {
     "adamw": {"lr": 1e-3, **_ONE_LENGTH},
@@ -120,34 +115,3 @@ def make_optimizer(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.o
 def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
     """Return the learning rate of one step (from 0) out of all steps of a training."""
     return recipe.lr * SCHEDULES[recipe.schedule](step, steps)
-
-
-class Clipping:
-    """The clipping rule of a recipe, with the lengths of earlier gradients, which stay on their device."""
-
-    def __init__(self, recipe: Recipe) -> None:
-        self.norm, self.quantile, self.normalize = recipe.clip_norm, recipe.clip_quantile, recipe.normalize_gradient
-        self._lengths = torch.empty(0)
-
-    def apply(self, parameters: Sequence[Tensor]) -> Tensor:
-        """Change the gradients of the parameters by the rule; return (), nonzero where they were changed."""
-        if self.quantile is None and not self.normalize:
-            limit = math.inf if self.norm is None else self.norm
-            return torch.nn.utils.clip_grad_norm_(parameters, limit) > limit
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        length = torch.nn.utils.get_total_norm(gradients)
-        wanted = torch.ones_like(length)
-        if self.quantile is not None:
-            self._lengths = torch.cat([self._lengths.to(length.device), length.reshape(1)])
-            wanted = torch.minimum(length, torch.quantile(self._lengths, self.quantile).to(length))
-        factor = torch.where(length > 0, wanted / length, 1.0)
-        torch._foreach_mul_(gradients, factor)
-        return factor != 1
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what the rule remembers, for a checkpoint."""
-        return {"lengths": self._lengths.cpu()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Set what the rule remembers."""
-        self._lengths = state["lengths"]

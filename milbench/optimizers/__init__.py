@@ -1,0 +1,4 @@
+"""How gradients become steps: optimisers by name, schedules of the learning rate, and rules of clipping.
+
+It may import `milbench.api` and `milbench._utils`.
+"""
