@@ -50,7 +50,6 @@ class Count(Loss):
     name = "count"
     revision = 2
     supervision = "count"
-    target_kind = "counts"
     presence_is_log_odds = True
 
     def __init__(self, likelihood: Literal["joint", "marginal"] = "joint", *, reduction: Reduction = "mean") -> None:

@@ -38,7 +38,6 @@ class Ctc(Loss):
 
     name = "ctc"
     supervision = "order"
-    target_kind = "order"
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), -log Prb of the sequences `target` (B, M) int64; -1 is padding, anywhere in a row."""

@@ -29,7 +29,6 @@ class Position(Loss):
 
     name = "position"
     supervision = "position"
-    target_kind = "positions"
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         flat, flat_mask = flatten_positions(logits, mask)

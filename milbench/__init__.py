@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from milbench.api.outcomes import Outcomes
     from milbench.api.published import Published
     from milbench.api.recipe import Recipe
-    from milbench.api.supervision import Supervision, TargetKind
+    from milbench.api.supervision import Supervision
     from milbench.api.task import Evaluation, Network, ScoreFunction, Scores, Split, Task
     from milbench.comparison import Comparison, compare, results
     from milbench.data.labelled_images import ImageSplits, LabelledImages
@@ -39,7 +39,7 @@ __all__ = [
     "AllConvolutional", "BagClassifier", "Bags", "Comparison", "EvalSplit", "Evaluation", "Head", "ImageSplits",
     "InstanceMLP", "LabelSets", "LabelledImages", "Layer", "Loss", "Misread", "NestedDigits", "Network",
     "OneInstanceImages", "Outcomes", "Published", "Recipe", "Reduction", "ScoreFunction", "Scores", "Split",
-    "StreetNumbers", "Supervision", "TargetKind", "Task", "Truth", "UsageError", "__version__", "bag_sizes",
+    "StreetNumbers", "Supervision", "Task", "Truth", "UsageError", "__version__", "bag_sizes",
     "compare", "evaluate_bags", "generator", "label_matrix", "load_loss", "load_network",
     "load_task", "pad_bags", "results",
 ]  # fmt: skip
@@ -53,7 +53,7 @@ _HOMES = {
     "milbench.api.outcomes": ("Outcomes",),
     "milbench.api.published": ("Published",),
     "milbench.api.recipe": ("Recipe",),
-    "milbench.api.supervision": ("Supervision", "TargetKind"),
+    "milbench.api.supervision": ("Supervision",),
     "milbench.api.task": ("Evaluation", "Network", "ScoreFunction", "Scores", "Split", "Task"),
     "milbench.comparison": ("Comparison", "compare", "results"),
     "milbench.data.labelled_images": ("ImageSplits", "LabelledImages"),

@@ -224,8 +224,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         from milbench import load_loss
 
         loss = copy.deepcopy(self.loss) if isinstance(self.loss, Loss) else load_loss(self.loss)
-        if loss.target_kind != "labels":
-            raise UsageError(f"BagClassifier trains on label sets; {loss.name} needs {loss.target_kind}")
+        if loss.takes_target:
+            raise UsageError(f"BagClassifier trains on label sets; {loss.name} has {loss.supervision} supervision")
         return loss
 
 

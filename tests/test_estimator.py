@@ -127,7 +127,7 @@ def test_scikit_learns_own_checks_pass() -> None:
     ("params", "bags", "labels", "naming"),
     [
         ({"loss": "exat"}, BAGS, LABELS, "did you mean 'exact'"),
-        ({"loss": "count"}, BAGS, LABELS, "trains on label sets; count needs counts"),
+        ({"loss": "count"}, BAGS, LABELS, "trains on label sets; count has count supervision"),
         ({"recipe": {"lrr": 1}}, BAGS, LABELS, "unknown parameter of recipe 'lrr'; did you mean 'lr'"),
         ({"network": "mpl"}, BAGS, LABELS, "unknown network 'mpl'"),
         ({}, [*BAGS[:-1], np.zeros((2, 4))], LABELS, "instances with the same D features, got (2, 3), (2, 4)"),

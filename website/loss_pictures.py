@@ -79,13 +79,12 @@ def _values(loss: Loss, batch: Tensor, *, occurs: bool) -> Tensor:
     """Return (N,), the loss of N bags of one class that all hold it, at their first position, or all do not."""
     labels = torch.full((len(batch), 1), occurs)
     targets = {
-        "labels": None,
-        "counts": labels.long(),
+        "count": labels.long(),
         "order": labels.long() - 1,  # the class is number 0, and -1 is no instance
-        "positions": torch.ones(len(batch), 1, 2, dtype=torch.long),  # 1 is the background
+        "position": torch.ones(len(batch), 1, 2, dtype=torch.long),  # 1 is the background
     }
-    target = targets[loss.target_kind]
-    if loss.target_kind == "positions" and target is not None and occurs:
+    target = targets[loss.supervision] if loss.takes_target else None
+    if loss.supervision == "position" and target is not None and occurs:
         target[:, 0, 0] = 0
     values: Tensor = loss(batch, labels, None, target)
     return values

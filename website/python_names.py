@@ -9,7 +9,7 @@ from milbench import likelihood, testing
 
 GROUPS = {
     "Comparisons": ("compare", "results", "Comparison", "UsageError"),
-    "Losses": ("load_loss", "Loss", "Head", "LabelSets", "Reduction", "Supervision", "TargetKind", "bag_sizes"),
+    "Losses": ("load_loss", "Loss", "Head", "LabelSets", "Reduction", "Supervision", "bag_sizes"),
     "Estimator": ("BagClassifier",),
     "Bags": ("Bags", "Truth", "label_matrix", "pad_bags", "generator"),
     "Tasks": ("load_task", "Task", "Recipe", "Published", "Misread"),

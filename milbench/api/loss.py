@@ -13,7 +13,7 @@ from milbench._utils.seeding import generator
 from milbench.api.autocast import tracing, without_autocast
 from milbench.api.label_sets import LabelSets, kind_of, label_sets
 from milbench.api.loss_output import checked, fault
-from milbench.api.supervision import Supervision, TargetKind
+from milbench.api.supervision import Supervision
 from milbench.errors import UsageError, closest, one_of, unknown
 
 Head = Literal["softmax", "sigmoid", "class"]
@@ -34,8 +34,8 @@ class Loss(torch.nn.Module, ABC):
     A loss may have weights of its own, which are trained and stored with those of the network. Where their shape
     depends on the number of classes, it makes them in `make_weights`, and whoever uses the loss calls `build` first.
 
-    A loss with more supervision than the label sets names its target in `target_kind` and writes `target_loss` instead
-    of `bag_loss`. `milbench.api.targets.make_target` describes the targets.
+    A loss with more supervision than the label sets says so in `supervision`, and writes `target_loss` instead of
+    `bag_loss`; `milbench.api.targets.make_target` describes the targets.
 
     Callers pass logits (B, C+1, *positions) with the background last, label sets, and a mask (B, *positions) bool,
     True where there is an instance, or None. Subclasses receive logits (B, C+1, K), zero at masked positions, labels
@@ -70,8 +70,7 @@ class Loss(torch.nn.Module, ABC):
 
     name: ClassVar[str]
     supervision: ClassVar[Supervision] = "set"
-    target_kind: ClassVar[TargetKind] = "labels"
-    """What the loss is given of each bag in training."""
+    """What the loss is given, or presumes, of each bag in training."""
     revision: ClassVar[int] = 1
     """To be raised when the loss computes something else than before: older results are then not reused."""
     head: Head = "softmax"
@@ -94,6 +93,11 @@ class Loss(torch.nn.Module, ABC):
     def __init__(self, *, reduction: Reduction = "mean") -> None:
         super().__init__()
         self.reduction: Reduction = one_of(f"reduction of {self.name}", reduction, _REDUCTIONS)
+
+    @property
+    def takes_target(self) -> bool:
+        """Whether it is given a target beside the label sets: it writes `target_loss`."""
+        return type(self).target_loss is not Loss.target_loss
 
     @property
     def checks_values(self) -> bool:
@@ -132,15 +136,18 @@ class Loss(torch.nn.Module, ABC):
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
         """Return (B,) floating point, at least float32: the loss of every bag, without reduction over the batch."""
-        raise self._missing("bag_loss")
+        name = type(self).__name__
+        close = closest("bag_loss", [name for name in vars(type(self)) if not name.startswith("__")])
+        hint = f"; did you mean 'bag_loss' by {close!r}?" if close else ""
+        raise UsageError(f"{self.name}: its class {name} has no method 'bag_loss'{hint}")
 
-    def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
+    def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,) floating point, the loss of every bag, for a loss with more supervision than label sets.
 
-        The target holds integers of the kind that `target_kind` names, see `milbench.api.targets.make_target`. Logits
+        The target holds integers, those of `milbench.api.targets.make_target` for its `supervision`. Logits
         (B, C+1, *positions) and mask (B, *positions) have the positions as they are.
         """
-        raise self._missing("target_loss")
+        raise NotImplementedError
 
     @abstractmethod
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
@@ -190,7 +197,7 @@ class Loss(torch.nn.Module, ABC):
             logits: (B, C+1, *positions) floating point, background last.
             labels: the label sets, (B, C) zeros and ones, or B lists of class numbers.
             mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-            target: integers from `milbench.api.targets.make_target`, for a loss whose `target_kind` is not labels:
+            target: integers from `milbench.api.targets.make_target`, for a loss with a `target_loss`:
                 counts (B, C), positions (B, *positions) with C for background, order (B, M) padded with -1.
 
         Raises:
@@ -305,24 +312,18 @@ class Loss(torch.nn.Module, ABC):
         """Return (B,), the loss of every bag."""
         flat, flat_mask = self._flatten(logits, mask)
         labels = label_sets(labels, flat, flat_mask, self.checks_values)
-        if self.target_kind == "labels":
+        if not self.takes_target:
             return self._one_value_a_bag("bag_loss", self.bag_loss(flat, labels, flat_mask), logits)
-        shapes = {"counts": labels.shape, "positions": (len(logits), *logits.shape[2:])}
-        shape = shapes.get(self.target_kind)
+        shapes = {"count": labels.shape, "position": (len(logits), *logits.shape[2:])}
+        shape = shapes.get(self.supervision)
         if target is None or target.is_floating_point() or (shape is not None and target.shape != shape):
             given = "nothing" if target is None else kind_of(target)
             wanted = f"(B, M) = ({len(logits)}, M)" if shape is None else tuple(shape)
             raise UsageError(
-                f"{self.name} has {self.supervision} supervision and needs a target of {self.target_kind}, integers "
-                f"of shape {wanted}, got {given}"
+                f"{self.name} has {self.supervision} supervision and needs a target, integers of shape {wanted}, "
+                f"got {given}"
             )
         return self._one_value_a_bag("target_loss", self.target_loss(flat.view(logits.shape), target, mask), logits)
-
-    def _missing(self, method: str) -> UsageError:
-        """Return the error that the class lacks a method, with the one of its own whose name is closest."""
-        close = closest(method, [name for name in vars(type(self)) if not name.startswith("__")])
-        hint = f"; did you mean {method!r} by {close!r}?" if close else ""
-        return UsageError(f"{self.name}: its class {type(self).__name__} has no method {method!r}{hint}")
 
     def _one_value_a_bag(self, method: str, values: Tensor, logits: Tensor) -> Tensor:
         values = checked(self, method, values, (len(logits),))

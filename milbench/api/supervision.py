@@ -6,9 +6,6 @@ from typing import Literal
 
 Supervision = Literal["set", "count", "order", "position"]
 
-TargetKind = Literal["labels", "counts", "order", "positions"]
-"""What a loss is given of each bag in training, in the order of the kinds; see `milbench.api.targets.make_target`."""
-
 SUPERVISIONS: dict[str, str] = {
     "set": "Set supervision: only which classes are in a bag",
     "count": "Count supervision: how often each class occurs in a bag",

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from milbench._utils.devices import all_to_device
 from milbench.api.bags import Bags, Truth
-from milbench.api.supervision import TargetKind
+from milbench.api.loss import Loss
 from milbench.api.task import Network
 from milbench.errors import UsageError
 
@@ -15,40 +15,41 @@ CENTRAL = 0.25
 """A position shows an instance if its centre is closer to its middle than this share of the box's width and height."""
 
 
-def make_target(kind: TargetKind, bags: Bags, logits: Tensor, network: Network) -> Tensor | None:
+def make_target(loss: Loss, bags: Bags, logits: Tensor, network: Network) -> Tensor | None:
     """Return what a loss is given of B bags in training besides the label sets.
 
     Args:
-        kind: the loss's `target_kind`.
+        loss: whose `supervision` says what.
         bags: with their truth.
         logits: (B, C+1, *positions), the network's logits of these bags, for their shape.
         network: that gave them, for where its positions are.
 
     Returns:
-        For labels: None.
-        For counts: (B, C) int64, how many instances of each class a bag has.
+        None for a loss without `target_loss`.
+        For count: (B, C) int64, how many instances of each class a bag has.
         For order: (B, M) int64, the classes of the instances in their order, -1 where a bag has fewer than M; the
             caller knows that the task has them in order, see `milbench.api.task.Task.instances_are_ordered`.
-        For positions: (B, *positions) int64, the class that each position shows, C for background.
+        For position: (B, *positions) int64, the class that each position shows, C for background.
 
     Raises:
         UsageError: the truth of the bags does not hold the target, or the network does not define its positions.
     """
-    if kind == "labels":
+    supervision = loss.supervision
+    if not loss.takes_target:
         return None
     if bags.truth is None:
-        raise UsageError(f"a loss whose target is {kind} needs bags whose truth is known")
+        raise UsageError(f"{loss.name} has {supervision} supervision and needs bags whose truth is known")
     truth, num_classes = bags.truth, bags.labels.shape[1]
-    if kind == "order":
+    if supervision == "order":
         return truth.classes
-    if kind == "counts":
+    if supervision == "count":
         one_hot = torch.nn.functional.one_hot(truth.classes.clamp(min=0), num_classes)
         return (one_hot * (truth.classes >= 0).unsqueeze(-1)).sum(dim=1)
     if truth.position_classes is not None:
         return truth.position_classes
     centres = network.centres_in(bags)
     if truth.boxes is None or centres is None:
-        raise UsageError("a loss whose target is positions needs bags with boxes and a network with position centres")
+        raise UsageError(f"{loss.name} needs bags with boxes and a network with position centres")
     return _shown(truth, truth.boxes, centres, num_classes).view(len(bags), *logits.shape[2:])
 
 

@@ -76,7 +76,7 @@ class Training:
         it.optimizer.zero_grad(set_to_none=True)
         logits = training_logits(it, bags)
         lap("forward")
-        target = make_target(it.model.loss.target_kind, bags, logits, it.model.network)
+        target = make_target(it.model.loss, bags, logits, it.model.network)
         value = it.model.loss(logits, bags.labels, bags.mask, target).mean()
         lap("loss")
         if isinstance(it.optimizer, KroneckerPSGD):
@@ -110,7 +110,7 @@ class Training:
         def step(bags: Bags) -> None:
             optimizer.zero_grad()
             logits = network.logits_of(bags)
-            target = make_target(loss.target_kind, bags, logits, network)
+            target = make_target(loss, bags, logits, network)
             loss(logits, bags.labels, bags.mask, target).mean().backward()
             optimizer.step()
 

@@ -93,8 +93,8 @@ def _try_out(job: Job) -> str:
 
 
 def _check_training(loss: Loss, network: Network, bags: Bags, logits: Tensor) -> str:
-    method = "bag_loss" if loss.target_kind == "labels" else "target_loss"
-    target = make_target(loss.target_kind, bags, logits, network)
+    method = "target_loss" if loss.takes_target else "bag_loss"
+    target = make_target(loss, bags, logits, network)
     logits = logits.clone().requires_grad_()
     values = checked(loss, method, loss(logits, bags.labels, bags.mask, target), (len(bags),))
     _check_finite(loss, method, "finite values", values)

@@ -87,7 +87,7 @@ def keep_results(it: Setup, folder: CellFolder, last: Evaluation) -> dict[str, A
     with torch.no_grad():
         logits = training_logits(it, bags)
     loss = it.model.loss
-    target = make_target(loss.target_kind, bags, logits, it.model.network)
+    target = make_target(loss, bags, logits, it.model.network)
     return {
         "costs": costs_of(folder.history(), loss, logits, bags, target),
         "threshold": last.metrics.get(THRESHOLD),

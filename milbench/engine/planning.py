@@ -182,7 +182,7 @@ def _check_supervision(spec: Spec) -> None:
 
 
 def _check_order(spec: Spec) -> None:
-    ordered = next((name for name in spec.losses if losses().cls(name).target_kind == "order"), None)
+    ordered = next((name for name in spec.losses if losses().cls(name).supervision == "order"), None)
     without = next((name for name in spec.tasks if not tasks().cls(name).instances_are_ordered), None)
     if ordered is not None and without is not None:
         loss, task = losses().entry(ordered).name, tasks().entry(without).name

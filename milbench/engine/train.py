@@ -96,7 +96,7 @@ def train_step(it: Setup, bags: Bags, done: int) -> Tensor:
         check_max_labels(it.task, bags)
     optimizer.zero_grad(set_to_none=True)
     logits = check_finite("logits", training_logits(it, bags), done, it.steps)
-    target = make_target(loss.target_kind, bags, logits, network)
+    target = make_target(loss, bags, logits, network)
     value = check_finite("loss", loss(logits, bags.labels, bags.mask, target), done, it.steps).mean()
     if isinstance(optimizer, KroneckerPSGD):
         optimizer.backward(value)  # the gradient, and the Hessian-vector product

@@ -62,18 +62,18 @@ def labels_that_fit(labels: Tensor, logits: Tensor) -> Tensor:
 def target_for(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor | None:
     """Return a target that fits the label sets, for a loss that needs one.
 
-    It is computed from logits and labels alone and permuted as they are, so that tests need not permute it. counts:
-    each class of the label set once. positions: the least probable of background and the classes of the label set.
+    It is computed from logits and labels alone and permuted as they are, so that tests need not permute it. count:
+    each class of the label set once. position: the least probable of background and the classes of the label set.
     """
-    if loss.target_kind == "counts":
+    if not loss.takes_target:
+        return None
+    if loss.supervision == "count":
         return labels.long()
-    if loss.target_kind == "positions":
+    if loss.supervision == "position":
         allowed = torch.cat([labels.bool(), torch.ones_like(labels[:, :1], dtype=torch.bool)], dim=1)
         absent = ~allowed.view(*allowed.shape, *[1] * (logits.ndim - 2))
         return logits.detach().masked_fill(absent, torch.inf).argmin(dim=1)
-    if loss.target_kind == "order":
-        pytest.skip(f"{loss.name} learns from the order of instances: these tests have no strings, write your own")
-    return None
+    pytest.skip(f"{loss.name} learns from the order of instances: these tests have no strings, write your own")
 
 
 def value_and_gradient(loss: Loss, logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from milbench import AllConvolutional, Bags, InstanceMLP, Layer, Truth, UsageError, label_matrix
+from milbench import AllConvolutional, Bags, InstanceMLP, Layer, Loss, Truth, UsageError, label_matrix
 from milbench.api.targets import make_target
+from milbench.losses import Count, Ctc, Exact, Position
 from tests._helpers.command_line import TINY, Milbench
 
 C = 3
@@ -25,10 +26,9 @@ def bags(classes: list[list[int]], boxes: list[list[list[float]]] | None, side: 
 
 
 def positions(given: Bags) -> list[list[list[int]]]:
-    target = make_target("positions", given, NETWORK(given.instances), NETWORK)
-    assert target is not None
-    assert target.dtype == torch.int64
-    shown: list[list[list[int]]] = target.tolist()
+    found = target(Position(), given)
+    assert found.dtype == torch.int64
+    shown: list[list[list[int]]] = found.tolist()
     return shown
 
 
@@ -71,30 +71,30 @@ def test_positions_that_are_known_are_passed_on() -> None:
     known = torch.tensor([[0, 3, 2], [3, 3, 3]])
     network = InstanceMLP((2, C + 1), seed=0)
     given = Bags(torch.zeros(2, 3, 2), torch.zeros(2, C).bool(), truth=Truth(known, position_classes=known))
-    target = make_target("positions", given, network(given.instances), network)
-    assert target is not None
-    assert torch.equal(target, known)
+    found = make_target(Position(), given, network(given.instances), network)
+    assert found is not None
+    assert torch.equal(found, known)
 
 
 def test_counts_and_order_are_those_of_the_instances() -> None:
     given = bags([[2, 0, 2, -1], [1, -1, -1, -1], [-1, -1, -1, -1]], None)
     logits = NETWORK(given.instances)
-    assert make_target("labels", given, logits, NETWORK) is None
-    assert kind("counts", given).tolist() == [[1, 0, 2], [0, 1, 0], [0, 0, 0]]
-    assert kind("order", given).tolist() == [[2, 0, 2, -1], [1, -1, -1, -1], [-1, -1, -1, -1]]
+    assert make_target(Exact(), given, logits, NETWORK) is None
+    assert target(Count(), given).tolist() == [[1, 0, 2], [0, 1, 0], [0, 0, 0]]
+    assert target(Ctc(), given).tolist() == [[2, 0, 2, -1], [1, -1, -1, -1], [-1, -1, -1, -1]]
 
 
-def kind(which: str, given: Bags) -> Tensor:
-    target = make_target(which, given, NETWORK(given.instances), NETWORK)  # type: ignore[arg-type]
-    assert target is not None
-    return target
+def target(loss: Loss, given: Bags) -> Tensor:
+    found = make_target(loss, given, NETWORK(given.instances), NETWORK)
+    assert found is not None
+    return found
 
 
 def test_what_is_not_known_cannot_be_a_target() -> None:
-    with pytest.raises(UsageError, match="target is counts needs bags whose truth is known"):
-        kind("counts", replace(bags([[0]], None), truth=None))
-    with pytest.raises(UsageError, match="target is positions needs bags with boxes"):
-        kind("positions", bags([[0]], None))
+    with pytest.raises(UsageError, match="count supervision and needs bags whose truth is known"):
+        target(Count(), replace(bags([[0]], None), truth=None))
+    with pytest.raises(UsageError, match="position needs bags with boxes"):
+        target(Position(), bags([[0]], None))
 
 
 def test_kinds_of_supervision_are_not_mixed_unless_that_is_meant(milbench: Milbench, tmp_path: Path) -> None:

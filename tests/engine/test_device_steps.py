@@ -41,7 +41,7 @@ def test_a_step_of_every_loss_needs_no_value_from_the_device(variant: Variant, d
 
     By psgd, which takes a second derivative too.
     """
-    ordered = variant.load().target_kind == "order"
+    ordered = variant.load().supervision == "order"
     task = "cifar10" if variant.one_class else "house-numbers" if ordered else "extended-digits"
     steps_on_meta(variant, task, data_of_all, {"optimizer": "psgd", "precision": "float32"}, steps=1)
 
@@ -155,7 +155,7 @@ def test_loss_and_scores_stay_on_the_gpu(variant: Variant, task: str, on_gpu: On
 
     def value() -> torch.Tensor:
         logits = network_logits(network, bags, GPU)
-        target = make_target(loss.target_kind, bags, logits, network)
+        target = make_target(loss, bags, logits, network)
         losses: torch.Tensor = loss(logits, bags.labels, bags.mask, target)
         return losses.mean()
 

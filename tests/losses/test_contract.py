@@ -38,7 +38,9 @@ class TestBuiltIn(LossContract):
         logits = torch.full((B, C + 1, K), -200.0)
         logits[:, C] = background
         classes = torch.where(labels, torch.arange(C), C).repeat(1, K // C)
-        target = {"counts": K // C * labels.long(), "positions": classes}.get(loss.target_kind)
+        target = {"count": K // C * labels.long(), "position": classes}.get(
+            loss.supervision if loss.takes_target else "set"
+        )
         leaf = logits.requires_grad_()
         (gradient,) = torch.autograd.grad(loss(leaf, labels, None, target).sum(), leaf)
         assert (gradient[:, :C].sum(dim=2)[labels] < -1e-3).all()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from milbench import generator, load_task
+from milbench import generator, load_loss, load_task
 from milbench.api import gallery
 from milbench.api.targets import make_target
 from tests._helpers.small_data import small_mnist
@@ -48,7 +48,7 @@ def test_every_position_and_one_instance_are_what_targets_hold(tmp_path: Path) -
     task = make(tmp_path, validation=0)
     bags, network = next(iter(task.train_batches(0, generator(1)))), task.network(0)
     logits = network(bags.instances)
-    positions, counts = (make_target(facts, bags, logits, network) for facts in ("positions", "counts"))
+    positions, counts = (make_target(load_loss(name), bags, logits, network) for name in ("position", "count"))
     assert positions is not None
     assert counts is not None
     assert torch.equal(positions, bags.truth.classes.view(-1, 1, 1).expand(64, 4, 4))
