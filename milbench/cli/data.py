@@ -22,21 +22,23 @@ app = typer.Typer(
 
 @app.command("list")
 def list_(data_dir: options.DataDirOption = None) -> int:
-    """Show which data sets are here.
+    """Check every data set that is here, and show which are. Exit code 1 if one is damaged.
 
     Example: milbench data list --data-dir ~/data
     """
-    _print_states(data_dir)
-    return 0
+    from rich.table import Table
 
+    from milbench._utils.console import console
+    from milbench.data import catalog
 
-@app.command()
-def verify(data_dir: options.DataDirOption = None) -> int:
-    """Check every data set that is here. Exit code 1 if one is damaged.
-
-    Example: milbench data verify
-    """
-    return 1 if "damaged" in _print_states(data_dir) else 0
+    with as_usage():
+        root = catalog.data_dir(data_dir)
+        rows = [dataset.status(root) for dataset in catalog.DATASETS.values()]
+    table = Table("data", "state", "where", "digest", "note")
+    for row in rows:
+        table.add_row(row.dataset, row.state, str(row.path), row.digest, row.note)
+    console.print(table, markup=False)
+    return 1 if "damaged" in [row.state for row in rows] else 0
 
 
 @app.command()
@@ -141,18 +143,3 @@ def _directory_to_fill(data_dir: Path | None) -> Path:
     from milbench.data import catalog
 
     return expanded(data_dir, "--data-dir") if data_dir else catalog.data_dir(None)
-
-
-def _print_states(data_dir: Path | None) -> list[str]:
-    from rich.table import Table
-
-    from milbench._utils.console import console
-    from milbench.data import catalog
-
-    with as_usage():
-        rows = catalog.status(catalog.data_dir(data_dir))
-    table = Table("data", "state", "where", "digest", "note")
-    for row in rows:
-        table.add_row(row.dataset, row.state, str(row.path), row.digest, row.note)
-    console.print(table, markup=False)
-    return [row.state for row in rows]

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from milbench._utils import digests
 from milbench._utils.files import expanded, folder_digest, scratch_folder
@@ -26,15 +26,13 @@ ENVIRONMENT = "MILBENCH_DATA"
 SEAL = ".sha256"
 """A file with the digest of the folder that it lies in, as it was fetched or made; folders of others have none."""
 _downloads = ContextVar("downloads", default=True)
-State = Literal["present", "missing", "damaged"]
 
 
 class Part(NamedTuple):
-    """A file of a data set, with its MD5 and size in bytes, or a folder, with its digest or "" for that of its seal."""
+    """A file of a data set, with its MD5, or a folder, with its digest or "" for that of its seal."""
 
     path: str
     digest: str = ""
-    size: int | None = None
 
     def expected(self, root: Path) -> str:
         """Return the digest that it should have, "" where that is not known."""
@@ -52,8 +50,6 @@ class Part(NamedTuple):
         try:
             if not (expected := self.expected(root)):
                 return ""
-            if self.size not in (None, size := path.stat().st_size):
-                return f"{path} is damaged: expected {self.size} bytes, found {size}"
             kind, read = "MD5", partial(digests.read_digest, path, "md5")
             if path.is_dir():
                 kind, read = "SHA-256", partial(folder_digest, path)
@@ -61,6 +57,20 @@ class Part(NamedTuple):
         except OSError as error:
             return f"{path} cannot be read: {error.strerror}"
         return "" if found == expected else f"{path} is damaged: expected {kind} {expected}, found {found}"
+
+    def is_complete(self, root: Path) -> bool:
+        """Return whether it is there, and not damaged as far as is known."""
+        return (root / self.path).exists() and not self.problem(root)
+
+
+class DatasetStatus(NamedTuple):
+    """Whether a data set is present, missing or damaged, its folder, its digest, and what is wrong, or a remark."""
+
+    dataset: str
+    path: Path
+    state: str
+    digest: str
+    note: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,48 +90,45 @@ class Dataset:
         found = (part.problem(root, remembered=remembered) for part in self.parts if (root / part.path).exists())
         return [problem for problem in found if problem]
 
-    def place(self, root: Path) -> Path:
-        """Return the folder of the first part."""
-        return (root / self.parts[0].path).parent
-
     def identity(self, root: Path) -> str:
         """Return a digest of what the parts should hold, "" where that is not known of any."""
         known = [(part.path, part.expected(root)) for part in self.parts]
         text = "".join(f"{path} {digest}\n" for path, digest in known if digest)
         return hashlib.sha256(text.encode()).hexdigest()[:16] if text else ""
 
+    def status(self, root: Path) -> DatasetStatus:
+        """Read and check every part."""
+        folder = (root / self.parts[0].path).parent
+        if missing := self.missing(root):
+            return DatasetStatus(self.name, folder, "missing", "", f"no {missing[0]}")
+        if problems := self.problems(root):
+            return DatasetStatus(self.name, folder, "damaged", "", problems[0])
+        others = [part.path for part in self.parts if not part.expected(root)]
+        note = f"not fetched by milbench: {', '.join(others)}" if others else ""
+        return DatasetStatus(self.name, folder, "present", self.identity(root), note)
+
     def fetch(self, root: Path) -> None:
-        """Download or make the parts that are missing or damaged, check them and move them into place."""
-        if not self._wanted(root):
-            return
-        with scratch_folder(root, self.name) as folder, sources.stalled_connections_end():
-            wanted = self._wanted(root)  # none, where another process has had the lock and fetched them
-            if wanted:
-                self.download(folder, [part.path for part in wanted])
-            for part in wanted:
-                if not part.digest:
-                    (folder / part.path / SEAL).write_text(folder_digest(folder / part.path))
-                if problem := part.problem(folder):
-                    raise UsageError(f"the download of {self.name} is not what was expected: {problem}")
-            for part in wanted:
-                place = root / part.path
-                place.parent.mkdir(parents=True, exist_ok=True)
-                if place.is_dir():
-                    place.rename(folder / f"damaged-{place.name}")
-                (folder / part.path).replace(place)
-
-    def _wanted(self, root: Path) -> list[Part]:
-        return [part for part in self.parts if not (root / part.path).exists() or part.problem(root)]
-
-
-class DatasetStatus(NamedTuple):
-    """The state of a data set, its folder, the digest of what is complete, and what is wrong, or a remark."""
-
-    dataset: str
-    path: Path
-    state: State
-    digest: str
-    note: str
+        """Download or make the parts that are missing or damaged, check them and move them into place, one by one."""
+        for part in self.parts:
+            if part.is_complete(root):
+                continue
+            with scratch_folder(root, self.name) as folder, sources.stalled_connections_end():
+                if part.is_complete(root):  # another process has had the lock and fetched it
+                    continue
+                self.download(folder, part.path)
+                fetched = [one for one in self.parts if one is part or (folder / one.path).exists()]  # perhaps all
+                fetched = [one for one in fetched if not one.is_complete(root)]
+                for one in fetched:
+                    if not one.digest:
+                        (folder / one.path / SEAL).write_text(folder_digest(folder / one.path))
+                    if problem := one.problem(folder):
+                        raise UsageError(f"the download of {self.name} is not what was expected: {problem}")
+                for one in fetched:
+                    place = root / one.path
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    if place.is_dir():
+                        place.rename(folder / f"damaged-{place.name}")
+                    (folder / one.path).replace(place)
 
 
 @as_usage()
@@ -142,11 +149,6 @@ def data_dir(given: Path | None) -> Path:
     return path
 
 
-def status(root: Path) -> list[DatasetStatus]:
-    """Read and check every file of every known data set below `root`; return the state of each data set."""
-    return [_status(dataset, root) for dataset in DATASETS.values()]
-
-
 def fetch(name: str, root: Path) -> DatasetStatus:
     """Download or make a data set below `root` unless it is complete, replacing damaged files; return its state.
 
@@ -154,18 +156,17 @@ def fetch(name: str, root: Path) -> DatasetStatus:
     """
     if name not in DATASETS:
         raise unknown("data set", name, DATASETS)
-    dataset = DATASETS[name]
     try:
         root.mkdir(parents=True, exist_ok=True)
-        dataset.fetch(root)
+        DATASETS[name].fetch(root)
     except (OSError, RuntimeError) as error:  # torchvision raises RuntimeError where every mirror fails
         raise UsageError(f"cannot fetch {name} into {root}: {error}") from error
-    return _status(dataset, root)
+    return DATASETS[name].status(root)
 
 
 @contextmanager
 def downloads(allowed: bool) -> Iterator[None]:
-    """Let `require` download for the block or not: then files that are missing count as those that it would fetch."""
+    """Let `checked` download for the block or not: then files that are missing count as those that it would fetch."""
     token = _downloads.set(allowed)
     try:
         yield
@@ -173,100 +174,73 @@ def downloads(allowed: bool) -> Iterator[None]:
         _downloads.reset(token)
 
 
-def require(name: str, root: Path, instead: str) -> Dataset:
-    """Return a complete data set, downloaded first if files of it are missing; see also `downloads`.
-
-    A damaged file is not replaced: it may be the user's own. Raises UsageError for one, or where nothing can be
-    downloaded, with what to do `instead`.
-    """
-    dataset = DATASETS[name]
-    if missing := dataset.missing(root):
-        if not _downloads.get():
-            return dataset
-        _refuse_damaged(dataset, root)  # a download replaces all files
-        try:
-            fetch(name, root)
-        except UsageError as error:
-            raise UsageError(f"{name} not found: looked for {root / missing[0]}; {error}; {instead}") from error
-    _refuse_damaged(dataset, root)
-    return dataset
-
-
-def _refuse_damaged(dataset: Dataset, root: Path) -> None:
-    if problems := dataset.problems(root, remembered=True):
-        raise UsageError(f"{problems[0]}; `milbench data fetch {dataset.name}` replaces it")
-
-
 @as_usage()
 def checked(
     name: str, title: str, given: Path | None, load: Callable[[Path], object], instead: str, *, any_data: bool
 ) -> str:
-    """Return the title of a data set with its digest, see `require`.
+    """Return the title of a data set with its digest; files that are missing are downloaded first, see `downloads`.
 
     With `any_data` other files in its place are accepted, if `load` can read them from the data directory, and their
-    title says that they are not canonical.
+    title says that they are not canonical. Otherwise a damaged file is an error, but not replaced: it may be the user's
+    own. Raises UsageError for one, or where nothing can be downloaded, with what to do `instead`.
     """
-    root = data_dir(given)
-    if not any_data:
-        return f"{title}, sha256 {require(name, root, instead).identity(root)}"
-    files = [file for part in DATASETS[name].parts for file in part.files(root) if file.exists()]
+    root, dataset = data_dir(given), DATASETS[name]
+    if any_data:
+        files = [file for part in dataset.parts for file in part.files(root) if file.exists()]
 
-    def digest() -> str:
-        load(root)
-        text = "".join(f"{file.name} {digests.read_digest(file, 'sha256')}\n" for file in files)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        def digest() -> str:
+            load(root)
+            text = "".join(f"{file.name} {digests.read_digest(file, 'sha256')}\n" for file in files)
+            return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    return f"non-canonical {title}, sha256 {digests.remembered(title, files, digest)}"
-
-
-def _status(dataset: Dataset, root: Path) -> DatasetStatus:
-    path = dataset.place(root)
-    if missing := dataset.missing(root):
-        return DatasetStatus(dataset.name, path, "missing", "", f"no {missing[0]}")
-    if problems := dataset.problems(root):
-        return DatasetStatus(dataset.name, path, "damaged", "", problems[0])
-    others = [part.path for part in dataset.parts if not part.expected(root)]
-    note = f"not fetched by milbench: {', '.join(others)}" if others else ""
-    return DatasetStatus(dataset.name, path, "present", dataset.identity(root), note)
+        return f"non-canonical {title}, sha256 {digests.remembered(title, files, digest)}"
+    if problems := dataset.problems(root, remembered=True):
+        raise UsageError(f"{problems[0]}; `milbench data fetch {name}` replaces it")
+    if (missing := dataset.missing(root)) and _downloads.get():
+        try:
+            fetch(name, root)
+        except UsageError as error:
+            raise UsageError(f"{name} not found: looked for {root / missing[0]}; {error}; {instead}") from error
+    return f"{title}, sha256 {dataset.identity(root)}"
 
 
-def _idx(name: str, title: str, *files: tuple[str, int, str]) -> Dataset:
-    parts = tuple(Part(f"{title}/raw/{file}", md5, size) for file, size, md5 in files)
+def _idx(name: str, title: str, *files: tuple[str, str]) -> Dataset:
+    parts = tuple(Part(f"{title}/raw/{file}", md5) for file, md5 in files)
     return Dataset(name, parts, sources.by_torchvision(title))
 
 
 _DATASETS = (
     _idx(
         "mnist", "MNIST",
-        ("train-images-idx3-ubyte", 47_040_016, "6bbc9ace898e44ae57da46a324031adb"),
-        ("train-labels-idx1-ubyte", 60_008, "a25bea736e30d166cdddb491f175f624"),
-        ("t10k-images-idx3-ubyte", 7_840_016, "2646ac647ad5339dbf082846283269ea"),
-        ("t10k-labels-idx1-ubyte", 10_008, "27ae3e4e09519cfbb04c329615203637"),
+        ("train-images-idx3-ubyte", "6bbc9ace898e44ae57da46a324031adb"),
+        ("train-labels-idx1-ubyte", "a25bea736e30d166cdddb491f175f624"),
+        ("t10k-images-idx3-ubyte", "2646ac647ad5339dbf082846283269ea"),
+        ("t10k-labels-idx1-ubyte", "27ae3e4e09519cfbb04c329615203637"),
     ),
     _idx(
         "fashion-mnist", "FashionMNIST",
-        ("train-images-idx3-ubyte", 47_040_016, "f4a8712d7a061bf5bd6d2ca38dc4d50a"),
-        ("train-labels-idx1-ubyte", 60_008, "9018921c3c673c538a1fc5bad174d6f9"),
-        ("t10k-images-idx3-ubyte", 7_840_016, "8181f5470baa50b63fa0f6fddb340f0a"),
-        ("t10k-labels-idx1-ubyte", 10_008, "15d484375f8d13e6eb1aabb0c3f46965"),
+        ("train-images-idx3-ubyte", "f4a8712d7a061bf5bd6d2ca38dc4d50a"),
+        ("train-labels-idx1-ubyte", "9018921c3c673c538a1fc5bad174d6f9"),
+        ("t10k-images-idx3-ubyte", "8181f5470baa50b63fa0f6fddb340f0a"),
+        ("t10k-labels-idx1-ubyte", "15d484375f8d13e6eb1aabb0c3f46965"),
     ),
     _idx(  # as they are published, compressed: torchvision keeps them, and knows these checksums
         "kmnist", "KMNIST",
-        ("train-images-idx3-ubyte.gz", 18_165_135, "bdb82020997e1d708af4cf47b453dcf7"),
-        ("train-labels-idx1-ubyte.gz", 29_497, "e144d726b3acfaa3e44228e80efcd344"),
-        ("t10k-images-idx3-ubyte.gz", 3_041_136, "5c965bf0a639b31b8f53240b1b52f4d7"),
-        ("t10k-labels-idx1-ubyte.gz", 5_120, "7320c461ea6c1c855c0b718fb2a4b134"),
+        ("train-images-idx3-ubyte.gz", "bdb82020997e1d708af4cf47b453dcf7"),
+        ("train-labels-idx1-ubyte.gz", "e144d726b3acfaa3e44228e80efcd344"),
+        ("t10k-images-idx3-ubyte.gz", "5c965bf0a639b31b8f53240b1b52f4d7"),
+        ("t10k-labels-idx1-ubyte.gz", "7320c461ea6c1c855c0b718fb2a4b134"),
     ),
     Dataset(
         "cifar10",
         (
-            Part("cifar-10-batches-py/data_batch_1", "c99cafc152244af753f735de768cd75f", 31_035_704),
-            Part("cifar-10-batches-py/data_batch_2", "d4bba439e000b95fd0a9bffe97cbabec", 31_035_320),
-            Part("cifar-10-batches-py/data_batch_3", "54ebc095f3ab1f0389bbae665268c751", 31_035_999),
-            Part("cifar-10-batches-py/data_batch_4", "634d18415352ddfa80567beed471001a", 31_035_696),
-            Part("cifar-10-batches-py/data_batch_5", "482c414d41f54cd18b22e5b47cb7c3cb", 31_035_623),
-            Part("cifar-10-batches-py/test_batch", "40351d587109b95175f43aff81a1287e", 31_035_526),
-            Part("cifar-10-batches-py/batches.meta", "5ff9c542aee3614f3951f8cda6e48888", 158),
+            Part("cifar-10-batches-py/data_batch_1", "c99cafc152244af753f735de768cd75f"),
+            Part("cifar-10-batches-py/data_batch_2", "d4bba439e000b95fd0a9bffe97cbabec"),
+            Part("cifar-10-batches-py/data_batch_3", "54ebc095f3ab1f0389bbae665268c751"),
+            Part("cifar-10-batches-py/data_batch_4", "634d18415352ddfa80567beed471001a"),
+            Part("cifar-10-batches-py/data_batch_5", "482c414d41f54cd18b22e5b47cb7c3cb"),
+            Part("cifar-10-batches-py/test_batch", "40351d587109b95175f43aff81a1287e"),
+            Part("cifar-10-batches-py/batches.meta", "5ff9c542aee3614f3951f8cda6e48888"),
         ),
         sources.cifar10,
     ),

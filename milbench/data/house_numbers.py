@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,17 +34,16 @@ COVERED = 0.25
 """Share of a pixel that a digit must cover for the pixel to be inside its box."""
 
 
-def make(folder: Path, wanted: Sequence[str]) -> None:
-    """Render the pictures of the wanted folders. A picture depends on its part and number, not on who draws it."""
+def make(folder: Path, wanted: str) -> None:
+    """Render the pictures of a part. A picture depends on its part and number, not on who draws it."""
     from joblib import Parallel, delayed
 
     extras.load("h5py", "h5", "house-numbers")
-    for part in wanted:
-        place, count = folder / part, PICTURES[part]
-        place.mkdir(parents=True)
-        ways = (delayed(_save)(place, [SEED, place.name == "test", number]) for number in range(count))
-        records = Parallel(n_jobs=min(os.cpu_count() or 1, -(-count // 50)), batch_size=50)(ways)
-        digit_struct.write(place / digit_struct.FILE, records)
+    place, count = folder / wanted, PICTURES[wanted]
+    place.mkdir(parents=True)
+    ways = (delayed(_save)(place, [SEED, place.name == "test", number]) for number in range(count))
+    records = Parallel(n_jobs=min(os.cpu_count() or 1, -(-count // 50)), batch_size=50)(ways)
+    digit_struct.write(place / digit_struct.FILE, records)
 
 
 def _save(folder: Path, seed: list[int]) -> Record:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import shutil
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from milbench._utils import extras
 from milbench._utils.digests import read_digest
-from milbench.data import spoken_digits
 from milbench.errors import UsageError
 
-Download = Callable[[Path, Sequence[str]], None]
-"""Puts at least the wanted files or folders, by their paths in the data directory, below a folder."""
+Download = Callable[[Path, str], None]
+"""Puts at least the wanted file or folder, by its path in the data directory, below a folder."""
 STALLED = 30.0
 """Seconds without an answer after which a connection is given up."""
 SVHN = "http://ufldl.stanford.edu/housenumbers/"
@@ -46,7 +45,7 @@ def stalled_connections_end() -> Iterator[None]:
 def by_torchvision(title: str) -> Download:
     """Return the download that a class of torchvision makes, into the folder TITLE/raw."""
 
-    def download(folder: Path, wanted: Sequence[str]) -> None:  # noqa: ARG001
+    def download(folder: Path, wanted: str) -> None:  # noqa: ARG001
         from torchvision import datasets
 
         getattr(datasets, title)(folder, download=True)
@@ -54,32 +53,29 @@ def by_torchvision(title: str) -> Download:
     return download
 
 
-def cifar10(folder: Path, wanted: Sequence[str]) -> None:  # noqa: ARG001
+def cifar10(folder: Path, wanted: str) -> None:  # noqa: ARG001
     """Download CIFAR-10, not by CIFAR10(download=True), which goes on to unpickle what it downloaded."""
     from torchvision.datasets import CIFAR10
-    from torchvision.datasets.utils import download_and_extract_archive
 
-    download_and_extract_archive(CIFAR10.url, str(folder), filename=CIFAR10.filename, md5=CIFAR10.tgz_md5)
+    shutil.unpack_archive(_downloaded(CIFAR10.url, folder), folder, filter="data")
 
 
-def svhn(folder: Path, wanted: Sequence[str], address: str = SVHN, archives: Mapping[str, str] = ARCHIVES) -> None:
-    """Download, check and unpack parts of SVHN; an archive such as svhn/train.tar.gz is used where it is there."""
+def svhn(folder: Path, wanted: str) -> None:
+    """Download, check and unpack a part of SVHN; an archive such as svhn/train.tar.gz is used where it is there."""
     extras.load("h5py", "h5", "SVHN")
-    for path in wanted:
-        archive = folder.parent / f"{path}.tar.gz"
-        if not archive.exists():
-            archive = _downloaded(f"{address}{archive.name}", folder)
-        if (found := read_digest(archive, "sha256")) != archives[path]:
-            raise UsageError(f"{archive} is damaged: expected SHA-256 {archives[path]}, found {found}")
-        shutil.unpack_archive(archive, folder / "svhn", filter="data")
+    archive = folder.parent / f"{wanted}.tar.gz"
+    if not archive.exists():
+        archive = _downloaded(f"{SVHN}{archive.name}", folder)
+    if (found := read_digest(archive, "sha256")) != ARCHIVES[wanted]:
+        raise UsageError(f"{archive} is damaged: expected SHA-256 {ARCHIVES[wanted]}, found {found}")
+    shutil.unpack_archive(archive, folder / "svhn", filter="data")
 
 
-def recordings(folder: Path, wanted: Sequence[str]) -> None:  # noqa: ARG001
+def recordings(folder: Path, wanted: str) -> None:
     """Download the Free Spoken Digit Dataset as of one commit, Z. Jackson et al., 2016-2024, CC BY-SA 4.0."""
     shutil.unpack_archive(_downloaded(RECORDINGS, folder), folder, filter="data")
-    place = folder / spoken_digits.FOLDER
-    place.parent.mkdir()
-    (folder / f"free-spoken-digit-dataset-{COMMIT}/recordings").rename(place)
+    (folder / wanted).parent.mkdir()
+    (folder / f"free-spoken-digit-dataset-{COMMIT}/recordings").rename(folder / wanted)
 
 
 def _downloaded(address: str, folder: Path) -> Path:

@@ -24,12 +24,10 @@ def test_a_damaged_data_file_is_named_with_what_was_expected(milbench: Milbench,
         (tmp_path / file.path).write_bytes(b"\0" * 100)
     words = ("run", "--loss", "exact", "--task", "extended-mnist", "--data-dir", str(tmp_path))
     said = milbench(*words).complaint()
-    assert f"{tmp_path / parts[0].path} is damaged: expected 47040016 bytes, found 100" in said
-    assert milbench("data", "verify", "--data-dir", str(tmp_path)).code == 1
-    for file in parts:  # the right size, the wrong content
-        with (tmp_path / file.path).open("wb") as sparse:
-            sparse.truncate(file.size or 0)
-    assert "expected MD5 6bbc9ace898e44ae57da46a324031adb, found" in milbench(*words).complaint()
+    assert f"{tmp_path / parts[0].path} is damaged: expected MD5 6bbc9ace898e44ae57da46a324031adb, found" in said
+    shown = milbench("data", "list", "--data-dir", str(tmp_path))
+    assert shown.code == 1
+    assert "damaged" in shown.out
 
 
 def test_a_table_is_checked_with_the_settings_of_a_run(milbench: Milbench, tmp_path: Path) -> None:

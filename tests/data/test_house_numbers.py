@@ -72,7 +72,7 @@ def test_they_are_made_on_the_command_line_and_damage_is_made_anew(
     before = tree(tmp_path)
     assert len(before) == 3
     (tmp_path / "house-numbers/train/2.png").unlink()
-    (row,) = [row for row in catalog.status(tmp_path) if row.dataset == "house-numbers"]
+    row = catalog.DATASETS["house-numbers"].status(tmp_path)
     assert row.state == "damaged"
     assert str(tmp_path / "house-numbers/train") in row.note
     assert milbench(*words).code == 0

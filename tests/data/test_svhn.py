@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from milbench.data import catalog, sources
-from milbench.data.catalog import Dataset, Part
 from milbench.errors import UsageError
 from tests._helpers.street_files import write_folder
 
@@ -26,7 +25,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def served(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Small archives in a folder that a server has, from which the catalogue's only data set is fetched."""
+    """Small archives in a folder that a server has, as SVHN's."""
     folder, archives = tmp_path_factory.mktemp("served"), {}
     for part, count in COUNTS.items():
         write_folder(folder / part, [(60 + n, 40, ONE) for n in range(count)])
@@ -36,9 +35,8 @@ def served(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
         archives[f"svhn/{part}"] = hashlib.sha256(path.read_bytes()).hexdigest()
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_port}/"
-        download = partial(sources.svhn, address=address, archives=archives)
-        monkeypatch.setattr(catalog, "DATASETS", {"svhn": Dataset("svhn", tuple(map(Part, archives)), download)})
+        monkeypatch.setattr(sources, "SVHN", f"http://127.0.0.1:{server.server_port}/")
+        monkeypatch.setattr(sources, "ARCHIVES", archives)
         yield folder
         server.shutdown()
 
@@ -48,7 +46,8 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def test_fetch_verify_and_fetch_again(tmp_path: Path, served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert catalog.status(tmp_path)[0].note == "no svhn/train"
+    svhn = catalog.DATASETS["svhn"]
+    assert svhn.status(tmp_path).note == "no svhn/train"
     row = catalog.fetch("svhn", tmp_path)
     assert (row.state, row.note) == ("present", "")
     assert len(row.digest) == 16
@@ -60,7 +59,7 @@ def test_fetch_verify_and_fetch_again(tmp_path: Path, served: Path, monkeypatch:
         assert catalog.fetch("svhn", tmp_path).digest == row.digest
     picture = tmp_path / "svhn/test/2.png"
     picture.write_bytes(picture.read_bytes() + b"!")
-    (damaged,) = catalog.status(tmp_path)
+    damaged = svhn.status(tmp_path)
     assert damaged.state == "damaged"
     assert damaged.note.startswith(f"{tmp_path / 'svhn/test'} is damaged: expected SHA-256 ")
     assert catalog.fetch("svhn", tmp_path) == row
@@ -83,6 +82,19 @@ def test_an_archive_in_the_folder_is_used_instead_of_a_download(
     catalog.fetch("svhn", tmp_path)
     assert tree(place / "train") == tree(served / "train")
     assert (place / "train.tar.gz").exists()
+
+
+def test_a_part_that_is_complete_is_not_fetched_again_after_another_one_has_failed(
+    tmp_path: Path, served: Path
+) -> None:
+    archive = served / "test.tar.gz"
+    content = archive.read_bytes()
+    archive.unlink()
+    with pytest.raises(UsageError, match="cannot fetch svhn"):
+        catalog.fetch("svhn", tmp_path)
+    archive.write_bytes(content)
+    (served / "train.tar.gz").unlink()
+    assert catalog.fetch("svhn", tmp_path).state == "present"
 
 
 def test_other_pictures_are_accepted_and_never_replaced(tmp_path: Path, served: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(folder: Path, wanted: Sequence[str]) -> None:
+    def refuse(folder: Path, wanted: str) -> None:
         raise OSError("no network here")
 
     monkeypatch.setitem(catalog.DATASETS, "cifar10", replace(catalog.DATASETS["cifar10"], download=refuse))
@@ -97,7 +97,7 @@ def test_other_images_need_any_data_and_are_then_named(tmp_path: Path) -> None:
     digest = make().check_data(root)
     assert digest.startswith("non-canonical CIFAR-10, sha256 ")
     (root / "cifar-10-batches-py/batches.meta").write_bytes(b"")
-    with pytest.raises(UsageError, match=r"data_batch_1 is damaged: expected 31035704 bytes, found \d+"):
+    with pytest.raises(UsageError, match=r"data_batch_1 is damaged: expected MD5 c99cafc152"):
         load_task("cifar10").check_data(root)
     write_batch(root / TEST, {"data": np.zeros((1, 3072), np.uint8), "labels": [9]})
     assert make().check_data(root) != digest
