@@ -16,7 +16,6 @@ from milbench.errors import UsageError, one_of
 if TYPE_CHECKING:
     from milbench._utils.seeding import generator
     from milbench.api.bags import Bags, Truth, label_matrix, pad_bags
-    from milbench.api.gallery import Misread
     from milbench.api.label_sets import LabelSets
     from milbench.api.loss import Head, Loss, Reduction, bag_sizes
     from milbench.api.outcomes import Outcomes
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AllConvolutional", "BagClassifier", "Bags", "Comparison", "EvalSplit", "Evaluation", "Head", "ImageSplits",
-    "InstanceMLP", "LabelSets", "LabelledImages", "Layer", "Loss", "Misread", "NestedDigits", "Network",
+    "InstanceMLP", "LabelSets", "LabelledImages", "Layer", "Loss", "NestedDigits", "Network",
     "OneInstanceImages", "Outcomes", "Published", "Recipe", "Reduction", "ScoreFunction", "Scores", "Split",
     "StreetNumbers", "Supervision", "Task", "Truth", "UsageError", "__version__", "bag_sizes",
     "compare", "evaluate_bags", "generator", "label_matrix", "load_loss", "load_network",
@@ -47,7 +46,6 @@ __all__ = [
 _HOMES = {
     "milbench._utils.seeding": ("generator",),
     "milbench.api.bags": ("Bags", "Truth", "label_matrix", "pad_bags"),
-    "milbench.api.gallery": ("Misread",),
     "milbench.api.label_sets": ("LabelSets",),
     "milbench.api.loss": ("Head", "Loss", "Reduction", "bag_sizes"),
     "milbench.api.outcomes": ("Outcomes",),

@@ -12,7 +12,7 @@ GROUPS = {
     "Losses": ("load_loss", "Loss", "Head", "LabelSets", "Reduction", "Supervision", "bag_sizes"),
     "Estimator": ("BagClassifier",),
     "Bags": ("Bags", "Truth", "label_matrix", "pad_bags", "generator"),
-    "Tasks": ("load_task", "Task", "Recipe", "Published", "Misread"),
+    "Tasks": ("load_task", "Task", "Recipe", "Published"),
     "Evaluation": ("EvalSplit", "evaluate_bags", "Evaluation", "Outcomes", "Scores",
                    "ScoreFunction", "Split"),
     "Families of tasks": ("NestedDigits", "OneInstanceImages", "StreetNumbers", "ImageSplits", "LabelledImages"),

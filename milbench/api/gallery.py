@@ -1,11 +1,11 @@
-"""Galleries: a few test bags with what a loss detects in them, and test bags that it misreads.
+"""Galleries: a few test bags with what a loss detects in them.
 
 A gallery is stored as one .npz file, which is written and read with numpy alone; nothing in it is unpickled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -23,78 +23,8 @@ GALLERY_FORMAT = 1
 _TYPES = {
     "instances": np.float32, "labels": np.bool_, "presence": np.float32, "probs": np.float16, "mask": np.bool_,
     "classes": np.int64, "boxes": np.float32, "position_classes": np.int64, "coords": np.float32,
-    "sensitivity": np.uint8, "sensitivity_of": np.int64,
 }  # fmt: skip
 """The types of the arrays."""
-_PREFIX = "misread_"
-
-
-@dataclass(frozen=True, slots=True)
-class Misread:
-    """How many test bags a network misreads, by error pattern, with E examples.
-
-    Args:
-        bags: how many test bags were read.
-        counts: in how many of them each pattern occurs (see `milbench.evaluation.reading.strings`), in the order
-            of display, without patterns that occur in none.
-        patterns: the pattern of each of the E examples, a key of `counts`.
-        truth: the E true strings.
-        read: the same as they were read.
-        images: (E, N, H, W) uint8.
-        class_maps: (E, h, w) uint8, the most probable class of every position, C for background.
-        strengths: (E, h, w) float16, the probability of that class.
-    """
-
-    bags: int
-    counts: dict[str, int]
-    patterns: tuple[str, ...]
-    truth: tuple[str, ...]
-    read: tuple[str, ...]
-    images: NDArray[np.uint8]
-    class_maps: NDArray[np.uint8]
-    strengths: NDArray[np.float16]
-
-    def __post_init__(self) -> None:
-        examples = len(self.patterns)
-        fits = {
-            "counts": min(self.counts.values(), default=1) > 0 and sum(self.counts.values()) <= self.bags,
-            "patterns": set(self.patterns) <= set(self.counts),
-            "truth": len(self.truth) == examples,
-            "read": len(self.read) == examples,
-            "images": self.images.ndim == 4 and len(self.images) == examples,
-            "class_maps": self.class_maps.ndim == 3 and len(self.class_maps) == examples,
-            "strengths": self.strengths.shape == self.class_maps.shape,
-        }
-        wrong = [name for name, good in fits.items() if not good]
-        if wrong:
-            raise ValueError(f"{examples} examples of misread bags do not fit together: {', '.join(wrong)}")
-
-    def __len__(self) -> int:
-        return len(self.patterns)
-
-    def of(self, pattern: str) -> list[int]:
-        """Return the indices of the examples of a pattern."""
-        return [i for i, name in enumerate(self.patterns) if name == pattern]
-
-    def arrays(self) -> dict[str, Any]:
-        """Return the arrays that `from_arrays` reads."""
-        arrays = {  # "winners" is what files call class maps
-            "bags": self.bags, "names": np.asarray(list(self.counts), np.str_),
-            "counts": np.asarray(list(self.counts.values()), np.int64), "patterns": np.asarray(self.patterns, np.str_),
-            "truth": np.asarray(self.truth, np.str_), "read": np.asarray(self.read, np.str_),
-            "images": self.images, "winners": self.class_maps, "strengths": self.strengths,
-        }  # fmt: skip
-        return {_PREFIX + name: value for name, value in arrays.items()}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any]) -> Misread | None:
-        """Return the misread bags among the arrays of a stored gallery, None where it has none."""
-        if _PREFIX + "bags" not in arrays:
-            return None
-        counts = dict(zip(arrays[_PREFIX + "names"].tolist(), arrays[_PREFIX + "counts"].tolist(), strict=True))
-        patterns, truth, read = (tuple(arrays[_PREFIX + name].tolist()) for name in ("patterns", "truth", "read"))
-        images, class_maps, strengths = (arrays[_PREFIX + name] for name in ("images", "winners", "strengths"))
-        return cls(int(arrays[_PREFIX + "bags"]), counts, patterns, truth, read, images, class_maps, strengths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +50,6 @@ class Gallery:
         boxes: (B, M, 4), their boxes (left, top, right, bottom) in pixels, or (start, 0, end, F) in frames.
         position_classes: for sets, (B, K), the true class of each position, C for background.
         coords: for sets, (B, K, 2), x and y in the plane of each position; None: not known.
-        sensitivity: for images, (S, H, W) uint8, how much each pixel matters to a class detected in a bag, 255 where
-            that is most; see `milbench.evaluation.saliency`.
-        sensitivity_of: (S, 2), the bag and the class of each map.
-        misread: what was misread, in all test bags; None where nothing is read.
     """
 
     kind: Kind
@@ -140,9 +66,6 @@ class Gallery:
     boxes: NDArray[np.float32] | None = None
     position_classes: NDArray[np.int64] | None = None
     coords: NDArray[np.float32] | None = None
-    sensitivity: NDArray[np.uint8] | None = None
-    sensitivity_of: NDArray[np.int64] | None = None
-    misread: Misread | None = None
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -174,13 +97,6 @@ class Gallery:
             "boxes": self.boxes is None or (self.classes is not None and self.boxes.shape == (*self.classes.shape, 4)),
             "position_classes": self.position_classes is None or self.position_classes.shape == (bags, *positions),
             "coords": self.coords is None or self.coords.shape == (bags, *positions, 2),
-            "sensitivity": self.sensitivity is None
-            or (self.sensitivity_of is not None and self.sensitivity.shape[1:] == self.instances.shape[2:]),
-            "sensitivity_of": self.sensitivity_of is None
-            or (self.sensitivity is not None and self.sensitivity_of.shape == (len(self.sensitivity), 2)),
-            "misread": self.misread is None
-            or (self.misread.images.shape[1:], self.misread.class_maps.shape[1:])
-            == (self.instances.shape[1:], positions),
         }
         wrong = [name for name, good in fits.items() if not good]
         if wrong:
@@ -203,13 +119,6 @@ class Gallery:
         if self.threshold is not None:
             return {int(c) for c in np.flatnonzero(self.presence[bag] >= self.threshold)}
         return {int(c) for c in np.unique(self.class_map(bag))} - {len(self.class_names)}
-
-    def sensitivities(self, bag: int) -> dict[int, NDArray[np.float32]]:
-        """Return how much each pixel (H, W) of a bag's image matters to each detected class, from 0 to 1."""
-        if self.sensitivity is None or self.sensitivity_of is None:
-            return {}
-        maps = zip(self.sensitivity_of.tolist(), self.sensitivity, strict=True)
-        return {cls: values.astype(np.float32) / 255 for (of, cls), values in maps if of == bag}
 
     def true(self, bag: int) -> set[int]:
         """Return the true label set of a bag."""
@@ -236,8 +145,6 @@ def write(path: Path, gallery: Gallery) -> None:
     arrays |= {name: value for name, value in given.items() if value is not None}
     if gallery.centres is not None:
         arrays["ys"], arrays["xs"] = gallery.centres
-    if gallery.misread is not None:
-        arrays |= gallery.misread.arrays()
     with path.open("wb") as file:  # numpy adds .npz to a name that lacks it, but not to an open file
         np.savez_compressed(file, **arrays)
 
@@ -254,6 +161,5 @@ def load(path: Path) -> Gallery:
             centres=(stored["ys"], stored["xs"]) if "ys" in stored else None,
             threshold=None if np.isnan(threshold) else threshold,
             frames_per_second=float(stored["frames_per_second"]) if "frames_per_second" in stored else None,
-            misread=Misread.from_arrays(stored),
             **{name: stored[name] for name in _TYPES if name in stored},
         )

@@ -20,7 +20,6 @@ from milbench.errors import UsageError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from milbench.api.gallery import Misread
     from milbench.api.outcomes import Outcomes
     from milbench.api.reliability import Bin
 
@@ -94,14 +93,12 @@ class Evaluation:
             metric without the split: losses are compared item by item. None where the task keeps none.
         reliability: how often what the loss held to be how probable occurred in test bags, by the name of the metric
             without the split. None where the loss has no probabilities.
-        misread: examples of the test bags whose string is misread, for the gallery.
     """
 
     metrics: dict[str, float]
     decoder: dict[str, Any] | None = None
     outcomes: dict[str, Outcomes] | None = None
     reliability: dict[str, list[Bin]] | None = None
-    misread: Misread | None = None
 
 
 class Network(torch.nn.Module, ABC):

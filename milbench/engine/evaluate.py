@@ -24,7 +24,6 @@ from milbench.engine.costs import costs_of
 from milbench.engine.parts import Setup, network_logits, training_logits
 from milbench.engine.progress import Progress
 from milbench.evaluation.evaluate import EVEN_ODDS, THRESHOLD
-from milbench.evaluation.saliency import gallery_saliency
 
 
 def evaluate(it: Setup, epoch: int, progress: Progress) -> Evaluation:
@@ -82,7 +81,7 @@ def keep_results(it: Setup, folder: CellFolder, last: Evaluation) -> dict[str, A
     weights = {k: v.detach().cpu().contiguous().clone() for k, v in it.kept.state_dict().items()}
     tensors = save_tensors(weights, metadata=about(it.cell, it.task))
     write_atomically(folder.weights, lambda path: path.write_bytes(tensors))
-    _save_gallery(folder.gallery, it, last)
+    _save_gallery(folder.gallery, it, last.metrics.get(THRESHOLD))
     bags = next(iter(it.train_batches(0)))
     with torch.no_grad():
         logits = training_logits(it, bags)
@@ -110,9 +109,9 @@ def about(cell: Cell, task: Task) -> dict[str, str]:
     return {"milbench": json.dumps(content)}
 
 
-def _save_gallery(path: Path, it: Setup, last: Evaluation) -> None:
-    """Write test bags with detections and sensitivity maps, and what the last evaluation has misread."""
-    bags, task, network = it.task.gallery(), it.task, it.kept.network
+def _save_gallery(path: Path, it: Setup, threshold: float | None) -> None:
+    """Write test bags with what is detected where."""
+    bags = it.task.gallery()
     scores = score_function(it)(bags)
     truth = bags.truth or Truth(torch.empty(len(bags), 0, dtype=torch.long))
     arrays = {
@@ -120,17 +119,13 @@ def _save_gallery(path: Path, it: Setup, last: Evaluation) -> None:
         "presence": scores.presence, "probs": scores.instances,
         "classes": truth.classes, "boxes": truth.boxes, "position_classes": truth.position_classes,
     }  # fmt: skip
-    centres = network.centres_in(bags)
+    centres = it.kept.network.centres_in(bags)
     made = gallery.make(
-        threshold=last.metrics.get(THRESHOLD),
+        threshold=threshold,
         kind="image" if bags.are_images else "set" if centres is None else "sequence",
         centres=centres,
-        frames_per_second=task.frames_per_second,
-        class_names=task.class_names,
-        misread=last.misread,
+        frames_per_second=it.task.frames_per_second,
+        class_names=it.task.class_names,
         **{k: None if v is None else v.cpu().numpy() for k, v in arrays.items()},
     )
-    if bags.are_images:
-        maps, pairs = gallery_saliency(network, it.kept.loss, made, bags.instances)
-        made = replace(made, sensitivity=maps, sensitivity_of=pairs)
     gallery.write(path, made)

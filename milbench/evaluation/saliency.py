@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from milbench.api.gallery import Gallery
 from milbench.api.loss import Loss
 from milbench.api.task import Network
 
@@ -53,32 +52,3 @@ def sensitivity_maps(
 
     maps = {c: sensitivity(logits, image, c, where, log_probs).cpu().double() for c, where in positions.items()}
     return {c: (values / values.max().clamp(min=1e-300)).numpy() for c, values in maps.items()}
-
-
-def gallery_saliency(
-    network: Network, loss: Loss, gallery: Gallery, instances: Tensor
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the maps of the classes that are detected in the bags of a gallery.
-
-    A class that is detected but wins no position has the map of the position where it is most probable. The images of
-    the bags, (B, N, H, W), are on the network's device.
-
-    Returns:
-        What `Gallery` holds as `sensitivity`, (M, H, W) uint8, and as `sensitivity_of`, (M, 2), bag and class of each.
-    """
-    maps, pairs = [], []
-    for bag in range(len(gallery)):
-        found = sensitivity_maps(network, loss, instances[bag], _positions(gallery, bag))
-        maps += [(255 * values).round().astype(np.uint8) for values in found.values()]
-        pairs += [(bag, c) for c in found]
-    size = gallery.instances.shape[-2:]
-    return np.array(maps, np.uint8).reshape(-1, *size), np.array(pairs, np.int64).reshape(-1, 2)
-
-
-def _positions(gallery: Gallery, bag: int) -> dict[int, Tensor]:
-    class_map = gallery.class_map(bag)
-    positions = {}
-    for c in sorted(gallery.detected(bag)):
-        probs = gallery.probs[bag, c].astype(np.float32)
-        positions[c] = torch.from_numpy(class_map == c if (class_map == c).any() else probs == probs.max())
-    return positions

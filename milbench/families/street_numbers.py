@@ -28,7 +28,7 @@ from milbench.data import catalog, crops, digit_struct
 from milbench.data.crops import CROP_SIDE, Crops, CropVariant, Protocol
 from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError, as_usage, unknown
-from milbench.evaluation.evaluate import EvalSplit, evaluate_bags, first_bags
+from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
 from milbench.evaluation.reading.metrics import ReadingMetrics
 from milbench.families.augmentation import SIZES, augment
 from milbench.families.fixed_bags import FixedBags, LazyBatches
@@ -209,9 +209,9 @@ class StreetNumbers(FixedBags):
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of the crops as they are, none augmented; the decoder is chosen on validation strings."""
-        read, limit = ReadingMetrics(self.centres), self.evaluation_limit
-        found = evaluate_bags(score, self.eval_splits, self.calibration, self.centres, read, limit)
-        reading = read.evaluation(first_bags(self.eval_splits["test"].bags, limit))
+        read = ReadingMetrics(self.centres)
+        found = evaluate_bags(score, self.eval_splits, self.calibration, self.centres, read, self.evaluation_limit)
+        reading = read.evaluation()
         outcomes = {**(found.outcomes or {}), **(reading.outcomes or {})}
         return replace(
             reading, metrics=found.metrics | reading.metrics, outcomes=outcomes, reliability=found.reliability

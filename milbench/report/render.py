@@ -17,7 +17,7 @@ from milbench.api.results import Results
 from milbench.api.supervision import SUPERVISIONS
 from milbench.errors import UsageError
 from milbench.report import tables
-from milbench.report.figures import galleries, heatmap, lines, misread, overview, ranks, reliability
+from milbench.report.figures import galleries, heatmap, lines, overview, ranks, reliability
 from milbench.report.figures.picture import Picture, drawn
 from milbench.report.figures.style import styled
 from milbench.report.formatting import counted, slug
@@ -132,11 +132,6 @@ def _galleries(study: Study, task: str, folder: Path) -> Iterator[Picture]:
     if not seen and (earlier := folder / f"gallery-{name}.png").is_file():
         yield Picture(f"gallery-{name}", title, galleries.CAPTION, earlier.read_bytes(), photographs=True)
     yield from drawn(f"gallery-{name}", title, galleries.CAPTION, galleries.gallery_figure(seen), photographs=True)
-    if found := misread.misread_figure(seen):
-        yield from drawn(f"misread-{name}", f"What {found[0]} misreads", found[1], found[2], photographs=True)
-    sensitive = galleries.sensitivity_figure(seen)
-    caption = "The same bags: how much each pixel matters to the classes that were named."
-    yield from drawn(f"sensitivity-{name}", "What each loss looks at", caption, sensitive, photographs=True)
 
 
 def _compared(study: Study) -> str:

@@ -1,17 +1,14 @@
-"""Metrics of reading, and examples of what is misread. Maps are read batch by batch and then freed."""
+"""Metrics of reading. Maps are read batch by batch and then freed."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor
 
 from milbench.api.bags import Bags
 from milbench.api.decoder import DECODERS
-from milbench.api.gallery import Misread
 from milbench.api.task import Evaluation, Scores
 from milbench.evaluation.evaluate import Centres
 from milbench.evaluation.items import ItemsDigest, outcomes_of
@@ -19,12 +16,7 @@ from milbench.evaluation.localisation import box_average_precision, fit_margin, 
 from milbench.evaluation.metrics import predicted_sets
 from milbench.evaluation.reading.component_decoder import fit_component_decoder
 from milbench.evaluation.reading.reader import ReadBatch, Reader, best_decoder, join_batches, read_batch, string_error
-from milbench.evaluation.reading.strings import CLASSES, PATTERNS, pattern_shares
-
-EXAMPLES = 8
-"""How many misread bags of each pattern are kept at most: the first ones."""
-_WHITE = 256
-"""Instances are pixels divided by this."""
+from milbench.evaluation.reading.strings import CLASSES, pattern_shares
 
 
 class ReadingMetrics:
@@ -34,7 +26,7 @@ class ReadingMetrics:
 
         reading = ReadingMetrics(self.centres)
         evaluated = evaluate_bags(score, splits, calibration, self.centres, reading)
-        found = reading.evaluation(splits["test"].bags)
+        found = reading.evaluation()
     """
 
     def __init__(self, centres: Centres) -> None:
@@ -57,20 +49,14 @@ class ReadingMetrics:
         if split == "test":
             self._test_items.add(bags)
 
-    def evaluation(self, test_bags: Sequence[Bags] = ()) -> Evaluation:
-        """Return the metrics of all batches read, the reader that was learnt and chosen, and what it reads wrongly.
-
-        Examples of misread bags are taken from `test_bags`, the test bags that were read, all of one size.
-        """
+    def evaluation(self) -> Evaluation:
+        """Return the metrics of all batches read, and the reader that was learnt and chosen."""
         splits = {split: join_batches(batches) for split, batches in self.batches.items()}
-        return evaluate_reading(splits, splits.pop("calibration", None), str(self._test_items), test_bags)
+        return evaluate_reading(splits, splits.pop("calibration", None), str(self._test_items))
 
 
 def evaluate_reading(
-    splits: Mapping[str, ReadBatch],
-    calibration: ReadBatch | None = None,
-    items: str = "unknown",
-    test_bags: Sequence[Bags] = (),
+    splits: Mapping[str, ReadBatch], calibration: ReadBatch | None = None, items: str = "unknown"
 ) -> Evaluation:
     """Return the reading metrics of every split by `split/metric`, and the reader that was learnt and chosen for them.
 
@@ -88,14 +74,13 @@ def evaluate_reading(
         for name, value in split_metrics(batch, reader).items()
     }
     known = {name: value for name, value in values.items() if not math.isnan(value)}
-    outcomes, misread = {}, None
+    outcomes = {}
     if test := splits.get("test"):
         read = test.strings(reader.decoder, learnt)
         wrong = torch.tensor([a != b for a, b in zip(read, test.truth, strict=True)], dtype=torch.bool)
         if found := outcomes_of(wrong, torch.ones_like(wrong), items):
             outcomes["transcription_error"] = found
-        misread = misread_examples(test, reader, test_bags) if test_bags else None
-    return Evaluation(known, reader.model_dump(mode="json"), outcomes or None, misread=misread)
+    return Evaluation(known, reader.model_dump(mode="json"), outcomes or None)
 
 
 def split_metrics(batch: ReadBatch, reader: Reader) -> dict[str, float]:
@@ -111,39 +96,3 @@ def split_metrics(batch: ReadBatch, reader: Reader) -> dict[str, float]:
         values["mean_iou"] = mean_iou(boxes, batch.instances)
         values["box_average_precision"] = box_average_precision(boxes, batch.instances, CLASSES)
     return values
-
-
-def misread_examples(read: ReadBatch, reader: Reader, batches: Sequence[Bags]) -> Misread:
-    """Count the bags that a run misreads, by error pattern, and return the first EXAMPLES of each.
-
-    `read` and `batches` are the same images, of one size and in the same order.
-    """
-    strings, counts = read.strings(reader.decoder, reader.learnt), Counter[str]()
-    shown: list[tuple[int, str]] = []
-    for i, pattern in enumerate(read.patterns(strings)):
-        if pattern is not None:
-            counts[pattern] += 1
-            if counts[pattern] <= EXAMPLES:
-                shown.append((i, pattern))
-    which = [i for i, _ in shown]
-    empty = torch.empty(0, *read.class_maps[0].shape)
-    return Misread(
-        bags=len(read),
-        counts={name: counts[name] for name in PATTERNS if counts[name]},
-        patterns=tuple(pattern for _, pattern in shown),
-        truth=tuple(read.truth[i] for i in which),
-        read=tuple(strings[i] for i in which),
-        images=_pixels(batches, which).numpy(),
-        class_maps=(torch.stack([read.class_maps[i] for i in which]) if which else empty.byte()).numpy(),
-        strengths=(torch.stack([read.strengths[i] for i in which]) if which else empty.half()).numpy(),
-    )
-
-
-def _pixels(batches: Sequence[Bags], which: Sequence[int]) -> Tensor:
-    parts, first = [], 0
-    for n in range(len(batches)):  # batches may be made when they are accessed
-        bags = batches[n]
-        instances = bags.instances[[i - first for i in which if first <= i < first + len(bags)]]
-        parts.append((instances.detach().cpu() * _WHITE).round().clamp(0, 255).byte())
-        first += len(bags)
-    return torch.cat(parts)

@@ -45,8 +45,7 @@ class ReadBatch:
     truth: list[str]
     columns: list[str]  # as the decoder `columns` reads them
     vertical: list[bool]  # whether the number is written from top to bottom
-    class_maps: list[Tensor]  # (h, w) uint8, the most probable class of every position
-    strengths: list[Tensor]  # (h, w) float16, its probability
+    winning: list[str]  # the classes that are the most probable one of some position
     strongest: Components  # the strongest position of each class in the loss's own label set
     components: Components  # those of the posterior given that label set
     detections: Detections | None  # the boxes of `components`; None where the truth has none
@@ -65,8 +64,7 @@ class ReadBatch:
 
     def patterns(self, read: Sequence[str]) -> list[Pattern | None]:
         """Return the error pattern of what a decoder read in each image; None where it is right."""
-        winning = ("".join(CHARACTERS[c] for c in one.unique().tolist() if c < CLASSES) for one in self.class_maps)
-        return [error_pattern(*case) for case in zip(read, self.truth, self.vertical, winning, strict=True)]
+        return [error_pattern(*case) for case in zip(read, self.truth, self.vertical, self.winning, strict=True)]
 
 
 def read_batch(
@@ -92,8 +90,7 @@ def read_batch(
         truth=strings(truth.classes),
         columns=read_columns(class_maps, probs.shape[1] - 1),
         vertical=[False] * len(probs) if truth.boxes is None else is_vertical(truth.classes, truth.boxes),
-        class_maps=list(class_maps.byte()),
-        strengths=list(probs.amax(dim=1).half()),
+        winning=["".join(CHARACTERS[c] for c in one.unique().tolist() if c < CLASSES) for one in class_maps],
         strongest=strongest_positions(probs[:, :-1] if strength is None else strength, probs, labels),
         components=components,
         detections=None if truth.boxes is None or centres is None else detect(components, centres),
@@ -120,8 +117,7 @@ def join_batches(batches: Sequence[ReadBatch]) -> ReadBatch:
         truth=[string for batch in batches for string in batch.truth],
         columns=[string for batch in batches for string in batch.columns],
         vertical=[flag for batch in batches for flag in batch.vertical],
-        class_maps=[one for batch in batches for one in batch.class_maps],
-        strengths=[one for batch in batches for one in batch.strengths],
+        winning=[classes for batch in batches for classes in batch.winning],
         strongest=concatenate(strongest),
         components=concatenate(components),
         detections=(

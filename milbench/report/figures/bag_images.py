@@ -28,18 +28,10 @@ def plain(axes: Axes) -> None:
         spine.set(visible=True, edgecolor=LINE)
 
 
-def show_grey(axes: Axes, image: NDArray[Any], dimmed: float = 1.0) -> None:
-    """Show an image (N, H, W) in [0, 1] as the mean of its channels, darker where `dimmed` is below 1."""
-    grey = dimmed * np.clip(image.mean(axis=0), 0, 1)
+def show_grey(axes: Axes, image: NDArray[Any]) -> None:
+    """Show an image (N, H, W) in [0, 1] as the mean of its channels."""
+    grey = np.clip(image.mean(axis=0), 0, 1)
     axes.imshow(grey, cmap="gray", vmin=0, vmax=1, interpolation="none", extent=_extent(image))
-
-
-def show_colours(axes: Axes, image: NDArray[np.uint8]) -> None:
-    """Show an image (N, H, W) of bytes in its colours, in grey unless it has three channels."""
-    if len(image) == 3:
-        axes.imshow(image.transpose(1, 2, 0), interpolation="none", extent=_extent(image))
-    else:
-        show_grey(axes, image / 255)
 
 
 def draw_classes(
@@ -48,27 +40,26 @@ def draw_classes(
     strengths: NDArray[Any],
     count: int,
     extent: tuple[float, float, float, float],
-    most: float = STRENGTH,
 ) -> None:
     """Draw a map of `count` classes over an image, each class in its colour.
 
     `classes` (h, w) are `count` where nothing is drawn. A position is opaque in proportion to its strength, from 0 to
-    `most`. The extent of the map is left, right, bottom and top in pixels.
+    STRENGTH. The extent of the map is left, right, bottom and top in pixels.
     """
     rgba = np.zeros((*classes.shape, 4))
     colours = np.array([to_rgb(colour) for colour in class_colours(count)])
     found = classes < count
     rgba[found, :3] = colours[classes[found]]
-    rgba[found, 3] = most * strengths[found]
+    rgba[found, 3] = STRENGTH * strengths[found]
     limits = (axes.get_xlim(), axes.get_ylim())
     axes.imshow(rgba, interpolation="none", extent=extent)
     axes.set(xlim=limits[0], ylim=limits[1])
 
 
-def name_at(axes: Axes, x: float, y: float, name: str, size: float = 11) -> None:
-    """Write a name around a point in pixels, in letters of `size` points that are legible on any image."""
-    axes.text(x, y, literal(name), color="white", fontsize=size, fontweight="bold", ha="center", va="center",
-              path_effects=[withStroke(linewidth=0.2 * size, foreground="black")])  # fmt: skip
+def name_at(axes: Axes, x: float, y: float, name: str) -> None:
+    """Write a name around a point in pixels, in letters that are legible on any image."""
+    axes.text(x, y, literal(name), color="white", fontsize=11, fontweight="bold", ha="center", va="center",
+              path_effects=[withStroke(linewidth=2.2, foreground="black")])  # fmt: skip
 
 
 def centres(gallery: Gallery) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

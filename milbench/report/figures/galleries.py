@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -37,20 +37,13 @@ CAPTION = (
 )
 MOST_NAMED = 60
 """Instances of a class in a set that are named beside their points; more are points alone."""
-DIMMED = 0.5
-"""The brightness of the image below a sensitivity map, so that the colours of the map stand out."""
 
 
 def gallery_figure(seen: Mapping[str, Gallery]) -> Figure | None:
     """Draw what each loss detects where in the first test bags; None where there is no gallery."""
     if any(gallery.kind == "sequence" for gallery in seen.values()):
         return sequence_figure(seen)
-    return _bags_by_loss(seen, _draw_detections)
-
-
-def sensitivity_figure(seen: Mapping[str, Gallery]) -> Figure | None:
-    """Draw the sensitivity of each detected class to the pixels of the same bags; None where no gallery has it."""
-    return _bags_by_loss({v: one for v, one in seen.items() if one.sensitivity is not None}, _draw_sensitivity)
+    return _bags_by_loss(seen) if seen else None
 
 
 def galleries(study: Study, task: str) -> dict[str, Gallery]:
@@ -78,9 +71,7 @@ def galleries(study: Study, task: str) -> dict[str, Gallery]:
     return found
 
 
-def _bags_by_loss(seen: Mapping[str, Gallery], draw: Callable[[Axes, Gallery, int], None]) -> Figure | None:
-    if not seen:
-        return None
+def _bags_by_loss(seen: Mapping[str, Gallery]) -> Figure:
     bags = min(MOST_BAGS, *(len(gallery) for gallery in seen.values()))
     columns = 1 + len(seen)
     side = max(1.25, WIDTH / max(columns, 5))
@@ -91,7 +82,7 @@ def _bags_by_loss(seen: Mapping[str, Gallery], draw: Callable[[Axes, Gallery, in
     for bag, axes in enumerate(grid):
         _draw_truth(axes[0], first, bag)
         for one, gallery in zip(axes[1:], seen.values(), strict=True):
-            draw(one, gallery, bag)
+            _draw_detections(one, gallery, bag)
     # Without instance truth the label set is all that is known of a bag.
     known = first.boxes is not None or first.position_classes is not None
     for axes, name in zip(grid[0], ["truth" if known else "label set", *seen], strict=True):
@@ -124,19 +115,6 @@ def _draw_detections(axes: Axes, gallery: Gallery, bag: int) -> None:
         _name_classes(axes, gallery, bag)
     else:
         _scatter(axes, gallery, bag, class_map, strengths)
-    judge(axes, gallery, bag)
-
-
-def _draw_sensitivity(axes: Axes, gallery: Gallery, bag: int) -> None:
-    plain(axes)
-    show_grey(axes, gallery.instances[bag], DIMMED)
-    maps = gallery.sensitivities(bag)
-    if maps:
-        ids, values = np.array(list(maps)), np.stack(list(maps.values()))
-        classes, strengths = ids[values.argmax(axis=0)], values.max(axis=0)
-        height, width = strengths.shape
-        draw_classes(axes, classes, strengths, len(gallery.class_names), (0, width, height, 0), most=1.0)
-    _name_classes(axes, gallery, bag)
     judge(axes, gallery, bag)
 
 

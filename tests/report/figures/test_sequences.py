@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 
 from milbench._utils.palette import class_colours
 from milbench.api import gallery
-from milbench.report.figures.galleries import galleries, gallery_figure, sensitivity_figure
+from milbench.report.figures.galleries import galleries, gallery_figure
 from milbench.report.figures.sequences import sequence_figure
 from milbench.report.study import Study
 from tests._helpers.report_data import galleries_of, make_results
@@ -82,7 +82,7 @@ def test_time_is_in_seconds_where_their_frames_are_known(centres: Any) -> None:
     assert not truth.get_xticklabels()
 
 
-def test_a_report_draws_sequences_by_this_figure_and_no_sensitivity(tmp_path: Path) -> None:
+def test_a_report_draws_sequences_by_this_figure(tmp_path: Path) -> None:
     results = make_results(tmp_path, {"exact": 0.01, "noisy-or": 0.02}, {"sounds": "set_error"}, 1, 2)
     for path in galleries_of(results):
         gallery.write(path, gallery.make(**arrays()))
@@ -90,4 +90,3 @@ def test_a_report_draws_sequences_by_this_figure_and_no_sensitivity(tmp_path: Pa
     figure = gallery_figure(seen)
     assert figure is not None
     assert [axes.get_ylabel() for axes in figure.axes[::2]] == ["truth", "exact", "noisy-or"]
-    assert sensitivity_figure(seen) is None
