@@ -32,22 +32,12 @@ RECIPE: dict[str, Any] = {
 PROTOCOL: dict[str, Any] = {**RECIPE, "recipe.schedule": "drop-at-half", "recipe.clip_rms": 0.1, "task.any_data": False}
 """Settings of the published runs on MNIST, extended MNIST and CIFAR-10."""
 AS_EXACT: dict[str, Any] = {
-    "loss.per_position": True,
     "loss.divide_by": ("bag", "batch"),
     "loss.rule": "sum",
     "loss.method": ("auto", "exact"),
 }
 """Parameters of the loss `exact` in the published runs. All bags of their batches have one size, so that to divide by
-the size of the bag and by the mean size in the batch is the same. Cells of earlier versions have `per_position`."""
-DEFAULTS: dict[str, Any] = {
-    "recipe.evaluate_every": 1,
-    "recipe.interim_bags": None,
-    "recipe.clip_quantile": None,
-    "recipe.normalize_gradient": False,
-    "loss.per_position": True,
-    "loss.divide_by": "bag",
-}
-"""What settings are for cells that lack them, because they were added later, or are no longer there."""
+the size of the bag and by the mean size in the batch is the same."""
 
 
 def mnist_layers(num_classes: int) -> tuple[Layer, ...]:

@@ -11,7 +11,7 @@ from milbench.data.labelled_images import LabelledImages
 from milbench.families.single_image import OneInstanceImages
 from milbench.networks.convolutional import Layer
 
-from ._paper import AS_EXACT, DEFAULTS, LI_2018, PROTOCOL, RULE, TWICE_THE_SPREAD, mnist_layers
+from ._paper import AS_EXACT, LI_2018, PROTOCOL, RULE, TWICE_THE_SPREAD, mnist_layers
 
 _EPOCHS = 20
 _AS_PUBLISHED = {**PROTOCOL, "recipe.epochs": _EPOCHS, "recipe.lr": 0.02, "recipe.loss_precision": "float32"}
@@ -36,12 +36,12 @@ class MNIST(OneInstanceImages):
     published = (
         Published(
             "exact", "instance_error", 0.0048, f"{LI_2018}, Section 5.1.1: {RULE}", 0.0004,
-            protocol={**_AS_PUBLISHED, **AS_EXACT}, defaults=DEFAULTS,
+            protocol={**_AS_PUBLISHED, **AS_EXACT},
             values=(0.0041, 0.0051, 0.0052, 0.0050, 0.0046), margin=0.0008, note=_NOTE,
         ),
         Published(
             "cross-entropy", "instance_error", 0.0054, f"{LI_2018}, Section 5.1.1, the baseline: {RULE}", 0.0003,
-            protocol=_AS_PUBLISHED, defaults=DEFAULTS, values=(0.0055, 0.0055, 0.0052), margin=0.0006, note=_NOTE,
+            protocol=_AS_PUBLISHED, values=(0.0055, 0.0055, 0.0052), margin=0.0006, note=_NOTE,
         ),
     )  # fmt: skip
 

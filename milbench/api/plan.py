@@ -100,25 +100,19 @@ def task_key(task: str, params: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Mark:
-    """A pass mark, stated before anything is computed: what a loss has to reach on one task.
+    """A pass mark, stated before anything is computed: what a loss has to reach on a task.
 
     Args:
         name: of the test, such as "twice as many instances"; marks on several metrics may share it.
-        task: the name of the task.
-        task_params: the parameters of its cells.
         metric: the name of the test metric, without the split.
         bound: the largest value that passes, or the smallest.
         at_most: whether it is the largest.
-        why: the reason for the bound, and what the test asks; "" for none.
     """
 
     name: str
-    task: str
-    task_params: dict[str, Any]
     metric: str
     bound: float
     at_most: bool = True
-    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -150,22 +144,13 @@ class Contrast:
 
     Args:
         name: what the difference shows, such as "what the softmax adds".
-        first: the first variant, as the spec names it.
-        second: the second one.
         margin: metric -> the largest difference that counts as none; it takes the place of that of the comparison.
         variants: label of the task -> the labels of the first and the second variant on it.
     """
 
     name: str
-    first: str
-    second: str
     margin: dict[str, float] = field(default_factory=dict)
     variants: dict[str, tuple[Label, Label]] = field(default_factory=dict)
-
-    @property
-    def asked(self) -> tuple[str, str, tuple[tuple[str, float], ...]]:
-        """What has to be the same for a contrast to count as named before: its variants and margins."""
-        return self.first, self.second, tuple(sorted(self.margin.items()))
 
 
 @dataclass(frozen=True)

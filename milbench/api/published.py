@@ -28,10 +28,8 @@ class Published:
         statistic: what `value` is of the runs.
         rule: how the source chose the epoch.
         protocol: parameters of the source: a run that differs in one of them is not comparable. A tuple or list holds
-            several values that are as published.
+            several values that are as published. A parameter that a run lacks tells nothing.
         minor: likewise, but a run that differs stays comparable, and a report names the differences.
-        defaults: what parameters of `protocol` and `minor` are for a run that lacks them, as parameters that were added
-            later and are not stored with their default. A run that lacks another one differs from the source.
         data: the beginning of the data's name: a run on other data is not comparable.
         method: the name of a method that milbench lacks, drawn as a line; `loss` is then "".
         values: the value of every run, where the source lists them: `mean`, `deviation` and `count` are then theirs.
@@ -56,7 +54,6 @@ class Published:
     rule: Rule = "test"
     protocol: Mapping[str, Any] = field(default_factory=dict)
     minor: Mapping[str, Any] = field(default_factory=dict)
-    defaults: Mapping[str, Any] = field(default_factory=dict)
     data: str = ""
     method: str = ""
     values: tuple[float, ...] = ()

@@ -58,8 +58,7 @@ def make_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
             for recipe, of_loss, seed in itertools.product(recipes, of_losses, seeds):
                 cell = Cell(**of_loss, **of_task, recipe=recipe, seed=seed)
                 cells[cell.id] = cell
-        bounds = mark.marks(task.name, params) if mark else []
-        infos[key].marks.extend(bound for bound in bounds if bound not in infos[key].marks)
+        infos[key].marks.extend(one for one in (mark.marks() if mark else []) if one not in infos[key].marks)
     named = labels(cells.values())
     # Searched settings are no part of a variant: what is compared has those that the search has chosen.
     of_variants = {cell: (loss, task, "") for cell, (loss, task, _) in named.items()} if spec.tune else named
@@ -235,7 +234,7 @@ def _contrasts(
         for other in found:
             if any(set(other.variants[task]) == set(pair) for task, pair in variants.items()):
                 raise UsageError(f"contrasts {other.name!r} and {contrast.name!r} have the same variants")
-        found.append(Contrast(contrast.name, contrast.first, contrast.second, contrast.margin, variants))
+        found.append(Contrast(contrast.name, contrast.margin, variants))
     return found, notes
 
 

@@ -79,10 +79,10 @@ class PassMark(Table):
             raise ValueError("it has no bound: expected at_most or at_least = {METRIC = N}")
         return self
 
-    def marks(self, task: str, task_params: dict[str, Any]) -> list[Mark]:
-        """Return a mark for every bound, for one task with the parameters of its cells."""
-        bounds = [(m, b, True) for m, b in self.at_most.items()] + [(m, b, False) for m, b in self.at_least.items()]
-        return [Mark(self.name, task, task_params, metric, bound, least, self.why) for metric, bound, least in bounds]
+    def marks(self) -> list[Mark]:
+        """Return a mark for every bound."""
+        sides = ((self.at_most, True), (self.at_least, False))
+        return [Mark(self.name, metric, bound, at_most) for side, at_most in sides for metric, bound in side.items()]
 
 
 class Literature(Table):

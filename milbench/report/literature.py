@@ -28,7 +28,6 @@ _DRAWS = 100_000
 _WORDS = {
     "recipe.steps_per_epoch": "{} steps an epoch", "recipe.epochs": "{} epochs", "task.batch_bags": "{} bags a batch",
 }  # fmt: skip
-_ABSENT = object()
 
 
 @dataclass(frozen=True)
@@ -98,8 +97,8 @@ def _compared(study: Study, task: str, variant: str, published: Published) -> Be
     own = study.cells_of(task)
     cells = [study.planned[cell] for cell in own.loc[own["variant"] == variant, "cell"]]
     params = [cell.params() for cell in cells]
-    minor = deviations(published.minor, params, published.defaults)
-    different = deviations(published.protocol, params, published.defaults)
+    minor = deviations(published.minor, params)
+    different = deviations(published.protocol, params)
     obstacles = [f"another protocol: {', '.join(different)}"] if different else []
     if other := [cell.data for cell in cells if not cell.data.startswith(published.data)]:
         obstacles.append(f"other data: {other[0]}")
@@ -183,20 +182,15 @@ def judge(interval: Bounds, seeds: int, margin: float | None, lower_is_better: b
     return "open", "the interval contains zero and exceeds the margin"
 
 
-def deviations(
-    protocol: Mapping[str, Any], params: list[dict[str, Any]], defaults: Mapping[str, Any] | None = None
-) -> list[str]:
+def deviations(protocol: Mapping[str, Any], params: list[dict[str, Any]]) -> list[str]:
     """Return in words every parameter in which cells differ from what was published.
 
-    A parameter that a cell lacks and that has no default counts as a difference if the cell has other parameters of its
-    section: a loss without any parameters cannot deviate in one. Where several values of a parameter were published,
-    they are a tuple or list.
+    Where several values of a parameter were published, they are a tuple or list.
     """
     found = []
     for name, expected in protocol.items():
-        section, accepted = name.partition(".")[0] + ".", expected if isinstance(expected, tuple | list) else [expected]
-        known = [p for p in params if name in p or any(key.startswith(section) for key in p)]
-        values = [p.get(name, (defaults or {}).get(name, _ABSENT)) for p in known]
+        accepted = expected if isinstance(expected, tuple | list) else [expected]
+        values = [p[name] for p in params if name in p]
         if any(value not in accepted for value in values):
             texts = list(dict.fromkeys(_text(name, value) for value in values))
             ours = _WORDS.get(name, name.partition(".")[2] + " {}").format(" and ".join(texts))
@@ -205,8 +199,6 @@ def deviations(
 
 
 def _text(name: str, value: Any) -> str:
-    if value is _ABSENT:
-        return "not known"
     if value is None:
         return "all" if name == "recipe.steps_per_epoch" else "none"
     return str(value).lower() if isinstance(value, bool) else str(value)

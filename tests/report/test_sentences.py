@@ -45,6 +45,6 @@ def test_few_tasks_have_a_sentence_each_and_many_are_counted() -> None:
 
 
 def test_tests_that_are_passed_are_counted() -> None:
-    marks = [Mark("easy", "t", {}, "set_error", 0.3), Mark("hard", "t", {}, "set_error", 0.05)]
+    marks = [Mark("easy", "set_error", 0.3), Mark("hard", "set_error", 0.05)]
     results = make_results(losses={"a": 0.01, "b": 0.1, "c": 0.6}, tasks={"t": "set_error"}, info={"marks": marks})
     assert sentence(results) == "Passed of 2 tests: a 2, b 1."

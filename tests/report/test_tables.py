@@ -73,7 +73,7 @@ def test_a_margin_that_was_given_in_advance_is_compared_with_the_interval(margin
 
 def test_contrasts_are_adjusted_by_holm() -> None:
     pairs = {"first": ("exact", "max-pooling"), "second": ("exact", "noisy-or")}
-    contrasts = [Contrast(name, a, b, variants={TASK: ((a, ""), (b, ""))}) for name, (a, b) in pairs.items()]
+    contrasts = [Contrast(name, variants={TASK: ((a, ""), (b, ""))}) for name, (a, b) in pairs.items()]
     study = Study(make_results(tasks=ONE, contrasts=contrasts))
     table = study.table(TASK)
     p = [stats.ttest_rel(table.loc[a], table.loc[b]).pvalue for a, b in pairs.values()]
@@ -109,11 +109,11 @@ def test_every_cell_is_there_with_its_state_run_and_reason() -> None:
 def test_a_mark_is_passed_by_the_interval_of_all_planned_seeds(
     values: list[float], at_most: bool, verdict: str
 ) -> None:
-    assert judge(pd.Series(values), Mark("m", "t", {}, "set_error", 0.05, at_most)) == verdict
+    assert judge(pd.Series(values), Mark("m", "set_error", 0.05, at_most)) == verdict
 
 
 def test_marks_are_a_row_a_test_and_loss() -> None:
-    marks = [Mark("easy", TASK, {}, "instance_error", 0.05), Mark("sure", TASK, {}, "auroc", 0.9, at_most=False)]
+    marks = [Mark("easy", "instance_error", 0.05), Mark("sure", "auroc", 0.9, at_most=False)]
     frame = marks_frame(Study(make_results(tasks=ONE, info={"marks": marks})))
     assert len(frame) == 8
     found = frame.set_index(["test", "variant"])["verdict"]
