@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from milbench.errors import UsageError, as_usage
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
     from PIL.Image import Image
 
     from milbench.api.decoder import Decoder
@@ -93,9 +95,9 @@ def figure(
     if scale != 1 and number != "4":
         raise UsageError(f"--scale is for figure 4: figure {number} shows crops of one size")
     model = _load(cell, root, device)
-    page, notes = paper_figures.draw_figure(number, model, seed, data_dir, decoder, scale)
+    drawn, notes = paper_figures.draw_figure(number, model, seed, data_dir, decoder, scale)
     with as_usage():
-        _save(out, page)
+        _save(out, drawn)
     _print([*notes, f"wrote {out}"])
     return 0
 
@@ -109,7 +111,7 @@ def _read_pictures(
 
     from milbench._utils.console import console
     from milbench._utils.images import unique_stems
-    from milbench.inference.overlay import prediction_page, sensitivity_page
+    from milbench.inference.overlay import prediction_figure, sensitivity_figure
     from milbench.inference.predict import as_json, label_set_text, notes, read_picture, reading_text, size_at
 
     names = unique_stems(images)
@@ -130,7 +132,7 @@ def _read_pictures(
         seen, found = read_picture(model, image, scale, decoder)
         about = as_json(model, path, image.size, seen.size, found, positions=positions)
         text = json.dumps(about, indent=None if positions else 1) + "\n"
-        pages = [prediction_page(model, seen, found), *([sensitivity_page(model, seen, found)] if sensitivity else [])]
+        pages = [draw(model, seen, found) for draw in (prediction_figure, sensitivity_figure)[: len(endings) - 1]]
         with as_usage():
             write_atomically(out / f"{name}.json", partial(Path.write_text, data=text, encoding="utf-8"))
             for ending, page in zip(endings[1:], pages, strict=True):
@@ -229,8 +231,10 @@ def _spare(inputs: Sequence[Path], out: Path, outputs: Sequence[Path]) -> None:
         taken.add(place.name.casefold())
 
 
-def _save(path: Path, page: Image) -> None:
-    write_atomically(path, lambda temporary: page.save(temporary, format="PNG"))
+def _save(path: Path, figure: Figure) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # the name of a class may have any letters
+        write_atomically(path, lambda temporary: figure.savefig(temporary, format="png", dpi=100))
 
 
 def _print(lines: Sequence[str]) -> None:

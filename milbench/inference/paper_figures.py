@@ -1,48 +1,34 @@
 """Figures 1, 2 and 4 of X.-L. Li, arXiv:1811.12346, drawn again from a trained network and the test data of its task.
 
-A figure is a page of tiles: a picture, beside it what the network detects in it, and below both what it reads.
+Each shows pictures, beside them what the network detects where, above what it reads and below what that rests on.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
-import numpy as np
 import torch
-from PIL import Image
+from matplotlib.figure import Figure
+from PIL.Image import Image
 
 from milbench._utils.images import open_image
+from milbench._utils.pictures import plain
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
 from milbench.api.decoder import Decoder
 from milbench.errors import UsageError
 from milbench.inference.load import Trained
-from milbench.inference.overlay import (
-    GAP,
-    PAD,
-    RIGHT,
-    WRONG,
-    CaptionLine,
-    caption_lines,
-    captioned,
-    class_overlay,
-    enlarged,
-    enlargement,
-    glyph_map,
-    in_rows,
-    side_by_side,
-)
-from milbench.inference.predict import label_set_text, notes, predict, read_picture
+from milbench.inference.overlay import details, draw_prediction, write_caption
+from milbench.inference.predict import Prediction, label_set_text, notes, predict, read_picture, reading_text
 
 CONTENT = {"1": "house numbers", "2": "digits on canvases", "4": "house numbers"}
 """What each figure shows."""
 PICTURES = 8
 """How many pictures Figure 4 shows."""
-DIGIT_SIDE = 112
-"""Pixels of a digit's side in Figure 2, about."""
-PAGE_WIDTH = 1560
-"""Of a figure, in pixels."""
+COLUMNS = 2
+TILE = 6.0, 3.6
+"""Width and height of a picture with what is detected in it, in inches."""
 
 
 class PaperTask(Protocol):
@@ -60,10 +46,20 @@ class PaperTask(Protocol):
         ...
 
 
+class _Tile(NamedTuple):
+    """A picture with what is found in it: what is read, what is there to read, and the size that it was read at."""
+
+    picture: Image
+    found: Prediction
+    read: str
+    truth: str
+    size: str
+
+
 def draw_figure(
     number: str, model: Trained, seed: int, data_dir: Path | None, decoder: Decoder | None, scale: float = 1.0
-) -> tuple[Image.Image, list[str]]:
-    """Return figure "1", "2" or "4" for a trained network in mode RGB, and notes for its reader, a line each.
+) -> tuple[Figure, list[str]]:
+    """Return figure "1", "2" or "4" for a trained network, and notes for its reader, a line each.
 
     `seed` draws the test pictures; those of Figure 4 are read at a multiple of their size, `scale`.
 
@@ -75,13 +71,27 @@ def draw_figure(
         raise UsageError(f"figure {number} shows {CONTENT[number]}, which the task of {model.cell} does not have")
     remarks = [*_prepare(model, data_dir), *notes(model)]
     if number == "4":
-        tiles = _picture_tiles(model, task.figure_pictures(data_dir), rng, decoder, scale)
+        tiles = _whole_pictures(model, task.figure_pictures(data_dir), rng, decoder, scale)
     else:
-        tile = {"1": _crop_tile, "2": _canvas_tile}[number]
-        tiles = [tile(model, bags, n, decoder) for bags in task.figure_bags(number, rng) for n in range(len(bags))]
-    page = in_rows(tiles, PAGE_WIDTH)
-    foot = CaptionLine(f"{model.name}, cell {model.cell.id}; test pictures drawn with seed {seed}", 14)
-    return captioned(page, [foot], indent=GAP + PAD), remarks
+        tiles = [
+            _bag(model, bags, n, decoder, by_set=number == "2")
+            for bags in task.figure_bags(number, rng)
+            for n in range(len(bags))
+        ]
+    rows = -(-len(tiles) // COLUMNS)
+    figure = Figure(figsize=(COLUMNS * TILE[0], rows * TILE[1] + 0.4), layout="constrained")
+    largest = tuple(max(tile.picture.size[side] for tile in tiles) for side in (0, 1))
+    for part, tile in zip(figure.subfigures(rows, COLUMNS, squeeze=False).flat, tiles, strict=False):
+        left, right = part.subplots(1, 2)
+        left.imshow(tile.picture.convert("RGB"), interpolation="none", extent=(0, *tile.picture.size, 0))
+        draw_prediction(right, model, tile.picture, tile.found)
+        for axes in (left, right):
+            plain(axes)
+            if number == "2":  # the digits of all canvases have one size
+                axes.set(xlim=(0, largest[0]), ylim=(largest[1], 0), frame_on=False)
+        write_caption(part, tile.read, f"{tile.size}\n{details(model, tile.found)}", tile.truth)
+    figure.supxlabel(f"{model.name}, cell {model.cell.id}; test pictures drawn with seed {seed}", fontsize=10)
+    return figure, remarks
 
 
 def _prepare(model: Trained, data_dir: Path | None) -> list[str]:
@@ -93,52 +103,32 @@ def _prepare(model: Trained, data_dir: Path | None) -> list[str]:
     return [f"note: these are other data than the cell's ({here} here, {model.cell.data} there)"]
 
 
-def _crop_tile(model: Trained, bags: Bags, n: int, decoder: Decoder | None) -> Image.Image:
-    found = predict(model, bags.instances[n], decoder)
-    crop = model.task.picture_from(bags.instances[n])
-    factor = enlargement(*crop.size, side=350)
-    names = model.task.class_names
-    pair = side_by_side(enlarged(crop, factor), glyph_map(found, names, crop.size, factor))
-    truth = bags.truth.classes[n].tolist() if bags.truth else []
-    return captioned(pair, caption_lines(model, found, "".join(names[c] for c in truth if c >= 0)))
+def _bag(model: Trained, bags: Bags, n: int, decoder: Decoder | None, *, by_set: bool) -> _Tile:
+    """Return one test bag, read as a label set, or as a string in the order of reading."""
+    picture, found = model.task.picture_from(bags.instances[n]), predict(model, bags.instances[n], decoder)
+    if by_set:
+        read, truth = (label_set_text(model, labels) for labels in (found.labels, bags.labels[n]))
+    else:
+        classes = bags.truth.classes[n].tolist() if bags.truth else []
+        read, truth = reading_text(model, found), "".join(model.task.class_names[c] for c in classes if c >= 0)
+    return _Tile(picture, found, read, truth, f"{picture.width}x{picture.height} pixels")
 
 
-def _canvas_tile(model: Trained, bags: Bags, n: int, decoder: Decoder | None) -> Image.Image:
-    canvas = model.task.picture_from(bags.instances[n])
-    found = predict(model, bags.instances[n], decoder)
-    if bags.truth is None or bags.truth.boxes is None:
-        raise UsageError(f"{model.cell.task} has no boxes of its digits, which figure 2 is scaled by")
-    _, top, _, bottom = bags.truth.boxes[n, 0].tolist()
-    factor = max(round(DIGIT_SIDE / (bottom - top)), 1)
-    pair = side_by_side(enlarged(canvas, factor), class_overlay(canvas, found, model.task.class_names, factor))
-    read, true = (label_set_text(model, labels) for labels in (found.labels, bags.labels[n]))
-    right = read == true
-    head = CaptionLine(f"{read}{'  ✓' if right else f'  ✗ {true}'}", 20, RIGHT if right else WRONG, bold=True)
-    size = f"{canvas.width}x{canvas.height} pixels, probability of the label set {np.exp(found.log_prob):.2g}"
-    return captioned(pair, [head, CaptionLine(size, 13)])
-
-
-def _picture_tiles(
+def _whole_pictures(
     model: Trained,
     known: list[tuple[Path, tuple[int, ...]]],
     rng: torch.Generator,
     decoder: Decoder | None,
     scale: float,
-) -> list[Image.Image]:
+) -> list[_Tile]:
     drawn = torch.randperm(len(known), generator=rng)[:PICTURES].tolist()
-    pictures = sorted(((open_image(known[n][0]), known[n][1]) for n in drawn), key=lambda entry: entry[0].width)
-    widest = pictures[-1][0].width
     tiles = []
-    for whole, classes in pictures:
+    for path, classes in (known[n] for n in drawn):
+        whole = open_image(path)
         picture, found = read_picture(model, whole, scale, decoder)
-        width = round(200 + 140 * whole.width / widest)
-        factor = enlargement(*picture.size)
-        names = model.task.class_names
-        images = (enlarged(picture, factor), class_overlay(picture, found, names, factor))
-        small = [i.resize((width, max(round(width * i.height / i.width), 1)), Image.Resampling.LANCZOS) for i in images]
         size = f"{whole.width}x{whole.height} pixels"
         if picture.size != whole.size:
             size += f", read at {picture.width}x{picture.height}"
-        truth = "".join(names[c] for c in classes)
-        tiles.append(captioned(side_by_side(small[0], small[1]), caption_lines(model, found, truth, size)))
+        truth = "".join(model.task.class_names[c] for c in classes)
+        tiles.append(_Tile(picture, found, reading_text(model, found), truth, size))
     return tiles

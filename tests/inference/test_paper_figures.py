@@ -6,16 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
+from milbench._utils.pictures import RIGHT, WRONG
 from milbench._utils.seeding import generator
 from milbench.api.registry import tasks
 from milbench.data.digit_struct import read
 from milbench.engine.folders import Root
 from milbench.families.nested_digits import NestedDigits
 from milbench.families.street_numbers import StreetNumbers
-from milbench.inference.overlay import RIGHT, WRONG
+from milbench.inference.load import load_trained
+from milbench.inference.paper_figures import draw_figure
 from tests._helpers.command_line import Milbench
 from tests._helpers.handmade import cell, network_of, publish
 
@@ -30,28 +33,25 @@ def where(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     return root.path, digits, numbers
 
 
-def test_figure_1_shows_test_crops(
-    milbench: Milbench, where: tuple[Path, str, str], street_data: Path, tmp_path: Path
-) -> None:
+def shown(figure: Figure) -> list[tuple[NDArray[np.uint8], str, object]]:
+    """Return the pictures of a figure with the text above each and its colour."""
+    return [
+        (np.asarray(part.axes[0].get_images()[0].get_array()), part.texts[0].get_text(), part.texts[0].get_color())
+        for part in figure.subfigs if part.axes
+    ]  # fmt: skip
+
+
+def test_figure_1_shows_test_crops(where: tuple[Path, str, str], street_data: Path) -> None:
     root, _, numbers = where
-    out = tmp_path / "deep" / "1.png"
-    common = ("--cell", numbers, "--root", str(root), "--data-dir", str(street_data), "--device", "cpu")
-    ran = milbench("figure", "1", *common, "--seed", "5", "--out", str(out))
-    assert ran.code == 0, ran
-    assert "note: these are other data than the cell's" in ran.out
-    assert f"wrote {out}" in ran.out
-    page = np.asarray(Image.open(out))
+    model = load_trained(Root(root).find(numbers), CPU)
+    figure, notes = draw_figure("1", model, 5, street_data, None)
+    assert "note: these are other data than the cell's" in notes[0]
     task = tasks().create("house-numbers", {"validation": 10})
     assert isinstance(task, StreetNumbers)
     task.prepare(street_data, CPU)
-    # The pixels of eight test crops, five times as large, each in a tile of its own.
-    corners = []
-    for crop in task.test_crops(8, generator("figure", "1", 5)).instances:
-        pixels = (crop * 256).byte().permute(1, 2, 0).numpy()
-        corners += places(page, np.asarray(Image.fromarray(pixels).resize((320, 320), Image.Resampling.BICUBIC)))
-    assert corners[0] == (22, 22)
-    assert len(set(corners)) == len(corners) == 8
-    assert page.shape[1] <= 1560
+    crops = task.test_crops(8, generator("figure", "1", 5)).instances
+    expected = [(crop * 256).byte().permute(1, 2, 0).numpy() for crop in crops]
+    assert all(np.array_equal(pixels, crop) for (pixels, *_), crop in zip(shown(figure), expected, strict=True))
 
 
 def test_figure_4_shows_whole_pictures_with_what_is_read_in_them(
@@ -59,46 +59,25 @@ def test_figure_4_shows_whole_pictures_with_what_is_read_in_them(
 ) -> None:
     root, _, numbers = where
     common = ("--cell", numbers, "--root", str(root), "--device", "cpu")
-    out = ("--data-dir", str(street_data), "--out", str(tmp_path / "4.png"))
-    assert milbench("figure", "4", *common, "--seed", "3", *out).code == 0
-    page = np.asarray(Image.open(tmp_path / "4.png"))
+    out = tmp_path / "deep" / "4.png"
+    ran = milbench("figure", "4", *common, "--seed", "3", "--data-dir", str(street_data), "--out", str(out))
+    assert ran.code == 0, ran
+    assert f"wrote {out}" in ran.out
+    assert Image.open(out).format == "PNG"
     folder = street_data / "house-numbers" / "test"
     records = read(folder / "digitStruct.mat")
-    drawn = torch.randperm(len(records), generator=generator("figure", "4", 3))[:8].tolist()
-    chosen = {records[n].name: "".join(map(str, records[n].classes)) for n in drawn}
-    pictures = {name: Image.open(folder / name).convert("RGB") for name in chosen}
-    files = [str(folder / name) for name in chosen]
+    drawn = [records[n] for n in torch.randperm(len(records), generator=generator("figure", "4", 3))[:8].tolist()]
+    files = [str(folder / record.name) for record in drawn]
     assert milbench("predict", *files, *common, "--out", str(tmp_path / "p")).code == 0
-    corners = []
-    for name, picture in pictures.items():
-        factor = max(round(800 / max(picture.size)), 1)
-        smooth = Image.Resampling.BICUBIC if min(picture.size) > 40 else Image.Resampling.NEAREST
-        width = round(200 + 140 * picture.width / max(one.width for one in pictures.values()))
-        height = round(width * picture.height / picture.width)
-        enlarged = picture.resize((factor * picture.width, factor * picture.height), smooth)
-        ((top, left),) = places(page, np.asarray(enlarged.resize((width, height), Image.Resampling.LANCZOS)))
-        corners.append((top, left))
-        caption = page[top + height : top + height + 45, left : left + 2 * width]
-        about = json.loads((tmp_path / "p" / name).with_suffix(".json").read_text())
-        right = about["reading"] == chosen[name]
-        assert has_colour(caption, RIGHT) is right, "the caption is green"
-        assert has_colour(caption, WRONG) is not right, "the caption is red"
-    assert len(set(corners)) == 8
-
-
-def places(page: NDArray[np.uint8], tile: NDArray[np.uint8]) -> list[tuple[int, int]]:
-    height, width = tile.shape[:2]
-    rows, columns = page.shape[0] - height + 1, page.shape[1] - width + 1
-    ends = [(y, x) for y in (0, height // 2, height - 1) for x in (0, width // 2, width - 1)]
-    alike = np.ones((rows, columns), dtype=bool)
-    for y, x in ends:
-        alike &= (page[y : y + rows, x : x + columns] == tile[y, x]).all(axis=2)
-    found = np.argwhere(alike).tolist()
-    return [(y, x) for y, x in found if np.array_equal(page[y : y + height, x : x + width], tile)]
-
-
-def has_colour(pixels: NDArray[np.uint8], colour: str) -> bool:
-    return bool((pixels == [int(colour[i : i + 2], 16) for i in (1, 3, 5)]).all(axis=2).any())
+    figure, _ = draw_figure("4", load_trained(Root(root).find(numbers), CPU), 3, street_data, None)
+    for record, (pixels, above, colour) in zip(drawn, shown(figure), strict=True):
+        assert np.array_equal(pixels, np.asarray(Image.open(folder / record.name).convert("RGB")))
+        found, truth = (
+            json.loads((tmp_path / "p" / record.name).with_suffix(".json").read_text())["reading"],
+            "".join(map(str, record.classes)),
+        )
+        assert above == (f"{found}  ✓" if found == truth else f"{found or 'nothing'}  ✗ {truth}")
+        assert colour == (RIGHT if found == truth else WRONG)
 
 
 def test_figure_2_shows_test_digits_that_do_not_overlap(

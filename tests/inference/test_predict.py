@@ -9,15 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from matplotlib.colors import to_rgb
 from numpy.typing import NDArray
 from PIL import Image
 
 from milbench._utils import images
 from milbench._utils.palette import CLASS_COLOURS
+from milbench._utils.pictures import STRENGTH
 from milbench.engine.folders import Root
 from milbench.evaluation.reading.component_decoder import ComponentDecoder
 from milbench.evaluation.reading.reader import Reader
-from milbench.inference.overlay import DIMMED, STRENGTH
+from milbench.inference.load import load_trained
+from milbench.inference.overlay import prediction_figure, sensitivity_figure
+from milbench.inference.predict import read_picture
 from milbench.likelihood import bag_log_prob, best_label_set, presence_prob
 from tests._helpers.command_line import Milbench, Ran
 from tests._helpers.handmade import LOGITS, cell, network_of, publish
@@ -152,35 +156,28 @@ def test_a_cell_reads_by_the_decoder_that_was_chosen_for_it(predict: Milbench, c
     assert read("house", "s")["reading"] == "192"
 
 
-def test_the_overlay_has_its_colours_in_their_places(predict: Milbench) -> None:
-    Image.fromarray(squares()).save("two.png")
-    assert predict("two.png").code == 0
-    page = np.asarray(Image.open("predictions/two.png").convert("RGB")).astype(float)
-    factor = 20  # 800 / 40
-    assert page.shape[1] == 40 * factor
-    for cls, y, x, value in ((3, 4, 6, 255), (7, 14, 26, 128)):
-        colour = np.array([int(CLASS_COLOURS[cls][i : i + 2], 16) for i in (1, 3, 5)])
-        corner = page[round((y + 0.7) * factor), round((x + 0.7) * factor)]
-        expected = (1 - STRENGTH) * DIMMED * value + STRENGTH * colour
-        assert np.abs(corner - expected).max() <= 2
-        middle = page[round((y + 2) * factor) : round((y + 3.4) * factor), (x + 1) * factor : (x + 4) * factor]
-        assert (middle.min(axis=2) > 250).any(), "the digit is written in white"
-        assert np.abs(page[round((y - 1) * factor), x * factor] - 0).max() == 0
-    assert np.abs(page[12 * factor, 20 * factor]).max() == 0
-
-
-def test_the_pixels_that_the_classes_rest_on_are_one_more_overlay(predict: Milbench) -> None:
+def test_figures_have_their_colours_and_names_in_their_places(predict: Milbench, cells: Cells) -> None:
     Image.fromarray(squares()).save("two.png")
     assert predict("two.png", "--sensitivity").code == 0
-    page = np.asarray(Image.open("predictions/two-sensitivity.png").convert("RGB")).astype(float)
-    factor = 20  # 800 / 40
-    for cls, y, x, value in ((3, 4, 6, 255), (7, 14, 26, 128)):
-        colour = [int(CLASS_COLOURS[cls][i : i + 2], 16) for i in (1, 3, 5)]
+    assert {Image.open(f"predictions/{name}.png").format for name in ("two", "two-sensitivity")} == {"PNG"}
+    model = load_trained(Root(cells.root).find(cells.digits), torch.device("cpu"))
+    picture, found = read_picture(model, Image.fromarray(squares()))
+    (positions,), (pixels,) = (draw(model, picture, found).axes for draw in (prediction_figure, sensitivity_figure))
+    for axes in (positions, pixels):
+        names = {text.get_text(): pytest.approx(text.get_position()) for text in axes.texts}
+        assert names == {"3": (8.5, 6.5), "7": (28.5, 16.5)}
+    below, above = positions.get_images()
+    assert tuple(below.get_extent()) == (0, 40, 24, 0)
+    assert tuple(above.get_extent()) == (1.5, 37.5, 21.5, 1.5)  # position (i, j) is around pixel (2 i + 2, 2 j + 2)
+    expected, seen = np.zeros((10, 18, 4)), np.zeros((24, 40, 4))
+    for cls, y, x in ((3, 4, 6), (7, 14, 26)):
+        expected[y // 2 - 1 : y // 2 + 2, x // 2 - 1 : x // 2 + 2] = (*to_rgb(CLASS_COLOURS[cls]), STRENGTH)
         # The network depends on pixels of even row and column alone, and on all of a square in the same way.
-        for row, column, expected in ((y, x, colour), (y + 4, x + 4, colour), (y, x + 1, [DIMMED * value] * 3)):
-            tile = page[row * factor : (row + 1) * factor, column * factor : (column + 1) * factor]
-            assert np.abs(tile - expected).max() <= 2
-    assert np.abs(page[2 * factor, 2 * factor]).max() == 0
+        seen[y : y + 6 : 2, x : x + 6 : 2] = (*to_rgb(CLASS_COLOURS[cls]), STRENGTH)
+    np.testing.assert_allclose(np.array(above.get_array()), expected, atol=1e-4)
+    shown = np.array(pixels.get_images()[1].get_array())
+    shown[shown[..., 3] == 0] = 0
+    np.testing.assert_allclose(shown, seen, atol=1e-6)
     Image.fromarray(squares()).save("two-sensitivity.png")
     complaint = predict("two.png", "two-sensitivity.png", "--sensitivity", "--out", "p").complaint()
     assert "two-sensitivity.png would be written for two images" in complaint

@@ -13,20 +13,12 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 
 from milbench._utils.palette import INK, MUTED, class_colours
+from milbench._utils.pictures import draw_classes, extent_of, literal, name_at, plain, show_grey
 from milbench.api.gallery import Gallery, load
 from milbench.errors import UsageError
-from milbench.report.figures.bag_images import (
-    centres,
-    draw_classes,
-    extent_of,
-    judge,
-    name_at,
-    plain,
-    set_name,
-    show_grey,
-)
+from milbench.report.figures.bag_images import centres, judge, set_name
 from milbench.report.figures.sequences import sequence_figure
-from milbench.report.figures.style import WIDTH, literal, wrapped
+from milbench.report.figures.style import WIDTH, wrapped
 from milbench.report.study import Study, rows_of
 
 MOST_BAGS, MOST_LOSSES = 4, 7

@@ -14,9 +14,10 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
 
 from milbench._utils.palette import BAD_SOFT, BETTER, GOOD_SOFT, INK, LINE, MUTED, PAPER, SAME, WARN_SOFT, WORSE
+from milbench._utils.pictures import literal
 from milbench.api.metric_info import Metric, describe
 from milbench.report.equivalence import VERDICTS, equivalence_frame
-from milbench.report.figures.style import WIDTH, literal, wrapped
+from milbench.report.figures.style import WIDTH, wrapped
 from milbench.report.formatting import decimals, number, scaled
 from milbench.report.marks import bound_in_words, marks_frame
 from milbench.report.study import Study, rows_of

@@ -15,8 +15,9 @@ from matplotlib.transforms import Bbox, BboxBase
 from numpy.typing import ArrayLike, NDArray
 
 from milbench._utils.palette import COLOURS, INK, MUTED
+from milbench._utils.pictures import literal
 from milbench.api.metric_info import describe
-from milbench.report.figures.style import GREY, WIDTH, colours, literal, value_axis, wrapped
+from milbench.report.figures.style import GREY, WIDTH, colours, value_axis, wrapped
 from milbench.report.formatting import significant
 from milbench.report.study import Study, rows_of
 

@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from milbench._utils.palette import INK, MUTED
-from milbench.report.figures.style import WIDTH, colours, literal, value_axis, wrapped
+from milbench._utils.pictures import literal
+from milbench.report.figures.style import WIDTH, colours, value_axis, wrapped
 from milbench.report.literature import published_values
 from milbench.report.study import Study
 

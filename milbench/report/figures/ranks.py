@@ -9,7 +9,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from milbench._utils.palette import INK
-from milbench.report.figures.style import WIDTH, literal
+from milbench._utils.pictures import literal
+from milbench.report.figures.style import WIDTH
 from milbench.report.statistics.intervals import student_interval
 from milbench.report.study import Study
 

@@ -10,10 +10,11 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from milbench._utils.palette import MUTED
+from milbench._utils.pictures import literal
 from milbench.api.metric_info import describe
 from milbench.api.reliability import RELIABILITY_FILE, Bin, load_reliability
 from milbench.errors import UsageError
-from milbench.report.figures.style import WIDTH, colours, literal, wrapped
+from milbench.report.figures.style import WIDTH, colours, wrapped
 from milbench.report.formatting import with_unit
 from milbench.report.statistics.intervals import share_interval
 from milbench.report.study import Study

@@ -12,9 +12,10 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from milbench._utils.palette import INK, class_colours
+from milbench._utils.pictures import edges, literal, plain
 from milbench.api.gallery import Gallery
-from milbench.report.figures.bag_images import centres, edges, judge, plain, set_name
-from milbench.report.figures.style import WIDTH, literal, wrapped
+from milbench.report.figures.bag_images import centres, judge, set_name
+from milbench.report.figures.style import WIDTH, wrapped
 
 MOST_BAGS = 3
 MOST_STRIPS = 12

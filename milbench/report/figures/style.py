@@ -63,11 +63,6 @@ def wrapped(label: str, width: int = 26) -> str:
     return "\n".join(textwrap.wrap(label, width, break_long_words=True)) or label
 
 
-def literal(text: str) -> str:
-    """Return text escaped for matplotlib, for which a pair of dollars would start a formula."""
-    return text.replace("$", r"\$")
-
-
 def colours(study: Study, task: str) -> dict[str, Any]:
     """Return a colour for each loss that may be the best on a task, the same on every task, and grey for the others."""
     found, palette = study.summary(task)["contender"], distinct(COLOURS, len(study.colours))
