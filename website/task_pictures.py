@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from milbench._utils.palette import MUTED, class_colours
+from milbench._utils.pictures import plain, show_grey
 from milbench.api.bags import Bags
 from milbench.api.registry import tasks
-from milbench.report.figures.bag_images import plain, set_name, show_grey
+from milbench.report.figures.bag_images import set_name
 
 DRAWN = ("extended-digits", "sound-events", "synthetic-bags")
 BAGS = 3
