@@ -9,10 +9,11 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,34 +21,43 @@ from numpy.typing import NDArray
 from milbench._utils.files import scratch_folder
 from milbench.errors import UsageError
 
+FORMAT = 2
+"""Version of what is kept, to be raised when the same files are kept in another way."""
+RECENT = 2.0
+"""Seconds; a file that changed so shortly before it was read may have changed again before a clock shows it."""
 Known = dict[str, Any]
 """What is known of arrays, as data that JSON can hold."""
 Arrays = dict[str, NDArray[Any]]
+Uses = Callable[[Sequence[str]], None]
+"""Says which files arrays are made from, by their paths from a folder; to be called before they are read."""
 
 
 def cached_arrays(
-    place: Path, is_current: Callable[[Known], bool], write: Callable[[Path], Known], mode: Literal["r", "c"] = "r"
+    place: Path, folder: Path, write: Callable[[Path, Uses], Known], mode: Literal["r", "c"] = "r"
 ) -> tuple[Arrays, Known]:
     """Return the arrays of the cache `place`, mapped ("c": to be changed in memory), and what is known of them.
 
-    Where there is none, or `is_current` refuses what is known of it, `write` puts NAME.npy for every array into a
-    folder and returns what is known. Of several processes one writes; an error leaves nothing. Raises UsageError where
-    the disk refuses.
+    Where there is none, or a file of `folder` that it was made from has changed, `write` puts NAME.npy for every array
+    into a new folder and returns what is known. Of several processes one writes; an error leaves nothing. Raises
+    UsageError where the disk refuses.
     """
-    if (found := _mapped(place, is_current, mode)) is not None:
+    if (found := _mapped(place, folder, mode)) is not None:
         return found
     try:
         with scratch_folder(place.parent, place.name) as temporary:
-            found = _mapped(place, is_current, mode)  # another process may have made it while this one waited
+            found = _mapped(place, folder, mode)  # another process may have made it while this one waited
             if found is None:
                 new = temporary / "new"
                 new.mkdir()
-                about = {"known": write(new), "arrays": [path.stem for path in new.glob("*.npy")]}
+                states: list[list[Any]] = []
+                about: Known = {"format": FORMAT, "begun": time.time_ns(), "states": states}
+                about["known"] = write(new, lambda names: states.extend(_states(folder, names)))
+                about["arrays"] = [path.stem for path in new.glob("*.npy")]
                 (new / "cache.json").write_text(json.dumps(about))
                 if place.exists():
                     place.rename(temporary / "old")
                 new.rename(place)
-                found = _mapped(place, lambda _: True, mode)
+                found = _mapped(place, None, mode)
     except OSError as error:
         raise UsageError(f"cannot keep {place}: {error.strerror or error}") from error
     finally:
@@ -58,17 +68,27 @@ def cached_arrays(
     return found
 
 
-def _mapped(place: Path, is_current: Callable[[Known], bool], mode: Literal["r", "c"]) -> tuple[Arrays, Known] | None:
+def _mapped(place: Path, folder: Path | None, mode: Literal["r", "c"]) -> tuple[Arrays, Known] | None:
+    """Return what is kept, unless it is damaged or, where a `folder` is given, no longer what its files are."""
     try:
         about = json.loads((place / "cache.json").read_bytes())
-        known: Known = about["known"]
-        if not is_current(known):
+        if folder and not _is_current(about, folder):
             return None
         # An array that is shorter than its header claims is a ValueError.
         arrays = {name: np.load(place / f"{name}.npy", mode, allow_pickle=False) for name in about["arrays"]}
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return arrays, known
+    return arrays, about["known"]
+
+
+def _is_current(about: Known, folder: Path) -> bool:
+    newest = max((time for _, *state in about["states"] for time in state[1:]), default=0)
+    trusted = about["format"] == FORMAT and about["begun"] - newest > RECENT * 1e9
+    return bool(trusted and _states(folder, [name for name, *_ in about["states"]]) == about["states"])
+
+
+def _states(folder: Path, names: Sequence[str]) -> list[list[Any]]:
+    return [[name, *file_state(folder / name)] for name in names]
 
 
 def file_state(path: Path) -> list[int]:
@@ -77,6 +97,16 @@ def file_state(path: Path) -> list[int]:
         stat = path.stat()
         return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
     return []
+
+
+def write_header(out: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    """Write the header of a .npy file, which is as long for any number of rows.
+
+    Arrays are appended to it in parts: a full disk is then an error that can be caught, while writing to mapped memory
+    would kill the process.
+    """
+    header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(out, header)
 
 
 def cache_place(path: Path, kind: str) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from milbench._utils import extras
+from milbench.data.in_order import read_all
 from milbench.data.table import shown
-from milbench.errors import closest
+from milbench.data.table_files import row_name
+from milbench.errors import UsageError, closest
 
 if TYPE_CHECKING:
     from milbench.data.log_mel import LogMel
@@ -51,7 +53,7 @@ class BagFile:
 
     `dtype` is a name of numpy's or "bfloat16". A `mapped` file can stay where it is. `named` returns COORDINATES (K, 2)
     in the plane and CLASSES (K,), as far as there. `kind`, such as "frames of 20 features", has to be the same in all
-    files of a table. `starts` are those of bags, where the array has several.
+    files of a table. `starts` are those of bags, where the array has several. `name` is how messages name it.
     """
 
     shape: tuple[int, ...]
@@ -62,6 +64,7 @@ class BagFile:
     kind: str = ""
     frames_per_second: float = 0.0
     starts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,23 @@ class SequenceColumns:
     frames_per_second: Rate = FRAMES_PER_SECOND
     bands: Bands = BANDS
     sample_rate: SampleRate | None = None
+
+
+def open_all(open_one: Callable[[Path], BagFile], table: Path, names: Sequence[str]) -> list[BagFile]:
+    """Return the files that the rows of a table name, opened. Raises UsageError that names the bad ones."""
+    named = [f"{row_name(table, row)}: {name or 'no file'}" for row, name in enumerate(names)]
+    found = read_all(open_one, [table.parent / name for name in names], named)
+    return [replace(file, name=name) for file, name in zip(found, named, strict=True)]
+
+
+def usual_kind(files: Sequence[BagFile]) -> str:
+    """Return what kind all files are of. Raises UsageError that names those that are not as most are."""
+    kinds = [file.kind for file in files]
+    usual = max(dict.fromkeys(kinds), key=kinds.count)
+    if wrong := [f"{file.name} has {file.kind}" for file in files if file.kind != usual]:
+        fault = f"{len(wrong)} of {len(files)} files are not as the others, which have {usual}"
+        raise UsageError(f"{fault}: {shown(wrong, 20)}")
+    return usual
 
 
 def open_features(path: Path, key: str = "") -> BagFile:
@@ -208,22 +228,7 @@ def _npy(path: Path) -> Iterator[Arrays]:
 @contextmanager
 def _npz(path: Path) -> Iterator[Arrays]:
     with _PARSER, np.load(path, allow_pickle=False) as file:
-        yield {name: _Member(file, name) for name in file.files}
-
-
-class _Member:
-    """An array of a .npz file, of which the header alone is read until it is indexed."""
-
-    def __init__(self, file: Any, name: str) -> None:
-        self.whole = partial(file.__getitem__, name)
-        with file.zip.open(f"{name}.npy") as member:
-            version = np.lib.format.read_magic(member)
-            header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            self.shape, _, self.dtype = header(member)
-
-    def __getitem__(self, part: Any) -> NDArray[Any]:
-        found: NDArray[Any] = self.whole()[part]
-        return found
+        yield file
 
 
 @contextmanager

@@ -7,16 +7,16 @@ unless each bag is a .npy file. Processes map the same pages, so that ten cells 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from milbench.data.array_cache import check_room
+from milbench.data.array_cache import check_room, write_header
 from milbench.data.bag_files import BFLOAT16, BagFile
 from milbench.data.in_order import read_all
 
@@ -115,8 +115,8 @@ def single(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
         return np.asarray(array, np.float32)
 
 
-def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str, *, ends: bool) -> Pass:
-    """Look once, in blocks, at all instances (K, D) of bags that start at `starts` (n,), at extremes too if `ends`."""
+def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str) -> Pass:
+    """Look once, in blocks, at all instances (K, D) of bags that start at `starts` (n,)."""
     count, width = rows.shape
     step = max(1, BLOCK // width)
     cuts = np.union1d(starts, np.arange(0, count, step))
@@ -142,9 +142,8 @@ def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str, *, ends
             hashes[-1].update(stored[at : at + size].data)
         values = single(stored, dtype)
         means[first:last], squares[first:last] = _moments(values.astype(np.float64), inside, sizes)
-        if ends:
-            _update(lows, values.min(axis=0), values)
-            _update(highs, -values.max(axis=0), values, sign=-1)
+        _update(lows, values.min(axis=0), values)
+        _update(highs, -values.max(axis=0), values, sign=-1)
         first = last
     sizes = np.diff(cuts)
     if len(sizes) > len(starts):
@@ -152,7 +151,9 @@ def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str, *, ends
     return Pass(means, squares, lows, highs, [one.digest() for one in hashes])
 
 
-def row_parts(features: NDArray[np.float32], order: NDArray[np.int64], offsets: NDArray[np.int64]) -> list[BagFile]:
+def row_parts(
+    features: NDArray[np.float32], order: NDArray[np.int64], offsets: NDArray[np.int64], name: str
+) -> list[BagFile]:
     """Return the bags of a table with a row an instance, features (N, D), those of about PART numbers as one file.
 
     Bag b has the rows order[offsets[b]] to order[offsets[b + 1] - 1] of the table; in their order they stay mapped.
@@ -164,18 +165,16 @@ def row_parts(features: NDArray[np.float32], order: NDArray[np.int64], offsets: 
     def part(low: int, high: int) -> BagFile:
         first, last = offsets[low], offsets[high]
         shape, which = (int(last - first), features.shape[1]), slice(first, last) if in_order else order[first:last]
-        return BagFile(shape, "float32", lambda: features[which], mapped=in_order, starts=offsets[low:high] - first)
+        starts = offsets[low:high] - first
+        return BagFile(shape, "float32", lambda: features[which], mapped=in_order, starts=starts, name=name)
 
     return [part(low, high) for low, high in pairwise(limits.tolist())]
 
 
-def write_files(
-    folder: Path, files: Sequence[BagFile], place: Callable[[int], str], *, ends: bool = False, what: str = "files"
-) -> dict[str, Any]:
+def write_files(folder: Path, files: Sequence[BagFile], what: str = "files") -> dict[str, Any]:
     """Write the bags of a table; they stay in their files if all can be mapped and are of one type.
 
-    `place` says how a message names a file. Raises UsageError that names all files that cannot be read, or for a full
-    disk.
+    Raises UsageError that names the first twenty files that cannot be read, or for a full disk.
     """
     kinds = {file.dtype for file in files}
     dtype = kinds.pop() if len(kinds) == 1 else _common(kinds)
@@ -195,14 +194,12 @@ def write_files(
         if file.dtype != dtype:
             array = single(array, file.dtype) if BFLOAT16 in (dtype, file.dtype) else array.astype(stored)
         rows = array if array.ndim == 2 else np.moveaxis(array, 1, -1).reshape(-1, array.shape[1])  # pixels
-        found = looked_at(rows, file.starts, dtype, ends=ends)
-        return found, None if stay else np.ascontiguousarray(array, stored)
+        return looked_at(rows, file.starts, dtype), None if stay else np.ascontiguousarray(array, stored)
 
     passes = []
-    # Bytes are appended: a full disk is then an error that can be caught, while writing to mapped memory would kill.
     with (folder / "instances.npy").open("wb") as out:
         write_header(out, stored, shape)
-        for found, array in read_all(one, files, place, what):
+        for found, array in read_all(one, files, [file.name for file in files], what):
             passes.append(found)
             if array is not None:
                 out.write(array.data)
@@ -218,12 +215,6 @@ def write_files(
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)
     return {"dtype": dtype}
-
-
-def write_header(out: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-    """Write the header of a .npy file, which is as long for any number of rows."""
-    header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(out, header)
 
 
 def _moments(

@@ -162,6 +162,8 @@ def _sequences(bags: OwnBags) -> Iterator[Finding]:
             if start >= end
         ]
         yield from _listed("fatal", "events after the end", late, 4)
+    broken = [rows[n] for n in np.flatnonzero(~np.isfinite(bags.store.means).all(axis=1))]
+    yield from _listed("fatal", "sequences with values that are not finite", broken, 20)
     numbers = [str(number) for number in range(bags.store.width)]
     yield from _constant(bags, numbers, "no frame differs from another one", ", counted from 0")
     if not bags.store.constant().all():

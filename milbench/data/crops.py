@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,10 +15,10 @@ from PIL.Image import Image, Resampling
 
 from milbench._utils.digests import read_digest
 from milbench._utils.images import open_image
-from milbench.data.array_cache import Known, cache_place, cached_arrays
+from milbench.data.array_cache import Known, Uses, cache_place, cached_arrays, write_header
 from milbench.data.digit_struct import FILE, Record, read
 from milbench.data.in_order import in_order
-from milbench.errors import UsageError, as_usage
+from milbench.errors import UsageError
 
 CROP_SIDE = 64
 """Height and width of a crop, in pixels."""
@@ -26,8 +26,6 @@ TIGHT = 1.3
 """Side of a `tight` crop, relative to the union of the boxes: 30 % larger, as in I. Goodfellow et al. 2014."""
 KIND = "crops"
 """Name of the folder of caches beside a folder of pictures, where it is hidden."""
-FORMAT = 3
-"""Version of how crops are made and kept."""
 
 CropVariant = Literal["paper", "tight"]
 """How the size of the crop depends on the number of digits, see `crop_enlargement`."""
@@ -37,15 +35,6 @@ X.-L. Li, arXiv:1811.12346. `window`, `milbench.families.augmentation.augment` a
 `milbench.families.street_numbers.StreetNumbers.train_batches` say where the two differ."""
 Window = tuple[int, int, int, int]
 """Left, top, right and bottom of a part of a picture, in its pixels."""
-
-
-@dataclass(frozen=True, slots=True)
-class Crop:
-    """Pixels (64, 64, 3) uint8, the window that they show, and boxes (n, 4) clipped to them, in their pixels."""
-
-    pixels: NDArray[np.uint8]
-    window: Window
-    boxes: NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +118,13 @@ def corners(record: Record) -> NDArray[np.float64]:
     return np.hstack([record.boxes[:, :2], record.boxes[:, :2] + record.boxes[:, 2:]])
 
 
-def crop(record: Record, picture: Image, variant: CropVariant, protocol: Protocol = "ours") -> Crop:
-    """Return the square crop of a picture; raise ValueError for a box that is wholly outside."""
+def crop(
+    record: Record, picture: Image, variant: CropVariant, protocol: Protocol = "ours"
+) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Return the window of a picture, (64, 64, 3), and the boxes (n, 4) clipped to it, in its pixels.
+
+    Raises ValueError for a box that is wholly outside the picture.
+    """
     left, top, right, bottom = corners(record).T
     outside = (right <= 0) | (bottom <= 0) | (left >= picture.width) | (top >= picture.height)
     if outside.any():
@@ -140,7 +134,7 @@ def crop(record: Record, picture: Image, variant: CropVariant, protocol: Protoco
     cut = picture.convert("RGB").crop(shown).resize((CROP_SIDE, CROP_SIDE), Resampling.BICUBIC)
     sides = np.tile([shown[2] - shown[0], shown[3] - shown[1]], 2)
     boxes = (corners(record) - [*shown[:2]] * 2) * CROP_SIDE / sides
-    return Crop(np.asarray(cut), shown, boxes.clip(0, CROP_SIDE).astype(np.float32))
+    return np.asarray(cut), boxes.clip(0, CROP_SIDE).astype(np.float32)
 
 
 def load(folder: Path, variant: CropVariant, most_digits: int, protocol: Protocol = "ours") -> Crops:
@@ -149,14 +143,14 @@ def load(folder: Path, variant: CropVariant, most_digits: int, protocol: Protoco
     Raises UsageError for a damaged record or picture, a number of more than `most_digits` digits, or a full disk.
     """
     name = f"{folder.name}-{variant}" + ("" if protocol == "ours" else f"-by-{protocol}")
-    made_from = {"format": FORMAT, "files": _fingerprint(folder)}
 
-    def write(new: Path) -> Known:
-        return made_from | {"digest": _write(folder, new, variant, protocol)}
+    def write(new: Path, uses: Uses) -> Known:
+        uses([FILE])
+        records = read(folder / FILE)
+        uses([record.name for record in records])
+        return {"digest": _write(folder, records, new, variant, protocol)}
 
-    arrays, known = cached_arrays(
-        cache_place(folder, KIND) / name, lambda known: {key: known[key] for key in made_from} == made_from, write, "c"
-    )
+    arrays, known = cached_arrays(cache_place(folder, KIND) / name, folder, write, "c")
     if (digits := arrays["classes"].shape[1]) > most_digits:
         raise UsageError(
             f"{folder} has a number of {digits} digits, more than the network has positions ({most_digits})"
@@ -164,47 +158,28 @@ def load(folder: Path, variant: CropVariant, most_digits: int, protocol: Protoco
     return Crops(**arrays, digest=known["digest"])
 
 
-def _fingerprint(folder: Path) -> str:
-    if not folder.is_dir():
-        raise UsageError(f"{folder} not found")
-    digest = hashlib.sha256()
-    with as_usage(), os.scandir(folder) as entries:
-        for entry in sorted(entries, key=lambda e: e.name):
-            if not entry.name.startswith("."):
-                stat = entry.stat()
-                digest.update(f"{entry.name} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}\n".encode())
-    return digest.hexdigest()
-
-
-def _write(folder: Path, new: Path, variant: CropVariant, protocol: Protocol) -> str:
-    """Crop every picture, write the arrays and return the digest of what they were made from.
-
-    Crops are appended to the file one by one: a full disk is then an error that can be caught, while writing to
-    mapped memory would kill the process.
-    """
-    records = read(folder / FILE)
+def _write(folder: Path, records: Sequence[Record], new: Path, variant: CropVariant, protocol: Protocol) -> str:
+    """Crop every picture, write the arrays and return the digest of what they were made from."""
     most = max(len(record.classes) for record in records)
     classes = np.full((len(records), most), -1, dtype=np.int8)
     boxes = np.zeros((len(records), most, 4), dtype=np.float32)
     digest = hashlib.sha256()
 
-    def one(record: Record) -> tuple[Crop, str]:
+    def one(record: Record) -> tuple[NDArray[np.uint8], NDArray[np.float32], str]:
         path = folder / record.name
         picture = open_image(path)
         try:
-            return crop(record, picture, variant, protocol), read_digest(path, "sha256")
+            return *crop(record, picture, variant, protocol), read_digest(path, "sha256")
         except ValueError as error:
             raise UsageError(f"{path} {error}") from None
 
+    cropped = in_order(one, records, f"cropping {folder.name}")
     with (new / "crops.npy").open("wb") as file:
-        header = {"descr": "|u1", "fortran_order": False, "shape": (len(records), CROP_SIDE, CROP_SIDE, 3)}
-        np.lib.format.write_array_header_1_0(file, header)
-        for n, (record, (made, of_file)) in enumerate(
-            zip(records, in_order(one, records, f"cropping {folder.name}"), strict=True)
-        ):
-            file.write(made.pixels.tobytes())
+        write_header(file, np.dtype(np.uint8), (len(records), CROP_SIDE, CROP_SIDE, 3))
+        for n, (record, (pixels, moved, of_file)) in enumerate(zip(records, cropped, strict=True)):
+            file.write(pixels.tobytes())
             count = len(record.classes)
-            classes[n, :count], boxes[n, :count] = record.classes, made.boxes
+            classes[n, :count], boxes[n, :count] = record.classes, moved
             digest.update(f"{record.name} {record.classes} {of_file} ".encode() + record.boxes.astype("<f8").tobytes())
     np.save(new / "classes.npy", classes)
     np.save(new / "boxes.npy", boxes)

@@ -6,7 +6,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import TypeVar
 
 from milbench.data.table import shown
@@ -16,10 +15,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def read_all(
-    read: Callable[[T], R], files: Sequence[T], place: Callable[[int], str], what: str = "files"
-) -> Iterator[R]:
-    """Yield what is read of files, see `in_order`; `place` returns how a message names a file, by its number.
+def read_all(read: Callable[[T], R], files: Sequence[T], named: Sequence[str], what: str = "files") -> Iterator[R]:
+    """Yield what is read of files, see `in_order`; `named` is how messages name them.
 
     `read` may raise anything for a damaged file. When all have been tried, UsageError names the first twenty of these.
     """
@@ -29,25 +26,15 @@ def read_all(
         try:
             return read(files[number])
         except Exception as error:  # noqa: BLE001 every format has errors of its own for a damaged file
-            return UsageError(f"{place(number)}: {(str(error) or type(error).__name__).splitlines()[0]}")
+            return UsageError(f"{named[number]}: {(str(error) or type(error).__name__).splitlines()[0]}")
 
     for found in in_order(one, range(len(files)), f"reading {what}"):
         if isinstance(found, UsageError):
             broken.append(str(found))
         elif not broken:
             yield found
-    raise_broken(broken, len(files), what)
-
-
-def open_all(open_one: Callable[[Path], R], folder: Path, names: Sequence[str], named: Sequence[str]) -> list[R]:
-    """Return what is opened of files in a folder; `named` is how messages name them. Raises UsageError, see above."""
-    return [*read_all(open_one, [folder / name for name in names], named.__getitem__)]
-
-
-def raise_broken(broken: Sequence[str], count: int, what: str = "files") -> None:
-    """Raise UsageError where some of `count` files cannot be read, which names the first twenty."""
     if broken:
-        raise UsageError(f"{len(broken)} of {count} {what} cannot be read: {shown(broken, 20)}")
+        raise UsageError(f"{len(broken)} of {len(files)} {what} cannot be read: {shown(broken, 20)}")
 
 
 def in_order(work: Callable[[T], R], items: Sequence[T], label: str) -> Iterator[R]:

@@ -34,8 +34,6 @@ class LogMel:
     bands: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.hop <= self.window:
-            raise UsageError(f"a window of {self.window} samples is shorter than the step of {self.hop} between frames")
         if not bool(self.filters().any(dim=1).all()):
             raise UsageError(
                 f"{self.bands} bands are too many for windows of {self.window} samples at {self.sample_rate} a second: "

@@ -17,15 +17,17 @@ from milbench.data.bag_files import (
     FEATURE_FILES,
     BagFile,
     SequenceColumns,
+    open_all,
     open_features,
     open_frames,
+    usual_kind,
 )
 from milbench.data.bags_store import single
 from milbench.data.image_files import decoded
-from milbench.data.in_order import open_all, read_all
-from milbench.data.own_bags import Columns, usual_kind
+from milbench.data.in_order import read_all
+from milbench.data.own_bags import Columns
 from milbench.data.table import bagged, read_table, shown
-from milbench.data.table_files import is_table, row_name
+from milbench.data.table_files import is_table
 from milbench.errors import UsageError
 
 
@@ -38,7 +40,7 @@ def new_bags(paths: Sequence[Path], columns: Columns, feature_names: Sequence[st
     files = _expanded(paths, FEATURE_FILES)
     found = [_of_table(path, columns, feature_names) for path in files if is_table(path)]
     lone = [str(path) for path in files if not is_table(path)]
-    found.append(zip(lone, open_all(partial(open_features, key=columns.key), Path(), lone, lone), strict=True))
+    found.append(zip(lone, read_all(partial(open_features, key=columns.key), [*map(Path, lone)], lone), strict=True))
     bags: dict[str, BagFile] = {}
     for name, bag in (item for some in found for item in some):
         if name in bags:
@@ -77,7 +79,8 @@ def new_images(paths: Sequence[Path], column: str) -> dict[str, Path]:
 
 def decode_all(files: Sequence[Path], size: int, channels: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     """Return images (B, channels, size, size), fitted into squares, and their sizes (B, 2). Raises UsageError."""
-    found = read_all(lambda path: decoded(path, size, channels), files, lambda n: f"image {n + 1}", "images")
+    named = [f"image {n}" for n in range(1, len(files) + 1)]
+    found = read_all(lambda path: decoded(path, size, channels), files, named, "images")
     pixels, sizes = zip(*found, strict=True)
     return np.stack(pixels), np.array(sizes, np.int32)
 
@@ -95,14 +98,13 @@ def new_sequences(
         (path, read_table(path, (columns.file,)).files(columns.file, "sequence")) for path in files if is_table(path)
     ]
     for path, names in [*sources, *([(Path("the files given"), lone)] if lone else [])]:
-        named = [f"{row_name(path, row)}: {name}" for row, name in enumerate(names)]
-        opened = open_all(partial(open_frames, columns=columns), path.parent, names, named)
-        if (found := usual_kind(opened, named)) != kind:
+        opened = open_all(partial(open_frames, columns=columns), path, names)
+        if (found := usual_kind(opened)) != kind:
             raise UsageError(f"{path}: its sequences have {found}, expected {kind} as in training")
-        for name, where, file in zip(names, named, opened, strict=True):
+        for name, file in zip(names, opened, strict=True):
             frames = np.array(single(file.read(), file.dtype))
             if not np.isfinite(frames).all():
-                raise UsageError(f"{where}: it holds values that are not finite")
+                raise UsageError(f"{file.name}: it holds values that are not finite")
             yield name, frames, file.frames_per_second
 
 
@@ -122,9 +124,7 @@ def _of_table(path: Path, columns: Columns, feature_names: Sequence[str]) -> Ite
     table = read_table(path, (columns.bag, columns.features.removeprefix("@")))
     bags = bagged(table, columns.bag)
     if columns.of_files:
-        names = columns.files(table, bags.names)
-        named = [f"{table.place(row)}: {file or 'no file'}" for row, file in enumerate(names)]
-        opened = open_all(partial(open_features, key=columns.key), path.parent, names, named)
+        opened = open_all(partial(open_features, key=columns.key), path, columns.files(table, bags.names))
         return zip(bags.names, opened, strict=True)
     for name in feature_names:
         table.column(name, "a feature")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -16,30 +15,25 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from milbench._utils.prefetch import prefetched
-from milbench.data import bag_files
-from milbench.data.array_cache import Known, cache_place, cached_arrays, check_room, file_state
+from milbench.data.array_cache import Known, Uses, cache_place, cached_arrays, check_room, write_header
 from milbench.data.bag_files import (
     CLASSES,
     COORDINATES,
+    FEATURE_FILES,
     STRIDE,
     BagFile,
     SequenceColumns,
+    open_all,
     open_features,
     open_frames,
+    usual_kind,
 )
-from milbench.data.bags_store import BagStore, row_parts, write_files, write_header
+from milbench.data.bags_store import BagStore, row_parts, write_files
 from milbench.data.image_files import COLOURS, SIDE, Channels, Size, decoded
-from milbench.data.in_order import open_all, raise_broken
 from milbench.data.table import NAMES, SEPARATOR, Bagged, Mark, Table, bagged, class_name, read_table, set_text, shown
 from milbench.data.table_files import read_chunks, row_name
 from milbench.errors import UsageError
 
-FORMAT = 1
-"""Version of what is packed, to be raised when the same files are packed in another way."""
-RECENT = 2.0
-"""Seconds; a file that changed so shortly before it was packed may have changed again before a clock shows it."""
-PLACES = {"images": "boxes", "sequences": "events"}
-"""The column that says where classes are, by the kind of a table."""
 Kind = Literal["features", "images", "sequences"]
 
 
@@ -57,13 +51,13 @@ class Columns:
     @property
     def of_files(self) -> bool:
         """Whether the features of each bag are in a file of its own."""
-        pattern = "*" in self.features and Path(self.features).suffix.lower() in bag_files.FEATURE_FILES
+        pattern = "*" in self.features and Path(self.features).suffix.lower() in FEATURE_FILES
         return pattern or self.features.startswith("@")
 
     def files(self, table: Table, names: Sequence[str]) -> list[str]:
         """Return the path of the file of every bag, from the folder of the table."""
         if self.features.startswith("@"):
-            return table.texts(self.features[1:], "the file of a bag's features").values()
+            return table.texts(self.features[1:], "the file of a bag's features").tolist()
         return [self.features.replace("*", name) for name in names]
 
 
@@ -76,9 +70,6 @@ class ImageColumns:
     classes: str = ""
     size: Size = SIDE
     channels: Channels = COLOURS
-
-
-AnyColumns = Columns | ImageColumns | SequenceColumns
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,83 +126,72 @@ class OwnBags:
 def load_features(path: Path, columns: Columns) -> OwnBags:
     """Return the bags of a table of features, with a row an instance or a bag. UsageError names file and row."""
 
-    def pack(folder: Path) -> Known:
+    def pack(folder: Path, uses: Uses) -> Known:
         text = {*NAMES, columns.bag, columns.labels, columns.features.removeprefix("@")}
         chunks = (Table(path, frame) for frame in read_chunks(path, text))
         if columns.of_files:
-            table = Table(path, pd.concat([chunk.frame for chunk in chunks]))
-            bags = bagged(table, columns.bag)
-            known, used = _described(folder, bags, columns)
-            return known | _write_feature_files(folder, bags, columns, {*used, *NAMES, columns.bag}, known["classes"])
+            bags = bagged(Table(path, pd.concat([chunk.frame for chunk in chunks])), columns.bag)
+            return _write_feature_files(folder, bags, columns, uses)
         return _write_rows(folder, path, chunks, columns)
 
-    return _loaded(path, "features", asdict(columns), pack)
+    return _loaded(path, ["features", asdict(columns)], pack)
 
 
 def load_images(path: Path, columns: ImageColumns) -> OwnBags:
     """Return the bags of a table with a row an image, fitted into squares. UsageError names file and row."""
 
-    def pack(folder: Path) -> Known:
-        bags, known = _files_of(folder, path, "images", columns.image, columns)
-        sizes = np.zeros((len(bags.names), 2), np.int32)
+    def pack(folder: Path, uses: Uses) -> Known:
+        names, known = _files_of(folder, path, "image", columns, "boxes")
+        uses(names)
+        sizes = np.zeros((len(names), 2), np.int32)
 
         def read(row: int) -> NDArray[np.uint8]:
-            pixels, sizes[row] = decoded(path.parent / bags.names[row], columns.size, columns.channels)
+            pixels, sizes[row] = decoded(path.parent / names[row], columns.size, columns.channels)
             return pixels[None]
 
         shape = (1, columns.channels, columns.size, columns.size)
-        files = [BagFile(shape, "uint8", partial(read, row)) for row in range(len(bags.names))]
-        known |= write_files(folder, files, bags.table.place, what="images")
+        files = [BagFile(shape, "uint8", partial(read, row), name=row_name(path, row)) for row in range(len(names))]
+        known |= write_files(folder, files, "images")
         np.save(folder / "sizes.npy", sizes)
         return known
 
-    return _loaded(path, "images", asdict(columns), pack)
+    return _loaded(path, ["images", asdict(columns)], pack)
 
 
 def load_sequences(path: Path, columns: SequenceColumns) -> OwnBags:
     """Return the bags of a table with a row a recording, as frames. UsageError names file and row."""
 
-    def pack(folder: Path) -> Known:
-        bags, known = _files_of(folder, path, "sequences", columns.file, columns)
-        named = [f"{bags.table.place(row)}: {name}" for row, name in enumerate(bags.names)]
-        files = open_all(partial(open_frames, columns=columns), path.parent, bags.names, named)
-        kind = usual_kind(files, named)
-        known |= write_files(folder, files, named.__getitem__)
-        broken = np.flatnonzero(~np.isfinite(np.load(folder / "means.npy", allow_pickle=False)).all(axis=1)).tolist()
-        raise_broken([f"{named[row]}: it holds values that are not finite" for row in broken], len(files))
-        return known | {"kind": kind, "frames_per_second": files[0].frames_per_second}
+    def pack(folder: Path, uses: Uses) -> Known:
+        names, known = _files_of(folder, path, "sequence", columns, "events")
+        uses(names)
+        files = open_all(partial(open_frames, columns=columns), path, names)
+        known |= {"kind": usual_kind(files), "frames_per_second": files[0].frames_per_second, "files": names}
+        return known | write_files(folder, files)
 
-    return _loaded(path, "sequences", asdict(replace(columns, stride=STRIDE)), pack)  # bags are the same for any stride
+    return _loaded(path, ["sequences", asdict(replace(columns, stride=STRIDE))], pack)  # the same for any stride
 
 
-def usual_kind(files: Sequence[BagFile], named: Sequence[str]) -> str:
-    """Return what kind all files are of. Raises UsageError that names those that are not as most are."""
-    kinds = [file.kind for file in files]
-    usual = max(dict.fromkeys(kinds), key=kinds.count)
-    if wrong := [f"{name} has {kind}" for name, kind in zip(named, kinds, strict=True) if kind != usual]:
-        fault = f"{len(wrong)} of {len(files)} files are not as the others, which have {usual}"
-        raise UsageError(f"{fault}: {shown(wrong, 20)}")
-    return usual
-
-
-def _described(folder: Path, bags: Bagged, columns: AnyColumns, places: str = "") -> tuple[Known, list[str]]:
+def _described(
+    folder: Path, bags: Bagged, columns: Columns | ImageColumns | SequenceColumns, taken: Sequence[str], marks: str = ""
+) -> Known:
+    """Write the label sets, and return what is known of bags; `taken` are columns that are used for something else."""
     label_sets, names, used = bags.labels(columns.labels, columns.classes)
     np.save(folder / "labels.npy", label_sets)
-    marks = bags.marks(places, label_sets, names) if places else None
-    known = {"bags": bags.names, "classes": names, "groups": bags.values("group"), "split": bags.split()}
-    return known | {"marks": marks}, used
+    return {
+        "bags": bags.names, "class_names": names, "groups": bags.values("group"), "split": bags.split(),
+        "marks": bags.marks(marks, label_sets, names) if marks else None,
+        "ignored": _without(bags.table.columns, {*used, *NAMES, *taken, marks}),
+    }  # fmt: skip
 
 
 def _files_of(
-    folder: Path, path: Path, kind: Kind, column: str, columns: ImageColumns | SequenceColumns
-) -> tuple[Bagged, Known]:
-    places = PLACES[kind]
-    table = read_table(path, (column, columns.labels, places))
-    names = table.files(column, kind.removesuffix("s"))
-    bags = Bagged(table, np.arange(len(names)), names)
-    known, used = _described(folder, bags, columns, places)
-    ignored = _without(table.columns, {*used, *NAMES, places, column})
-    return bags, known | {"ignored": ignored, "states": _states(path.parent, names), "files": names}
+    folder: Path, path: Path, what: str, columns: ImageColumns | SequenceColumns, marks: str
+) -> tuple[list[str], Known]:
+    """Return the files that a table names, one a row, of images or sequences, and what is known of them as bags."""
+    column = columns.image if isinstance(columns, ImageColumns) else columns.file
+    table = read_table(path, (column, columns.labels, marks))
+    names = table.files(column, what)
+    return names, _described(folder, Bagged(table, np.arange(len(names)), names), columns, [column], marks)
 
 
 def _write_rows(folder: Path, path: Path, chunks: Iterable[Table], columns: Columns) -> Known:
@@ -231,24 +211,23 @@ def _write_rows(folder: Path, path: Path, chunks: Iterable[Table], columns: Colu
         out.seek(0)
         write_header(out, np.dtype(np.float32), (len(table.frame), len(names)))
     bags = bagged(table, columns.bag)
-    known, used = _described(folder, bags, columns)
     coords = table.matching(columns.coords, "of x and y") if columns.coords else []
+    known = _described(folder, bags, columns, [columns.bag, *coords])
     order = np.argsort(bags.codes, kind="stable")
     np.save(folder / "rows.npy", order)
-    classes = bags.instance_classes(np.load(folder / "labels.npy", allow_pickle=False), known["classes"])
+    classes = bags.instance_classes(np.load(folder / "labels.npy", allow_pickle=False), known["class_names"])
     if classes is not None:
         np.save(folder / "instance_classes.npy", classes[order])
     if coords:
         np.save(folder / "coords.npy", table.numbers(coords)[order])
     offsets = np.searchsorted(bags.codes[order], np.arange(len(bags.names) + 1))
-    parts = row_parts(np.load(in_rows, mmap_mode="r", allow_pickle=False), order, offsets)
-    known |= write_files(folder, parts, lambda _: str(path), ends=True, what="parts")
+    parts = row_parts(np.load(in_rows, mmap_mode="r", allow_pickle=False), order, offsets, str(path))
+    known |= write_files(folder, parts, "parts")
     if parts[0].mapped:  # bag follows bag in the table
         in_rows.replace(folder / "instances.npy")
     else:
         in_rows.unlink()
-    ignored = _without(table.columns, {*used, *NAMES, columns.bag, *coords})
-    return known | {"features": names, "ignored": ignored}
+    return known | {"feature_names": names}
 
 
 def _feature_names(table: Table, columns: Columns) -> list[str]:
@@ -275,34 +254,32 @@ def _named(table: Table, pattern: str, taken: set[str]) -> list[str]:
     return [n for n in table.matching(pattern, "of features") if n in listed or n not in taken]
 
 
-def _write_feature_files(folder: Path, bags: Bagged, columns: Columns, taken: set[str], classes: list[str]) -> Known:
+def _write_feature_files(folder: Path, bags: Bagged, columns: Columns, uses: Uses) -> Known:
     table, names = bags.table, bags.names
+    known = _described(folder, bags, columns, [columns.bag, columns.features.removeprefix("@")])
     if len(names) < len(bags.codes):
         again = int(np.flatnonzero(bags.codes != np.arange(len(bags.codes)))[0])
         what = f"a second row of bag {names[bags.codes[again]]!r}, expected a row a bag where files are named"
         raise UsageError(f"{table.place(again)}: {what}")
     files = columns.files(table, names)
-    states = _states(table.path.parent, files)
-    named = [f"{table.place(row)}: {file or 'no file'}" for row, file in enumerate(files)]
-    found = open_all(partial(open_features, key=columns.key), table.path.parent, files, named)
-    for name, one in zip(named, found, strict=True):
+    uses(files)
+    found = open_all(partial(open_features, key=columns.key), table.path, files)
+    for one in found:
         if one.shape[1] != found[0].shape[1]:
             first = f"expected {found[0].shape[1]} as in {files[0]}"
-            raise UsageError(f"{name} has {one.shape[1]} features, {first}")
-    known = write_files(folder, found, named.__getitem__, ends=True)
+            raise UsageError(f"{one.name} has {one.shape[1]} features, {first}")
+    known |= write_files(folder, found)
     parts = [one.named[COORDINATES]() for one in found if COORDINATES in one.named]
     if [part.shape for part in parts] == [(one.shape[0], 2) for one in found]:
         np.save(folder / "coords.npy", np.concatenate(parts).astype(np.float32))
     if all(CLASSES in one.named for one in found):
         sets = np.pad(np.load(folder / "labels.npy", allow_pickle=False), ((0, 0), (0, 1)), constant_values=True)
-        given = [_classes_in(one, name, classes, has) for one, name, has in zip(found, named, sets, strict=True)]
+        given = [_classes_in(one, known["class_names"], has) for one, has in zip(found, sets, strict=True)]
         np.save(folder / "instance_classes.npy", np.concatenate(given))
-    ignored = _without(table.columns, {*taken, columns.features.removeprefix("@")})
-    features = [f"f{number}" for number in range(found[0].shape[1])]
-    return known | {"features": features, "ignored": ignored, "states": states, "files": files}
+    return known | {"feature_names": [f"f{number}" for number in range(found[0].shape[1])], "files": files}
 
 
-def _classes_in(file: BagFile, name: str, classes: list[str], has: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _classes_in(file: BagFile, classes: list[str], has: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return the classes (K,) of the instances in a file, by names or numbers there; "" and -1 are background."""
     found = file.named[CLASSES]()
     if found.dtype.kind not in "iu":
@@ -311,7 +288,9 @@ def _classes_in(file: BagFile, name: str, classes: list[str], has: NDArray[np.bo
         found = np.array([number.get(text, len(classes) + 1) for text in texts])
     found = np.where(found == -1, len(classes), found.astype(np.int64).ravel())
     if found.shape != file.shape[:1] or found.min() < 0 or found.max() > len(classes) or not has[found].all():
-        raise UsageError(f"{name}: {CLASSES} are not one of the bag's {set_text(classes)} or background an instance")
+        raise UsageError(
+            f"{file.name}: {CLASSES} are not one of the bag's {set_text(classes)} or background an instance"
+        )
     return found
 
 
@@ -319,40 +298,25 @@ def _without(names: Sequence[str], taken: set[str]) -> list[str]:
     return [name for name in names if name not in taken]
 
 
-def _loaded(path: Path, kind: Kind, settings: Known, pack: Callable[[Path], Known]) -> OwnBags:
-    key = hashlib.sha256(json.dumps([FORMAT, kind, settings]).encode()).hexdigest()[:12]
-    place = cache_place(path, "bags") / f"{path.name}-{key}"
+def _loaded(path: Path, settings: list[Any], pack: Callable[[Path, Uses], Known]) -> OwnBags:
+    key = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:12]
 
-    def is_current(known: Known) -> bool:
-        names = [name for name, *_ in known["states"]]
-        newest = max((time for _, *times in known["states"] for time in times[1:]), default=0)
-        return bool(_states(path.parent, names) == known["states"] and known["packed"] - newest > RECENT * 1e9)
-
-    def write(folder: Path) -> Known:
-        packed, table = time.time_ns(), _states(path.parent, [path.name])
-        known = pack(folder)
-        known |= {"states": table + known.get("states", []), "packed": packed}
+    def write(folder: Path, uses: Uses) -> Known:
+        uses([path.name])
+        known = pack(folder, uses)
         return known | {"digest": _digest(folder, known)}
 
-    arrays, known = cached_arrays(place, is_current, write)
-    marks = known["marks"] and [[Mark(cls, tuple(at)) for cls, at in marks] for marks in known["marks"]]
-    files = [path.parent / name for name in known.get("files", [])]
-    stored = {name: np.asarray(arrays[name]) for name in ("offsets", "means", "squares", "ends", "digests")}
-    store = BagStore(**stored, packed=arrays.get("instances"), files=files, dtype=known["dtype"])
-    extra: Known = {name: arrays.get(name) for name in ("rows", "instance_classes", "coords", "sizes")}
-    extra |= {name: known[name] for name in ("digest", "groups", "split", "ignored")}
-    extra |= {name: known[name] for name in ("kind", "frames_per_second") if name in known}
-    labels, features = np.array(arrays["labels"]), known.get("features", [])
-    return OwnBags(path, known["bags"], labels, known["classes"], store, feature_names=features, marks=marks, **extra)
-
-
-def _states(folder: Path, names: Sequence[str]) -> list[list[Any]]:
-    return [[name, *file_state(folder / name)] for name in names]
+    arrays, known = cached_arrays(cache_place(path, "bags") / f"{path.name}-{key}", path.parent, write)
+    stored = {name: np.asarray(arrays.pop(name)) for name in ("offsets", "means", "squares", "ends", "digests")}
+    files = [path.parent / name for name in known.pop("files", [])]
+    store = BagStore(**stored, packed=arrays.pop("instances", None), files=files, dtype=known.pop("dtype"))
+    known["marks"] = known["marks"] and [[Mark(cls, tuple(at)) for cls, at in marks] for marks in known["marks"]]
+    return OwnBags(path=path, store=store, labels=np.array(arrays.pop("labels")), **(known | arrays))
 
 
 def _digest(folder: Path, known: Known) -> str:
     """Return a digest of all that bags are, whatever the form of their files."""
-    names = ("bags", "features", "classes", "groups", "split", "marks", "kind")
+    names = ("bags", "feature_names", "class_names", "groups", "split", "marks", "kind")
     found = hashlib.sha256(json.dumps([known.get(name) for name in names]).encode())
     for name in ("offsets", "digests", "labels", "instance_classes", "sizes"):
         if (path := folder / f"{name}.npy").exists():

@@ -25,21 +25,6 @@ SEPARATOR = ";"
 SPLITS = ("train", "validation", "test")
 
 
-class Texts(NamedTuple):
-    """A column as text: row n holds texts[codes[n]]. Few texts are different, and work is done once for each."""
-
-    codes: NDArray[np.int64]
-    texts: list[str]
-
-    def values(self) -> list[str]:
-        """Return the text of every row."""
-        return [self.texts[code] for code in self.codes.tolist()]
-
-    def row_of(self, text: str) -> int:
-        """Return the first row with a text that occurs."""
-        return int((self.codes == self.texts.index(text)).argmax())
-
-
 class Mark(NamedTuple):
     """A class and where it is: left, top, right, bottom of a box in pixels, or start and end of an event in seconds."""
 
@@ -77,8 +62,8 @@ class Table:
             raise UsageError(f"{self.path} has no column {name!r} ({what}){hint} (it has: {shown(self.columns)})")
         return self.frame[name]
 
-    def texts(self, name: str, what: str = "") -> Texts:
-        """Return a column as text, without spaces around it; what is missing is "".
+    def texts(self, name: str, what: str = "") -> pd.Categorical[str]:
+        """Return a column as text, without spaces around it; what is missing is "", and texts are as they begin.
 
         Raises UsageError for no such column, or a field that holds a list or bytes, as those of Parquet may.
         """
@@ -89,27 +74,27 @@ class Table:
                     kind = "bytes" if isinstance(value, bytes | bytearray) else "a list"
                     expected = "expected text or a number; several classes are one text with ';' between them"
                     raise UsageError(f"{self.place(row)}: the column {name!r} holds {kind}, {expected}")
-        codes, found = pd.factorize(values)
+        codes, found = pd.factorize(values)  # few texts are different, and work is done once for each
         texts = [str(value).strip() for value in found.tolist()] + [""] * bool((codes < 0).any())
-        merged, different = pd.factorize(np.array(texts, dtype=object))
-        return Texts(merged[codes].astype(np.int64), list(different))
+        return pd.Categorical(np.array(texts, dtype=object)[codes], categories=list(dict.fromkeys(texts)))
 
-    def filled(self, name: str, what: str, expected: str) -> Texts:
+    def filled(self, name: str, what: str, expected: str) -> pd.Categorical[str]:
         """Return a column as text. Raises UsageError for an empty field."""
         found = self.texts(name, what)
-        if "" in found.texts:
-            raise UsageError(f"{self.place(found.row_of(''))}: the column {name!r} is empty, expected {expected}")
+        if (empty := found == "").any():
+            raise UsageError(f"{self.place(int(empty.argmax()))}: the column {name!r} is empty, expected {expected}")
         return found
 
     def files(self, name: str, kind: str) -> list[str]:
         """Return a column of paths, one a row, of a `kind` such as "image"; UsageError: one is empty or there twice."""
-        found = self.filled(name, f"the path of a file, one of {kind}s", "the path of a file")
-        if len(found.texts) < len(found.codes):
-            row = int(np.flatnonzero(found.codes != np.arange(len(found.codes)))[0])
-            file = found.texts[found.codes[row]]
-            before = self.place(found.row_of(file)).rpartition(", ")[2]
-            raise UsageError(f"{self.place(row)}: {file!r} is the {kind} of {before} too, expected a row for each")
-        return found.texts
+        found = self.filled(name, f"the path of a file, one of {kind}s", "the path of a file").tolist()
+        if len(set(found)) < len(found):
+            row = int(pd.Series(found).duplicated().argmax())
+            before = self.place(found.index(found[row])).rpartition(", ")[2]
+            raise UsageError(
+                f"{self.place(row)}: {found[row]!r} is the {kind} of {before} too, expected a row for each"
+            )
+        return found
 
     def matching(self, pattern: str, what: str) -> list[str]:
         """Return the columns of names or patterns with ";" between them. Raises UsageError where one names none."""
@@ -196,7 +181,7 @@ class Bagged:
                 raise UsageError(f"{table.path}: {what}")
         else:
             texts = table.texts(where, "the classes of a bag")
-            of_text = [frozenset(filter(None, map(class_name, text.split(SEPARATOR)))) for text in texts.texts]
+            of_text = [frozenset(filter(None, map(class_name, text.split(SEPARATOR)))) for text in texts.categories]
             names = sorted(frozenset().union(*of_text))
             sets = np.array([[name in found for name in names] for found in of_text], bool).reshape(len(of_text), -1)
             sets = sets[texts.codes]
@@ -221,8 +206,8 @@ class Bagged:
         if name not in self.table:
             return None
         found = self.table.filled(name, "", f"the {name} of the bag")
-        self._check_alike(found.codes[:, None], name, lambda row: repr(found.texts[found.codes[row]]))
-        return [found.texts[code] for code in found.codes[self.first].tolist()]
+        self._check_alike(found.codes[:, None], name, lambda row: repr(found[row]))
+        return found[self.first].tolist()
 
     def split(self) -> list[str] | None:
         """Return the part of every bag from the column `split`, None for no such column. Raises UsageError."""
@@ -231,8 +216,8 @@ class Bagged:
             if value not in SPLITS:
                 near = closest(value, SPLITS)
                 hint = f"; did you mean {near!r}?" if near else ""
-                place = self.table.place(self.table.texts("split").row_of(value))
-                raise UsageError(f"{place}: split {value!r}{hint}, expected {', '.join(SPLITS)}")
+                row = int((self.table.texts("split") == value).argmax())
+                raise UsageError(f"{self.table.place(row)}: split {value!r}{hint}, expected {', '.join(SPLITS)}")
         if split and (lacking := [part for part in ("train", "test") if part not in split]):
             raise UsageError(f"{self.table.path}: the column 'split' puts no bag into {lacking[0]}")
         return split
@@ -243,11 +228,11 @@ class Bagged:
             return None
         texts = self.table.texts("instance_label", "the class of an instance")
         number = {"": len(names), **{name: c for c, name in enumerate(names)}}
-        known = [class_name(text) for text in texts.texts]
-        for text, name in zip(texts.texts, known, strict=True):
+        known = [class_name(text) for text in texts.categories]
+        for text, name in zip(texts.categories, known, strict=True):
             if name not in number:
-                raise unknown_class(self.table.place(texts.row_of(text)), name, names)
-        found = np.array([number[name] for name in known], np.int64)[texts.codes]
+                raise unknown_class(self.table.place(int((texts == text).argmax())), name, names)
+        found: NDArray[np.int64] = np.array([number[name] for name in known])[texts.codes]
         strange = ~np.pad(labels, ((0, 0), (0, 1)), constant_values=True)[self.codes, found]
         if strange.any():
             row = int(strange.argmax())
@@ -263,7 +248,7 @@ class Bagged:
         if column not in self.table:
             return None
         found = []
-        for row, text in enumerate(self.table.texts(column, column).values()):
+        for row, text in enumerate(self.table.texts(column, column)):
             marks = _marks(text, column, names, self.table.place(row)) if text else []
             there, expected = {mark.cls for mark in marks}, set(np.flatnonzero(labels[row]).tolist())
             if text and there != expected:
@@ -316,7 +301,7 @@ def _is_place(at: list[float]) -> bool:
 def bagged(table: Table, bag: str) -> Bagged:
     """Return the rows of a table in bags by the names in a column. Raises UsageError where one is missing."""
     found = table.filled(bag, "the bag that an instance belongs to", "a bag")
-    return Bagged(table, found.codes, found.texts)
+    return Bagged(table, found.codes.astype(np.int64), found.categories.tolist())
 
 
 def class_name(text: str) -> str:

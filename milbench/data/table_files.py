@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import csv
-import io
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -23,9 +21,6 @@ ENDINGS = (*SEPARATORS, ".parquet")
 _KINDS = " or ".join((", ".join(ENDINGS[:-1]), ENDINGS[-1]))
 CHUNK = 1 << 23
 """Fields of a table that are in memory together, of text files."""
-WIDE = 1000
-"""Columns; pandas keeps each one of a wider table for itself, and a copy has them together. To name types of some takes
-longer there than to convert their fields one by one."""
 
 
 def is_table(path: Path) -> bool:
@@ -114,51 +109,32 @@ def _frames(path: Path, text: Collection[str]) -> Iterator[pd.DataFrame]:
         yield pd.read_parquet(path).reset_index(drop=True)
 
 
-class _CountingFile(io.FileIO):
-    """A file that counts its lines while it is read."""
-
-    lines = 0
-
-    def readinto(self, buffer: Any) -> int | None:
-        count = super().readinto(buffer)
-        self.lines += bytes(memoryview(buffer)[:count]).count(b"\n")
-        return count
-
-
 def _csv(path: Path, text: Collection[str], separator: str) -> Iterator[pd.DataFrame]:
     header = _header(path, separator)
     for name, count in Counter(map(str.strip, header)).items():
         if name and count > 1:  # pandas would rename the second
             raise UsageError(f"{path}, row 1: {count} columns are named {name!r}, expected one")
-    wide = len(header) > WIDE
-    kinds = {name: str for name in header if name.strip() in text}
-    raw = _CountingFile(path)
+    chunks = pd.read_csv(
+        path, sep=separator, keep_default_na=False, encoding="utf-8-sig", skipinitialspace=True, low_memory=False,
+        chunksize=max(64, CHUNK // max(1, len(header))),
+        converters={name: str for name in header if name.strip() in text},  # types of so many columns take far longer
+    )  # fmt: skip
     rows, checked = 0, False
-    with io.BufferedReader(raw, 1 << 20) as file:
-        chunks = pd.read_csv(
-            file, sep=separator, keep_default_na=False, encoding="utf-8-sig", skipinitialspace=_has_quotes(path),
-            chunksize=max(64, CHUNK // max(1, len(header))), low_memory=False,
-            dtype=None if wide else kinds, converters=kinds if wide else None,
-        )  # fmt: skip
-        for chunk in chunks:
-            frame = chunk.copy() if wide else chunk
-            last = frame.iloc[:, -1]
-            numbers = pd.RangeIndex(rows, rows + len(frame))
-            # In a row with too few fields the last one is empty; one with too many makes the first ones an index.
-            if not (checked or (frame.index.equals(numbers) and not (last.isna() | (last == "")).any())):
-                checked = True
-                _check_fields(path, separator, len(header))
-            frame.index = numbers
-            rows += len(frame)
-            yield frame
-    if raw.lines > rows + 1:
-        _check_quotes(path, separator, [pd.api.types.is_numeric_dtype(dtype) for dtype in frame.dtypes])
-
-
-def _has_quotes(path: Path) -> bool:
-    """Return whether there is a quotation mark in a file; spaces before one take pandas a quarter longer to skip."""
+    for chunk in chunks:
+        frame = chunk.copy()  # has columns together, while pandas keeps each one of a wide table for itself
+        last = frame.iloc[:, -1]
+        numbers = pd.RangeIndex(rows, rows + len(frame))
+        # In a row with too few fields the last one is empty; one with too many makes the first ones an index.
+        if not (checked or (frame.index.equals(numbers) and not (last.isna() | (last == "")).any())):
+            checked = True
+            _check_fields(path, separator, len(header))
+        frame.index = numbers
+        rows += len(frame)
+        yield frame
     with path.open("rb") as file:
-        return any(b'"' in block for block in iter(partial(file.read, 1 << 20), b""))
+        lines = sum(block.count(b"\n") for block in iter(partial(file.read, 1 << 20), b""))
+    if lines > rows + 1:
+        _check_quotes(path, separator, [pd.api.types.is_numeric_dtype(dtype) for dtype in frame.dtypes])
 
 
 def _rows(path: Path, separator: str, *, strict: bool = False) -> Iterator[list[str]]:

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from milbench.data import bags_store, own_bags
+from milbench.data import array_cache, bags_store, own_bags
 from milbench.data.own_bags import Columns, load_features
 from milbench.errors import UsageError
 from tests._helpers.own_bags import store_of
@@ -85,7 +85,7 @@ def test_a_store_may_be_removed_at_any_time_and_lie_elsewhere(tmp_path: Path, mo
 
 def test_a_second_reader_reads_no_table_and_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = slides(tmp_path)
-    monkeypatch.setattr(own_bags, "RECENT", -1e9)
+    monkeypatch.setattr(array_cache, "RECENT", -1e9)
     first = load_features(table, FILES)
     monkeypatch.setattr(own_bags, "read_table", None)
     monkeypatch.setattr(own_bags, "read_chunks", None)
@@ -98,7 +98,7 @@ def test_a_second_reader_reads_no_table_and_no_file(tmp_path: Path, monkeypatch:
 def test_a_change_that_a_coarse_clock_does_not_show_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes and times stay the same: what was packed within two seconds of them is not trusted."""
     path, now = tmp_path / "t.csv", time.time_ns()
-    monkeypatch.setattr(own_bags, "file_state", lambda path: [19, now, now])
+    monkeypatch.setattr(array_cache, "file_state", lambda path: [19, now, now])
     digests = []
     for text in ("bag,labels,f\na,x,1\n", "bag,labels,f\na,x,2\n"):
         path.write_text(text)

@@ -81,12 +81,12 @@ def test_a_box_that_overlaps_by_less_than_a_pixel_still_has_a_window() -> None:
 def test_pixels_are_an_antialiased_bicubic_resize_of_the_window(variant: CropVariant) -> None:
     pixels = picture(300, 200, seed=1)
     marked = record((120, 60, 30, 70), (152, 66, 28, 70))
-    made = crop(marked, Image.fromarray(pixels), variant)
-    left, top, right, bottom = made.window
+    made, _ = crop(marked, Image.fromarray(pixels), variant)
+    left, top, right, bottom = window(marked, 300, 200, variant)
     cut = torch.from_numpy(pixels[top:bottom, left:right].copy()).permute(2, 0, 1).double()
     mode = transforms.InterpolationMode.BICUBIC
     expected = transforms.resize_image(cut, [CROP_SIDE, CROP_SIDE], mode, antialias=True)
-    assert float((torch.from_numpy(made.pixels.copy()).permute(2, 0, 1) - expected).abs().max()) < 1.5
+    assert float((torch.from_numpy(made.copy()).permute(2, 0, 1) - expected).abs().max()) < 1.5
 
 
 def test_boxes_follow_the_digits_into_the_crop() -> None:
@@ -95,8 +95,8 @@ def test_boxes_follow_the_digits_into_the_crop() -> None:
     boxes = [(60, 40, 20, 44), (90, 30, 25, 50)]
     for channel, (x, y, w, h) in enumerate(boxes):
         pixels[y : y + h, x : x + w, channel] = 255
-    made = crop(record(*boxes), Image.fromarray(pixels), "paper")
-    for channel, box in enumerate(made.boxes):
-        rows, columns = np.nonzero(made.pixels[..., channel] > 127)
+    made, moved = crop(record(*boxes), Image.fromarray(pixels), "paper")
+    for channel, box in enumerate(moved):
+        rows, columns = np.nonzero(made[..., channel] > 127)
         found = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
         assert box == pytest.approx(found, abs=1)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from milbench.data import image_files, own_bags
+from milbench.data import array_cache, image_files
 from milbench.data.checks import check_bags, fatal
 from milbench.data.image_files import fitted, fitted_boxes
 from milbench.data.own_bags import ImageColumns, load_images
@@ -66,7 +66,7 @@ def test_images_are_decoded_once_until_one_changes(table: Path, monkeypatch: pyt
     before = load_images(table, ImageColumns(size=32))
     for path in table.parent.iterdir():
         os.utime(path, (1, 1))
-    monkeypatch.setattr(own_bags, "RECENT", 0)
+    monkeypatch.setattr(array_cache, "RECENT", 0)
     assert load_images(table, ImageColumns(size=32)).digest == before.digest, "another date is the same data"
     monkeypatch.setattr(image_files, "open_image", None)
     assert load_images(table, ImageColumns(size=32)).digest == before.digest, "nothing is decoded again"

@@ -88,7 +88,7 @@ def test_a_text_of_several_lines_is_no_mistake(tmp_path: Path, end: str) -> None
     path = tmp_path / "t.csv"
     rows = ["image,labels,caption", 'a.png,dog,"A dog', 'on grass, under trees, at noon"', 'b.png,"cat" ,plain', ""]
     path.write_bytes(end.join(rows).encode())
-    assert read_table(path).texts("labels").values() == ["dog", "cat"]
+    assert read_table(path).texts("labels").tolist() == ["dog", "cat"]
     rows = ["bag,note,f0,f1", 'a,"so, said', 'he, 5",1,2', 'b,"5"" wide",3,4', ""]
     path.write_bytes(end.join(rows).encode())
     assert read_table(path).frame["f1"].tolist() == [2, 4]
