@@ -154,6 +154,8 @@ class Terminal(Display):
 
     def _left(self, running: Mapping[str, Mapping[str, Any]]) -> str:
         """Return how long the rest takes at the speed so far, "" while that is not known; all cells count alike."""
+        if not running and not self.ended_cells:
+            return "starting"
         shares = {cell: share(progress) for cell, progress in running.items()}
         worked = len(self.ended_cells) + sum(now - running[cell].get("at", 0.0) for cell, now in shares.items())
         left = len(self.to_run) - len(self.ended_cells) - sum(shares.values())

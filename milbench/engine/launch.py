@@ -147,19 +147,18 @@ class _Launch:
             display.over("dry run: nothing was started")
             return 0
         display.planned([*plan.notes[len(self.spec.notes) :], *notes])
+        if not to_run:
+            return self._nothing_to_run(self._keep(plan), [states[cell.id].status for cell in cells], display)
         jobs = [self._job(plan, cell, slots, threads) for cell in to_run]
-        if jobs:
-            from milbench.engine.check import check_all
+        with display.live():
+            self._check(jobs, display)
+            return self._execute(self._keep(plan), cells, jobs, display, workers)
 
-            for warning in check_all(jobs, in_process=self.how.in_process):
-                display.over(warning)
-        plan = self._keep(plan)
-        if not jobs:
-            return self._nothing_to_run(plan, [states[cell.id].status for cell in cells], display)
-        if self.how.rerun == "all":
-            for cell in to_run:
-                self.root.cell(cell.id).remove()
-        return self._execute(plan, cells, jobs, display, workers)
+    def _check(self, jobs: list[Job], display: Display) -> None:
+        from milbench.engine.check import check_all
+
+        for warning in check_all(jobs, in_process=self.how.in_process):
+            display.over(warning)
 
     def _job(self, plan: Plan, cell: Cell, slots: int, threads: int) -> Job:
         from milbench.engine.worker import Job
@@ -183,18 +182,20 @@ class _Launch:
         from milbench.engine.mirror import Mirror
         from milbench.engine.run import ClusterLost, compute_all
 
+        if self.how.rerun == "all":
+            for job in jobs:
+                job.cell_folder.remove()
         mirror = Mirror(self.root, plan, log_models=self.how.log_models)
         mirror.start()
         stopped = ""
-        with display.live():
-            try:
-                with closing(compute_all(jobs, 0 if self.how.in_process else workers, self.how.cluster)) as outcomes:
-                    for outcome in outcomes:
-                        display.ended(outcome)
-            except KeyboardInterrupt:
-                stopped = "interrupted"
-            except ClusterLost:
-                stopped = "the cluster was lost"
+        try:
+            with closing(compute_all(jobs, 0 if self.how.in_process else workers, self.how.cluster)) as outcomes:
+                for outcome in outcomes:
+                    display.ended(outcome)
+        except KeyboardInterrupt:
+            stopped = "interrupted"
+        except ClusterLost:
+            stopped = "the cluster was lost"
         done = sum(self.root.cell(cell.id).is_done for cell in cells)
         if behind := mirror.finish():
             display.over(behind)
