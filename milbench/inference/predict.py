@@ -17,7 +17,7 @@ from milbench._utils.images import bounded
 from milbench.api.decoder import Decoder
 from milbench.api.task import Scores
 from milbench.errors import UsageError
-from milbench.evaluation.localisation import detect, with_margin
+from milbench.evaluation.localisation import boxes_of, with_margin
 from milbench.evaluation.reading.component_decoder import (
     ComponentDecoder,
     kept_components,
@@ -79,7 +79,7 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
     centres = model.network.position_centres(height, width) or _even_centres(height, width, *probs.shape[1:])
     labels, log_prob = label_sets(scores.presence, logarithms(scores.instances), model.threshold)
     components = find_components(probs.unsqueeze(0))
-    detections = with_margin(detect(components, centres), learnt.margin if learnt else (0.0, 0.0))
+    boxes = with_margin(boxes_of(components, centres), learnt.margin if learnt else (0.0, 0.0))
     reading, read_from = _read(scores, labels[0], chosen, learnt)
     return Prediction(
         probs=probs,
@@ -88,7 +88,7 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
         log_prob=float(log_prob[0]),
         presence=presence_prob(probs.log().unsqueeze(0))[0],
         components=components,
-        boxes=detections.boxes.clamp(min=0).minimum(torch.tensor([width, height] * 2, dtype=torch.float64)),
+        boxes=boxes.clamp(min=0).minimum(torch.tensor([width, height] * 2, dtype=torch.float64)),
         reading=reading,
         read_from=components[components.mass >= LEAST_MASS] if read_from is None else read_from,
         decoder=chosen,

@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from torch.testing import assert_close
 from torchvision.ops import box_iou
 
 from milbench.api.bags import Truth
 from milbench.evaluation.localisation import (
-    Detections,
     box_average_precision,
-    detect,
+    boxes_of,
     fit_margin,
     iou,
     mean_iou,
     with_margin,
 )
-from milbench.evaluation.reading.components import find_components
+from milbench.evaluation.reading.components import Components, find_components
 from tests._helpers.maps import draw
 
 
-def found(*cases: tuple[int, int, float, tuple[float, float, float, float]]) -> Detections:
-    image, cls, score, boxes = zip(*cases, strict=True) if cases else ((), (), (), ())
-    return Detections(
-        torch.tensor(image, dtype=torch.long), torch.tensor(cls, dtype=torch.long), torch.tensor(score).double(),
-        torch.tensor(boxes, dtype=torch.float64).view(-1, 4),
-    )  # fmt: skip
+def found(*cases: tuple[int, int, float, tuple[float, float, float, float]]) -> tuple[Components, Tensor]:
+    """Components of an image, a class and a mass, and their boxes."""
+    image, cls, mass, boxes = zip(*cases, strict=True) if cases else ((), (), (), ())
+    known, nowhere = (np.array(image, np.int64), np.array(cls, np.int64), np.array(mass, float)), np.zeros(len(cases))
+    where = (nowhere.astype(np.int64),) * 4
+    return Components(*known, nowhere, nowhere, *where), torch.tensor(boxes, dtype=torch.float64).view(-1, 4)
 
 
 A, B = [0.0, 0, 10, 10], [20.0, 0, 30, 10]
@@ -39,14 +40,12 @@ TRUTH = Truth(
 
 def test_boxes_of_components_by_hand() -> None:
     centres = torch.tensor([3.0, 5, 7]), torch.tensor([2.0, 6, 10, 14])  # steps of 2 and 4 pixels
-    boxes = detect(find_components(draw("11.. .1.. ...7", sure=1.0)), centres)
-    assert boxes.cls.tolist() == [1, 7]
-    assert boxes.score.tolist() == [3, 1]
-    assert boxes.boxes.tolist() == [[0, 2, 8, 6], [12, 6, 16, 8]]
-    assert with_margin(boxes, (1.0, 2.0)).boxes.tolist() == [[-1, 0, 9, 8], [11, 4, 17, 10]]
-    one_row = detect(find_components(draw("1..2", sure=1.0)), (torch.tensor([9.0]), centres[1]))
-    assert one_row.boxes.tolist() == [[0, 7, 4, 11], [12, 7, 16, 11]]
-    assert detect(find_components(draw("1")), (centres[0][:1], centres[1][:1])).boxes.tolist() == [[1.5, 2.5, 2.5, 3.5]]
+    boxes = boxes_of(find_components(draw("11.. .1.. ...7", sure=1.0)), centres)
+    assert boxes.tolist() == [[0, 2, 8, 6], [12, 6, 16, 8]]
+    assert with_margin(boxes, (1.0, 2.0)).tolist() == [[-1, 0, 9, 8], [11, 4, 17, 10]]
+    one_row = boxes_of(find_components(draw("1..2", sure=1.0)), (torch.tensor([9.0]), centres[1]))
+    assert one_row.tolist() == [[0, 7, 4, 11], [12, 7, 16, 11]]
+    assert boxes_of(find_components(draw("1")), (centres[0][:1], centres[1][:1])).tolist() == [[1.5, 2.5, 2.5, 3.5]]
 
 
 def test_iou_is_that_of_torchvision() -> None:
@@ -68,11 +67,11 @@ def test_mean_iou_by_hand() -> None:
         (1, 1, 1.0, (5, 0, 15, 10)),  # a third of the 1; the 0 has none
         (2, 0, 1.0, (0, 0, 9, 9)),  # on padding, which is no instance
     )
-    assert mean_iou(some, TRUTH) == pytest.approx((1 + 0 + 0 + 1 / 3) / 4)
-    assert mean_iou(found(), TRUTH) == 0
-    assert math.isnan(mean_iou(found(), Truth(torch.tensor([[-1]]), torch.zeros(1, 1, 4))))
+    assert mean_iou(*some, TRUTH) == pytest.approx((1 + 0 + 0 + 1 / 3) / 4)
+    assert mean_iou(*found(), TRUTH) == 0
+    assert math.isnan(mean_iou(*found(), Truth(torch.tensor([[-1]]), torch.zeros(1, 1, 4))))
     with pytest.raises(ValueError, match="boxes"):
-        mean_iou(some, Truth(TRUTH.classes))
+        mean_iou(*some, Truth(TRUTH.classes))
 
 
 def test_average_precision_by_hand() -> None:
@@ -87,16 +86,16 @@ def test_average_precision_by_hand() -> None:
     )
     # Precision 1, 1/2, 1/3, 2/4, 2/5 at recall 1/3, 1/3, 1/3, 2/3, 2/3: interpolated 1 up to 1/3, 1/2 up to 2/3.
     zero = (1 + 1 / 2) / 3
-    assert box_average_precision(some, TRUTH, 2) == pytest.approx((zero + 1) / 2)
-    assert box_average_precision(some, TRUTH, 5) == pytest.approx((zero + 1) / 2)  # classes without instances
-    assert box_average_precision(found(), TRUTH, 2) == 0
-    assert math.isnan(box_average_precision(some, Truth(-torch.ones(3, 1).long(), torch.zeros(3, 1, 4)), 2))
+    assert box_average_precision(*some, TRUTH, 2) == pytest.approx((zero + 1) / 2)
+    assert box_average_precision(*some, TRUTH, 5) == pytest.approx((zero + 1) / 2)  # classes without instances
+    assert box_average_precision(*found(), TRUTH, 2) == 0
+    assert math.isnan(box_average_precision(*some, Truth(-torch.ones(3, 1).long(), torch.zeros(3, 1, 4)), 2))
     # A later right detection lifts the precision before it: 0, then 1/2, 2/3, 3/4 at recall 1/3, 2/3, 1.
     late = found(
         (2, 0, 9.0, (0, 0, 9, 9)), (0, 0, 3.0, (0, 0, 10, 10)), (0, 0, 2.0, (20, 0, 30, 10)),
         (1, 0, 1.0, (0, 0, 10, 10)),
     )  # fmt: skip
-    assert box_average_precision(late, Truth(TRUTH.classes.clamp(max=0), TRUTH.boxes), 1) == pytest.approx(
+    assert box_average_precision(*late, Truth(TRUTH.classes.clamp(max=0), TRUTH.boxes), 1) == pytest.approx(
         (3 / 4 + 3 / 4 + 3 / 4) / 4
     )
 
@@ -104,6 +103,6 @@ def test_average_precision_by_hand() -> None:
 def test_the_margin_is_the_one_that_fits() -> None:
     small = found((0, 0, 1.0, (8, 14, 10, 16)), (1, 0, 1.0, (38, 24, 40, 26)))
     truth = Truth(torch.tensor([[0], [0]]), torch.tensor([[[4.0, 6, 14, 24]], [[34.0, 16, 44, 34]]]))
-    assert fit_margin(small, truth) == (4.0, 8.0)
-    assert mean_iou(with_margin(small, (4.0, 8.0)), truth) == 1
-    assert fit_margin(found(), truth) == (0.0, 0.0)
+    assert fit_margin(*small, truth) == (4.0, 8.0)
+    assert mean_iou(small[0], with_margin(small[1], (4.0, 8.0)), truth) == 1
+    assert fit_margin(*found(), truth) == (0.0, 0.0)

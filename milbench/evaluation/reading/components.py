@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-
-IMAGES_AT_ONCE = 2048
-"""Bounds the memory to 4 bytes * IMAGES_AT_ONCE * classes in an image * positions."""
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -55,10 +53,34 @@ def find_components(probs: Tensor, classes: Tensor | None = None) -> Components:
 
     `probs` is (B, C+1, h, w), background last; `classes` (B, h, w) int64, by default the most probable ones.
     """
-    classes = class_map(probs) if classes is None else classes
-    starts = range(0, max(len(probs), 1), IMAGES_AT_ONCE)
-    slices = [slice(start, start + IMAGES_AT_ONCE) for start in starts]
-    return concatenate([_components_of(probs[some].cpu(), classes[some].cpu(), some.start) for some in slices])
+    from scipy import ndimage
+
+    probs = probs.cpu()
+    classes = class_map(probs) if classes is None else classes.cpu()
+    background = probs.shape[1] - 1
+    present = torch.zeros(len(classes), background + 1, dtype=torch.bool).scatter_(1, classes.flatten(1), True)
+    image, cls = present[:, :-1].nonzero().unbind(dim=1)
+    maps = classes[image] == cls[:, None, None]
+    # One call labels all maps: the structure connects nothing along the first axis.
+    structure = np.zeros((3, 3, 3), bool)
+    structure[1] = True
+    ids, count = ndimage.label(maps.numpy(), structure)
+    inside = np.nonzero(ids)
+    order = np.argsort(ids[inside], kind="stable")
+    pair, row, column = (axis[order] for axis in inside)
+    starts = np.searchsorted(ids[inside][order], np.arange(1, count + 1))
+    weight = probs[image, cls].double().numpy()[pair, row, column]
+
+    total, lowest = partial(np.add.reduceat, indices=starts), partial(np.minimum.reduceat, indices=starts)
+    mass = total(weight)
+    # A loss may find a class where its probability is 0: the middle of such a component is that of its positions.
+    share = np.where(np.repeat(mass > 0, np.diff(starts, append=len(weight))), weight, 1.0)
+    of = pair[starts]
+    return Components(
+        image=image.numpy()[of], cls=cls.numpy()[of], mass=mass,
+        y=total(share * row) / total(share), x=total(share * column) / total(share),
+        top=lowest(row), left=lowest(column), bottom=-lowest(-row) + 1, right=-lowest(-column) + 1,
+    )  # fmt: skip
 
 
 def strongest_positions(strength: Tensor, probs: Tensor, labels: Tensor) -> Components:
@@ -74,42 +96,8 @@ def strongest_positions(strength: Tensor, probs: Tensor, labels: Tensor) -> Comp
     return Components(n, c, mass.numpy(), y.astype(float), x.astype(float), y, x, y + 1, x + 1)
 
 
-def concatenate(parts: list[Components]) -> Components:
-    """Return the components of all parts; their images are numbered across the parts already."""
-    return Components(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Components)))
-
-
-def _components_of(probs: Tensor, classes: Tensor, first_image: int) -> Components:
-    from scipy import ndimage
-
-    background = probs.shape[1] - 1
-    present = torch.zeros(len(classes), background + 1, dtype=torch.bool).scatter_(1, classes.flatten(1), True)
-    image, cls = present[:, :-1].nonzero().unbind(dim=1)
-    maps = classes[image] == cls[:, None, None]
-    # One call labels all maps: the structure connects nothing along the first axis.
-    structure = np.zeros((3, 3, 3), bool)
-    structure[1] = True
-    ids, count = ndimage.label(maps.numpy(), structure)
-    inside = np.nonzero(ids)
-    order = np.argsort(ids[inside], kind="stable")
-    pair, row, column = (axis[order] for axis in inside)
-    starts = np.searchsorted(ids[inside][order], np.arange(1, count + 1))
-    weight = probs[image, cls].double().numpy()[pair, row, column]
-
-    def total(values: Floats) -> Floats:
-        sums: Floats = np.add.reduceat(values, starts) if count else np.zeros(0)
-        return sums
-
-    def lowest(values: Ints) -> Ints:
-        lows: Ints = np.minimum.reduceat(values, starts) if count else np.zeros(0, np.int64)
-        return lows
-
-    mass = total(weight)
-    # A loss may find a class where its probability is 0: the middle of such a component is that of its positions.
-    share = np.where(np.repeat(mass > 0, np.diff(starts, append=len(weight))), weight, 1.0)
-    of = pair[starts]
-    return Components(
-        image=image.numpy()[of] + first_image, cls=cls.numpy()[of], mass=mass,
-        y=total(share * row) / total(share), x=total(share * column) / total(share),
-        top=lowest(row), left=lowest(column), bottom=-lowest(-row) + 1, right=-lowest(-column) + 1,
-    )  # fmt: skip
+def concatenate(parts: list[Components], sizes: list[int]) -> Components:
+    """Return the components of batches of images of these sizes, numbered as one batch."""
+    joined = Components(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Components)))
+    first = np.repeat(np.cumsum([0, *sizes[:-1]]), [len(part) for part in parts])
+    return replace(joined, image=joined.image + first)

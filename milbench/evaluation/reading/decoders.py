@@ -9,8 +9,6 @@ is strongest. `components` reads connected components of the posterior given tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
@@ -20,8 +18,6 @@ from milbench.likelihood import instance_posterior
 
 LARGEST_SET = 6
 """Given a larger label set P is taken for the posterior: a network that finds so many classes is hardly trained yet."""
-BAGS_AT_ONCE = 256
-"""Bounds the memory of the posterior, which is in float64."""
 
 
 def read_columns(classes: Tensor, background: int) -> list[str]:
@@ -52,20 +48,8 @@ def posterior_given(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         (B, C+1, h, w) in the type of P; and (B, h, w) int64, the class that each position shows, C for background.
     """
-    parts = []
-    for part, sets in zip(_chunks(probs), _chunks(labels), strict=True):
-        parts.append(_posterior(logarithms(part), sets, part.dtype))
-    given, classes = zip(*parts, strict=True)
-    return torch.cat(given), torch.cat(classes)
-
-
-def logarithms(probs: Tensor) -> Tensor:
-    """Return the logarithms of probs (B, C+1, ...) in float64, normalised as well as that allows."""
-    exact = probs.double()
-    return (exact / exact.sum(dim=1, keepdim=True)).log()
-
-
-def _posterior(log_probs: Tensor, labels: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    probs, labels = probs.detach().cpu(), labels.cpu()
+    log_probs = logarithms(probs)
     given = _within(log_probs.exp(), labels)
     few = labels.sum(dim=1) <= LARGEST_SET
     sharper = instance_posterior(log_probs[few], labels[few], validate=False)
@@ -77,7 +61,13 @@ def _posterior(log_probs: Tensor, labels: Tensor, dtype: torch.dtype) -> tuple[T
         chance, best = given[bags, c].flatten(1).masked_fill(~free, -1).max(dim=1)
         bags, best = bags[chance >= 0], best[chance >= 0]
         classes.flatten(1)[bags, best] = c
-    return given.to(dtype), classes
+    return given.to(probs.dtype), classes
+
+
+def logarithms(probs: Tensor) -> Tensor:
+    """Return the logarithms of probs (B, C+1, ...) in float64, normalised as well as that allows."""
+    exact = probs.double()
+    return (exact / exact.sum(dim=1, keepdim=True)).log()
 
 
 def _within(probs: Tensor, labels: Tensor) -> Tensor:
@@ -85,7 +75,3 @@ def _within(probs: Tensor, labels: Tensor) -> Tensor:
     inside = torch.nn.functional.pad(labels, (0, 1), value=True)[..., None, None] * probs
     inside[:, -1:] = torch.where(inside.sum(dim=1, keepdim=True) > 0, inside[:, -1:], 1.0)
     return inside / inside.sum(dim=1, keepdim=True)
-
-
-def _chunks(values: Tensor) -> Iterator[Tensor]:
-    yield from torch.split(values.detach().cpu(), BAGS_AT_ONCE) if len(values) else (values.detach().cpu(),)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import torch
 
@@ -50,37 +49,29 @@ class ReadingMetrics:
             self._test_items.add(bags)
 
     def evaluation(self) -> Evaluation:
-        """Return the metrics of all batches read, and the reader that was learnt and chosen."""
+        """Return the metrics of all batches read, by `split/metric`, and the reader that was learnt and chosen.
+
+        Nothing is learnt from the test split, nor chosen on it: that is what the calibration images are for, by default
+        those of the validation split. The outcomes tell which strings of the test split the reader reads wrongly.
+        """
         splits = {split: join_batches(batches) for split, batches in self.batches.items()}
-        return evaluate_reading(splits, splits.pop("calibration", None), str(self._test_items))
-
-
-def evaluate_reading(
-    splits: Mapping[str, ReadBatch], calibration: ReadBatch | None = None, items: str = "unknown"
-) -> Evaluation:
-    """Return the reading metrics of every split by `split/metric`, and the reader that was learnt and chosen for them.
-
-    Nothing is learnt from the test split, nor chosen on it: that is what the `calibration` images are for, by default
-    those of the validation split. The outcomes tell which strings of the test split the reader reads wrongly.
-    """
-    learnt_from = splits["validation"] if calibration is None else calibration
-    learnt = fit_component_decoder(learnt_from.components, learnt_from.truth)
-    if learnt_from.detections is not None:
-        learnt = learnt.model_copy(update={"margin": fit_margin(learnt_from.detections, learnt_from.instances)})
-    reader = Reader(learnt=learnt, decoder=best_decoder(learnt_from, learnt))
-    values = {
-        f"{split}/{name}": value
-        for split, batch in splits.items()
-        for name, value in split_metrics(batch, reader).items()
-    }
-    known = {name: value for name, value in values.items() if not math.isnan(value)}
-    outcomes = {}
-    if test := splits.get("test"):
-        read = test.strings(reader.decoder, learnt)
-        wrong = torch.tensor([a != b for a, b in zip(read, test.truth, strict=True)], dtype=torch.bool)
-        if found := outcomes_of(wrong, torch.ones_like(wrong), items):
-            outcomes["transcription_error"] = found
-    return Evaluation(known, reader.model_dump(mode="json"), outcomes or None)
+        seen = splits.pop("calibration", None) or splits["validation"]
+        margin = fit_margin(seen.components, seen.boxes, seen.instances)
+        learnt = fit_component_decoder(seen.components, seen.truth).model_copy(update={"margin": margin})
+        reader = Reader(learnt=learnt, decoder=best_decoder(seen, learnt))
+        values = {
+            f"{split}/{name}": value
+            for split, batch in splits.items()
+            for name, value in split_metrics(batch, reader).items()
+        }
+        known = {name: value for name, value in values.items() if not math.isnan(value)}
+        outcomes = {}
+        if test := splits.get("test"):
+            read = test.strings(reader.decoder, learnt)
+            wrong = torch.tensor([a != b for a, b in zip(read, test.truth, strict=True)], dtype=torch.bool)
+            if found := outcomes_of(wrong, torch.ones_like(wrong), str(self._test_items)):
+                outcomes["transcription_error"] = found
+        return Evaluation(known, reader.model_dump(mode="json"), outcomes or None)
 
 
 def split_metrics(batch: ReadBatch, reader: Reader) -> dict[str, float]:
@@ -91,8 +82,7 @@ def split_metrics(batch: ReadBatch, reader: Reader) -> dict[str, float]:
         read = batch.strings(decoder, reader.learnt)
         values[f"transcription_error_{decoder}"] = string_error(read, batch.truth)
     values |= {f"error_{name}": share for name, share in pattern_shares(batch.patterns(chosen)).items()}
-    if batch.detections is not None:
-        boxes = with_margin(batch.detections, reader.learnt.margin)
-        values["mean_iou"] = mean_iou(boxes, batch.instances)
-        values["box_average_precision"] = box_average_precision(boxes, batch.instances, CLASSES)
+    boxes = with_margin(batch.boxes, reader.learnt.margin)
+    values["mean_iou"] = mean_iou(batch.components, boxes, batch.instances)
+    values["box_average_precision"] = box_average_precision(batch.components, boxes, batch.instances, CLASSES)
     return values

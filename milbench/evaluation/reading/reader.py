@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 from milbench.api.bags import Truth
 from milbench.api.decoder import DECODERS, Decoder
 from milbench.evaluation.evaluate import CPU
-from milbench.evaluation.localisation import Detections, detect
+from milbench.evaluation.localisation import boxes_of
 from milbench.evaluation.reading.component_decoder import ComponentDecoder, read_components, read_strongest
 from milbench.evaluation.reading.components import (
     Components,
@@ -42,17 +42,20 @@ class Reader(BaseModel):
 class ReadBatch:
     """What the metrics need of B images, kept on the CPU after the probability maps are freed."""
 
-    truth: list[str]
     columns: list[str]  # as the decoder `columns` reads them
-    vertical: list[bool]  # whether the number is written from top to bottom
     winning: list[str]  # the classes that are the most probable one of some position
     strongest: Components  # the strongest position of each class in the loss's own label set
     components: Components  # those of the posterior given that label set
-    detections: Detections | None  # the boxes of `components`; None where the truth has none
-    instances: Truth
+    boxes: Tensor  # (N, 4), those of `components`
+    instances: Truth  # with boxes
 
     def __len__(self) -> int:
-        return len(self.truth)
+        return len(self.columns)
+
+    @property
+    def truth(self) -> list[str]:
+        """The true strings."""
+        return strings(self.instances.classes)
 
     def strings(self, decoder: Decoder, learnt: ComponentDecoder) -> list[str]:
         """Return what a decoder reads in each image; `strongest` uses the learnt tilt alone."""
@@ -64,66 +67,49 @@ class ReadBatch:
 
     def patterns(self, read: Sequence[str]) -> list[Pattern | None]:
         """Return the error pattern of what a decoder read in each image; None where it is right."""
-        return [error_pattern(*case) for case in zip(read, self.truth, self.vertical, self.winning, strict=True)]
+        vertical = is_vertical(self.instances)
+        return [error_pattern(*case) for case in zip(read, self.truth, vertical, self.winning, strict=True)]
 
 
 def read_batch(
-    probs: Tensor,
-    truth: Truth,
-    labels: Tensor,
-    strength: Tensor | None = None,
-    centres: tuple[Tensor, Tensor] | None = None,
+    probs: Tensor, truth: Truth, labels: Tensor, strength: Tensor, centres: tuple[Tensor, Tensor]
 ) -> ReadBatch:
     """Read one batch of images by the decoder without learnt numbers, and find the components for those with them.
 
     Args:
         probs: (B, C+1, h, w), the probability that a position shows each class, background last.
-        truth: the instances of the images.
+        truth: the instances of the images, with boxes.
         labels: (B, C) bool, the label sets that the loss finds.
-        strength: (B, C, h, w), larger where a position speaks more strongly for a class; None: the probabilities.
-        centres: y of every row and x of every column of positions in pixels; None: no boxes.
+        strength: (B, C, h, w), larger where a position speaks more strongly for a class.
+        centres: y of every row and x of every column of positions in pixels.
     """
-    probs, labels, truth = probs.detach().cpu(), labels.cpu(), truth.to(CPU)
+    probs, labels = probs.detach().cpu(), labels.cpu()
     class_maps = class_map(probs)
     components = find_components(*posterior_given(probs, labels))
     return ReadBatch(
-        truth=strings(truth.classes),
         columns=read_columns(class_maps, probs.shape[1] - 1),
-        vertical=[False] * len(probs) if truth.boxes is None else is_vertical(truth.classes, truth.boxes),
         winning=["".join(CHARACTERS[c] for c in one.unique().tolist() if c < CLASSES) for one in class_maps],
-        strongest=strongest_positions(probs[:, :-1] if strength is None else strength, probs, labels),
+        strongest=strongest_positions(strength, probs, labels),
         components=components,
-        detections=None if truth.boxes is None or centres is None else detect(components, centres),
-        instances=truth,
+        boxes=boxes_of(components, centres),
+        instances=truth.to(CPU),
     )
 
 
 def join_batches(batches: Sequence[ReadBatch]) -> ReadBatch:
     """Return all batches of a split as one."""
-    first, strongest, components, detections, classes, boxes = 0, [], [], [], [], []
-    most = max(batch.instances.classes.shape[1] for batch in batches)
-    for batch in batches:
-        strongest.append(replace(batch.strongest, image=batch.strongest.image + first))
-        components.append(replace(batch.components, image=batch.components.image + first))
-        if batch.detections is not None:
-            detections.append(replace(batch.detections, image=batch.detections.image + first))
-        short = most - batch.instances.classes.shape[1]
-        classes.append(pad(batch.instances.classes, (0, short), value=-1))
-        if batch.instances.boxes is not None:
-            boxes.append(pad(batch.instances.boxes, (0, 0, 0, short)))
-        first += len(batch)
-    names = [f.name for f in fields(Detections)]
+    sizes, truths = [len(batch) for batch in batches], [batch.instances for batch in batches]
+    most = max(truth.classes.shape[1] for truth in truths)
+    short = [most - truth.classes.shape[1] for truth in truths]
+    classes = [pad(truth.classes, (0, n), value=-1) for truth, n in zip(truths, short, strict=True)]
+    boxes = [pad(truth.boxes, (0, 0, 0, n)) for truth, n in zip(truths, short, strict=True) if truth.boxes is not None]
     return ReadBatch(
-        truth=[string for batch in batches for string in batch.truth],
         columns=[string for batch in batches for string in batch.columns],
-        vertical=[flag for batch in batches for flag in batch.vertical],
         winning=[classes for batch in batches for classes in batch.winning],
-        strongest=concatenate(strongest),
-        components=concatenate(components),
-        detections=(
-            Detections(*(torch.cat([getattr(d, name) for d in detections]) for name in names)) if detections else None
-        ),
-        instances=Truth(torch.cat(classes), torch.cat(boxes) if boxes else None),
+        strongest=concatenate([batch.strongest for batch in batches], sizes),
+        components=concatenate([batch.components for batch in batches], sizes),
+        boxes=torch.cat([batch.boxes for batch in batches]),
+        instances=Truth(torch.cat(classes), torch.cat(boxes)),
     )
 
 

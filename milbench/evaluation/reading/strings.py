@@ -10,6 +10,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from milbench.api.bags import Truth
+
 CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """The character of each class."""
 CLASSES = 10
@@ -60,13 +62,15 @@ def pattern_shares(patterns: Sequence[Pattern | None]) -> dict[Pattern, float]:
     return {name: counts[name] / len(patterns) for name in PATTERNS} if patterns else {}
 
 
-def is_vertical(classes: Tensor, boxes: Tensor) -> list[bool]:
-    """Return for every bag whether the middles of its boxes (B, M, 4) are spread further down than across.
+def is_vertical(truth: Truth) -> list[bool]:
+    """Return for every bag whether the middles of its boxes are spread further down than across.
 
-    `classes` (B, M) are -1 where a bag has fewer than M instances. A bag of one instance is not vertical.
+    A bag of one instance is not vertical. Raises ValueError where there are no boxes.
     """
-    there = (classes >= 0).unsqueeze(-1)
-    middles = (boxes[..., :2] + boxes[..., 2:]).double() / 2
+    if truth.boxes is None:
+        raise ValueError("the direction of a string is that of its boxes")
+    there = (truth.classes >= 0).unsqueeze(-1)
+    middles = (truth.boxes[..., :2] + truth.boxes[..., 2:]).double() / 2
     highest = middles.masked_fill(~there, -torch.inf).amax(dim=1)
     spread = highest - middles.masked_fill(~there, torch.inf).amin(dim=1)
     return (spread[:, 1] > spread[:, 0]).tolist()

@@ -11,11 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from milbench.api.bags import Truth
-from milbench.evaluation.reading.component_decoder import ComponentDecoder, fit_component_decoder, read_components
-from milbench.evaluation.reading.components import class_map, find_components
+from milbench.evaluation.reading.component_decoder import (
+    ComponentDecoder,
+    fit_component_decoder,
+    read_components,
+    read_strongest,
+)
+from milbench.evaluation.reading.components import class_map, find_components, strongest_positions
 from milbench.evaluation.reading.decoders import logarithms, posterior_given, read_columns
-from milbench.evaluation.reading.reader import Reader, read_batch
+from milbench.evaluation.reading.reader import Reader
 from milbench.likelihood import best_label_set, instance_posterior
 from tests._helpers.maps import draw
 
@@ -89,6 +93,11 @@ def test_what_is_read_is_the_label_set_that_the_loss_finds() -> None:
     assert read_columns(posterior_given(probs, sets({1, 4, 7}))[1], 10) == ["174"]
 
 
+def strongest(evidence: Tensor, labels: Tensor, tilt: float) -> str:
+    found = strongest_positions(evidence, torch.nn.functional.pad(evidence, (0, 0, 0, 0, 0, 1)), labels)
+    return read_strongest(found, 1, ComponentDecoder(tilt=tilt))[0]
+
+
 @pytest.mark.parametrize(
     ("picture", "labels", "read"),
     [
@@ -102,17 +111,14 @@ def test_what_is_read_is_the_label_set_that_the_loss_finds() -> None:
     ],
 )
 def test_the_strongest_positions_by_hand(picture: str, labels: set[int], read: str) -> None:
-    batch = read_batch(draw(picture), Truth(torch.tensor([[0]])), sets(labels))
-    assert batch.strings("strongest", ComponentDecoder()) == [read]
+    assert strongest(draw(picture)[:, :-1], sets(labels), tilt=1.0) == read
 
 
 def test_the_strongest_positions_are_those_of_the_evidence_and_have_the_learnt_tilt() -> None:
-    probs = draw("1..2... ....... .......")
     evidence = torch.zeros(1, 10, 3, 7)
     evidence[0, 1, 0, 5], evidence[0, 2, 2, 4] = 3.0, 8.0
-    batch = read_batch(probs, Truth(torch.tensor([[0]])), sets({1, 2}), evidence)
-    assert batch.strings("strongest", ComponentDecoder(tilt=1.0)) == ["12"]  # two down, one across
-    assert batch.strings("strongest", ComponentDecoder(tilt=3.0)) == ["21"]
+    assert strongest(evidence, sets({1, 2}), tilt=1.0) == "12"  # two down, one across
+    assert strongest(evidence, sets({1, 2}), tilt=3.0) == "21"
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.metric_info import METRICS
-from milbench.api.task import Scores
-from milbench.evaluation.reading.metrics import ReadingMetrics, evaluate_reading
-from milbench.evaluation.reading.reader import Reader, read_batch
+from milbench.api.task import Evaluation, Scores
+from milbench.evaluation.reading.metrics import ReadingMetrics
+from milbench.evaluation.reading.reader import Reader
 from milbench.evaluation.reading.strings import PATTERNS, error_pattern, is_vertical, pattern_shares
 from tests._helpers.maps import draw
 
@@ -53,17 +53,17 @@ def test_vertical_numbers_by_their_boxes() -> None:
     beside, below = [[0, 0, 4, 9], [5, 2, 9, 11]], [[0, 0, 4, 9], [1, 10, 5, 19]]
     tall = [[0, 0, 4, 40], [5, 2, 9, 42]]  # as tall as it may be, what counts is where the middles are
     boxes = torch.tensor([beside, below, below, below, tall]).float()
-    assert is_vertical(classes, boxes) == [False, True, False, False, False]
+    assert is_vertical(Truth(classes, boxes)) == [False, True, False, False, False]
 
 
 CENTRES = 2.0 * torch.arange(3) + 1, 2.0 * torch.arange(8) + 1
 
 
-def bags(pictures: list[str], truth: list[list[int]], boxed: bool = True) -> tuple[Bags, Tensor]:
+def bags(pictures: list[str], truth: list[list[int]]) -> tuple[Bags, Tensor]:
     classes = torch.tensor([[*row, *[-1] * (max(map(len, truth)) - len(row))] for row in truth])
     left = 4.0 * torch.arange(classes.shape[1]).expand(classes.shape)
     zero = torch.zeros_like(left)
-    boxes = torch.stack([left, zero, left + 4, zero + 4], dim=-1) if boxed else None
+    boxes = torch.stack([left, zero, left + 4, zero + 4], dim=-1)
     instances = torch.zeros(len(classes), 1, 6, 16)
     return Bags(instances, label_matrix(classes, 10), truth=Truth(classes, boxes)), draw(*pictures, sure=0.999)
 
@@ -74,21 +74,20 @@ def scores_of(probs: Tensor) -> Scores:
     return Scores(highest, highest, probs)
 
 
-def own_sets(probs: Tensor) -> Tensor:
-    return scores_of(probs).presence >= 0.5
-
-
 VALIDATION = ["11..11.. 11..11.. ........", "2.2..... 222..... ........", "3..11... 3..11... ........"]
 TEST = ["1.1..... 111..... ........", "11..3... 11..3... ........", "2...8... 22..88.. ........", "........ " * 3]
 
 
-def test_metrics_of_reading_by_hand() -> None:
-    validation = bags(VALIDATION, [[1, 1], [2], [3, 1]])
-    test = [bags(TEST[:2], [[1], [1, 3]]), bags(TEST[2:], [[2, 8, 8], [4]])]
+def evaluated(*batches: tuple[str, tuple[Bags, Tensor]]) -> Evaluation:
     read = ReadingMetrics(lambda height, width: CENTRES)
-    for split, (some, probs) in (("validation", validation), ("test", test[0]), ("test", test[1])):
+    for split, (some, probs) in batches:
         read(split, scores_of(probs), some, 0.5)
-    found = read.evaluation()
+    return read.evaluation()
+
+
+def test_metrics_of_reading_by_hand() -> None:
+    test = [bags(TEST[:2], [[1], [1, 3]]), bags(TEST[2:], [[2, 8, 8], [4]])]
+    found = evaluated(("validation", bags(VALIDATION, [[1, 1], [2], [3, 1]])), ("test", test[0]), ("test", test[1]))
     values = found.metrics
     assert values["validation/transcription_error"] == 0
     assert values["validation/transcription_error_columns"] == 0
@@ -108,15 +107,9 @@ def test_metrics_of_reading_by_hand() -> None:
 
 
 def test_the_reader_is_learnt_from_the_calibration_alone() -> None:
-    validation, probs = bags(VALIDATION, [[1, 1], [2], [3, 1]])
-    assert validation.truth is not None
-    calibration = read_batch(probs, validation.truth, own_sets(probs), centres=CENTRES)
-    test = [bags(TEST[:2], truth)[0].truth for truth in ([[1], [1, 3]], [[1, 1, 1], [7]])]
-    known = draw(*TEST[:2], sure=0.999)
+    calibration = "calibration", bags(VALIDATION, [[1, 1], [2], [3, 1]])
     first, second = (
-        evaluate_reading({"test": read_batch(known, truth, own_sets(known), centres=CENTRES)}, calibration)
-        for truth in test
-        if truth is not None
+        evaluated(calibration, ("test", bags(TEST[:2], truth))) for truth in ([[1], [1, 3]], [[1, 1, 1], [7]])
     )
     assert first.decoder == second.decoder
     assert first.metrics["test/transcription_error"] == 0
