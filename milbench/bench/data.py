@@ -12,8 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,8 +23,6 @@ from milbench.errors import UsageError
 
 SLIDES, PATCHES, WIDTH = 100, (6_000, 14_000), 1024
 QUICK_SLIDES, QUICK_PATCHES = 12, (600, 1_400)
-GROWTH = (25, 100, 400)
-"""Numbers of slides whose check is timed; all but 25 of them are hard links."""
 TRAINED = 0.7
 """The share of slides that is trained on, here and by the default of feature-bags."""
 LONG, WIDE = (500_000, 64), (30, 50_000)
@@ -85,25 +81,6 @@ print(json.dumps(ends))
 """The same with ABMIL, as the README of torchmil 1.0.2 does it: one bag a step, as above."""
 
 
-@dataclass(frozen=True)
-class Ran:
-    """A process that has ended: its output, how long it took, and the most memory that it shared with no file."""
-
-    output: str
-    seconds: float
-    bytes: int
-
-    def row(self, name: str) -> dict[str, Any]:
-        """Return what was measured, with the times that the process has printed, in seconds and MiB."""
-        memory = {"MiB": self.bytes / 2**20}
-        try:
-            first_step, *epochs = json.loads(self.output)
-        except ValueError:
-            return {"": name, "all": self.seconds, **memory}
-        later = float(np.median(np.diff(epochs)))
-        return {"": name, "first step": first_step, "first epoch": epochs[0], "later epoch": later, **memory}
-
-
 def measure(torchmil: Path | None = None, *, quick: bool = False) -> pd.DataFrame:
     """Return what was measured, a row a command: seconds from its start on, and MiB shared with no file.
 
@@ -121,49 +98,41 @@ def _rows(torchmil: Path | None, quick: bool) -> Iterator[dict[str, Any]]:
         table = write_slides(root / "slides", slides, patches)
         time.sleep(3)  # files that have just changed are read again
         words = [str(table), "{now}", str(EPOCHS), str(round(TRAINED * slides))]
+        ours = [sys.executable, "-c", MILBENCH, *words]
         if torchmil is not None:
-            yield _run([torchmil, "-c", TORCHMIL, *words])[0].row("slides, torchmil, ABMIL")
-        yield _run([sys.executable, "-c", MILBENCH, *words])[0].row("slides, milbench, first launch")
-        yield _run([sys.executable, "-c", MILBENCH, *words])[0].row("slides, milbench, second launch")
-        both = _run([sys.executable, "-c", MILBENCH, *words], at_once=2)
-        yield max(both, key=lambda ran: ran.bytes).row("slides, milbench, the larger of two at once")
-        for count in GROWTH[: 1 if quick else None]:
-            more = write_slides(root / f"slides-{count}", count, patches, root / "slides")
-            yield _run([*_CHECK, str(more), *_SLIDES])[0].row(f"check of {count} slides")
+            yield timed("slides, torchmil, ABMIL", [torchmil, "-c", TORCHMIL, *words])
+        yield timed("slides, milbench, first launch", ours)
+        yield timed("slides, milbench, second launch", ours)
+        yield timed("slides, milbench, the larger of two at once", ours, at_once=2)
+        check = [sys.executable, "-m", "milbench", "data", "check"]
+        fresh = write_slides(root / "unpacked", slides, patches)
+        columns = ("bag=slide_id", "labels=label", "features=features/*.npy")
+        yield timed(f"check of {slides} slides", [*check, fresh, *(f"-ptask.{column}" for column in columns)])
         for name, (rows, width) in (("long", LONG), ("wide", WIDE)):
             path = _write_table(root / f"{name}.csv", max(30, rows // shrunk), max(64, width // shrunk))
             time.sleep(3)
-            yield _run([sys.executable, "-c", f"import pandas; pandas.read_csv({str(path)!r})"])[0].row(
-                f"{name} table, pandas.read_csv"
-            )
-            yield _run([*_CHECK, str(path)])[0].row(f"{name} table, check")
-            yield _run([*_CHECK, str(path)])[0].row(f"{name} table, check again (start-up)")
+            reading = f"import pandas; pandas.read_csv({str(path)!r})"
+            yield timed(f"{name} table, pandas.read_csv", [sys.executable, "-c", reading])
+            yield timed(f"{name} table, check", [*check, path])
+            yield timed(f"{name} table, check again (start-up)", [*check, path])
 
 
-_CHECK = (sys.executable, "-m", "milbench", "data", "check")
-_SLIDES = ("-p", "task.bag=slide_id", "-p", "task.labels=label", "-p", "task.features=features/*.npy")
-
-
-def write_slides(folder: Path, count: int, patches: tuple[int, int], source: Path | None = None) -> Path:
+def write_slides(folder: Path, count: int, patches: tuple[int, int]) -> Path:
     """Write a table of slides with their folders `features` and, for torchmil, `labels`; return the table.
 
-    The features are drawn, from the least to the most `patches` a slide, or linked to files of a `source`.
+    The features are drawn, from the least to the most `patches` a slide.
     """
     rng = np.random.default_rng(0)
     drawn = rng.standard_normal((patches[1], WIDTH), dtype=np.float32)
     rows = ["slide_id,label"]
     for part in ("features", "labels"):
         (folder / part).mkdir(parents=True)
-    files = sorted((source / "features").iterdir())[:25] if source else []
     for number in range(count):
         positive = number % 2
-        if files:
-            (folder / f"features/s{number:03d}.npy").hardlink_to(files[number % len(files)])
-        else:
-            features = drawn[: int(rng.integers(*patches))] + np.float32(number / 100)
-            features[:20, :8] += 6 * positive
-            np.save(folder / f"features/s{number:03d}.npy", features)
-            np.save(folder / f"labels/s{number:03d}.npy", np.array([positive]))
+        features = drawn[: int(rng.integers(*patches))] + np.float32(number / 100)
+        features[:20, :8] += 6 * positive
+        np.save(folder / f"features/s{number:03d}.npy", features)
+        np.save(folder / f"labels/s{number:03d}.npy", np.array([positive]))
         rows.append(f"s{number:03d},{'tumour' * positive}")
     (folder / "slides.csv").write_text("\n".join(rows))
     return folder / "slides.csv"
@@ -180,34 +149,33 @@ def _write_table(path: Path, rows: int, width: int) -> Path:
     return path
 
 
-def _run(command: Sequence[Any], at_once: int = 1) -> list[Ran]:
-    """Run a command, or several of it at once, and watch each of them. "{now}" in it becomes the time."""
+def timed(name: str, command: Sequence[Any], at_once: int = 1) -> dict[str, Any]:
+    """Run a command, or several of it at once, and return what the one with most memory took, in seconds and MiB.
+
+    "{now}" in it becomes the time. It may print the seconds to its first step and to the end of each epoch.
+    """
     begun = time.time()
     words = [str(begun) if word == "{now}" else str(word) for word in command]
-    with _started(words, at_once) as processes:
-        most = [0] * at_once
-        while any(process.poll() is None for process in processes):
-            most = [max(before, _own_memory(process.pid)) for before, process in zip(most, processes, strict=True)]
-            time.sleep(0.02)
-        seconds = time.time() - begun
-        outputs = [process.communicate() for process in processes]
-    for process, (_, said) in zip(processes, outputs, strict=True):
-        if process.returncode:
-            raise UsageError(f"{' '.join(words)[:60]}... ended with exit code {process.returncode}: {said[-300:]}")
-    return [Ran(output.strip(), seconds, memory) for (output, _), memory in zip(outputs, most, strict=True)]
-
-
-@contextmanager
-def _started(words: Sequence[str], count: int) -> Iterator[list[subprocess.Popen[str]]]:
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     environment = {name: value for name, value in os.environ.items() if name != "MILBENCH_CACHE"}
-    environment["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // count))  # as a launch shares them out
-    processes = [subprocess.Popen(words, env=environment, **pipes) for _ in range(count)]
+    environment["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // at_once))  # as a launch shares them out
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen(words, env=environment, **pipes) for _ in range(at_once)]
+    most = [0] * at_once
+    while any(process.poll() is None for process in processes):
+        most = [max(before, _own_memory(process.pid)) for before, process in zip(most, processes, strict=True)]
+        time.sleep(0.02)
+    seconds = time.time() - begun
+    said = [process.communicate() for process in processes]
+    for process, (_, errors) in zip(processes, said, strict=True):
+        if process.returncode:
+            raise UsageError(f"{' '.join(words)[:60]}... ended with exit code {process.returncode}: {errors[-300:]}")
+    memory = {"MiB": max(most) / 2**20}
     try:
-        yield processes
-    finally:
-        for process in processes:
-            process.kill()
+        first_step, *epochs = json.loads(said[int(np.argmax(most))][0])
+    except ValueError:
+        return {"": name, "all": seconds, **memory}
+    later = float(np.median(np.diff(epochs)))
+    return {"": name, "first step": first_step, "first epoch": epochs[0], "later epoch": later, **memory}
 
 
 def _own_memory(pid: int) -> int:

@@ -103,7 +103,7 @@ def usual_kind(files: Sequence[BagFile]) -> str:
 def open_features(path: Path, key: str = "") -> BagFile:
     """Return the features (K, D) in a file: those of the key, or the only ones, or those named "features".
 
-    Nothing is unpickled. Raises ValueError for a file that is missing, damaged or without such an array.
+    Nothing is unpickled. A file that is missing, damaged or without such an array may raise anything, see `open_all`.
     """
     reader = _READERS.get(_present(path).suffix.lower())
     if reader is None:
@@ -114,8 +114,7 @@ def open_features(path: Path, key: str = "") -> BagFile:
 def open_frames(path: Path, columns: SequenceColumns) -> BagFile:
     """Return the frames (T, F) of a recording: a .npy array of frames or of samples, or audio of averaged channels.
 
-    Raises ValueError for a file that is missing, damaged or of another kind, UsageError where audio cannot be read
-    here.
+    A file that is missing, damaged or of another kind may raise anything, see `open_all`.
     """
     suffix = _present(path).suffix.lower()
     if suffix == ".npy":
@@ -132,8 +131,7 @@ def open_frames(path: Path, columns: SequenceColumns) -> BagFile:
     if suffix not in AUDIO:
         raise ValueError(f"its name does not end in .npy or {', '.join(AUDIO)}")
     soundfile = extras.load("soundfile", "audio", str(path))
-    with _as_value_error():
-        about = soundfile.info(path)
+    about = soundfile.info(path)
 
     def samples() -> NDArray[np.float32]:
         values: NDArray[np.float32] = soundfile.read(path, dtype="float32", always_2d=True)[0].mean(axis=1)
@@ -144,18 +142,8 @@ def open_frames(path: Path, columns: SequenceColumns) -> BagFile:
 
 def _present(path: Path) -> Path:
     if not path.is_file():
-        raise ValueError("not found" if not path.exists() else "it is no file")
+        raise ValueError("not found")
     return path
-
-
-@contextmanager
-def _as_value_error() -> Iterator[None]:
-    try:
-        yield
-    except ValueError:
-        raise
-    except Exception as error:
-        raise ValueError((str(error) or type(error).__name__).split("\n")[0]) from error
 
 
 def _opened(reader: Reader, path: Path, key: str) -> BagFile:
@@ -168,7 +156,7 @@ def _opened(reader: Reader, path: Path, key: str) -> BagFile:
         array = read(name)
         return array[0] if array.ndim > 1 + (name == COORDINATES) and array.shape[0] == 1 else array
 
-    with _as_value_error(), reader(path) as arrays:
+    with reader(path) as arrays:
         found = arrays[chosen := "" if "" in arrays else _chosen(key, list(arrays))]
         shape = tuple(found.shape if hasattr(found, "shape") else found.get_shape())
         dtype = found.dtype if hasattr(found, "dtype") else found[:1].dtype

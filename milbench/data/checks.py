@@ -15,7 +15,8 @@ from milbench.data.table_files import row_name
 
 Level = Literal["fact", "warning", "fatal"]
 EXACT_LABEL_LIMIT = 16
-"""The same as that of `milbench.likelihood`, which needs torch: to check a table would take three times as long."""
+"""The largest label set whose likelihood `exact` computes without a bound, as in `milbench.likelihood`; its torch would
+make a check take three times as long."""
 FAR = 5
 """A value is far from all others if its distance from the nearest is so many times what they span."""
 TOO_SMALL = "bags with too few instances"
@@ -35,19 +36,18 @@ class Finding(NamedTuple):
 def check_bags(
     bags: OwnBags,
     kind: Kind,
-    exact_limit: int = EXACT_LABEL_LIMIT,
     positions: NDArray[np.int64] | None = None,
     *,
     quick: bool = False,
 ) -> list[Finding]:
     """Return what is to be known of the bags of a table.
 
-    `exact_limit` is the largest label set whose likelihood `exact` computes without a bound, `positions` (B,) how many
-    a network has in each sequence; `quick` leaves out what may read instances again, which is never fatal.
+    `positions` (B,) is how many a network has in each sequence; `quick` leaves out what may read instances again, which
+    is never fatal.
     """
     about = {"features": _features, "images": _images, "sequences": _sequences}[kind](bags)
     far = _far_values(bags) if kind == "features" and not quick else ()
-    sets = (*_large_sets(bags, exact_limit), *_too_small(bags, kind, positions))
+    sets = (*_large_sets(bags), *_too_small(bags, kind, positions))
     same = _duplicates(bags, "bags" if kind == "features" else kind, "fatal" if kind == "sequences" else "warning")
     return [*about, *far, *_labels(bags), *_parts(bags), *_classes(bags), *sets, *same]
 
@@ -211,10 +211,12 @@ def _classes(bags: OwnBags) -> Iterator[Finding]:
                     yield Finding("warning", f"class {name}", f"is in no bag of {part}")
 
 
-def _large_sets(bags: OwnBags, limit: int) -> Iterator[Finding]:
-    if many := int((bags.labels.sum(axis=1) > limit).sum()):
+def _large_sets(bags: OwnBags) -> Iterator[Finding]:
+    if many := int((bags.labels.sum(axis=1) > EXACT_LABEL_LIMIT).sum()):
         does = "exact trains on its certified lower bound there (method=auto), and method=exact refuses them"
-        yield Finding("warning", "large label sets", f"{many:,} bags have more than {limit} classes: {does}")
+        yield Finding(
+            "warning", "large label sets", f"{many:,} bags have more than {EXACT_LABEL_LIMIT} classes: {does}"
+        )
 
 
 def _too_small(bags: OwnBags, kind: Kind, positions: NDArray[np.int64] | None) -> Iterator[Finding]:

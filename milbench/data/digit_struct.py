@@ -69,20 +69,17 @@ def _record(file: Any, name: Any, group: Any, where: str) -> Record:
     text = _numbers(file, h5r.dereference(name, file)).astype("<u2").tobytes().decode("utf-16-le", errors="replace")
     if not PLAIN_NAME.fullmatch(text):
         raise UsageError(f"{where} names {text!r}, which is no plain name of a PNG file")
-    where = f"{where} ({text})"
     fields = h5r.dereference(group, file)
     columns = [_numbers(file, h5d.open(fields, field.encode())) for field in FIELDS]
-    if len({len(column) for column in columns}) != 1:
-        raise UsageError(f"{where} has {', '.join(f'{len(c)} {f}s' for f, c in zip(FIELDS, columns, strict=True))}")
-    labels, boxes = columns[0], np.array(columns[1:], np.float64).T
-    if not len(labels):
-        raise UsageError(f"{where} has no digits")
-    if not np.isin(labels, range(1, ZERO + 1)).all():
-        raise UsageError(f"{where} has labels other than 1 to {ZERO}: {', '.join(f'{v:g}' for v in labels)}")
-    if not (np.abs(boxes) <= FARTHEST).all():
-        raise UsageError(f"{where} has a number that is not finite, or a box farther than {FARTHEST:,} pixels")
-    if (boxes[:, 2:] <= 0).any():
-        raise UsageError(f"{where} has a box without width or height")
+    values = np.array(columns, np.float64) if len({*map(len, columns)}) == 1 else np.empty((len(FIELDS), 0))
+    labels, boxes = values[0], values[1:].T
+    near = np.isin(labels, range(1, ZERO + 1)).all() and (np.abs(boxes) <= FARTHEST).all()
+    if not (values.size and near and (boxes[:, 2:] > 0).all()):
+        found = {field: column.tolist() for field, column in zip(FIELDS, columns, strict=True)}
+        raise UsageError(
+            f"{where} ({text}) has {found}, expected a label from 1 to {ZERO} and a box with width and height, "
+            f"at most {FARTHEST:,} pixels away, for each digit"
+        )
     return Record(text, tuple(int(label) % ZERO for label in labels), boxes)
 
 

@@ -8,14 +8,11 @@ import numpy as np
 from milbench.bench import data
 
 
-def test_slides_are_trained_on_and_timed_and_links_serve_for_many(tmp_path: Path) -> None:
+def test_slides_are_trained_on_and_timed(tmp_path: Path) -> None:
     table = data.write_slides(tmp_path / "few", 10, (30, 50))
     sizes = [len(np.load(path)) for path in sorted((tmp_path / "few/features").iterdir())]
     assert len(sizes) == 10
     assert 30 <= min(sizes) <= max(sizes) < 50
-    many = data.write_slides(tmp_path / "many", 60, (30, 50), tmp_path / "few")
-    assert len({path.stat().st_ino for path in many.parent.glob("features/*")}) == 10
-    (ran,) = data._run([sys.executable, "-c", data.MILBENCH, table, "{now}", "2"])
-    row = ran.row("slides")
-    assert 0 < row["first step"] <= row["first epoch"] < ran.seconds
+    row = data.timed("slides", [sys.executable, "-c", data.MILBENCH, table, "{now}", "2"])
+    assert 0 < row["first step"] <= row["first epoch"]
     assert row["MiB"] > 50, "torch alone takes more"

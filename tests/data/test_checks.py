@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from milbench.data import checks
 from milbench.data.checks import check_bags
 from milbench.data.own_bags import OwnBags
 from milbench.data.table import Mark
+from milbench.likelihood import EXACT_LABEL_LIMIT
 from tests._helpers.own_bags import own_bags, store_of
 
 LABELS = [[True, False], [False, False], [True, True]]
@@ -30,8 +32,8 @@ def table(change: Any = None, **columns: Any) -> OwnBags:
     return own_bags(parts(change), columns.pop("labels", LABELS), columns.pop("classes", ["cat", "dog"]), **columns)
 
 
-def found(bags: OwnBags, level: str, limit: int = 16) -> dict[str, str]:
-    return {finding.what: finding.found for finding in check_bags(bags, "features", limit) if finding.level == level}
+def found(bags: OwnBags, level: str) -> dict[str, str]:
+    return {finding.what: finding.found for finding in check_bags(bags, "features") if finding.level == level}
 
 
 def test_facts_are_counted() -> None:
@@ -110,8 +112,10 @@ def test_values_that_are_merely_rare_or_large_are_not_called_missing() -> None:
     assert "values far from all others" not in few, "of four instances nothing is known"
 
 
-def test_large_label_sets_say_what_exact_does_and_too_large_ones_are_fatal() -> None:
-    assert "certified lower bound" in found(table(), "warning", limit=1)["large label sets"]
+def test_large_label_sets_say_what_exact_does_and_too_large_ones_are_fatal(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checks.EXACT_LABEL_LIMIT == EXACT_LABEL_LIMIT
+    monkeypatch.setattr(checks, "EXACT_LABEL_LIMIT", 1)
+    assert "certified lower bound" in found(table(), "warning")["large label sets"]
     labels = np.array([[True, False], [True, True], [True, True]])
     assert (
         "1 have more classes than instances: b" in (found(table(labels=labels), "fatal")["bags with too few instances"])
@@ -139,8 +143,8 @@ def sequences(some: Any = None, **changes: Any) -> OwnBags:
     return own_bags(some or frames(), LABELS, ["cat", "dog"], bags=names, path=path, **columns)
 
 
-def of_sequences(table: OwnBags, level: str, positions: tuple[int, ...] = (2, 3, 5), limit: int = 16) -> dict[str, str]:
-    findings = check_bags(table, "sequences", limit, np.array(positions))
+def of_sequences(table: OwnBags, level: str, positions: tuple[int, ...] = (2, 3, 5)) -> dict[str, str]:
+    findings = check_bags(table, "sequences", np.array(positions))
     return {finding.what: finding.found for finding in findings if finding.level == level}
 
 
@@ -150,6 +154,8 @@ def test_sequences_with_too_few_positions_or_late_events_are_placed() -> None:
     (found,) = of_sequences(sequences(marks=[[Mark(0, (2, 3))], [], []]), "fatal").values()
     assert found == "1: a.wav (row 2) lasts 2 seconds and has 'cat' from 2"
     assert not of_sequences(sequences(marks=[[Mark(0, (1.9, 3))], [], []]), "fatal"), "its end is cut off"
+    broken = [frames()[0], np.full((6, 2), np.nan), frames()[2]]
+    assert of_sequences(sequences(broken), "fatal") == {"sequences with values that are not finite": "1: b.wav (row 3)"}
 
 
 def test_equal_sequences_are_fatal_where_nothing_keeps_them_in_one_part() -> None:
@@ -182,7 +188,7 @@ FEW = ("only one bag", "only one group", "two bags", "two groups")
 def test_too_few_bags_or_groups_for_a_split_are_found(names: list[str], columns: dict, level: str | None) -> None:  # type: ignore[type-arg]
     labels = np.array([[True, False]] * len(names))
     bags = own_bags([*np.arange(2.0 * len(names)).reshape(-1, 1, 2)], labels, ["cat", "dog"], bags=names, **columns)
-    few = [finding.level for finding in check_bags(bags, "features", 16) if finding.what in FEW]
+    few = [finding.level for finding in check_bags(bags, "features") if finding.what in FEW]
     assert few == ([level] if level else [])
 
 

@@ -81,11 +81,11 @@ def given(digits: Any) -> Callable[[Path], None]:
     (lambda path: write_struct(path, []), r"digitStruct.mat has no records"),
     (lambda path: write_struct(path, [("1.png", ONE), ("1.png", ONE)]), "record 2 names 1.png a second time"),
     (lambda path: write_struct(path, [("../1.png", ONE)]), "record 1 names '../1.png', which is no plain name"),
-    (given([]), r"record 2 \(2.png\) has no digits"),
-    (given([(1, float("nan"), 2, 3, 4)]), r"record 2 \(2.png\) has a number that is not finite"),
-    (given([(11, 1, 2, 3, 4)]), r"record 2 \(2.png\) has labels other than 1 to 10: 11"),
-    (given([(1, 1, 2, 0, 4)]), r"record 2 \(2.png\) has a box without width or height"),
-    (spoil(other_count), r"record 2 \(2.png\) has 3 labels, 3 lefts, 1 tops, 3 widths, 3 heights"),
+    (given([]), r"record 2 \(2.png\) has {'label': \[\], .* for each digit"),
+    (given([(1, float("nan"), 2, 3, 4)]), r"record 2 \(2.png\) has .*'left': \[nan\]"),
+    (given([(11, 1, 2, 3, 4)]), r"record 2 \(2.png\) has .*'label': \[11.0\], .* expected a label from 1 to 10"),
+    (given([(1, 1, 2, 0, 4)]), r"record 2 \(2.png\) has .*'width': \[0.0\]"),
+    (spoil(other_count), r"record 2 \(2.png\) has .*'top': \[1.0\], 'width': \[7.0, 8.0, 6.0\]"),
     (spoil(huge), "is damaged: no HDF5 file with SVHN's records"),
 ])  # fmt: skip
 def test_what_is_wrong_is_named(tmp_path: Path, write: Callable[[Path], None], complaint: str) -> None:

@@ -95,7 +95,7 @@ def test_checks_name_equal_images_in_two_parts_of_a_split_and_plain_ones(table: 
     Image.new("RGB", (20, 30), "green").save(folder / "plain.png")
     names = ["red.png", "point.png", "again.bmp", "plain.png"]
     split = image_table(folder, names, "train train test test")
-    found = {f.what: (f.level, f.found) for f in check_bags(load_images(split, ImageColumns(size=32)), "images", 16)}
+    found = {f.what: (f.level, f.found) for f in check_bags(load_images(split, ImageColumns(size=32)), "images")}
     assert found["images"] == ("fact", "4, of 20x30 to 80x40 pixels")
     assert found["images of equal content"] == ("warning", "1: red.png = again.bmp")
     assert found["equal images in two parts"] == ("warning", "1: red.png = again.bmp")
@@ -104,7 +104,7 @@ def test_checks_name_equal_images_in_two_parts_of_a_split_and_plain_ones(table: 
     assert not [what for what, (level, _) in found.items() if level == "fatal"]
     Image.new("RGB", (9, 9), "blue").save(folder / "blue.png")
     plain = image_table(folder, ["plain.png", "blue.png"])
-    problems = fatal(check_bags(load_images(plain, ImageColumns(size=32)), "images", 16))
+    problems = fatal(check_bags(load_images(plain, ImageColumns(size=32)), "images"))
     assert problems == ["images: all are of one colour: nothing can be told from them"]
 
 
@@ -116,7 +116,7 @@ def test_boxes_outside_their_image_are_fatal_and_named(table: Path, left: float,
     boxed = replace(
         load_images(image_table(folder, names), ImageColumns()), marks=[[], [Mark(0, (left, -5, 25, bottom))]]
     )
-    problems = fatal(check_bags(boxed, "images", 16))
+    problems = fatal(check_bags(boxed, "images"))
     assert problems == ["boxes outside their image: 1: plain.png (row 3) has 20 x 30 pixels"] * outside
 
 
