@@ -5,8 +5,9 @@ A gallery is stored as one .npz file, which is written and read with numpy alone
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -14,17 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milbench._utils.files import stored_arrays
-from milbench.errors import UsageError
 
 Kind = Literal["image", "sequence", "set"]
 _AXES: dict[str, tuple[int, int]] = {"image": (4, 2), "sequence": (3, 1), "set": (3, 1)}
 """By kind, the dimensions of the instances and of the positions."""
-GALLERY_FORMAT = 1
 _TYPES = {
     "instances": np.float32, "labels": np.bool_, "presence": np.float32, "probs": np.float16, "mask": np.bool_,
-    "classes": np.int64, "boxes": np.float32, "position_classes": np.int64, "coords": np.float32,
+    "classes": np.int64, "boxes": np.float32, "position_classes": np.int64, "coords": np.float32, "ys": np.float32,
+    "xs": np.float32,
 }  # fmt: skip
-"""The types of the arrays."""
+_READ: dict[str, Callable[[Any], Any]] = {
+    "kind": str, "class_names": lambda names: tuple(map(str, names)), "threshold": float, "frames_per_second": float,
+    **{name: partial(np.asarray, dtype=dtype) for name, dtype in _TYPES.items()},
+}  # fmt: skip
+"""What makes each field of what it is given, or what was stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +45,8 @@ class Gallery:
         probs: (B, C+1, *positions) float16, the probability of each class in each position, background last.
         class_names: C names to show.
         mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-        centres: for images, y of every row and x of every column of positions in pixels; for sequences, y of the one
-            row and x of every position in frames; None: spread evenly.
+        ys: for images, y of every row of positions in pixels; for sequences, of the one row; None: spread evenly.
+        xs: x of every column of positions in pixels, or of every position in frames.
         threshold: the presence score from which a class counts as detected; None: where it is the most probable one in
             some position.
         frames_per_second: for sequences; None: not known.
@@ -59,7 +63,8 @@ class Gallery:
     probs: NDArray[np.float16]
     class_names: tuple[str, ...]
     mask: NDArray[np.bool_] | None = None
-    centres: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+    ys: NDArray[np.float32] | None = None
+    xs: NDArray[np.float32] | None = None
     threshold: float | None = None
     frames_per_second: float | None = None
     classes: NDArray[np.int64] | None = None
@@ -93,7 +98,8 @@ class Gallery:
             "class_names": len(self.class_names) == classes,
             "frames_per_second": self.frames_per_second is None or 0 < self.frames_per_second < np.inf,
             "mask": self.mask is None or self.mask.shape == (bags, *positions),
-            "centres": self.centres is None or tuple(map(len, self.centres)) == grid,
+            "ys": self.ys is None or self.ys.shape == grid[:1],
+            "xs": self.xs is None or self.xs.shape == grid[1:],
             "boxes": self.boxes is None or (self.classes is not None and self.boxes.shape == (*self.classes.shape, 4)),
             "position_classes": self.position_classes is None or self.position_classes.shape == (bags, *positions),
             "coords": self.coords is None or self.coords.shape == (bags, *positions, 2),
@@ -125,41 +131,19 @@ class Gallery:
         return {int(c) for c in np.flatnonzero(self.labels[bag])}
 
 
-def make(*, class_names: Sequence[str], **fields: Any) -> Gallery:
+def make(**given: Any) -> Gallery:
     """Return a gallery from arrays of any type, such as lists, which are converted to the types of its fields."""
-    for name, dtype in _TYPES.items():
-        if fields.get(name) is not None:
-            fields[name] = np.asarray(fields[name], dtype)
-    if (centres := fields.get("centres")) is not None:
-        fields["centres"] = tuple(np.asarray(axis, np.float32) for axis in centres)
-    return Gallery(class_names=tuple(map(str, class_names)), **fields)
+    return Gallery(**{name: _READ[name](value) for name, value in given.items() if value is not None})
 
 
 def write(path: Path, gallery: Gallery) -> None:
     """Write a gallery as one file."""
-    arrays: dict[str, Any] = {
-        "format": GALLERY_FORMAT, "kind": gallery.kind, "class_names": np.asarray(gallery.class_names, np.str_),
-        "threshold": np.nan if gallery.threshold is None else gallery.threshold,
-    }  # fmt: skip
-    given = {name: getattr(gallery, name) for name in (*_TYPES, "frames_per_second")}
-    arrays |= {name: value for name, value in given.items() if value is not None}
-    if gallery.centres is not None:
-        arrays["ys"], arrays["xs"] = gallery.centres
+    given = {one.name: getattr(gallery, one.name) for one in fields(gallery)}
     with path.open("wb") as file:  # numpy adds .npz to a name that lacks it, but not to an open file
-        np.savez_compressed(file, **arrays)
+        np.savez_compressed(file, **{name: value for name, value in given.items() if value is not None})
 
 
 def load(path: Path) -> Gallery:
-    """Read a gallery that `write` wrote. Raises UsageError if the file is missing, damaged or of another format."""
+    """Read a gallery that `write` wrote. Raises UsageError if the file is missing, damaged or of another version."""
     with stored_arrays("gallery", path) as stored:
-        if int(stored["format"]) != GALLERY_FORMAT:
-            raise UsageError(f"gallery {path} has format {int(stored['format'])}, this version reads {GALLERY_FORMAT}")
-        threshold = float(stored["threshold"])
-        return make(
-            kind=str(stored["kind"]),
-            class_names=stored["class_names"],
-            centres=(stored["ys"], stored["xs"]) if "ys" in stored else None,
-            threshold=None if np.isnan(threshold) else threshold,
-            frames_per_second=float(stored["frames_per_second"]) if "frames_per_second" in stored else None,
-            **{name: stored[name] for name in _TYPES if name in stored},
-        )
+        return make(**stored)

@@ -91,11 +91,10 @@ class Names(Generic[T]):
 
     def __init__(self, kind: str, plural: str, built_in: Iterable[RegistryEntry[T]]) -> None:
         self.kind = kind
-        self.group = f"milbench.{plural}"
         self.entries: dict[str, RegistryEntry[T]] = {}
         for entry in built_in:
             self._add(entry)
-        for point in entry_points(group=self.group):
+        for point in entry_points(group=f"milbench.{plural}"):
             origin = f"{point.dist.name} {point.dist.version}" if point.dist else "an installed package"
             self._add(RegistryEntry(point.name, origin, point.load, point.module, source_digest=f" of {origin}"))
 
@@ -273,14 +272,8 @@ class Registry(Names[type[T]]):
 
     def _only_class(self, module: Any) -> type[T]:
         base = self.base()
-        found = [
-            c
-            for c in vars(module).values()
-            if inspect.isclass(c)
-            and issubclass(c, base)
-            and c.__module__ == module.__name__
-            and not c.__name__.startswith("_")
-        ]
+        own = [c for c in vars(module).values() if inspect.isclass(c) and c.__module__ == module.__name__]
+        found = [c for c in own if issubclass(c, base) and not c.__name__.startswith("_")]
         if len(found) == 1 and inspect.isabstract(found[0]):
             lacking = ", ".join(sorted(found[0].__abstractmethods__))  # type: ignore[attr-defined]
             raise UsageError(f"the class {found[0].__name__} of {module.__file__} lacks the method {lacking}")
@@ -330,16 +323,11 @@ def _import_errors(what: str, module: str) -> Iterator[None]:
     """Turn whatever ends the import of a plug-in, `sys.exit` included, into a UsageError with the file and line."""
     try:
         yield
-    except UsageError:
+    except (UsageError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        place, source = _place(error, module)
-        if isinstance(error, KeyboardInterrupt) and not re.search(r"\braise\b", source):
-            raise  # Ctrl-C, which strikes at any line
         reason = f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}".rstrip(": ")
-        if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("milbench."):
-            reason += "; plug-ins import public names from milbench itself, such as: from milbench import Loss, Task"
-        raise UsageError(f"cannot import {what}: {reason}{place}") from error
+        raise UsageError(f"cannot import {what}: {reason}{_place(error, module)}") from error
 
 
 @contextmanager
@@ -356,20 +344,17 @@ def _torch_as_before() -> Iterator[None]:
         torch.set_default_dtype(dtype)
 
 
-def _place(error: BaseException, module: str) -> tuple[str, str]:
-    """Return " (FILE, line N)" and the text of the innermost line of a plug-in's own package, "" where none was run."""
+def _place(error: BaseException, module: str) -> str:
+    """Return " (FILE, line N)", the innermost line of a plug-in's own package; "" where none was run."""
     if isinstance(error, SyntaxError) and error.filename:
-        return f" ({error.filename}, line {error.lineno})", ""
+        return f" ({error.filename}, line {error.lineno})"
     package = module.partition(".")[0]
     places = [
-        (frame.f_code.co_filename, line)
+        f" ({frame.f_code.co_filename}, line {line})"
         for frame, line in traceback.walk_tb(error.__traceback__)
         if str(frame.f_globals.get("__name__")).partition(".")[0] == package
     ]
-    if not places:
-        return "", ""
-    file, line = places[-1]
-    return f" ({file}, line {line})", linecache.getline(file, line)
+    return places[-1] if places else ""
 
 
 @cache

@@ -115,7 +115,9 @@ class Network(torch.nn.Module, ABC):
 
     def logits_of(self, bags: Bags) -> Tensor:
         """Return the logits (B, C+1, *positions) of B bags, which are on the device of the network."""
-        instances = self.as_input(bags.instances)
+        instances = bags.instances
+        if instances.ndim == 4:
+            instances = instances.contiguous(memory_format=torch.channels_last)
         logits: Tensor = self(instances, bags.mask) if self.sees_mask else self(instances)
         return logits
 
@@ -134,15 +136,8 @@ class Network(torch.nn.Module, ABC):
             bias[-1] = 0
 
     def move_to(self, device: torch.device) -> Self:
-        """Move to `device`, weights in the memory format for what `as_input` returns.
-
-        Channels last for convolutions is faster on a CPU and in half precision on a GPU.
-        """
+        """Move to `device`, weights channels last, as images: faster on a CPU and in half precision on a GPU."""
         return self.to(device).to(memory_format=torch.channels_last)
-
-    def as_input(self, instances: Tensor) -> Tensor:
-        """Return instances in the memory format in which the network is fastest; here images channels last."""
-        return instances.contiguous(memory_format=torch.channels_last) if instances.ndim == 4 else instances
 
     def output_shape(self, height: int, width: int) -> tuple[int, int] | None:  # noqa: ARG002
         """Return (h, w), the positions of an image of `height` x `width` pixels; None where that is not known."""

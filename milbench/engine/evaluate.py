@@ -114,16 +114,16 @@ def _save_gallery(path: Path, it: Setup, threshold: float | None) -> None:
     bags = it.task.gallery()
     scores = score_function(it)(bags)
     truth = bags.truth or Truth(torch.empty(len(bags), 0, dtype=torch.long))
+    ys, xs = it.kept.network.centres_in(bags) or (None, None)
     arrays = {
         "instances": bags.instances, "labels": bags.labels, "mask": bags.mask, "coords": bags.coords,
         "presence": scores.presence, "probs": scores.instances,
         "classes": truth.classes, "boxes": truth.boxes, "position_classes": truth.position_classes,
+        "ys": ys, "xs": xs,
     }  # fmt: skip
-    centres = it.kept.network.centres_in(bags)
     made = gallery.make(
         threshold=threshold,
-        kind="image" if bags.are_images else "set" if centres is None else "sequence",
-        centres=centres,
+        kind="image" if bags.are_images else "set" if xs is None else "sequence",
         frames_per_second=it.task.frames_per_second,
         class_names=it.task.class_names,
         **{k: None if v is None else v.cpu().numpy() for k, v in arrays.items()},

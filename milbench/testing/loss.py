@@ -80,11 +80,17 @@ class LossContract:
         self, loss: Loss, labels: Tensor, positions: tuple[int, ...]
     ) -> None:
         logits = some_logits(*positions)
-        labels = labels_that_fit(labels, logits)
-        found, flat = computed(loss, logits, labels), computed(loss, logits.reshape(B, C + 1, -1), labels)
+        flat_logits = logits.reshape(B, C + 1, -1)
         grid, classes = (B, C + 1, *positions), (B, C)
-        assert [part.shape for part in found] == [(B,), grid, classes, classes, grid, (*classes, *positions)]
-        assert_close([part.reshape(other.shape) for part, other in zip(found, flat, strict=True)], [*flat])
+        for mask in (None, MASK) if flat_logits.shape[2] == K else (None,):
+            fitting = labels_that_fit(labels, logits) if mask is None else labels & MASK[:, :C]
+            found = computed(loss, logits, fitting, None if mask is None else mask.reshape(B, *positions))
+            flat = computed(loss, flat_logits, fitting, mask)
+            assert [part.shape for part in found] == [(B,), grid, classes, classes, grid, (*classes, *positions)]
+            assert_close([part.reshape(other.shape) for part, other in zip(found, flat, strict=True)], [*flat])
+        log_probs = loss.label_log_prob(logits, labels), loss.label_log_prob(flat_logits, labels.long())
+        assert_close(*log_probs)
+        assert log_probs[0] is None or log_probs[0].shape == (B,)
 
     def test_the_class_that_the_evidence_shows_costs_least(self, loss: Loss) -> None:
         """A wrong sign, or labels that are not looked at, would pass all else."""
@@ -96,12 +102,6 @@ class LossContract:
             logits[:, shown, : K // 2] = 6.0
             values = [loss(logits, torch.arange(C).eq(c).unsqueeze(0)).item() for c in range(C)]
             assert all(values[shown] < value for c, value in enumerate(values) if c != shown), values
-
-    def test_masks_have_the_shape_of_the_positions(self, loss: Loss, labels: Tensor) -> None:
-        logits, mask = some_logits(2, 3), MASK.reshape(B, 2, 3)
-        value, gradient = value_and_gradient(loss, logits, labels & MASK[:, :C], mask)
-        flat = value_and_gradient(loss, logits.flatten(2), labels & MASK[:, :C], MASK)
-        assert_close((value, gradient.flatten(2)), flat)
 
     def test_an_empty_batch_gives_no_values(self, loss: Loss, labels: Tensor) -> None:
         logits, labels = some_logits(2, 3)[:0], labels[:0]
@@ -266,14 +266,6 @@ class LossContract:
         assert probs is not None
         marginals = (probs.exp().unsqueeze(2) * EVERY_SET.unsqueeze(1)).sum(dim=0)
         assert_close(loss.presence_scores(some_logits(K), mask).sigmoid(), marginals, rtol=1e-6, atol=1e-9)
-
-    def test_label_sets_have_a_probability_whatever_the_position_dimensions(self, loss: Loss) -> None:
-        logits = some_logits(2, 3)
-        found, flat = loss.label_log_prob(logits, LABELS), loss.label_log_prob(logits.flatten(2), LABELS.long())
-        assert (found is None) == (flat is None)
-        if found is not None:
-            assert found.shape == (B,)
-            assert_close(found, flat)
 
     def test_instance_probs_are_distributions_and_masked_positions_background(self, loss: Loss) -> None:
         probs = loss.instance_probs(some_logits(K), MASK)

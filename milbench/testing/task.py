@@ -9,21 +9,19 @@ import pickle
 import random
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 from torch.testing import assert_close
 
 from milbench import (
     Bags,
     EvalSplit,
     Evaluation,
-    Network,
     Scores,
     Split,
     Task,
@@ -76,17 +74,33 @@ class TaskContract:
     @pytest.fixture
     def prepared(self, data_dir: Path | None) -> Task:
         """Return the task, prepared once for all tests."""
-        return _shared(type(self), data_dir).task
+        return self._task(data_dir)
 
     @pytest.fixture
     def batches(self, data_dir: Path | None) -> list[Bags]:
         """Return the batches of one epoch."""
-        return _shared(type(self), data_dir).batches
+        return self._batches(data_dir)
 
     @pytest.fixture
     def evaluation(self, data_dir: Path | None) -> Evaluation:
         """Return the evaluation of an untrained network."""
-        return _shared(type(self), data_dir).evaluation
+        return self._evaluation(data_dir)
+
+    # What the tests of a class look at and none changes is kept until those of another class ask.
+    @classmethod
+    @lru_cache(maxsize=1)
+    def _task(cls, data_dir: Path | None) -> Task:
+        return cls().make(data_dir)
+
+    @classmethod
+    @lru_cache(maxsize=1)
+    def _batches(cls, data_dir: Path | None) -> list[Bags]:
+        return list(cls._task(data_dir).train_batches(0, generator("contract")))
+
+    @classmethod
+    @lru_cache(maxsize=1)
+    def _evaluation(cls, data_dir: Path | None) -> Evaluation:
+        return cls._task(data_dir).evaluate(untrained(cls._task(data_dir)))
 
     def make(self, data_dir: Path | None, limit: int = LIMIT) -> Task:
         """Return the task, made anew and prepared for a cell of seed 0, with at most `limit` bags to evaluate on."""
@@ -200,7 +214,7 @@ class TaskContract:
     def test_the_network_fits_the_bags(self, prepared: Task, batches: list[Bags]) -> None:
         network = prepared.network(0)
         for bags in (batches[0].part(0, FEW), prepared.gallery().part(0, FEW)):
-            logits = logits_of(network, bags)
+            logits = network.logits_of(bags).float()
             assert logits.shape[:2] == (len(bags), prepared.num_classes + 1), "(B, C+1, *positions), background last"
             assert logits.isfinite().all()
             there = torch.ones(len(bags), *logits.shape[2:], dtype=torch.bool) if bags.mask is None else bags.mask
@@ -222,10 +236,12 @@ class TaskContract:
             pytest.skip("no bag of the task is a set that is padded")
         network = prepared.network(0).eval()
         with torch.no_grad():
-            together = logits_of(network, bags)
+            together = network.logits_of(bags).float()
             for number, there in enumerate(bags.mask):
-                one = replace(bags.part(number, number + 1), instances=bags.instances[number : number + 1, there])
-                alone = logits_of(network, one)
+                one = replace(
+                    bags.part(number, number + 1), instances=bags.instances[number : number + 1, there], mask=None
+                )
+                alone = network.logits_of(one).float()
                 assert_close(alone[0], together[number][:, there], rtol=1e-4, atol=1e-5)
 
     def test_initial_weights_depend_on_the_seed_alone(self, prepared: Task) -> None:
@@ -240,7 +256,7 @@ class TaskContract:
     def test_the_exact_loss_has_a_gradient_in_every_weight(self, prepared: Task, batches: list[Bags]) -> None:
         bags = next(bags.part(0, FEW) for bags in batches if bags.labels[:FEW].any())
         network = prepared.network(0)
-        value = load_loss("exact")(logits_of(network, bags), bags.labels, bags.mask).mean()
+        value = load_loss("exact")(network.logits_of(bags).float(), bags.labels, bags.mask).mean()
         value.backward()
         assert value.isfinite()
         for name, weights in network.named_parameters():
@@ -265,7 +281,7 @@ class TaskContract:
         except UsageError:
             pytest.skip("the task has no pictures")
         bags = batches[0].part(0, FEW)
-        logits = logits_of(network, bags)
+        logits = network.logits_of(bags).float()
         assert logits.shape[:2] == (len(bags), prepared.num_classes + 1)
         assert logits.flatten(2).shape[2] == 1
 
@@ -343,39 +359,6 @@ def evaluated_on(task: Task, monkeypatch: pytest.MonkeyPatch) -> dict[Split, set
     return splits
 
 
-class _Shared:
-    """What several tests of a class look at and none changes, made when it is first asked for."""
-
-    def __init__(self, task: Task) -> None:
-        self.task = task
-
-    @cached_property
-    def batches(self) -> list[Bags]:
-        return list(self.task.train_batches(0, generator("contract")))
-
-    @cached_property
-    def evaluation(self) -> Evaluation:
-        return self.task.evaluate(untrained(self.task))
-
-
-_last: dict[tuple[type, Path | None], _Shared] = {}
-
-
-def _shared(contract: type[TaskContract], data_dir: Path | None) -> _Shared:
-    """Return what the tests of a class share, which is kept until those of another class ask."""
-    key = contract, data_dir
-    if key not in _last:
-        _last.clear()
-        _last[key] = _Shared(contract().make(data_dir))
-    return _last[key]
-
-
-def logits_of(network: Network, bags: Bags) -> Tensor:
-    """Return the logits (B, C+1, *positions) of bags."""
-    logits: Tensor = network(network.as_input(bags.instances)).float()
-    return logits
-
-
 def untrained(task: Task, *, knows_labels: bool = False) -> ScoreFunction:
     """Return the scores of an untrained network, by the largest probability of each class.
 
@@ -385,7 +368,7 @@ def untrained(task: Task, *, knows_labels: bool = False) -> ScoreFunction:
 
     @torch.no_grad()
     def score(bags: Bags) -> Scores:
-        probs = logits_of(network, bags).softmax(dim=1)
+        probs = network.logits_of(bags).float().softmax(dim=1)
         present = bags.mask if bags.mask is not None else torch.ones_like(probs[:, 0], dtype=torch.bool)
         highest = probs[:, :-1].masked_fill(~present.unsqueeze(1), 0).flatten(2).amax(dim=2)
         known = bags.labels.float() if knows_labels else highest

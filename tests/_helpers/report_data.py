@@ -137,7 +137,7 @@ def images(path: Path, error: float, seed: int = 0) -> None:
     probs = np.exp(logits - logits.max(axis=1, keepdims=True))
     probs /= probs.sum(axis=1, keepdims=True)
     made = gallery.make(kind="image", instances=canvas, labels=labels, presence=probs[:, :-1].max(axis=(2, 3)),
-                 probs=probs, class_names=[str(d) for d in range(10)], centres=(centres, centres), threshold=0.5,
+                 probs=probs, class_names=[str(d) for d in range(10)], ys=centres, xs=centres, threshold=0.5,
                  classes=classes, boxes=boxes)  # fmt: skip
     gallery.write(path, made)
 

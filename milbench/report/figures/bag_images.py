@@ -14,8 +14,8 @@ MOST_NAMED = 5
 
 def centres(gallery: Gallery) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return y of every row and x of every column of positions, in pixels; of a sequence x alone counts, in frames."""
-    if gallery.centres is not None:
-        return gallery.centres
+    if gallery.ys is not None and gallery.xs is not None:
+        return gallery.ys, gallery.xs
     sizes, positions = gallery.instances.shape[-2:], gallery.probs.shape[-2:]
     ys, xs = ((np.arange(n, dtype=np.float32) + 0.5) * (size / n) for size, n in zip(sizes, positions, strict=True))
     return ys, xs

@@ -22,7 +22,7 @@ def image_arrays() -> dict[str, Any]:
     return {
         "kind": "image", "instances": rng.random((2, 1, 8, 10)), "labels": np.eye(2, 3) > 0,
         "presence": rng.random((2, 3)), "probs": np.full((2, 4, 4, 5), 0.25), "class_names": ["0", "1", "β"],
-        "centres": (np.arange(4) * 2 + 1.0, np.arange(5) * 2 + 1.0), "threshold": 0.5,
+        "ys": np.arange(4) * 2 + 1.0, "xs": np.arange(5) * 2 + 1.0, "threshold": 0.5,
         "classes": np.array([[0, -1], [1, 1]]), "boxes": np.zeros((2, 2, 4)),
     }  # fmt: skip
 
@@ -35,10 +35,10 @@ def test_round_trip_of_images(tmp_path: Path) -> None:
     assert read.class_names == ("0", "1", "β")
     assert read.threshold == 0.5
     assert read.probs.dtype == np.float16
-    assert read.centres is not None
+    assert read.xs is not None
     np.testing.assert_allclose(read.instances, arrays["instances"], rtol=1e-6)
     np.testing.assert_array_equal(read.labels, arrays["labels"])
-    np.testing.assert_array_equal(read.centres[1], arrays["centres"][1])
+    np.testing.assert_array_equal(read.xs, arrays["xs"])
     assert read.mask is None
     assert read.position_classes is None
 
@@ -59,7 +59,7 @@ def test_round_trip_of_sets_and_what_is_detected(tmp_path: Path) -> None:
     ("name", "value"),
     [("probs", np.zeros((2, 3, 4, 5))), ("presence", np.zeros((2, 2))), ("class_names", ["0"]),
      ("mask", np.zeros((2, 9), bool)), ("boxes", np.zeros((2, 3, 4))), ("instances", np.zeros((2, 8, 10))),
-     ("centres", (np.zeros(3), np.zeros(5))), ("kind", "film")],
+     ("ys", np.zeros(3)), ("xs", np.zeros(4)), ("kind", "film")],
 )  # fmt: skip
 def test_arrays_that_do_not_fit_together_are_named(tmp_path: Path, name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=name):

@@ -29,7 +29,7 @@ def arrays(**changes: Any) -> dict[str, Any]:
     return {
         "kind": "sequence", "instances": instances, "labels": [[False, True], [True, False]],
         "presence": [[0.1, 0.75], [0.2, 0.1]], "probs": probs, "class_names": ["a", "b"], "threshold": 0.5,
-        "mask": np.array([[True] * 4, [True] * 3 + [False]]), "centres": ([1.5], [1, 3, 5, 7]),
+        "mask": np.array([[True] * 4, [True] * 3 + [False]]), "ys": [1.5], "xs": [1, 3, 5, 7],
         "classes": [[1, -1], [0, -1]], "boxes": [[[2, 0, 5, 3], [0] * 4], [[0, 0, 1, 3], [0] * 4]],
     } | changes  # fmt: skip
 
@@ -68,9 +68,9 @@ def test_strips_show_each_class_when_it_is_heard_and_frames_the_truth() -> None:
     assert np.asarray(figure.axes[1].images[0].get_array()).shape == (3, 6)
 
 
-@pytest.mark.parametrize("centres", [([1.5], [1, 3, 5, 7]), None])
-def test_time_is_in_seconds_where_their_frames_are_known(centres: Any) -> None:
-    made = gallery.make(**arrays(frames_per_second=4, centres=centres))
+@pytest.mark.parametrize(("ys", "xs"), [([1.5], [1, 3, 5, 7]), (None, None)])
+def test_time_is_in_seconds_where_their_frames_are_known(ys: Any, xs: Any) -> None:
+    made = gallery.make(**arrays(frames_per_second=4, ys=ys, xs=xs))
     figure = sequence_figure({"exact": made})
     figure.draw_without_rendering()
     truth, _, strips, shorter = figure.axes
