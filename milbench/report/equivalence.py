@@ -8,7 +8,6 @@ from typing import Literal
 
 import pandas as pd
 
-from milbench.api.metric_info import describe
 from milbench.report.formatting import counted, scaled
 from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL, Difference
 from milbench.report.study import Study
@@ -45,36 +44,27 @@ def equivalence_frame(study: Study) -> pd.DataFrame:
         tasks cross), difference and verdict. Empty without a margin for the primary metric, with one loss, or where no
         two parameters are crossed.
     """
-    columns = ["first", "other", "row", "column", "difference", "verdict"]
     params = {task: study.cell_of(task).task_params for task in study.tasks}
-    names = {study.primary(task) for task in study.tasks}
-    varied = [key for key in next(iter(params.values())) if len({str(p.get(key)) for p in params.values()}) > 1]
-    name, order = min(names), list(study.supervision)
-    if len(names) > 1 or name not in study.plan.margin or len(varied) < 2 or len(order) < 2:
-        return pd.DataFrame(columns=columns)
-    margin, lower, half, first = study.plan.margin[name], describe(name).lower_is_better, len(varied) // 2, order[0]
-    found: list[tuple[object, ...]] = []
-    for task in study.tasks:
-        row, column = (", ".join(f"{k}={params[task][k]}" for k in keys) for keys in (varied[:half], varied[half:]))
-        for other in order[1:]:
-            if {first, other} <= set(study.variants(task)):
+    varied = [key for key in params[study.tasks[0]] if len({str(p.get(key)) for p in params.values()}) > 1]
+    half, (first, *others), rows = len(varied) // 2, study.supervision, []
+    for task in study.tasks if half else ():
+        margin, lower = study.plan.margin.get(study.primary(task)), study.metric(task).lower_is_better
+        row, column = (", ".join(f"{k}={params[task].get(k)}" for k in keys) for keys in (varied[:half], varied[half:]))
+        for other in others:
+            if margin is not None and {first, other} <= set(study.variants(task)):
                 pair = study.compare(task, first, other)
-                found.append((first, other, row, column, pair.difference, verdict(pair, margin, lower)))
-    return pd.DataFrame(found, columns=columns)
+                rows.append((first, other, row, column, pair.difference, verdict(pair, margin, lower)))
+    return pd.DataFrame(rows, columns=["first", "other", "row", "column", "difference", "verdict"])
 
 
 def equivalence_sentences(study: Study) -> list[str]:
     """Return how often the first loss is better than, equivalent to and worse than each other one, a line each."""
-    frame, lines = equivalence_frame(study), []
-    if frame.empty:
-        return []
-    metric = study.metric(study.tasks[0])
-    size = scaled(study.plan.margin[study.primary(study.tasks[0])], metric)
-    margin = f"{size:g}" if not metric.percent else "1 point" if size == 1 else f"{size:g} points"
+    frame, metric, lines = equivalence_frame(study), study.metric(study.tasks[0]), []
     for (first, other), own in frame.groupby(["first", "other"], sort=False):
         counts = Counter(own["verdict"])
         said = ", ".join(f"{word} on {counts[key]}" for key, word in VERDICTS.items() if counts[key])
-        lines.append(
-            f"Of {counted(len(own), 'task')} {first} is {said} against {other} ({metric.label}, margin {margin})."
-        )
+        size = scaled(study.plan.margin[study.primary(study.tasks[0])], metric)
+        unit = "" if not metric.percent else " point" if size == 1 else " points"
+        tasks, margin = counted(len(own), "task"), f"{size:g}{unit}"
+        lines.append(f"Of {tasks} {first} is {said} against {other} ({metric.label}, margin {margin}).")
     return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,6 @@ from milbench.report.statistics.epochs import RULES
 from milbench.report.study import Study, rows_of
 from milbench.report.tables import Table
 
-Agreement = Literal["agrees", "better", "worse", "open"]
 Bounds = tuple[float, float]
 FEWEST_TO_DIFFER, FEWEST_TO_AGREE = 3, 5
 """The number of seeds from which on a run may count as better or worse, and as agreeing."""
@@ -110,10 +109,13 @@ def _compared(study: Study, task: str, variant: str, published: Published) -> Be
         few = f"{len(values)} of {fewest} seeds" if len(values) < fewest else ""
         verdict = "not comparable" if obstacles else "open"
         return Beside(variant, published, values, (np.nan, np.nan), verdict, (few, *reasons))
-    bounds = difference(values.to_numpy(), published, lower)
-    verdict, why = judge(bounds, len(values), published.margin, lower)
-    margin = "" if published.margin is None else f"margin {with_unit(published.margin, describe(published.metric))}"
-    return Beside(variant, published, values, bounds, verdict, (why, margin, *reasons))
+    bounds, metric, margin = (
+        difference(values.to_numpy(), published, lower),
+        describe(published.metric),
+        published.margin,
+    )
+    said = "no margin of agreement was stated" if margin is None else f"margin {with_unit(margin, metric)}"
+    return Beside(variant, published, values, bounds, judge(bounds, len(values), margin, lower), (said, *reasons))
 
 
 def difference(values: ArrayLike, published: Published, lower_is_better: bool = True) -> Bounds:
@@ -157,8 +159,8 @@ def _best_of(sample: NDArray[np.float64], best: float, runs: int, lower_is_bette
     return float(low), float(high)
 
 
-def judge(interval: Bounds, seeds: int, margin: float | None, lower_is_better: bool = True) -> tuple[Agreement, str]:
-    """Return the verdict that follows from the interval of ours less the published value, and what it rests on.
+def judge(interval: Bounds, seeds: int, margin: float | None, lower_is_better: bool = True) -> str:
+    """Return the verdict that follows from the interval of ours less the published value.
 
     The margin is the largest difference that counts as agreement; without one none does.
 
@@ -170,16 +172,10 @@ def judge(interval: Bounds, seeds: int, margin: float | None, lower_is_better: b
     within = margin is not None and -margin <= low and high <= margin
     differs = low > 0 or high < 0
     if within and seeds >= FEWEST_TO_AGREE:
-        return "agrees", "a difference, but within the margin" if differs else "within the margin"
+        return "agrees"
     if differs and seeds >= FEWEST_TO_DIFFER:
-        return ("better" if (high < 0) == lower_is_better else "worse"), ""
-    if seeds < FEWEST_TO_DIFFER:
-        return "open", f"no verdict from fewer than {FEWEST_TO_DIFFER} seeds"
-    if margin is None:
-        return "open", "no margin of agreement was stated"
-    if within:
-        return "open", f"within the margin, but agreement needs {FEWEST_TO_AGREE} seeds"
-    return "open", "the interval contains zero and exceeds the margin"
+        return "better" if (high < 0) == lower_is_better else "worse"
+    return "open"
 
 
 def deviations(protocol: Mapping[str, Any], params: list[dict[str, Any]]) -> list[str]:

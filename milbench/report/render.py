@@ -90,10 +90,8 @@ def _opening(study: Study, many: bool) -> Iterator[Picture]:
     yield from drawn("equivalence", title, heatmap.EQUIVALENCE, equivalence)
     series = series_of(study)
     for one in series:
-        metric = study.primary(next(iter(one.tasks.values())))
-        caption = "Means over seeds with 95 % intervals."
-        figure = lines.amounts_figure(study, one.tasks, metric)
-        yield from drawn(f"amounts-{slug(one.name)}", f"{describe(metric).label} by number of bags", caption, figure)
+        title = f"{study.metric(next(iter(one.tasks.values()))).label} by number of bags"
+        yield from drawn(f"amounts-{slug(one.name)}", title, lines.AMOUNTS, lines.amounts_figure(study, one.tasks))
     if many and equivalence is None and not series and marks_frame(study).empty:
         yield from drawn("tasks", "Losses by tasks", heatmap.TASKS, heatmap.tasks_figure(study))
     if not many:
@@ -102,10 +100,9 @@ def _opening(study: Study, many: bool) -> Iterator[Picture]:
 
 
 def _section(study: Study, task: str, folder: Path, gallery: bool, many: bool) -> dict[str, Any]:
-    """Return what the page says of a task: `pairs` are small pictures, `extra` and `folded` are looked up."""
+    """Return what the page says of a task: `pairs` are small pictures, `folded` is looked up."""
     name, label = slug(task), study.metric(task).label
-    bags = list(_galleries(study, task, folder)) if gallery else []
-    first, extra, pairs = bags[:1], bags[1:], []
+    first, pairs = _gallery(study, task, folder) if gallery else [], []
     if not many:
         title, figure = f"Differences in {label}", heatmap.pairs_figure(study, task)
         first += drawn(f"differences-{name}", title, heatmap.PAIRS, figure)
@@ -122,16 +119,16 @@ def _section(study: Study, task: str, folder: Path, gallery: bool, many: bool) -
         tables.cells_table(study, task),
     ]
     return {
-        "task": task, "anchor": f"task-{name}", "pictures": first, "pairs": pairs, "extra": extra,
+        "task": task, "anchor": f"task-{name}", "pictures": first, "pairs": pairs,
         "tables": [published] if published else [], "folded": [t for t in folded if t],
     }  # fmt: skip
 
 
-def _galleries(study: Study, task: str, folder: Path) -> Iterator[Picture]:
-    name, title, seen = slug(task), "What each loss finds where", galleries.galleries(study, task)
-    if not seen and (earlier := folder / f"gallery-{name}.png").is_file():
-        yield Picture(f"gallery-{name}", title, galleries.CAPTION, earlier.read_bytes(), photographs=True)
-    yield from drawn(f"gallery-{name}", title, galleries.CAPTION, galleries.gallery_figure(seen), photographs=True)
+def _gallery(study: Study, task: str, folder: Path) -> list[Picture]:
+    name, title, seen = f"gallery-{slug(task)}", "What each loss finds where", galleries.galleries(study, task)
+    if not seen and (earlier := folder / f"{name}.png").is_file():
+        return [Picture(name, title, galleries.CAPTION, earlier.read_bytes(), photographs=True)]
+    return drawn(name, title, galleries.CAPTION, galleries.gallery_figure(seen), photographs=True)
 
 
 def _compared(study: Study) -> str:

@@ -29,6 +29,7 @@ CELL = [
 ]  # fmt: skip
 FEWEST_FOR_SET = 2
 """With one seed nothing is known of how much training varies, and there is no set of contenders."""
+STEP = "cost/step_seconds_min"
 _EXCESS = "excess_"  # differences in an excess over an optimum are those of the metric itself
 _CLOSE = 1e-5  # outcomes are sums in single precision
 
@@ -50,8 +51,9 @@ class Study:
         self.planned = {cell.id: cell for cell in self.plan.cells}
         names = self.cells[["task", "variant", "seed", "cell"]].itertuples(index=False, name=None)
         self._ids = {(task, variant, seed): str(cell) for task, variant, seed, cell in names}
-        self._selected, self._tables, self._noises = cache(self._select), cache(self._tabulate), cache(self._noise)
-        self._summaries, self._outcomes_of = cache(self._summarise), cache(_outcomes_in)
+        self._outcomes_of = cache(_outcomes_in)
+        for name in ("selected", "table", "summary", "noise"):  # each is asked for many times
+            setattr(self, name, cache(getattr(self, name)))
 
     @cached_property
     def colours(self) -> dict[str, int]:
@@ -108,11 +110,9 @@ class Study:
             metric: without the split, the one that has to be known at the epoch; "": the primary one.
             rule: how the epoch is chosen; None: by the rule of the comparison.
         """
-        return self._selected(task, metric or self.primary(task), rule or self.rule(task))
-
-    def _select(self, task: str, metric: str, rule: Rule) -> pd.DataFrame:
+        name = metric or self.primary(task)
         own = self.history(task)[self.history(task)["status"] == "done"]
-        at = own["cell"].map(select_epochs(own, rule, metric, describe(metric).lower_is_better))
+        at = own["cell"].map(select_epochs(own, rule or self.rule(task), name, describe(name).lower_is_better))
         return own[(own["epoch"] == at) | own["metric"].str.startswith("cost/")]
 
     def table(self, task: str, metric: str = "", rule: Rule | None = None) -> pd.DataFrame:
@@ -120,9 +120,7 @@ class Study:
 
         A metric is without the split, but a cost with it ("cost/step_seconds"). See `selected`.
         """
-        return self._tables(task, metric or self.primary(task), rule or self.rule(task))
-
-    def _tabulate(self, task: str, name: str, rule: Rule) -> pd.DataFrame:
+        name = metric or self.primary(task)
         costs = name.startswith("cost/")
         found = self.selected(task, "" if costs else name, rule)
         found = found[found["metric"] == (name if costs else f"test/{name}")]
@@ -144,15 +142,13 @@ class Study:
         Returns:
             Indexed by variant: mean, sd (n - 1), low and high (the 95 % interval of the mean: Student's from three
             seeds on, over test items for one seed), seeds, planned, contender (bool), step (seconds, the least time of
-            a training step) and supervision.
+            a training step, which other work on a machine disturbs least) and supervision.
         """
-        return self._summaries(task, metric or self.primary(task))
-
-    def _summarise(self, task: str, name: str) -> pd.DataFrame:
+        name = metric or self.primary(task)
         table = self.table(task, name)
         planned = self.cells_of(task).groupby("variant")["seed"].nunique()
         bounds = [self._interval(task, name, str(variant), row.dropna()) for variant, row in table.iterrows()]
-        step = self.table(task, self.step_cost(task)).mean(axis=1)
+        step = self.table(task, STEP).mean(axis=1)
         found = pd.DataFrame({
             "mean": table.mean(axis=1), "sd": table.std(axis=1), "low": [low for low, _ in bounds],
             "high": [high for _, high in bounds], "seeds": table.notna().sum(axis=1), "planned": planned,
@@ -172,13 +168,6 @@ class Study:
         kind = {variant: self.kinds.index(of) for variant, of in self.supervision.items()}
         return sorted(ranks.index, key=lambda v: (kind[v], np.nan_to_num(ranks[v], nan=np.inf)))
 
-    def step_cost(self, task: str) -> str:
-        """Return the cost by which steps are compared: the least time, which other work on a machine disturbs least."""
-        known = self.selected(task)
-        least = known.loc[known["metric"] == "cost/step_seconds_min", "cell"]
-        usual = known.loc[known["metric"] == "cost/step_seconds", "cell"]
-        return "cost/step_seconds" if not usual.isin(least).all() else "cost/step_seconds_min"
-
     def compare(self, task: str, first: str, second: str, metric: str = "") -> Difference:
         """Return the first loss less the second by a metric, paired by seeds and test items."""
         table, noise = self.table(task, metric), self.noise(task, metric)
@@ -187,10 +176,7 @@ class Study:
 
     def noise(self, task: str, metric: str = "") -> SamplingNoise | None:
         """Return what the draw of the test items adds to `table`; None where the outcomes of a value are not known."""
-        return self._noises(task, metric or self.primary(task))
-
-    def _noise(self, task: str, metric: str) -> SamplingNoise | None:
-        name = metric.removeprefix(_EXCESS)
+        name = (metric or self.primary(task)).removeprefix(_EXCESS)
         table, known, info = self.table(task, metric), self.table(task, name), self.info(task)
         rows: list[list[Outcomes | None]] = []
         for variant, row in table.iterrows():
@@ -211,17 +197,11 @@ class Study:
         result = pd.Series(False, index=table.index)
         if int(table.notna().any().sum()) < FEWEST_FOR_SET:
             return result
-        noise, overlap = self.noise(task, metric), self.info(task).overlap
+        noise, overlap, lower = self.noise(task, metric), self.info(task).overlap, describe(metric).lower_is_better
+        kinds = np.array([self.supervision[str(variant)] for variant in table.index])
         for kind in self.kinds:
-            rows = [number for number, variant in enumerate(table.index) if self.supervision[variant] == kind]
-            part = None if noise is None else SamplingNoise(
-                noise.covariance[rows][:, :, rows], noise.sets[rows], noise.items[rows], noise.unit[rows]
-            )  # fmt: skip
-            values = table.iloc[rows].to_numpy()
-            if np.isfinite(values).any():
-                lower = describe(metric).lower_is_better
-                found = contenders(values, lower_is_better=lower, noise=part, overlap=overlap)
-                result.iloc[np.array(rows)] = found.tolist()
+            own = np.where((kinds == kind)[:, None], table, np.nan)
+            result |= contenders(own, lower_is_better=lower, noise=noise, overlap=overlap)
         return result
 
     def _interval(self, task: str, metric: str, variant: str, values: pd.Series[float]) -> tuple[float, float]:

@@ -45,23 +45,10 @@ def series_of(study: Study) -> list[Series]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Equivalent:
-    """The amount at which one curve reaches the value of another, and the amounts at which they may be equal.
-
-    The amount is where the means are equal for the first time; inf where the curve stays above, and 0 where it starts
-    below. Bounds of the interval are 0 and inf where the difference may be zero at the least or the largest measured
-    amount, and thus beyond; (inf, inf) and (0, 0) where the two are told apart at every measured amount.
-    """
-
-    amount: float
-    interval: tuple[float, float]
-
-
 def equivalent_amount(
     amounts: ArrayLike, curve: ArrayLike, target: ArrayLike, lower_is_better: bool = True, overlap: float = 0.0
-) -> Equivalent:
-    """Return the amount at which a learning curve reaches a target, with the amounts that the data do not exclude.
+) -> tuple[float, float, float]:
+    """Return the amount at which a learning curve reaches a target, and bounds of the amounts that are not excluded.
 
     Every seed has a curve, linear between measured amounts in their logarithm, and a target; seed by seed, both come
     from the same data. An amount belongs to the interval if Student's interval of the mean difference between curve and
@@ -76,7 +63,10 @@ def equivalent_amount(
         overlap: test bags for each training bag where seeds split the same bags, else 0.
 
     Returns:
-        The amount, with (nan, nan) as its interval for fewer than three seeds.
+        The amount at which the means are equal for the first time; inf where the curve stays above, and 0 where it
+        starts below. The bounds are 0 and inf where the difference may be zero at the least or the largest measured
+        amount, and thus beyond; the amount itself where the two are told apart at every measured amount; nan for fewer
+        than three seeds.
     """
     at = np.log(np.asarray(amounts, dtype=float))
     values, wanted = np.asarray(curve, dtype=float), np.asarray(target, dtype=float)
@@ -88,14 +78,14 @@ def equivalent_amount(
     amount = math.inf if not len(reached) else 0.0 if mean[0] < 0 else float(np.exp(grid[reached[0]]))
     n = len(values)
     if n < FEWEST_SEEDS:
-        return Equivalent(amount, (math.nan, math.nan))
+        return amount, math.nan, math.nan
     half = stats.t.ppf((1 + LEVEL) / 2, n - 1) * left.std(axis=0, ddof=1) * math.sqrt(1 / n + overlap)
     open_ = np.flatnonzero(np.abs(mean) <= half)
     if not len(open_):  # the two are told apart everywhere that they were compared
-        return Equivalent(amount, (amount, amount))
+        return amount, amount, amount
     low = 0.0 if open_[0] == 0 else float(np.exp(grid[open_[0]]))
     high = math.inf if open_[-1] == _GRID - 1 else float(np.exp(grid[open_[-1]]))
-    return Equivalent(amount, (low, high))
+    return amount, low, high
 
 
 def worth_table(study: Study, series: Series) -> Table | None:
@@ -113,7 +103,7 @@ def worth_table(study: Study, series: Series) -> Table | None:
         for amount, task in series.tasks.items():
             values = study.table(task, name).loc[one]
             shown = measured(float(np.mean(values)), float(np.std(values, ddof=1)), describe(name))
-            worth = [_shown(_equivalent(study, series, name, other, one, task), amount) for other in weak]
+            worth = [_worth(study, series, other, one, amount) for other in weak]
             rows.append([f"{one}, {amount:,.0f} bags", shown, *worth])
     columns = ["supervised more", describe(name).heading, *(f"as many bags for {v}" for v in weak)]
     note = (
@@ -125,24 +115,16 @@ def worth_table(study: Study, series: Series) -> Table | None:
     return Table(title, pd.DataFrame(rows, columns=columns).set_index("supervised more"), note)
 
 
-def _equivalent(study: Study, series: Series, name: str, weak: str, strong: str, task: str) -> Equivalent:
+def _worth(study: Study, series: Series, weak: str, strong: str, amount: float) -> str:
+    task = series.tasks[amount]
+    name = study.primary(task)
     curves = pd.concat([study.table(one, name).loc[weak] for one in series.tasks.values()], axis=1).dropna()
     target = study.table(task, name).loc[strong].dropna()
-    seeds = [seed for seed in curves.index if seed in target.index]
-    if not seeds:
-        return Equivalent(math.nan, (math.nan, math.nan))
-    lower, overlap = describe(name).lower_is_better, study.info(task).overlap
-    return equivalent_amount([*series.tasks], curves.loc[seeds].to_numpy(), target[seeds].to_numpy(), lower, overlap)
-
-
-def _shown(found: Equivalent, amount: float) -> str:
-    if math.isnan(found.amount):
+    seeds = curves.index.intersection(target.index)
+    if seeds.empty:
         return NOTHING
-    low, high = found.interval
-    bounds = "" if math.isnan(low) else f" [{_bags(low)}, {_bags(high)}]"
-    ratio = f" × {found.amount / amount:.2g}" if 0 < found.amount < math.inf else ""
-    return f"{_bags(found.amount)}{bounds}{ratio}"
-
-
-def _bags(amount: float) -> str:
-    return "<" if amount == 0 else ">" if math.isinf(amount) else f"{amount:,.0f}"
+    lower, overlap = describe(name).lower_is_better, study.info(task).overlap
+    found = equivalent_amount([*series.tasks], curves.loc[seeds].to_numpy(), target[seeds].to_numpy(), lower, overlap)
+    worth, low, high = ("<" if bags == 0 else ">" if math.isinf(bags) else f"{bags:,.0f}" for bags in found)
+    ratio = f" × {found[0] / amount:.2g}" if 0 < found[0] < math.inf else ""
+    return worth + ("" if math.isnan(found[1]) else f" [{low}, {high}]") + ratio

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from milbench.api.metric_info import describe
 from milbench.report.formatting import NOTHING, counted, interval, measured, number, p_value, significant, with_unit
 from milbench.report.statistics.differences import LEVEL, holm
-from milbench.report.study import Study, rows_of
+from milbench.report.study import STEP, Study, rows_of
 
 YES, NO = "✓", "–"
 _LONG = 44
@@ -127,7 +127,7 @@ def metrics_table(study: Study, task: str) -> Table:
 def costs_table(study: Study, task: str) -> Table | None:
     """Return what a step, the loss alone and the training cost; None where nothing was measured."""
     units = {
-        study.step_cost(task): ("step (ms)", 1e3), "cost/loss_seconds_min": ("loss alone (ms)", 1e3),
+        STEP: ("step (ms)", 1e3), "cost/loss_seconds_min": ("loss alone (ms)", 1e3),
         "cost/peak_bytes": ("peak memory (GB)", 1e-9), "cost/train_seconds": ("training (min)", 1 / 60),
     }  # fmt: skip
     order = study.summary(task).index

@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from milbench._utils.palette import COLOURS, INK, MUTED
 from milbench._utils.pictures import literal
-from milbench.api.metric_info import describe
 from milbench.report.figures.style import GREY, WIDTH, colours, value_axis, wrapped
 from milbench.report.formatting import significant
 from milbench.report.study import Study, rows_of
@@ -26,6 +25,7 @@ PARETO = (
     "Means over seeds. On the line: losses that no other one beats in one of the two without losing in the other. "
     "The least time of a training step, which other work on the machine disturbs least."
 )
+AMOUNTS = "Means over seeds with their 95 % intervals, losses side by side."
 _HALF = 5.4
 
 
@@ -116,28 +116,27 @@ def _move_apart(axes: Axes, labels: Sequence[Annotation], dots: NDArray[np.float
         taken.append(extent)
 
 
-def amounts_figure(study: Study, amounts: dict[float, str], metric_name: str) -> Figure:
-    """Draw a metric against the number of training bags, to which `amounts` gives the task, with intervals of means."""
-    rows = [
-        {"bags": amount, "variant": str(variant), "value": value}
-        for amount, task in amounts.items()
-        for variant, values in study.table(task, metric_name).iterrows()
-        for value in values.dropna()
-    ]
-    data, metric = pd.DataFrame(rows), describe(metric_name)
+def amounts_figure(study: Study, amounts: dict[float, str]) -> Figure:
+    """Draw the primary metric against the number of training bags, to which `amounts` gives the task."""
+    found = pd.concat({amount: study.summary(task) for amount, task in amounts.items()}, names=["bags"])
+    data = found.dropna(subset="mean").reset_index()
     order = [v for v in study.order() if v in set(data["variant"])]
     palette = {v: COLOURS[k % len(COLOURS)] for k, v in enumerate(order)}
+    aside = (max(amounts) / min(amounts)) ** 0.01  # so that no interval hides another one
+    data["x"] = data["bags"] * aside ** data["variant"].map(order.index)
     figure = Figure(figsize=(WIDTH * 0.8, 4), layout="constrained")
     axes = figure.subplots()
-    sns.lineplot(data, x="bags", y="value", hue="variant", hue_order=order, palette=palette, style="variant",
-                 style_order=order, markers=True, dashes=False, errorbar=("ci", 95), err_style="bars", seed=0,
-                 ax=axes, legend=False, lw=1.8)  # fmt: skip
+    sns.lineplot(data, x="x", y="mean", hue="variant", hue_order=order, palette=palette, style="variant",
+                 style_order=order, markers=True, dashes=False, errorbar=None, ax=axes, legend=False,
+                 lw=1.8)  # fmt: skip
+    axes.vlines(data["x"], data["low"], data["high"], colors=[palette[v] for v in data["variant"]], lw=1.8)
     axes.set_xscale("log")
     axes.set_xticks(list(amounts), [f"{amount:,.0f}" for amount in amounts])
     axes.xaxis.set_minor_locator(NullLocator())
-    value_axis(axes, "y", metric, float(data["value"].min()), float(data["value"].max()))
+    metric = study.metric(next(iter(amounts.values())))
+    value_axis(axes, "y", metric, float(data["mean"].min()), float(np.nanmax(data[["mean", "high"]])))
     axes.set(xlabel="training bags")
-    last = data[data["bags"] == max(amounts)].groupby("variant")["value"].mean()
+    last = data[data["bags"] == max(amounts)].set_index("variant")["mean"]
     labels = {f"{v}: {study.supervision[v]} supervision" if len(study.kinds) > 1 else v: palette[v]
               for v in sorted(order, key=lambda v: -last.get(v, 0.0))}  # fmt: skip
     _legend(axes, labels)

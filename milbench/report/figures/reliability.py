@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from contextlib import suppress
 
 import pandas as pd
 import seaborn as sns
@@ -12,12 +11,12 @@ from matplotlib.figure import Figure
 from milbench._utils.palette import MUTED
 from milbench._utils.pictures import literal
 from milbench.api.metric_info import describe
-from milbench.api.reliability import RELIABILITY_FILE, Bin, load_reliability
+from milbench.api.reliability import RELIABILITY_FILE, load_reliability
 from milbench.errors import UsageError
 from milbench.report.figures.style import WIDTH, colours, wrapped
 from milbench.report.formatting import with_unit
 from milbench.report.statistics.intervals import share_interval
-from milbench.report.study import Study
+from milbench.report.study import Study, rows_of
 
 CAPTION = (
     "The presence of every class in every test bag: the share that happened against the mean probability, in bins with "
@@ -31,7 +30,7 @@ _COLUMNS, _MOST = 4, 8
 def reliability_figure(study: Study, task: str) -> Figure | None:
     """Draw how often classes are present that were forecast to be, of the first losses; None without forecasts."""
     found = {str(v): pooled_bins(study, task, str(v)) for v in study.summary(task).index}
-    shown = [variant for variant, bins in found.items() if _NAME in bins][:_MOST]
+    shown = [variant for variant, bins in found.items() if len(bins)][:_MOST]
     if not shown:
         return None
     columns = min(_COLUMNS, len(shown))
@@ -41,11 +40,10 @@ def reliability_figure(study: Study, task: str) -> Figure | None:
     palette = colours(study, task)
     for axes, variant in zip(grid.flat, shown, strict=False):
         axes.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--")
-        bins = pd.DataFrame([asdict(one) for one in found[variant][_NAME]])
-        for one in found[variant][_NAME]:
-            bounds = share_interval(round(one.frequency * one.count), one.count)
-            axes.plot([one.probability] * 2, bounds, color=palette[variant], lw=1.4, alpha=0.6)
-        sns.scatterplot(bins, x="probability", y="frequency", color=palette[variant], ax=axes, s=24, linewidth=0)
+        bins, colour = found[variant], palette[variant]
+        bounds = [share_interval(round(one.frequency * one.count), int(one.count)) for one in rows_of(bins)]
+        axes.vlines(bins["probability"], *zip(*bounds, strict=True), color=colour, lw=1.4, alpha=0.6)
+        sns.scatterplot(bins, x="probability", y="frequency", color=colour, ax=axes, s=24, linewidth=0)
         error = float(study.table(task, _NAME, "last").mean(axis=1)[variant])
         axes.set_title(literal(wrapped(variant, 22)), fontsize=8.5)
         axes.text(0.97, 0.04, f"ECE {with_unit(error, describe(_NAME))}", transform=axes.transAxes, ha="right",
@@ -59,34 +57,15 @@ def reliability_figure(study: Study, task: str) -> Figure | None:
     return figure
 
 
-def pooled_bins(study: Study, task: str, variant: str) -> dict[str, list[Bin]]:
-    """Return the bins behind each calibration error, over all finished seeds that kept them."""
-    parts: dict[str, list[Bin]] = {}
-    own = study.cells[(study.cells["task"] == task) & (study.cells["variant"] == variant)]
-    for cell in own["cell"]:
+def pooled_bins(study: Study, task: str, variant: str) -> pd.DataFrame:
+    """Return the bins of a loss over all seeds that kept them: count, probability and frequency, by index."""
+    own, bins = study.cells_of(task), []
+    for cell in own.loc[own["variant"] == variant, "cell"]:
         path = study.results.folders[cell] / RELIABILITY_FILE if cell in study.results.folders else None
         if path is not None and path.is_file():
-            try:
-                curves = load_reliability(path)
-            except UsageError:
-                continue  # the calibration error is in the table in any case
-            for name, bins in curves.items():
-                parts.setdefault(name, []).extend(bins)
-    return {name: pooled(bins) for name, bins in parts.items()}
-
-
-def pooled(bins: Sequence[Bin]) -> list[Bin]:
-    """Return bins of several networks as one a place: their counts added, their means weighted by counts.
-
-    Examples:
-        >>> pooled([Bin(2, 1, 0.5, 1.0), Bin(0, 4, 0.1, 0.0), Bin(2, 3, 0.7, 0.0)])[1]
-        Bin(index=2, count=4, probability=0.65, frequency=0.25)
-    """
-    found = []
-    for index in sorted({one.index for one in bins}):
-        part = [one for one in bins if one.index == index]
-        count = sum(one.count for one in part)
-        probability = min(1.0, sum(one.count * one.probability for one in part) / count)
-        frequency = min(1.0, sum(one.count * one.frequency for one in part) / count)
-        found.append(Bin(index, count, round(probability, 12), frequency))
-    return found
+            with suppress(UsageError):  # the calibration error is in the table in any case
+                bins += load_reliability(path).get(_NAME, [])
+    found = pd.DataFrame(bins, columns=["index", "count", "probability", "frequency"])
+    means = ["probability", "frequency"]
+    sums = found.assign(**{name: found["count"] * found[name] for name in means}).groupby("index").sum()
+    return sums.assign(**{name: sums[name] / sums["count"] for name in means})
