@@ -7,7 +7,7 @@ evaluated on single digits, one an image, and on fixed canvases.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -30,65 +30,44 @@ from milbench.networks.convolutional import AllConvolutional, Layer, output_size
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-PIXELS_AT_ONCE = 2**18
-"""About how many pixels of training bags are drawn at once: where canvases are small, the calls of torch take more time
-than the pixels, so several batches are drawn together."""
 TRIES = 1000
 """Random places that are tried to put digits onto a canvas without overlap."""
 FIGURE_2 = ((1.3, 1.3, 1), (1.5, 4.6, 3), (4.5, 2.0, 5), (4.5, 4.5, 8), (3.0, 2.0, 3), (3.0, 4.6, 7))
 """The canvases of the paper's Figure 2: height and width in sides of a digit, and the number of digits."""
 
 
-def nest(
-    patches: Tensor, tops: Tensor, lefts: Tensor, counts: Sequence[int], sizes: Sequence[tuple[int, int]]
-) -> list[Tensor]:
-    """Put patches (B, M, h, w) onto the canvases of several batches; where they overlap pixels add up, to 1 at most.
+def nested(digits: LabelledImages, index: Tensor, tops: Tensor, lefts: Tensor, height: int, width: int) -> Bags:
+    """Return a bag for each canvas of digits `index` (B, M); where they overlap pixels add up, to 1 at most.
 
-    Upper edges are at the rows `tops` (B, M), left ones at `lefts`. Each batch has so many of the B canvases, one after
-    the other, of one height and width in pixels. Returns (count, 1, height, width) in [0, 1] for each.
+    Upper edges are at the rows `tops` (B, M), left ones at `lefts`. Instances are (B, 1, height, width) in [0, 1], on
+    the device of the digits.
     """
-    device = patches.device
-    areas = torch.tensor([h * w for h, w in sizes]).repeat_interleave(torch.tensor(counts))
-    widths = torch.tensor([w for _, w in sizes]).repeat_interleave(torch.tensor(counts))
-    starts, widths = all_to_device([areas.cumsum(0) - areas, widths], device)
-    rows = tops.unsqueeze(-1) + torch.arange(patches.shape[2], device=device)
-    columns = lefts.unsqueeze(-1) + torch.arange(patches.shape[3], device=device)
-    corners = rows * widths.view(-1, 1, 1) + starts.view(-1, 1, 1)
-    pixels = corners.unsqueeze(-1) + columns.unsqueeze(-2)
-    # All canvases lie one after the other, since those of different batches differ in size.
-    total = [count * h * w for count, (h, w) in zip(counts, sizes, strict=True)]
-    canvas = patches.new_zeros(sum(total))
-    # One patch of every bag at a time: no pixel is written twice in a step, so a sum has the same order on any device.
-    for m in range(patches.shape[1]):
-        canvas.scatter_add_(0, pixels[:, m].flatten(), patches[:, m].flatten())
-    parts = canvas.clamp_(max=1).split(total)
-    return [part.view(count, 1, *size) for part, count, size in zip(parts, counts, sizes, strict=True)]
+    device, (h, w) = digits.pixels.device, digits.pixels.shape[-2:]
+    index, tops, lefts = all_to_device([index, tops, lefts], device)
+    drawn = digits[index]
+    rows = tops.unsqueeze(-1) + torch.arange(h, device=device)
+    columns = lefts.unsqueeze(-1) + torch.arange(w, device=device)
+    pixels, patches = (rows * width).unsqueeze(-1) + columns.unsqueeze(-2), drawn.scaled()
+    canvases = patches.new_zeros(len(index), height * width)
+    # One digit of every bag at a time: no pixel is written twice in a step, so a sum has the same order on any device.
+    for m in range(index.shape[1]):
+        canvases.scatter_add_(1, pixels[:, m].flatten(1), patches[:, m].flatten(1))
+    boxes = torch.stack([lefts, tops, lefts + w, tops + h], dim=-1).float()
+    labels = label_matrix(drawn.classes, DIGITS)
+    return Bags(canvases.clamp_(max=1).view(-1, 1, height, width), labels, truth=Truth(drawn.classes, boxes))
 
 
-def draw_canvases(
-    digits: LabelledImages, indices: Sequence[Tensor], sizes: tuple[int, int], rng: torch.Generator
-) -> list[Bags]:
-    """Return batches of bags, each of the digits `indices` (B, M) at random places on canvases of one random size.
+def draw_canvases(digits: LabelledImages, index: Tensor, sizes: tuple[int, int], rng: torch.Generator) -> Bags:
+    """Return bags of the digits `index` (B, M) at random places on canvases of one random size.
 
     Height and width are independent and uniform on sizes[0]..sizes[1]. Each offset is uniform over those that keep the
-    digit whole. Instances are (B, 1, height, width) in [0, 1], on the device of the digits.
+    digit whole.
     """
     h, w = digits.pixels.shape[-2:]
-    sides, drawn_tops, drawn_lefts = [], [], []
-    for index in indices:
-        height, width = torch.randint(sizes[0], sizes[1] + 1, (2,), generator=rng).tolist()
-        sides.append((height, width))
-        drawn_tops.append(torch.randint(height - h + 1, index.shape, generator=rng))
-        drawn_lefts.append(torch.randint(width - w + 1, index.shape, generator=rng))
-    chosen = [torch.cat(parts) for parts in ([*indices], drawn_tops, drawn_lefts)]
-    index, tops, lefts = all_to_device(chosen, digits.pixels.device)
-    drawn = digits[index]
-    boxes = torch.stack([lefts, tops, lefts + w, tops + h], dim=-1).float()
-    counts = [len(index) for index in indices]
-    canvases = nest(drawn.scaled().squeeze(2), tops, lefts, counts, sides)
-    labels = label_matrix(drawn.classes, DIGITS)
-    known = zip(canvases, labels.split(counts), drawn.classes.split(counts), boxes.split(counts), strict=True)
-    return [Bags(canvas, label, truth=Truth(classes, box)) for canvas, label, classes, box in known]
+    height, width = torch.randint(sizes[0], sizes[1] + 1, (2,), generator=rng).tolist()
+    tops = torch.randint(height - h + 1, index.shape, generator=rng)
+    lefts = torch.randint(width - w + 1, index.shape, generator=rng)
+    return nested(digits, index, tops, lefts, height, width)
 
 
 class NestedDigits(FixedBags):
@@ -145,7 +124,7 @@ class NestedDigits(FixedBags):
             raise UsageError(
                 f"{self.name}: {len(splits.train)} training digits do not fill one bag of {self.digits_per_bag}"
             )
-        self._train = splits.train
+        self._train, self._test = splits.train, splits.test
         self.training_count = len(splits.train) // self.digits_per_bag
         as_bags = partial(single_instance_bags, num_classes=DIGITS)
         # Without a validation split, thresholds are chosen on canvases of training digits, and nothing is reported.
@@ -166,10 +145,8 @@ class NestedDigits(FixedBags):
         """
         bags = self.bags_per_epoch or self.training_count
         order = in_rounds(len(self._train), bags * self.digits_per_bag, rng)
-        indices = torch.split(order.view(bags, self.digits_per_bag), self.batch_bags)
-        together = max(1, PIXELS_AT_ONCE // (self.batch_bags * self.sizes[1] ** 2))
-        for start in range(0, len(indices), together):
-            yield from draw_canvases(self._train, indices[start : start + together], self.sizes, rng)
+        for index in order.view(bags, self.digits_per_bag).split(self.batch_bags):
+            yield draw_canvases(self._train, index, self.sizes, rng)
 
     def encoder(self, width: int, seed: int) -> Network:
         """Return the all-convolutional network of `layers` with `width` outputs at each position."""
@@ -198,10 +175,7 @@ class NestedDigits(FixedBags):
 
         There are fewer if no place for another one is found.
         """
-        single = [*self.eval_splits["test"].single_instance]
-        instances = torch.cat([bags.instances for bags in single])
-        classes = torch.cat([bags.labels for bags in single]).int().argmax(dim=1)
-        side = instances.shape[-1]
+        side = self._test.pixels.shape[-1]
         height, width = round(high * side), round(wide * side)
         places: list[tuple[int, int]] = []
         for _ in range(TRIES):
@@ -209,16 +183,13 @@ class NestedDigits(FixedBags):
             left = int(torch.randint(width - side + 1, (), generator=rng))
             if len(places) < count and all(max(abs(top - t), abs(left - x)) >= side for t, x in places):
                 places.append((top, left))
-        index = torch.randint(len(instances), (1, len(places)), generator=rng)
-        tops, lefts = (torch.tensor([v]) for v in zip(*places, strict=True))
-        boxes = torch.stack([lefts, tops, lefts + side, tops + side], dim=-1).float()
-        (canvas,) = nest(instances[index.to(instances.device), 0].cpu(), tops, lefts, [1], [(height, width)])
-        drawn = classes[index.to(classes.device)].cpu()
-        return Bags(canvas, label_matrix(drawn, DIGITS), truth=Truth(drawn, boxes))
+        index = torch.randint(len(self._test), (1, len(places)), generator=rng)
+        tops, lefts = torch.tensor(places).T.unsqueeze(1)
+        return nested(self._test, index, tops, lefts, height, width)
 
     def _canvases(self, split: Split, digits: LabelledImages) -> list[Bags]:
         """Draw the fixed canvases of a split: every digit once in random order before any digit again."""
         rng = generator(*self.canvas_axes(), split, self.digits_per_bag)
         count = len(range(self.eval_bags[split])[: self.evaluation_limit]) * self.digits_per_bag
         order = in_rounds(len(digits), count, rng).view(-1, self.digits_per_bag)
-        return draw_canvases(digits, order.split(self.eval_batches[1]), self.sizes, rng)
+        return [draw_canvases(digits, index, self.sizes, rng) for index in order.split(self.eval_batches[1])]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from milbench import load_task
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
 from milbench.api.recipe import Recipe
@@ -50,7 +48,7 @@ def test_canvases_are_what_a_loop_draws(per_bag: int) -> None:
     digits = named_digits(40)
     rng = torch.Generator().manual_seed(per_bag)
     index = torch.randint(40, (25, per_bag), generator=rng)
-    (bags,) = draw_canvases(digits, [index], (6, 8), rng)
+    bags = draw_canvases(digits, index, (6, 8), rng)
     classes, boxes = truth(bags)
     _, channels, height, width = bags.instances.shape
     assert (channels, len(bags)) == (1, 25)
@@ -66,7 +64,7 @@ def test_sizes_and_places_cover_their_whole_range_uniformly() -> None:
     digits, rng = named_digits(10), torch.Generator().manual_seed(0)
     heights, widths, offsets = [], [], []
     for _ in range(400):
-        (bags,) = draw_canvases(digits, [torch.zeros(8, 2, dtype=torch.int64)], (6, 8), rng)
+        bags = draw_canvases(digits, torch.zeros(8, 2, dtype=torch.int64), (6, 8), rng)
         heights.append(bags.instances.shape[2])
         widths.append(bags.instances.shape[3])
         if bags.instances.shape[2:] == (6, 8):
@@ -132,28 +130,3 @@ def test_every_training_digit_is_used_once_an_epoch() -> None:
     drawn = [n for bags in batches for n in numbers(bags)]
     assert drawn != list(range(131))
     assert sorted(drawn) == list(range(131))
-
-
-@pytest.mark.parametrize("at_once", [1, 2**30])
-def test_batches_that_are_drawn_together_are_those_pasted_one_digit_at_a_time(
-    at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("milbench.families.nested_digits.PIXELS_AT_ONCE", at_once)
-    task: Any = load_task("extended-digits", digits_per_bag=3)
-    task.evaluation_limit = 100
-    task.prepare(None, torch.device("cpu"))
-    digits, rng = task.load(None).train, generator("one by one")
-    found: list[Any] = list(task.train_batches(0, generator("one by one")))
-    order = torch.randperm(len(digits), generator=rng)[: len(digits) // 3 * 3].view(-1, 3)
-    for bags, index in zip(found, order.split(32), strict=True):
-        height, width = torch.randint(16, 25, (2,), generator=rng).tolist()
-        tops = torch.randint(height - 7, index.shape, generator=rng)
-        lefts = torch.randint(width - 7, index.shape, generator=rng)
-        expected = torch.zeros(len(index), 1, height, width)
-        for canvas, numbers, ys, xs in zip(expected, index.tolist(), tops.tolist(), lefts.tolist(), strict=True):
-            for number, y, x in zip(numbers, ys, xs, strict=True):
-                canvas[0, y : y + 8, x : x + 8] += digits.pixels[number, 0] / 16
-        assert torch.equal(bags.instances, expected.clamp(max=1))
-        assert torch.equal(bags.truth.classes, digits.classes[index])
-        assert torch.equal(bags.truth.boxes[..., 0], lefts.float())
-        assert torch.equal(bags.truth.boxes[..., 3], tops.float() + 8)
