@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from milbench._utils.devices import all_to_device, to_device
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.errors import UsageError
 from milbench.families.label_set_posterior import BagPosterior, bag_posterior
-from milbench.families.label_set_prior import ConditionedDraws, LabelSetPrior, LabelSetRule, contains, presence_among
+from milbench.families.label_set_prior import LabelSetPrior, LabelSetRule, contains, presence_among
 
 CPU = torch.device("cpu")
 
@@ -26,7 +23,7 @@ class GaussianBags:
 
     All sizes from the smallest to the largest are as probable. `mean_size` is that by which a rule of label sets knows
     how often classes are to occur. `context` is the share of the background that is context, in bags without class 0
-    and with it. What is derived from them lies on the CPU.
+    and with it.
     """
 
     num_classes: int
@@ -82,45 +79,33 @@ class GaussianBags:
         """Of label sets, in bags of up to the largest size."""
         return LabelSetPrior(self.rule, self.rates, presence_among(self.rates, self.mean_size), self.sizes[1])
 
-    @cached_property
-    def draws(self) -> ConditionedDraws | None:
-        """Of label sets and classes; None: instances are independent."""
-        return None if self.rule.is_of_independent_instances else ConditionedDraws(self.prior, self.rates)
-
-    def draw(self, count: int, rng: torch.Generator, device: torch.device = CPU) -> Bags:
-        """Return random bags (B, K, d); instances beyond the size of a bag are 0 and masked."""
-        (bags,) = self.draw_batches([count], rng, device)
-        return bags
-
-    def draw_batches(self, counts: Sequence[int], rng: torch.Generator, device: torch.device) -> list[Bags]:
-        """Return the bags that `draw` returns for each count in turn, in less time than these calls take."""
-        drawn = [self._numbers(count, rng) for count in counts]
-        all_sizes, chosen, noise, near, host = (torch.cat(numbers) for numbers in zip(*drawn, strict=True))
-        if self.draws is not None:
-            chosen = self.draws(all_sizes[:, 0], chosen)
-        all_sizes, kinds = all_to_device([all_sizes, chosen], device)
-        mask = torch.arange(self.sizes[1], device=device) < all_sizes
+    def draw(self, count: int, rng: torch.Generator) -> Bags:
+        """Return random bags (B, K, d) on the CPU; instances beyond the size of a bag are 0 and masked."""
+        low, high = self.sizes
+        sizes = torch.randint(low, high + 1, (count, 1), generator=rng)
+        if self.rule.is_of_independent_instances:
+            kinds = torch.multinomial(self.rates, count * high, replacement=True, generator=rng).view(count, high)
+        else:
+            kinds = self.prior.draw(sizes[:, 0], torch.rand(count, 1 + high, dtype=torch.float64, generator=rng))
+        noise = torch.randn(count, high, self.dimension, generator=rng)
+        mask = torch.arange(high) < sizes
         classes = kinds.masked_fill(~mask, self.num_classes)
         known = classes.masked_fill(classes == self.num_classes, -1)
         labels = label_matrix(known, self.num_classes)
         if any(self.context):
             without, having = self.context
-            uniform = to_device(near, device)
+            uniform = torch.rand(count, high, generator=rng)
             is_context = torch.where(labels[:, :1], uniform < having, uniform < without)
             kinds = kinds + (is_context & (kinds == self.num_classes))
         instances = self.emit(kinds, noise)
         if self.overlap:
-            noise, host = all_to_device([noise, host], device)
-            instances = self._overlapped(instances, known, noise, host)
+            instances = self._overlapped(instances, known, noise, torch.rand(count, 2, high, generator=rng))
         truth = Truth(known, position_classes=None if self.overlap else classes)
-        bags = Bags(instances * mask.unsqueeze(2), labels, mask, truth)
-        stops = [*itertools.accumulate(counts)]
-        return [bags.part(stop - count, stop) for count, stop in zip(counts, stops, strict=True)]
+        return Bags(instances * mask.unsqueeze(2), labels, mask, truth)
 
     def emit(self, kinds: Tensor, noise: Tensor) -> Tensor:
-        """Return instances (B, K, d) of classes, background or context (B, K) by normal noise, on their device."""
-        means, scales, noise = all_to_device([self.means, self.scales, noise], kinds.device)
-        return means[kinds] + scales[kinds].unsqueeze(-1) * noise
+        """Return instances (B, K, d) of classes, background or context (B, K) by normal noise."""
+        return self.means[kinds] + self.scales[kinds].unsqueeze(-1) * noise
 
     def log_posterior(self, instances: Tensor) -> Tensor:
         """Return the log posterior (B, C+1, K) float64 of the class of each of the instances (B, K, d) by itself.
@@ -140,7 +125,7 @@ class GaussianBags:
         """Return the exact posterior given all instances of each bag, of bags with a mask."""
         known = bags.to(CPU)
         mask = torch.ones_like(known.instances[..., 0], dtype=torch.bool) if known.mask is None else known.mask
-        weight = None if self.draws is None else self.prior.log_weight[mask.sum(dim=1)]
+        weight = None if self.rule.is_of_independent_instances else self.prior.log_weight[mask.sum(dim=1)]
         without, having = (self._log_joint(known.instances, self.rates, share) for share in self.context)
         return bag_posterior(without, mask, weight, having if any(self.context) else None)
 
@@ -185,33 +170,16 @@ class GaussianBags:
             return torch.cat([joint[..., :classes], background], dim=-1).transpose(1, 2)
         return joint[..., : classes + 1].transpose(1, 2)
 
-    def _numbers(self, count: int, rng: torch.Generator) -> tuple[Tensor, ...]:
-        """Return sizes (B, 1), what classes, normal noise (B, K, d), context and overlap (B, 2, K) are drawn by.
-
-        The second are the classes (B, K) themselves where instances are independent, else uniform (B, 1+K), of the
-        label set and of the positions.
-        """
-        low, high = self.sizes
-        sizes = torch.randint(low, high + 1, (count, 1), generator=rng)
-        if self.draws is None:
-            chosen = torch.multinomial(self.rates, count * high, replacement=True, generator=rng).view(count, high)
-        else:
-            chosen = torch.rand(count, 1 + high, dtype=torch.float64, generator=rng)
-        noise = torch.randn(count, high, self.dimension, generator=rng)
-        near = torch.rand(count, high if any(self.context) else 0, generator=rng)
-        return sizes, chosen, noise, near, torch.rand(count, 2 if self.overlap else 0, high, generator=rng)
-
     def _overlapped(self, instances: Tensor, known: Tensor, noise: Tensor, uniform: Tensor) -> Tensor:
         """Return instances (B, K, d) of which some are moved to a position of their bag that has another class.
 
         `known` (B, K) are their classes, -1 for background; by `uniform` (B, 2, K) the position and who is moved are
         drawn.
         """
-        means, scales = all_to_device([self.means, self.scales], known.device)
         place = uniform[:, 0].masked_fill(known < 0, -1).argmax(dim=1, keepdim=True)
         moved = (known >= 0) & (known != known.gather(1, place)) & (uniform[:, 1] < self.overlap)
-        background = means[self.num_classes] + scales[self.num_classes] * noise
-        taken = label_matrix(known.masked_fill(~moved, -1), self.num_classes).to(means) @ means[: self.num_classes]
+        background = self.means[self.num_classes] + self.scales[self.num_classes] * noise
+        taken = label_matrix(known.masked_fill(~moved, -1), self.num_classes).float() @ self.means[: self.num_classes]
         is_place = torch.zeros_like(moved).scatter(1, place, True)
         left = torch.where(moved.unsqueeze(2), background, instances)
         return left + is_place.unsqueeze(2) * taken.unsqueeze(1)
@@ -223,7 +191,7 @@ def noisy_labels(labels: Tensor, sizes: Tensor, dropped: float, added: float, rn
     Errors are independent. No bag gets more labels than it has instances, `sizes` (B,): where there is room for some of
     the wrong ones alone, chance decides.
     """
-    uniform = to_device(torch.rand(labels.shape, generator=rng), labels.device)
+    uniform = torch.rand(labels.shape, generator=rng)
     kept = labels & (uniform >= dropped)
     wrong = ~labels & (uniform < added)
     room = sizes - kept.sum(dim=1)

@@ -10,7 +10,7 @@ from torch import Tensor
 from milbench.api.bags import Bags, Truth
 from milbench.api.task import ScoreFunction, Scores, Split
 from milbench.evaluation import metrics
-from milbench.evaluation.evaluate import EvalSplit, predictions_of, scored
+from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
 
 ALWAYS_PRESENT = 1e6
 """The presence of a class that is in every bag: larger than any log-odds."""
@@ -52,13 +52,9 @@ def reference_errors(
     best.
     """
     score = instancewise_scores(log_posterior, groups)
-    found = {split: predictions_of(scored(score, evaluated.bags)) for split, evaluated in splits.items()}
-    threshold = metrics.best_threshold(found["validation"].presence, found["validation"].labels)
-    errors = merged_errors(score, splits, groups)
-    for split, predicted in found.items():
-        errors[f"{split}/set_error"] = metrics.set_error(predicted.presence, predicted.labels, threshold)
-        errors[f"{split}/posterior_error"] = int(predicted.wrong.sum()) / int(predicted.sizes.sum())
-    return {name.replace("/", "/reference_"): value for name, value in errors.items()}
+    found = evaluate_bags(score, {name: EvalSplit((), split.bags) for name, split in splits.items()}).metrics
+    errors = {name: value for name, value in found.items() if name.endswith(("/set_error", "/posterior_error"))}
+    return {name.replace("/", "/reference_"): v for name, v in (errors | merged_errors(score, splits, groups)).items()}
 
 
 def merged_errors(score: ScoreFunction, splits: Mapping[Split, EvalSplit], groups: Sequence[int]) -> dict[str, float]:
@@ -80,16 +76,3 @@ def merged_errors(score: ScoreFunction, splits: Mapping[Split, EvalSplit], group
             wrong.append(metrics.wrong_instances(merged, true, known.mask))
         found[f"{split}/learnable_posterior_error"] = metrics.share(torch.cat(wrong))
     return found
-
-
-def above_reference(reached: Mapping[str, float], reference: Mapping[str, float]) -> dict[str, float]:
-    """Return how far errors are above those of the reference, by `split/above_reference_metric`.
-
-    Examples:
-        >>> above_reference({"test/set_error": 0.25}, {"test/reference_set_error": 0.125})
-        {'test/above_reference_set_error': 0.125}
-    """
-    return {
-        name.replace("/reference_", "/above_reference_"): reached[name.replace("/reference_", "/")] - value
-        for name, value in reference.items()
-    }

@@ -6,6 +6,7 @@ Label sets are numbered as in `milbench.likelihood`: set s contains class c wher
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -107,60 +108,54 @@ class LabelSetPrior:
             table[:, 0] = 0
             table = _normalised(table) * (1 - rule.empty_share)
             table[:, 0] = rule.empty_share
+        self._rates = rates
         self._cumulative = table.cumsum(dim=1)
         self.log_prob = table.log()
-        occurs = table > 0
-        self.log_weight = torch.where(occurs, self.log_prob - self.log_independent, -torch.inf)
+        self.log_weight = torch.where(table > 0, self.log_prob - self.log_independent, -torch.inf)
 
     def draw(self, sizes: Tensor, uniform: Tensor) -> Tensor:
-        """Return the number (B,) int64 of the label set of each bag, from its size (B,) and a draw (B,) from [0, 1)."""
+        """Return classes (B, K), C beyond the size of a bag, from `sizes` (B,) and draws (B, 1+K) from [0, 1).
+
+        The first draw is for the label set, the others for one position after the other. Let r be the rates (C+1,) of
+        independent instances, background last, and q_m(S) the probability that m of them have the label set S. Where m
+        instances, which have to have the label set S, are still to be drawn, the next one
+
+        - is background with a probability proportional to r_background q_{m-1}(S),
+        - is of class c in S, and another one of c follows, to r_c q_{m-1}(S),
+        - is of class c in S, and no other one of c follows, to r_c q_{m-1}(S - c).
+
+        As instances are exchangeable, it does not matter which position is drawn first. No sum has alternating signs.
+        """
+        classes = torch.arange(len(self._rates) - 1)
+        of_outcome = torch.cat([torch.tensor([len(classes)]), classes, classes])
+        done = torch.cat([torch.zeros(1 + len(classes), dtype=torch.int64), 2**classes])
+        of_set, *of_positions = uniform.T.unsqueeze(2).contiguous()
         steps = self._cumulative[sizes]
-        return torch.searchsorted(steps / steps[:, -1:], uniform.unsqueeze(1).contiguous(), right=True).squeeze(1)
+        left = torch.searchsorted(steps / steps[:, -1:], of_set, right=True).squeeze(1)
+        drawn = []
+        for k, of_position in enumerate(of_positions):
+            # Beyond its size a bag has to have the empty set, so that what is drawn is background.
+            steps = self._outcomes[(sizes - k - 1).clamp(min=0), left]
+            outcome = torch.searchsorted(steps, of_position, right=True).squeeze(1)
+            drawn.append(of_outcome[outcome])
+            left = left - done[outcome]
+        return torch.stack(drawn, dim=1)
 
+    @cached_property
+    def _outcomes(self) -> Tensor:
+        """(N, 2^C, 2C+1), the cumulative probabilities of the outcomes of an instance in `draw`, by m - 1 and S.
 
-class ConditionedDraws:
-    """Draws label sets from their prior, and then the classes of instances, exactly and one position at a time.
-
-    Let r be the `rates` (C+1,) of independent instances, background last, and q_m(S) the probability that m of them
-    have the label set S. Where m instances, which have to have the label set S, are still to be drawn, the next one
-
-    - is background with a probability proportional to r_background q_{m-1}(S),
-    - is of class c in S, and another one of c follows, to r_c q_{m-1}(S),
-    - is of class c in S, and no other one of c follows, to r_c q_{m-1}(S - c).
-
-    As instances are exchangeable, it does not matter which position is drawn first. No sum has alternating signs.
-    """
-
-    def __init__(self, prior: LabelSetPrior, rates: Tensor) -> None:
-        self.prior = prior
-        classes = len(rates) - 1
+        Rows of sets that m instances cannot have are NaN, and never looked at.
+        """
+        classes, log_rates = len(self._rates) - 1, self._rates.log()
         sets, bits = torch.arange(2**classes), 2 ** torch.arange(classes)
-        within, log_rates = contains(classes), rates.log()
-        others = prior.log_independent[:-1]  # of the m - 1 instances after the next one
+        others = self.log_independent[:-1]  # of the m - 1 instances after the next one
         again = others.unsqueeze(2).expand(-1, -1, classes)
         last = others[:, sets.unsqueeze(1) & ~bits]
-        of_class = [(log_rates[:-1] + follow).masked_fill(~within, -torch.inf) for follow in (again, last)]
+        of_class = [(log_rates[:-1] + follow).masked_fill(~contains(classes), -torch.inf) for follow in (again, last)]
         outcomes = torch.cat([log_rates[-1] + others.unsqueeze(2), *of_class], dim=2).softmax(dim=2)
         steps = outcomes.cumsum(dim=2)
-        self._steps = steps / steps[..., -1:]
-        """(N, 2^C, 2C+1), by m - 1 and S. Rows of sets that m instances cannot have are NaN, and never looked at."""
-        self._class = torch.cat([torch.tensor([classes]), torch.arange(classes), torch.arange(classes)])
-        self._done = torch.cat([torch.zeros(1 + classes, dtype=torch.int64), bits])
-
-    def __call__(self, sizes: Tensor, uniform: Tensor) -> Tensor:
-        """Return the classes (B, K), C beyond the size of a bag, by draws (B, 1+K) for its label set and positions."""
-        return self.given(sizes, self.prior.draw(sizes, uniform[:, 0]), uniform[:, 1:])
-
-    def given(self, sizes: Tensor, sets: Tensor, uniform: Tensor) -> Tensor:
-        """Return the classes (B, K) of bags of `sizes` (B,) and known label sets (B,), by draws (B, K) from [0, 1)."""
-        left, drawn = sets, []
-        for k in range(uniform.shape[1]):
-            # Beyond its size a bag has to have the empty set, so that what is drawn is background.
-            steps = self._steps[(sizes - k - 1).clamp(min=0), left]
-            outcome = torch.searchsorted(steps, uniform[:, k : k + 1].contiguous(), right=True).squeeze(1)
-            drawn.append(self._class[outcome])
-            left = left - self._done[outcome]
-        return torch.stack(drawn, dim=1)
+        return steps / steps[..., -1:]
 
 
 def independent_log_prob(rates: Tensor, largest: int) -> Tensor:

@@ -1,26 +1,58 @@
+"""Of what synthetic bags are made: probabilities that floating point loses, the ends of draws, and wrong labels.
+
+That bags, their optimum and their reference are those of the model is tested with the task, by enumeration.
+"""
+
 from __future__ import annotations
 
+import itertools
 import math
+from fractions import Fraction
 
 import pytest
 import torch
 
 from milbench import generator
 from milbench.families.gaussian_bags import noisy_labels
+from milbench.families.label_set_posterior import bag_posterior
+from milbench.families.label_set_prior import LabelSetPrior, LabelSetRule, independent_log_prob
 
-LABELS = torch.arange(20_000).unsqueeze(1) % 2 ** torch.arange(1, 4) >= 2 ** torch.arange(3)  # every set as often
-LARGE = torch.full((20_000,), 9)
+
+def test_label_sets_of_independent_instances_are_the_alternating_sum_in_exact_arithmetic() -> None:
+    """With a rare class: q is down to 1e-16, where the alternating sum in floating point has no digit left."""
+    rates = [Fraction(1, 4), Fraction(1, 10**8), Fraction(1, 10**8)]
+    rates.append(1 - sum(rates, Fraction(0)))
+    largest = 6
+    found = independent_log_prob(torch.tensor([float(r) for r in rates], dtype=torch.float64), largest).exp()
+    for size, members in itertools.product(range(largest + 1), range(8)):
+        within = [c for c in range(3) if members >> c & 1]
+        exact = Fraction(0)
+        for n in range(len(within) + 1):
+            for absent in itertools.combinations(within, n):
+                allowed = rates[-1] + sum((rates[c] for c in within if c not in absent), Fraction(0))
+                exact += (-1) ** n * allowed**size
+        assert float(found[size, members]) == pytest.approx(float(exact), rel=1e-12, abs=0)
 
 
-def test_errors_are_as_frequent_as_they_say_and_independent() -> None:
-    found = noisy_labels(LABELS, LARGE, 0.2, 0.05, generator(1))
-    wrong = found != LABELS
-    for rate, where in ((0.2, LABELS), (0.05, ~LABELS)):
-        for c in range(3):
-            of_class = wrong[:, c][where[:, c]].double()
-            assert float(of_class.mean()) == pytest.approx(rate, abs=4 * math.sqrt(rate * (1 - rate) / len(of_class)))
-    all_there = wrong[LABELS.all(dim=1)].double()
-    assert float((all_there[:, 0] * all_there[:, 1]).mean()) == pytest.approx(0.04, abs=4 * math.sqrt(0.04 / 2500))
+@pytest.mark.parametrize("edge", [0.0, 1 - 2**-53])
+def test_the_ends_of_the_interval_draw_what_can_be(edge: float) -> None:
+    rates, labels = torch.tensor([0.2, 0.2, 0.2, 0.4], dtype=torch.float64), 2
+    prior = LabelSetPrior(LabelSetRule("uniform", labels_per_bag=labels), rates, rates[:-1], 3)
+    for draws in itertools.product([edge, 0.5], repeat=4):
+        (row,) = prior.draw(torch.tensor([2]), torch.tensor([draws], dtype=torch.float64)).tolist()
+        assert row[2] == 3
+        assert 1 <= len({*row} - {3}) <= labels
+
+
+def test_a_label_set_below_every_floating_point_number_has_a_posterior() -> None:
+    """The empty set, in 3,000 instances each of which is background with probability 1e-200."""
+    count, rare = 3000, 1e-200
+    log_joint = torch.tensor([1 - rare, rare], dtype=torch.float64).log().view(1, 2, 1).repeat(1, 1, count)
+    mask = torch.ones(1, count, dtype=torch.bool)
+    weight = torch.tensor([[0.0, -torch.inf]], dtype=torch.float64)
+    found = bag_posterior(log_joint, mask, weight)
+    assert found.log_sets.exp().tolist() == [[1.0, 0.0]]
+    assert (found.log_instances[:, 1] == 0).all()
 
 
 def test_no_bag_gets_more_labels_than_instances_and_chance_decides_which() -> None:
@@ -34,10 +66,3 @@ def test_no_bag_gets_more_labels_than_instances_and_chance_decides_which() -> No
     shares = found[3000:6000].double().mean(dim=0)
     assert shares.tolist() == pytest.approx([1 / 3] * 3, abs=4 * math.sqrt(2 / 9 / 3000))
     assert float(found[6000:].sum(dim=1).double().mean()) > 1.99
-
-
-def test_a_class_that_is_left_out_makes_room() -> None:
-    labels = torch.tensor([[True, False]]).expand(4000, 2)
-    found = noisy_labels(labels, torch.ones(4000, dtype=torch.int64), 0.5, 0.5, generator(3))
-    shares = [float((found == torch.tensor(row)).all(dim=1).double().mean()) for row in ([1, 0], [0, 1], [0, 0])]
-    assert shares == pytest.approx([0.5, 0.25, 0.25], abs=0.03)

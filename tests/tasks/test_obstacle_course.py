@@ -23,8 +23,8 @@ CPU = torch.device("cpu")
 SMALL: dict[str, Any] = {"min_size": 2, "max_size": 3, "class_rate": 0.15, "dimension": 4, "separation": 3.0}
 SHARES = ("context", "context_without")
 COURSE: dict[str, dict[str, Any]] = {
-    "together": {"num_classes": 2, "label_sets": "together"},
-    "exclusive": {"num_classes": 2, "label_sets": "exclusive", "empty_share": 0.3},
+    "together": {"num_classes": 4, "label_sets": "together"},
+    "exclusive": {"num_classes": 4, "label_sets": "exclusive", "empty_share": 0.3, "class_rate": 0.1},
     "constant": {"num_classes": 3, "label_sets": "constant", "imbalance": 5.0},
     "uniform": {"num_classes": 3, "label_sets": "uniform", "labels_per_bag": 2, "context": 0.5, "test_sizes": "3-4"},
     "saturated": {"num_classes": 3, "label_sets": "uniform", "labels_per_bag": 3, "min_size": 3},
@@ -34,7 +34,13 @@ COURSE: dict[str, dict[str, Any]] = {
     "frequency": {"num_classes": 2, "context": 0.6, "context_without": 0.2, "context_swapped": True},
     "company": {"num_classes": 2, "label_sets": "mostly-together", "test_label_sets": "exclusive", "test_sizes": "1-3"},
     "empty": {"num_classes": 3, "empty_share": 0.4, "imbalance": 100.0},
-    "rare": {"num_classes": 3, "imbalance": 100.0, "test_sizes": "4-4"},
+    "rare": {
+        "num_classes": 3,
+        "imbalance": 100.0,
+        "test_sizes": "4-4",
+        "test_label_sets": "uniform",
+        "labels_per_bag": 1,
+    },
 }
 
 
@@ -62,13 +68,16 @@ def model_of(size: int, name: str, split: str = "validation") -> dict[tuple[int,
 
 
 def log_densities(instances: Tensor, classes: int) -> Tensor:
-    """The log-density (K, C+2) of instances (K, d) of each class, background and context."""
+    """The log-density (K, C+2) of instances (K, 4) of each class, background and context."""
     found = []
     for kind in range(classes + 2):
-        mean, scale = torch.zeros(4, dtype=torch.float64), 2.0 if kind == classes else 1.0
+        mean, scale = (
+            torch.zeros(5, dtype=torch.float64),
+            2.0 if kind == classes else 1.0,
+        )  # four classes have no context
         if kind != classes:
             mean[min(kind, classes)] = 3 / math.sqrt(2)
-        found.append(MultivariateNormal(mean, scale**2 * torch.eye(4, dtype=torch.float64)).log_prob(instances))
+        found.append(MultivariateNormal(mean[:4], scale**2 * torch.eye(4, dtype=torch.float64)).log_prob(instances))
     return torch.stack(found, dim=1)
 
 
@@ -166,7 +175,8 @@ def test_the_reference_has_the_posterior_of_one_instance_of_a_bag_that_is_not_kn
 
 
 @pytest.mark.parametrize(
-    ("name", "alike"), [("context", [{0}, {1}, {2}]), ("together", [{0, 1}, {2}]), ("constant", [{0, 3}, {1}, {2}])]
+    ("name", "alike"),
+    [("context", [{0}, {1}, {2}]), ("together", [{0, 1}, {2, 3}, {4}]), ("constant", [{0, 3}, {1}, {2}])],
 )
 def test_the_errors_of_the_reference_are_those_of_its_posterior(name: str, alike: list[set[int]]) -> None:
     task = make(200, **COURSE[name])
@@ -262,6 +272,8 @@ def test_a_fixed_number_of_training_bags_is_the_same_in_every_epoch_and_another_
 
 
 @pytest.mark.parametrize(("params", "complaint"), [
+    ({"min_size": 6}, "min_size = 6 is larger than max_size = 3"),
+    ({"class_rate": 0.5}, "2 classes of class_rate = 0.5 leave no room for background"),
     ({"num_classes": 3, "label_sets": "together"}, "together needs pairs of classes, num_classes = 3 is odd"),
     ({"label_sets": "together", "min_size": 1}, "together needs two instances a bag, the smallest bag has 1"),
     ({"label_sets": "exclusive", "class_rate": 0.4}, r"the probabilities of two such classes add up to 1\.44"),
