@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,7 +70,6 @@ def relabel(folder: Path) -> None:
 def test_other_pictures_or_records_make_new_crops(folder: Path, change: Callable[[Path], None]) -> None:
     first = load(folder, "paper", 5)
     before = first.digest, first.crops.copy()
-    time.sleep(0.01)
     change(folder)
     second = load(folder, "paper", 5)
     assert second.digest != before[0]
@@ -79,7 +77,7 @@ def test_other_pictures_or_records_make_new_crops(folder: Path, change: Callable
     assert [p.name for p in (folder.parent / f".{KIND}").iterdir()] == ["train-paper"]  # nothing temporary, nothing old
 
 
-@pytest.mark.parametrize("name", ["crops.npy", "classes.npy", "boxes.npy", "cache.json"])
+@pytest.mark.parametrize("name", ["crops.npy", "cache.json"])
 def test_what_is_cut_short_or_lost_is_made_again(folder: Path, name: str) -> None:
     crops = load(folder, "paper", 5).crops.copy()
     path = folder.parent / f".{KIND}" / "train-paper" / name
@@ -92,32 +90,17 @@ def test_what_is_cut_short_or_lost_is_made_again(folder: Path, name: str) -> Non
     assert len(path.read_bytes()) == len(content)
 
 
-def lose(folder: Path) -> None:
-    (folder / "2.png").unlink()
-
-
-def cut(folder: Path) -> None:
-    (folder / "2.png").write_bytes((folder / "2.png").read_bytes()[:-200])
-
-
-def no_struct(folder: Path) -> None:
-    (folder / "digitStruct.mat").unlink()
-
-
-def shrink(folder: Path) -> None:
-    Image.fromarray(picture(8, 8)).save(folder / "2.png")
-
-
 @pytest.mark.parametrize(("damage", "complaint"), [
-    (lose, "2.png is not there"),
-    (cut, "2.png cannot be read as an image"),
-    (no_struct, "digitStruct.mat not found"),
-    (shrink, "2.png has 8x8 pixels, and box 1 of 2 in digitStruct.mat is wholly outside"),
+    (lambda path: path.unlink(), "2.png is not there"),
+    (
+        lambda path: Image.fromarray(picture(8, 8)).save(path),
+        "2.png has 8x8 pixels, and box 1 of 2 in digitStruct.mat is wholly outside",
+    ),
 ])  # fmt: skip
 def test_bad_input_leaves_the_cache_as_it_was(folder: Path, damage: Callable[[Path], None], complaint: str) -> None:
     load(folder, "paper", 5)
     before = snapshot(folder.parent / f".{KIND}")
-    damage(folder)
+    damage(folder / "2.png")
     with pytest.raises(UsageError, match=complaint) as caught:
         load(folder, "paper", 5)
     assert str(folder) in str(caught.value)

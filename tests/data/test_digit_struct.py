@@ -71,6 +71,11 @@ def huge(file: Any) -> None:
     file["digitStruct"].create_dataset("name", shape=(10**12, 1), dtype=kind, compression="gzip")
 
 
+def truncated(path: Path) -> None:
+    write_struct(path, [(f"{n}.png", THREE) for n in range(20)])
+    path.write_bytes(path.read_bytes()[:-5000])
+
+
 def given(digits: Any) -> Callable[[Path], None]:
     return lambda path: write_struct(path, [("1.png", ONE), ("2.png", digits)])
 
@@ -86,6 +91,7 @@ def given(digits: Any) -> Callable[[Path], None]:
     (given([(11, 1, 2, 3, 4)]), r"record 2 \(2.png\) has .*'label': \[11.0\], .* expected a label from 1 to 10"),
     (given([(1, 1, 2, 0, 4)]), r"record 2 \(2.png\) has .*'width': \[0.0\]"),
     (spoil(other_count), r"record 2 \(2.png\) has .*'top': \[1.0\], 'width': \[7.0, 8.0, 6.0\]"),
+    (truncated, "is damaged"),
     (spoil(huge), "is damaged: no HDF5 file with SVHN's records"),
 ])  # fmt: skip
 def test_what_is_wrong_is_named(tmp_path: Path, write: Callable[[Path], None], complaint: str) -> None:
@@ -94,11 +100,3 @@ def test_what_is_wrong_is_named(tmp_path: Path, write: Callable[[Path], None], c
     with pytest.raises(UsageError, match=complaint) as caught:
         digit_struct.read(path)
     assert str(caught.value).startswith(str(path))
-
-
-def test_a_truncated_file_is_damaged(tmp_path: Path) -> None:
-    path = tmp_path / "digitStruct.mat"
-    write_struct(path, [(f"{n}.png", THREE) for n in range(20)])
-    path.write_bytes(path.read_bytes()[:-5000])
-    with pytest.raises(UsageError, match="is damaged"):
-        digit_struct.read(path)

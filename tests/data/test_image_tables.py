@@ -146,9 +146,7 @@ def test_images_are_bags_with_label_sets_and_boxes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("row", "complaint"), [
-    ("\tcat\t", r"pets.tsv, row 3: the column 'image' is empty"),
     ("first.png\tcat\t", r"row 3: 'first.png' is the image of row 2 too"),
-    ("a.png\tcta\t", r"row 3: 'cta' is no class; did you mean 'cat'\?"),
     ("a.png\tcat\t[", r"row 3: boxes '\[' cannot be read as JSON"),
     (f"a.png\tcat\t{quoted([['cat', 1, 2, 3]])}", r"row 3: the box \['cat', 1, 2, 3\] is wrong; expected \[class"),
     (f"a.png\tcat\t{quoted([['cat', 5, 2, 5, 4]])}", r"row 3: the box .* is wrong; .* left < right"),

@@ -53,16 +53,11 @@ def test_all_files_that_cannot_be_read_are_in_one_line(tmp_path: Path) -> None:
     np.save(tmp_path / "cube.npy", np.zeros((4, 3, 2)))
     np.save(tmp_path / "none.npy", np.zeros((0, 3)))
     np.save(tmp_path / "wave.npy", WAVE)
-    np.save(tmp_path / "pickle.npy", np.array([{}]), allow_pickle=True)
     (tmp_path / "cut.npy").write_bytes((tmp_path / "good.npy").read_bytes()[:90])
-    with (tmp_path / "claim.npy").open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (10**11, 3)})
-    (tmp_path / "broken.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'shape': (" + b" " * 90)
     (tmp_path / "noise.wav").write_bytes(b"RIFFno sound")
     (tmp_path / "text.mp4").write_text("x")
-    bad = [*(f"{name}.npy" for name in ("cube", "none", "wave", "pickle", "cut", "claim", "broken")),
-           "noise.wav", "text.mp4", "away.wav"]  # fmt: skip
-    with pytest.raises(UsageError, match="10 of 11 files cannot be read") as caught:
+    bad = ["cube.npy", "none.npy", "wave.npy", "cut.npy", "noise.wav", "text.mp4", "away.wav"]
+    with pytest.raises(UsageError, match="7 of 8 files cannot be read") as caught:
         load(tmp_path, "good.npy", *bad)
     assert all(f"t.csv, row {row}: {name}: " in str(caught.value) for row, name in enumerate(bad, start=3))
     assert "good.npy" not in str(caught.value)
@@ -78,17 +73,6 @@ def test_files_that_do_not_fit_together_are_named(tmp_path: Path) -> None:
         load(tmp_path, "0.wav", "1.wav", "2.wav", "f.npy")
     assert "t.csv, row 4: 2.wav has a waveform of 8000" in str(caught.value)
     assert "f.npy has frames of 3 features" in str(caught.value)
-
-
-@pytest.mark.parametrize(("subtype", "step"), [("PCM_U8", 2.0**-7), ("PCM_16", 2.0**-15), ("PCM_24", 2.0**-23)])
-def test_every_depth_of_wav_has_the_power_of_the_sound(tmp_path: Path, subtype: str, step: float) -> None:
-    """A second of a loud tone, then a second of silence, which is a level of 128 in a file of 8 bits."""
-    wave = np.concatenate([WAVE, np.zeros(RATE, np.float32)])
-    soundfile.write(tmp_path / "w.wav", wave, RATE, subtype=subtype)
-    np.save(tmp_path / "w.npy", wave)
-    exact, found = (one.exp() for one in frames(load(tmp_path, "w.npy", "w.wav", columns=WAVEFORMS)))
-    torch.testing.assert_close(found[:, :49], exact[:, :49], rtol=0.01, atol=16 * step**2)
-    assert found[:, 51:].max() <= 1.1e-10, "silence has the least power"
 
 
 def test_a_recording_of_silence_is_finite_and_one_of_many_lengths_keeps_its_own(tmp_path: Path) -> None:
@@ -130,13 +114,8 @@ def test_a_table_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "complaint"), [
-    ("", "t.csv is empty"),
-    ("file,labels\n", "has no rows below its header"),
     ("file,labels\na.npy,x\na.npy,y\n", "row 3: 'a.npy' is the sequence of row 2 too"),
-    ("file,labels\na.npy,x,y\n", "row 2: got 3 fields, expected 2"),
-    ("file,labels,split\na.npy,x,trian\n", "row 2: split 'trian'; did you mean 'train'"),
     ('file,labels,events\na.npy,x,"[[""x"", 1]]"\n', r"row 2: the event \['x', 1\] is wrong; expected \[class"),
-    ("file,labels,events\na.npy,x,{\n", "row 2: events '{' cannot be read as JSON"),
     ('file,labels,events\na.npy,x,"[[""x"", 2, 1]]"\n', r"row 2: the event \['x', 2, 1\] is wrong"),
     ('file,labels,events\na.npy,x,"[[""x"", NaN, 1]]"\n', r"row 2: the event .* is wrong"),
     ('file,labels,events\na.npy,x;z,"[[""x"", 0, 1]]"\n', r"row 2: the events are of \{x\}, .* the labels \{x, z\}"),
