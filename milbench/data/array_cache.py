@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from milbench._utils.files import scratch_folder
 from milbench.errors import UsageError
@@ -26,20 +25,19 @@ FORMAT = 2
 RECENT = 2.0
 """Seconds; a file that changed so shortly before it was read may have changed again before a clock shows it."""
 Known = dict[str, Any]
-"""What is known of arrays, as data that JSON can hold."""
-Arrays = dict[str, NDArray[Any]]
+"""Arrays, and what else is known of them as data that JSON can hold, by their names."""
 Uses = Callable[[Sequence[str]], None]
 """Says which files arrays are made from, by their paths from a folder; to be called before they are read."""
 
 
 def cached_arrays(
     place: Path, folder: Path, write: Callable[[Path, Uses], Known], mode: Literal["r", "c"] = "r"
-) -> tuple[Arrays, Known]:
-    """Return the arrays of the cache `place`, mapped ("c": to be changed in memory), and what is known of them.
+) -> Known:
+    """Return what the cache `place` holds, its arrays mapped ("c": to be changed in memory).
 
-    Where there is none, or a file of `folder` that it was made from has changed, `write` puts NAME.npy for every array
-    into a new folder and returns what is known. Of several processes one writes; an error leaves nothing. Raises
-    UsageError where the disk refuses.
+    Where there is none, or a file of `folder` that it was made from has changed, `write` returns what is to be kept; it
+    may itself put NAME.npy into the new folder that it is given, for arrays that memory does not hold. Of several
+    processes one writes; an error leaves nothing. Raises UsageError where the disk refuses.
     """
     if (found := _mapped(place, folder, mode)) is not None:
         return found
@@ -51,8 +49,10 @@ def cached_arrays(
                 new.mkdir()
                 states: list[list[Any]] = []
                 about: Known = {"format": FORMAT, "begun": time.time_ns(), "states": states}
-                about["known"] = write(new, lambda names: states.extend(_states(folder, names)))
-                about["arrays"] = [path.stem for path in new.glob("*.npy")]
+                known = write(new, lambda names: states.extend(_states(folder, names)))
+                for name in [name for name, value in known.items() if isinstance(value, np.ndarray)]:
+                    np.save(new / f"{name}.npy", known.pop(name))
+                about |= {"known": known, "arrays": [path.stem for path in new.glob("*.npy")]}
                 (new / "cache.json").write_text(json.dumps(about))
                 if place.exists():
                     place.rename(temporary / "old")
@@ -68,7 +68,7 @@ def cached_arrays(
     return found
 
 
-def _mapped(place: Path, folder: Path | None, mode: Literal["r", "c"]) -> tuple[Arrays, Known] | None:
+def _mapped(place: Path, folder: Path | None, mode: Literal["r", "c"]) -> Known | None:
     """Return what is kept, unless it is damaged or, where a `folder` is given, no longer what its files are."""
     try:
         about = json.loads((place / "cache.json").read_bytes())
@@ -76,9 +76,9 @@ def _mapped(place: Path, folder: Path | None, mode: Literal["r", "c"]) -> tuple[
             return None
         # An array that is shorter than its header claims is a ValueError.
         arrays = {name: np.load(place / f"{name}.npy", mode, allow_pickle=False) for name in about["arrays"]}
+        return arrays | dict(about["known"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return arrays, about["known"]
 
 
 def _is_current(about: Known, folder: Path) -> bool:

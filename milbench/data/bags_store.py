@@ -172,7 +172,7 @@ def row_parts(
 
 
 def write_files(folder: Path, files: Sequence[BagFile], what: str = "files") -> dict[str, Any]:
-    """Write the bags of a table; they stay in their files if all can be mapped and are of one type.
+    """Write the instances of a table, unless all files can be mapped and are of one type, and return what is known.
 
     Raises UsageError that names the first twenty files that cannot be read, or for a full disk.
     """
@@ -207,14 +207,12 @@ def write_files(folder: Path, files: Sequence[BagFile], what: str = "files") -> 
         (folder / "instances.npy").unlink()
     lows, highs = (_smallest(np.concatenate([getattr(found, name) for found in passes])) for name in ("lows", "highs"))
     digests = np.frombuffer(b"".join(digest for found in passes for digest in found.digests), np.uint8)
-    arrays: dict[str, NDArray[Any]] = {
-        "offsets": offsets, "digests": digests.reshape(-1, 32), "ends": np.concatenate([lows, -highs[::-1]]),
+    return {
+        "dtype": dtype, "offsets": offsets, "digests": digests.reshape(-1, 32),
+        "ends": np.concatenate([lows, -highs[::-1]]),
         "means": np.concatenate([found.means for found in passes]),
         "squares": np.concatenate([found.squares for found in passes]),
     }  # fmt: skip
-    for name, array in arrays.items():
-        np.save(folder / f"{name}.npy", array)
-    return {"dtype": dtype}
 
 
 def _moments(

@@ -148,18 +148,18 @@ def load(folder: Path, variant: CropVariant, most_digits: int, protocol: Protoco
         uses([FILE])
         records = read(folder / FILE)
         uses([record.name for record in records])
-        return {"digest": _write(folder, records, new, variant, protocol)}
+        return _write(folder, records, new, variant, protocol)
 
-    arrays, known = cached_arrays(cache_place(folder, KIND) / name, folder, write, "c")
-    if (digits := arrays["classes"].shape[1]) > most_digits:
+    found = Crops(**cached_arrays(cache_place(folder, KIND) / name, folder, write, "c"))
+    if (digits := found.classes.shape[1]) > most_digits:
         raise UsageError(
             f"{folder} has a number of {digits} digits, more than the network has positions ({most_digits})"
         )
-    return Crops(**arrays, digest=known["digest"])
+    return found
 
 
-def _write(folder: Path, records: Sequence[Record], new: Path, variant: CropVariant, protocol: Protocol) -> str:
-    """Crop every picture, write the arrays and return the digest of what they were made from."""
+def _write(folder: Path, records: Sequence[Record], new: Path, variant: CropVariant, protocol: Protocol) -> Known:
+    """Crop every picture, write the crops and return what else `Crops` has."""
     most = max(len(record.classes) for record in records)
     classes = np.full((len(records), most), -1, dtype=np.int8)
     boxes = np.zeros((len(records), most, 4), dtype=np.float32)
@@ -181,6 +181,4 @@ def _write(folder: Path, records: Sequence[Record], new: Path, variant: CropVari
             count = len(record.classes)
             classes[n, :count], boxes[n, :count] = record.classes, moved
             digest.update(f"{record.name} {record.classes} {of_file} ".encode() + record.boxes.astype("<f8").tobytes())
-    np.save(new / "classes.npy", classes)
-    np.save(new / "boxes.npy", boxes)
-    return digest.hexdigest()
+    return {"classes": classes, "boxes": boxes, "digest": digest.hexdigest()}

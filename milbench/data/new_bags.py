@@ -69,7 +69,7 @@ def new_images(paths: Sequence[Path], column: str) -> dict[str, Path]:
     for path in _expanded(paths, sorted(Image.EXTENSION)):
         found = [(str(path), path)]
         if is_table(path):
-            found = [(name, path.parent / name) for name in read_table(path, (column,)).files(column, "image")]
+            found = [(name, path.parent / name) for name in read_table(path, (column,)).unique(column, "image")]
         for name, file in found:
             if name in files:
                 raise UsageError(f"{path}: the image {name!r} is named twice")
@@ -95,7 +95,7 @@ def new_sequences(
     files = _expanded(paths, (".npy", *AUDIO))
     lone = [str(path.absolute()) for path in files if not is_table(path)]
     sources = [
-        (path, read_table(path, (columns.file,)).files(columns.file, "sequence")) for path in files if is_table(path)
+        (path, read_table(path, (columns.file,)).unique(columns.file, "sequence")) for path in files if is_table(path)
     ]
     for path, names in [*sources, *([(Path("the files given"), lone)] if lone else [])]:
         opened = open_all(partial(open_frames, columns=columns), path, names)

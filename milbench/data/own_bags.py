@@ -30,7 +30,19 @@ from milbench.data.bag_files import (
 )
 from milbench.data.bags_store import BagStore, row_parts, write_files
 from milbench.data.image_files import COLOURS, SIDE, Channels, Size, decoded
-from milbench.data.table import NAMES, SEPARATOR, Bagged, Mark, Table, bagged, class_name, read_table, set_text, shown
+from milbench.data.table import (
+    NAMES,
+    SEPARATOR,
+    Bagged,
+    Mark,
+    Table,
+    bagged,
+    bagged_alone,
+    class_name,
+    read_table,
+    set_text,
+    shown,
+)
 from milbench.data.table_files import read_chunks, row_name
 from milbench.errors import UsageError
 
@@ -128,11 +140,9 @@ def load_features(path: Path, columns: Columns) -> OwnBags:
 
     def pack(folder: Path, uses: Uses) -> Known:
         text = {*NAMES, columns.bag, columns.labels, columns.features.removeprefix("@")}
-        chunks = (Table(path, frame) for frame in read_chunks(path, text))
         if columns.of_files:
-            bags = bagged(Table(path, pd.concat([chunk.frame for chunk in chunks])), columns.bag)
-            return _write_feature_files(folder, bags, columns, uses)
-        return _write_rows(folder, path, chunks, columns)
+            return _write_feature_files(folder, read_table(path, text), columns, uses)
+        return _write_rows(folder, path, (Table(path, frame) for frame in read_chunks(path, text)), columns)
 
     return _loaded(path, ["features", asdict(columns)], pack)
 
@@ -141,19 +151,19 @@ def load_images(path: Path, columns: ImageColumns) -> OwnBags:
     """Return the bags of a table with a row an image, fitted into squares. UsageError names file and row."""
 
     def pack(folder: Path, uses: Uses) -> Known:
-        names, known = _files_of(folder, path, "image", columns, "boxes")
-        uses(names)
-        sizes = np.zeros((len(names), 2), np.int32)
+        table = read_table(path, (columns.image, columns.labels, "boxes"))
+        bags = bagged_alone(table, columns.image, "image")
+        uses(bags.names)
+        sizes = np.zeros((len(bags.names), 2), np.int32)
 
         def read(row: int) -> NDArray[np.uint8]:
-            pixels, sizes[row] = decoded(path.parent / names[row], columns.size, columns.channels)
+            pixels, sizes[row] = decoded(path.parent / bags.names[row], columns.size, columns.channels)
             return pixels[None]
 
         shape = (1, columns.channels, columns.size, columns.size)
-        files = [BagFile(shape, "uint8", partial(read, row), name=row_name(path, row)) for row in range(len(names))]
-        known |= write_files(folder, files, "images")
-        np.save(folder / "sizes.npy", sizes)
-        return known
+        known = _described(bags, columns, [columns.image], "boxes")
+        files = [BagFile(shape, "uint8", partial(read, row), name=table.place(row)) for row in range(len(bags.names))]
+        return known | write_files(folder, files, "images") | {"sizes": sizes}
 
     return _loaded(path, ["images", asdict(columns)], pack)
 
@@ -162,36 +172,27 @@ def load_sequences(path: Path, columns: SequenceColumns) -> OwnBags:
     """Return the bags of a table with a row a recording, as frames. UsageError names file and row."""
 
     def pack(folder: Path, uses: Uses) -> Known:
-        names, known = _files_of(folder, path, "sequence", columns, "events")
-        uses(names)
-        files = open_all(partial(open_frames, columns=columns), path, names)
-        known |= {"kind": usual_kind(files), "frames_per_second": files[0].frames_per_second, "files": names}
+        table = read_table(path, (columns.file, columns.labels, "events"))
+        bags = bagged_alone(table, columns.file, "sequence")
+        known = _described(bags, columns, [columns.file], "events")
+        uses(bags.names)
+        files = open_all(partial(open_frames, columns=columns), path, bags.names)
+        known |= {"kind": usual_kind(files), "frames_per_second": files[0].frames_per_second, "files": bags.names}
         return known | write_files(folder, files)
 
     return _loaded(path, ["sequences", asdict(replace(columns, stride=STRIDE))], pack)  # the same for any stride
 
 
 def _described(
-    folder: Path, bags: Bagged, columns: Columns | ImageColumns | SequenceColumns, taken: Sequence[str], marks: str = ""
+    bags: Bagged, columns: Columns | ImageColumns | SequenceColumns, taken: Sequence[str], marks: str = ""
 ) -> Known:
-    """Write the label sets, and return what is known of bags; `taken` are columns that are used for something else."""
-    label_sets, names, used = bags.labels(columns.labels, columns.classes)
-    np.save(folder / "labels.npy", label_sets)
+    """Return what is known of bags; `taken` are columns that are used for something else, `marks` the one of places."""
+    labels, names, used = bags.labels(columns.labels, columns.classes)
     return {
-        "bags": bags.names, "class_names": names, "groups": bags.values("group"), "split": bags.split(),
-        "marks": bags.marks(marks, label_sets, names) if marks else None,
+        "bags": bags.names, "labels": labels, "class_names": names, "groups": bags.values("group"),
+        "split": bags.split(), "marks": bags.marks(marks, labels, names) if marks else None,
         "ignored": _without(bags.table.columns, {*used, *NAMES, *taken, marks}),
     }  # fmt: skip
-
-
-def _files_of(
-    folder: Path, path: Path, what: str, columns: ImageColumns | SequenceColumns, marks: str
-) -> tuple[list[str], Known]:
-    """Return the files that a table names, one a row, of images or sequences, and what is known of them as bags."""
-    column = columns.image if isinstance(columns, ImageColumns) else columns.file
-    table = read_table(path, (column, columns.labels, marks))
-    names = table.files(column, what)
-    return names, _described(folder, Bagged(table, np.arange(len(names)), names), columns, [column], marks)
 
 
 def _write_rows(folder: Path, path: Path, chunks: Iterable[Table], columns: Columns) -> Known:
@@ -212,14 +213,13 @@ def _write_rows(folder: Path, path: Path, chunks: Iterable[Table], columns: Colu
         write_header(out, np.dtype(np.float32), (len(table.frame), len(names)))
     bags = bagged(table, columns.bag)
     coords = table.matching(columns.coords, "of x and y") if columns.coords else []
-    known = _described(folder, bags, columns, [columns.bag, *coords])
-    order = np.argsort(bags.codes, kind="stable")
-    np.save(folder / "rows.npy", order)
-    classes = bags.instance_classes(np.load(folder / "labels.npy", allow_pickle=False), known["class_names"])
+    known = _described(bags, columns, [columns.bag, *coords])
+    known["rows"] = order = np.argsort(bags.codes, kind="stable")
+    classes = bags.instance_classes(known["labels"], known["class_names"])
     if classes is not None:
-        np.save(folder / "instance_classes.npy", classes[order])
+        known["instance_classes"] = classes[order]
     if coords:
-        np.save(folder / "coords.npy", table.numbers(coords)[order])
+        known["coords"] = table.numbers(coords)[order]
     offsets = np.searchsorted(bags.codes[order], np.arange(len(bags.names) + 1))
     parts = row_parts(np.load(in_rows, mmap_mode="r", allow_pickle=False), order, offsets, str(path))
     known |= write_files(folder, parts, "parts")
@@ -254,14 +254,10 @@ def _named(table: Table, pattern: str, taken: set[str]) -> list[str]:
     return [n for n in table.matching(pattern, "of features") if n in listed or n not in taken]
 
 
-def _write_feature_files(folder: Path, bags: Bagged, columns: Columns, uses: Uses) -> Known:
-    table, names = bags.table, bags.names
-    known = _described(folder, bags, columns, [columns.bag, columns.features.removeprefix("@")])
-    if len(names) < len(bags.codes):
-        again = int(np.flatnonzero(bags.codes != np.arange(len(bags.codes)))[0])
-        what = f"a second row of bag {names[bags.codes[again]]!r}, expected a row a bag where files are named"
-        raise UsageError(f"{table.place(again)}: {what}")
-    files = columns.files(table, names)
+def _write_feature_files(folder: Path, table: Table, columns: Columns, uses: Uses) -> Known:
+    bags = bagged_alone(table, columns.bag, "bag")
+    known = _described(bags, columns, [columns.bag, columns.features.removeprefix("@")])
+    files = columns.files(table, bags.names)
     uses(files)
     found = open_all(partial(open_features, key=columns.key), table.path, files)
     for one in found:
@@ -271,11 +267,11 @@ def _write_feature_files(folder: Path, bags: Bagged, columns: Columns, uses: Use
     known |= write_files(folder, found)
     parts = [one.named[COORDINATES]() for one in found if COORDINATES in one.named]
     if [part.shape for part in parts] == [(one.shape[0], 2) for one in found]:
-        np.save(folder / "coords.npy", np.concatenate(parts).astype(np.float32))
+        known["coords"] = np.concatenate(parts).astype(np.float32)
     if all(CLASSES in one.named for one in found):
-        sets = np.pad(np.load(folder / "labels.npy", allow_pickle=False), ((0, 0), (0, 1)), constant_values=True)
+        sets = np.pad(known["labels"], ((0, 0), (0, 1)), constant_values=True)
         given = [_classes_in(one, known["class_names"], has) for one, has in zip(found, sets, strict=True)]
-        np.save(folder / "instance_classes.npy", np.concatenate(given))
+        known["instance_classes"] = np.concatenate(given)
     return known | {"feature_names": [f"f{number}" for number in range(found[0].shape[1])], "files": files}
 
 
@@ -304,21 +300,21 @@ def _loaded(path: Path, settings: list[Any], pack: Callable[[Path, Uses], Known]
     def write(folder: Path, uses: Uses) -> Known:
         uses([path.name])
         known = pack(folder, uses)
-        return known | {"digest": _digest(folder, known)}
+        return known | {"digest": _digest(known)}
 
-    arrays, known = cached_arrays(cache_place(path, "bags") / f"{path.name}-{key}", path.parent, write)
-    stored = {name: np.asarray(arrays.pop(name)) for name in ("offsets", "means", "squares", "ends", "digests")}
+    known = cached_arrays(cache_place(path, "bags") / f"{path.name}-{key}", path.parent, write)
+    stored = {name: np.asarray(known.pop(name)) for name in ("offsets", "means", "squares", "ends", "digests")}
     files = [path.parent / name for name in known.pop("files", [])]
-    store = BagStore(**stored, packed=arrays.pop("instances", None), files=files, dtype=known.pop("dtype"))
+    store = BagStore(**stored, packed=known.pop("instances", None), files=files, dtype=known.pop("dtype"))
     known["marks"] = known["marks"] and [[Mark(cls, tuple(at)) for cls, at in marks] for marks in known["marks"]]
-    return OwnBags(path=path, store=store, labels=np.array(arrays.pop("labels")), **(known | arrays))
+    return OwnBags(path=path, store=store, labels=np.array(known.pop("labels")), **known)
 
 
-def _digest(folder: Path, known: Known) -> str:
+def _digest(known: Known) -> str:
     """Return a digest of all that bags are, whatever the form of their files."""
     names = ("bags", "feature_names", "class_names", "groups", "split", "marks", "kind")
     found = hashlib.sha256(json.dumps([known.get(name) for name in names]).encode())
     for name in ("offsets", "digests", "labels", "instance_classes", "sizes"):
-        if (path := folder / f"{name}.npy").exists():
-            found.update(np.load(path, allow_pickle=False).tobytes())
+        if name in known:
+            found.update(known[name].tobytes())
     return found.hexdigest()

@@ -85,9 +85,9 @@ class Table:
             raise UsageError(f"{self.place(int(empty.argmax()))}: the column {name!r} is empty, expected {expected}")
         return found
 
-    def files(self, name: str, kind: str) -> list[str]:
-        """Return a column of paths, one a row, of a `kind` such as "image"; UsageError: one is empty or there twice."""
-        found = self.filled(name, f"the path of a file, one of {kind}s", "the path of a file").tolist()
+    def unique(self, name: str, kind: str) -> list[str]:
+        """Return a column that names a `kind` of thing, such as an image, in each row. UsageError: one twice."""
+        found = self.filled(name, f"the path or name of a row's {kind}", f"the path or name of its {kind}").tolist()
         if len(set(found)) < len(found):
             row = int(pd.Series(found).duplicated().argmax())
             before = self.place(found.index(found[row])).rpartition(", ")[2]
@@ -296,6 +296,12 @@ def _is_place(at: list[float]) -> bool:
     if not all(map(math.isfinite, at)):
         return False
     return 0 <= at[0] < at[1] < LATEST if len(at) == 2 else at[0] < at[2] and at[1] < at[3]
+
+
+def bagged_alone(table: Table, column: str, kind: str) -> Bagged:
+    """Return each row of a table as a bag, named by a column, see `Table.unique`."""
+    names = table.unique(column, kind)
+    return Bagged(table, np.arange(len(names)), names)
 
 
 def bagged(table: Table, bag: str) -> Bagged:

@@ -97,7 +97,7 @@ def test_a_row_a_bag_with_a_file_of_features(tmp_path: Path) -> None:
     again = load_features(tmp_path / "bags.csv", Columns(features="@path"))
     assert parts(again)[-1] == [[7, 7]], "a file that the table names has changed"
     assert again.digest != table.digest
-    with pytest.raises(UsageError, match=r"row 4: a second row of bag 'x', expected a row a bag where files are named"):
+    with pytest.raises(UsageError, match=r"row 4: 'x' is the bag of row 2 too, expected a row for each"):
         load(tmp_path, text + "x,a;b,parts/x.npy,3\n", Columns(features="@path"))
 
 
