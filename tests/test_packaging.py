@@ -4,7 +4,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -34,13 +33,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     unpacked = next((folder / "unpacked").iterdir())
     subprocess.run([*build, "--wheel", str(unpacked)], check=True, capture_output=True)
     return sdist, next(folder.glob("*.whl"))
-
-
-def test_every_package_is_installed() -> None:
-    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
-    folders = {path.parent.relative_to(REPOSITORY) for path in (REPOSITORY / "milbench").rglob("__init__.py")}
-    installed = {".".join(folder.parts) for folder in folders} | {"milbench.losses", "milbench.tasks", "milbench.specs"}
-    assert set(settings["packages"]) == installed
 
 
 def test_the_wheel_holds_losses_tasks_specs_and_templates(built: tuple[Path, Path]) -> None:

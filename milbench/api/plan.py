@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import Any, Literal
 
+from milbench.api.published import Published
 from milbench.errors import UsageError
 
 COMPARISON_NAME = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"
@@ -123,7 +124,7 @@ class TaskInfo:
         primary: the metric that losses are ranked by, without its split.
         chance: its value by guessing, None where it is not known.
         amount: the parameter that is the number of training bags, "" where there is none.
-        published: the fields of each `Published` value to stand beside the results.
+        published: the values from the literature to stand beside the results.
         folds: the number of folds and of repetitions where seeds are folds of a cross-validation, else None.
         overlap: how many bags are tested on for each that is trained on where seeds split the same bags, else 0.
         marks: what passes, given in advance.
@@ -132,7 +133,7 @@ class TaskInfo:
     primary: str
     chance: float | None = None
     amount: str = ""
-    published: list[dict[str, Any]] = field(default_factory=list)
+    published: list[Published] = field(default_factory=list)
     folds: tuple[int, int] | None = None
     overlap: float = 0.0
     marks: list[Mark] = field(default_factory=list)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Rule = Literal["last", "validation", "test"]
@@ -74,9 +74,3 @@ class Published:
     def count(self) -> int | None:
         """The number of `values`, or `runs` where they are not known."""
         return len(self.values) or self.runs
-
-    @classmethod
-    def from_dict(cls, entry: Mapping[str, Any]) -> Published:
-        """Return what a plan holds as a dict; other keys are left out, and what it lacks has its default."""
-        known = {one.name: entry[one.name] for one in fields(cls) if one.name in entry}
-        return cls(**known | {"values": tuple(known.get("values", ()))})  # JSON knows lists alone

@@ -13,7 +13,6 @@ RELIABILITY_FILE = "reliability.json"
 """The artifact of a cell's run that holds the bins of its test bags."""
 BINS = 15
 """How many bins of equal mass the forecasts of one cell are put into."""
-_FORMAT = "reliability/1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +49,15 @@ def calibration_error(bins: Sequence[Bin]) -> float:
 
 def save_reliability(path: Path, curves: Mapping[str, Sequence[Bin]]) -> None:
     """Write the bins of one cell, by the metric's name without the split, such as "presence_ece"."""
-    content = {"format": _FORMAT, "bins": {name: [asdict(found) for found in bins] for name, bins in curves.items()}}
+    content = {name: [asdict(found) for found in bins] for name, bins in curves.items()}
     path.write_text(json.dumps(content, allow_nan=False) + "\n", "utf-8")
 
 
 def load_reliability(path: Path) -> dict[str, list[Bin]]:
     """Read what `save_reliability` wrote. Raises UsageError where the file is missing or damaged."""
+    from pydantic import TypeAdapter
+
     try:
-        content = json.loads(path.read_text("utf-8"))
-        if content["format"] != _FORMAT:
-            raise ValueError(f"its format is {content['format']!r}, expected {_FORMAT!r}")
-        return {str(name): [Bin(**row) for row in rows] for name, rows in content["bins"].items()}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        return TypeAdapter(dict[str, list[Bin]]).validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise UsageError(f"reliability {path} cannot be read: {error}") from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import pickle  # noqa: TID251 for an unpickler that knows arrays alone
 from pathlib import Path
 from typing import Any
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from milbench.api.metric_info import METRICS
@@ -136,7 +135,7 @@ def _info(spec: Spec, task: Task, params: Params) -> TaskInfo:
         primary=first,
         chance=task.chance if first == task.primary else None,  # guessing is known for the task's own metric alone
         amount=task.amount,
-        published=[*(asdict(published) for published in task.published), *beside],
+        published=[*task.published, *beside],
         folds=(task.folds.count, task.folds.repeats) if task.folds else None,
         overlap=task.overlap(spec.run.data_dir) or (task.folds.ratio if task.folds else 0.0),
     )

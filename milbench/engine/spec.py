@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from milbench.api.metric_info import METRICS
 from milbench.api.parameters import constructor_parameters
 from milbench.api.plan import COMPARISON_NAME, LONGEST_NAME, Mark, Selection
+from milbench.api.published import Published
 from milbench.api.registry import Registry, losses, tasks
 from milbench.api.supervision import Supervision
 from milbench.api.validation import validated
@@ -103,9 +104,9 @@ class Literature(Table):
             raise ValueError(f"{self.metric} is a share between 0 and 1, got {self.value:g}")
         return self
 
-    def entry(self) -> dict[str, Any]:
-        """Return the fields of a `milbench.api.published.Published`, as a plan holds them."""
-        return {"loss": "", **self.model_dump(exclude={"task", "params"})}
+    def entry(self) -> Published:
+        """Return the value as a plan holds it."""
+        return Published("", **self.model_dump(exclude={"task", "params"}))
 
 
 class Execution(Table):

@@ -45,8 +45,8 @@ def published_values(study: Study, task: str) -> list[tuple[Published, list[str]
     """Return every published value of a task with the variants here that it is of."""
     own = study.cells_of(task).drop_duplicates("variant")
     names = {row.variant: (row.loss, study.planned[row.cell].loss) for row in rows_of(own)}
-    found = map(Published.from_dict, study.info(task).published)
-    return [(one, [v for v, known in names.items() if one.loss and one.loss in known]) for one in found]
+    published = study.info(task).published
+    return [(one, [v for v, known in names.items() if one.loss and one.loss in known]) for one in published]
 
 
 def beside(study: Study, task: str) -> list[Beside]:

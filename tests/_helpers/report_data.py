@@ -12,6 +12,7 @@ import pandas as pd
 
 from milbench.api import gallery
 from milbench.api.plan import Cell, Plan, TaskInfo
+from milbench.api.published import Published
 from milbench.api.results import COLUMNS, Results
 
 LOSSES = {"exact": 0.006, "max-pooling": 0.08, "noisy-or": 0.007, "one-vs-rest": 0.021}
@@ -19,8 +20,8 @@ LOSSES = {"exact": 0.006, "max-pooling": 0.08, "noisy-or": 0.007, "one-vs-rest":
 ONE = {"extended-digits": "instance_error"}
 TWO = {"extended-digits": "instance_error", "synthetic-bags": "set_error"}
 PUBLISHED = [
-    {"loss": "exact", "metric": "instance_error", "value": 0.004, "source": "Li 2018", "spread": 0.0004},
-    {"loss": "max-pooling", "metric": "instance_error", "value": 0.08, "source": "Li 2018"},
+    Published("exact", "instance_error", 0.004, "Li 2018", spread=0.0004),
+    Published("max-pooling", "instance_error", 0.08, "Li 2018"),
 ]
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from operator import attrgetter
+
 import torch
 
 from milbench import Bags, Truth, label_matrix
@@ -12,21 +14,11 @@ def some_bags() -> Bags:
     return Bags(torch.arange(30.0).view(5, 3, 2), label_matrix(classes, 3), mask, truth)
 
 
-def test_parts_hold_every_bag_once_in_order_with_all_that_is_known_of_it() -> None:
+def test_parts_and_selections_hold_all_that_is_known_of_their_bags() -> None:
     bags = some_bags()
-    parts = bags.parts(2)
+    parts, chosen = bags.parts(2), bags.selected(torch.tensor([3, 1]))
     assert [len(part) for part in parts] == [2, 2, 1]
-    for name in ("instances", "labels", "mask"):
-        assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(bags, name))
-    for name in ("classes", "boxes", "position_classes"):
-        assert torch.equal(torch.cat([getattr(part.truth, name) for part in parts]), getattr(bags.truth, name))
-
-
-def test_bags_are_selected_by_number_with_all_that_is_known_of_them() -> None:
-    bags = some_bags()
-    chosen = bags.selected(torch.tensor([3, 1]))
-    for name in ("instances", "labels", "mask"):
-        assert torch.equal(getattr(chosen, name), torch.stack([getattr(bags, name)[3], getattr(bags, name)[1]]))
-    for name in ("classes", "boxes", "position_classes"):
-        whole = getattr(bags.truth, name)
-        assert torch.equal(getattr(chosen.truth, name), torch.stack([whole[3], whole[1]]))
+    for name in ("instances", "labels", "mask", "truth.classes", "truth.boxes", "truth.position_classes"):
+        known = attrgetter(name)
+        assert torch.equal(torch.cat([known(part) for part in parts]), known(bags))
+        assert torch.equal(known(chosen), known(bags)[[3, 1]])

@@ -9,7 +9,6 @@ import pytest
 
 from milbench import UsageError
 from milbench.api.plan import Plan
-from milbench.api.published import Published
 from milbench.api.registry import tasks
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import built_in_specs, make_spec, parse_seeds, parse_setting, read_spec, requested_spec
@@ -199,7 +198,7 @@ def test_the_preset_paper_is_what_the_published_figures_were_measured_with(
     assert len(plan.cells) == count
     compared = 0
     for cell in plan.cells:
-        for fact in map(Published.from_dict, plan.tasks[cell.task_key].published):
+        for fact in plan.tasks[cell.task_key].published:
             if fact.loss == cell.loss and cell.loss_params.get("normalization") != "bag":
                 compared += 1
                 assert {*fact.protocol, *fact.minor} <= {*cell.params()}, "a name that no cell has tells nothing"
@@ -216,7 +215,7 @@ def test_the_preset_quick_differs_from_the_paper_in_whatever_decides_a_result(
         monkeypatch.setattr(tasks().cls(task), "check_data", lambda self, data_dir: "not looked at")
     plan, compared = make_plan(spec), 0
     for cell in plan.cells:
-        for fact in map(Published.from_dict, plan.tasks[cell.task_key].published):
+        for fact in plan.tasks[cell.task_key].published:
             named = " ".join(deviations(fact.protocol, [cell.params()]))
             if fact.loss == cell.loss:
                 compared += 1

@@ -148,7 +148,7 @@ def test_bins_of_a_file_are_checked(tmp_path: Path) -> None:
     save_reliability(path, {"presence_ece": [Bin(0, 2, 0.25, 0.5), Bin(14, 1, 1.0, 1.0)]})
     assert load_reliability(path) == {"presence_ece": [Bin(0, 2, 0.25, 0.5), Bin(14, 1, 1.0, 1.0)]}
     text = path.read_text()
-    for old, new in (("reliability/1", "reliability/9"), ("0.25", "1.25"), ('"index": 14', '"index": 15'), ("{", "")):
+    for old, new in (("0.25", "1.25"), ('"index": 14', '"index": 15'), ("{", "")):
         path.write_text(text.replace(old, new, 1))
         with pytest.raises(UsageError, match=r"reliability .*reliability\.json cannot be read"):
             load_reliability(path)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from milbench.api.published import Published
 from milbench.report.literature import beside, deviations, literature_tables
 from milbench.report.study import Study
 from tests._helpers.report_data import constant
@@ -14,7 +16,7 @@ VALUES = {("exact", seed): [(0.5, 0.010 + 0.0002 * seed), (0.5, 0.020)] for seed
 
 
 def found(**published: Any) -> Any:
-    fact = {"loss": "exact", "metric": "set_error", "value": 0.0104, "source": "A paper", "rule": "test"} | published
+    fact = replace(Published("exact", "set_error", 0.0104, "A paper"), **published)
     return beside(Study(constant(VALUES, info={"published": [fact]})), "t")[0]
 
 
@@ -41,7 +43,7 @@ def test_the_verdict(published: dict[str, Any], verdict: str) -> None:
 
 
 def test_a_method_that_is_no_loss_here_stands_beside_the_losses() -> None:
-    fact = {"loss": "", "method": "mi-Net", "metric": "set_error", "value": 0.1, "source": "Ilse 2018", "note": "folds"}
+    fact = Published("", "set_error", 0.1, "Ilse 2018", method="mi-Net", note="folds")
     tables = literature_tables(Study(constant(VALUES, info={"published": [fact]})), "t")
     assert tables is not None
     shown, why = tables
