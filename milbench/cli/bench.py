@@ -45,8 +45,9 @@ def training(
     _print(
         benchmark.measure(planned, place, data_dir, quick=quick),
         f"training steps, {threads} threads: medians ± half the width of the middle half",
-        "data to optimiser: ms of a step; data: the mean of an epoch's batches. MiB: the most that the tensors of a "
-        "step occupy.\nplain/ours: time of a step in float32 with AdamW, in that of ours, without data.",
+        "data to optimiser: ms of a step, differences of medians; data: the mean of an epoch's batches. MiB: the most "
+        "that the tensors of a step occupy.\nplain/ours: time of a step in float32 with AdamW, in that of ours, "
+        "without data.",
     )
     return 0
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from milbench.api.decoder import Decoder
     from milbench.inference.load import Trained
 
-FILES = (".txt", ".json", ".jsonl", ".xls", ".xlsx", ".npy", ".npz", ".pkl", ".png", ".jpg", ".wav")
-"""Endings that are meant as files, and not as the names of folders."""
 SHOWN = 10  # bags that are printed; all are written
 
 
@@ -181,8 +179,6 @@ def _table_in(out: Path, paths: Sequence[Path]) -> Path:
     """Return the table that `--out` names, or one in the folder that it names."""
     from milbench.data.table_files import check_kind, is_table
 
-    if out.suffix.lower() in FILES and not out.is_dir():
-        raise UsageError(f"--out {out}: expected a folder, or a table that ends in .csv, .tsv or .parquet")
     table = out if is_table(out) and not out.is_dir() else out / f"{paths[0].resolve().stem}.csv"
     check_kind(table)
     return table

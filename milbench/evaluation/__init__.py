@@ -1,1 +1,1 @@
-"""What a loss learnt: metrics of label sets, instances, boxes and strings, and saliency maps."""
+"""What a loss learnt: metrics of label sets, instances, boxes and strings."""

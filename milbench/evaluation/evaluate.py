@@ -186,14 +186,11 @@ def bag_outcomes(predicted: Predictions, threshold: float, by_labels: float) -> 
 
 def limited_splits(splits: Mapping[Split, EvalSplit], limit: int | None) -> dict[Split, EvalSplit]:
     """Return each split with the first `limit` bags of each kind; None: all of them."""
-    return {name: limited(split, limit) for name, split in splits.items()}
-
-
-def limited(split: EvalSplit, limit: int | None) -> EvalSplit:
-    """Return the first bags of each kind of a split, at most `limit`; None: all."""
-    bags = first_bags(split.bags, limit)
-    same = split.single_instance is split.bags
-    return EvalSplit(bags if same else first_bags(split.single_instance, limit), bags)
+    found = {}
+    for name, split in splits.items():
+        bags, same = first_bags(split.bags, limit), split.single_instance is split.bags
+        found[name] = EvalSplit(bags if same else first_bags(split.single_instance, limit), bags)
+    return found
 
 
 def first_bags(batches: Sequence[Bags], limit: int | None) -> Sequence[Bags]:

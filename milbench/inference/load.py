@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from milbench.api.bags import Bags
 from milbench.api.loss import Loss
@@ -35,12 +34,8 @@ class Trained:
     threshold: float | None = None  # the presence score from which a class is in the label set, if recorded
     set_error: float | None = None  # the share of test bags whose label set the cell found wrong, if recorded
 
-    def scores(self, instances: Tensor) -> Scores:
-        """Return the scores of one bag (N, H, W) as a batch of one; see `scores_of`."""
-        return self.scores_of(Bags(instances.unsqueeze(0), torch.zeros(1, self.task.num_classes, dtype=torch.bool)))
-
     @torch.no_grad()
-    def scores_of(self, bags: Bags) -> Scores:
+    def scores(self, bags: Bags) -> Scores:
         """Return the scores of a batch of bags, in float64 on the CPU; their labels are not read.
 
         Raises:

@@ -14,8 +14,10 @@ from PIL import Image
 from torch import Tensor
 
 from milbench._utils.images import bounded
+from milbench.api.bags import Bags
 from milbench.api.decoder import Decoder
-from milbench.api.task import Scores
+from milbench.api.loss import Loss
+from milbench.api.task import Network, Scores
 from milbench.errors import UsageError
 from milbench.evaluation.localisation import boxes_of, with_margin
 from milbench.evaluation.reading.component_decoder import (
@@ -28,7 +30,6 @@ from milbench.evaluation.reading.component_decoder import (
 from milbench.evaluation.reading.components import Components, class_map, find_components, strongest_positions
 from milbench.evaluation.reading.decoders import logarithms, posterior_given, read_columns
 from milbench.evaluation.reading.strings import CHARACTERS
-from milbench.evaluation.saliency import sensitivity_maps
 from milbench.inference.load import Trained
 from milbench.inference.predict_bags import label_sets
 from milbench.likelihood import presence_prob
@@ -72,7 +73,8 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
     learnt = model.reader.learnt if model.reader else None
     chosen: Decoder = decoder or (model.reader.decoder if model.reader else "components")
     height, width = instances.shape[1:]
-    scores = model.scores(instances)
+    nothing_known = torch.zeros(1, model.task.num_classes, dtype=torch.bool)
+    scores = model.scores(Bags(instances.unsqueeze(0), nothing_known))
     probs = scores.instances[0]
     if probs.ndim != 3:
         raise UsageError(f"the network of {model.cell} has no map of positions to show")
@@ -126,14 +128,35 @@ def size_at(model: Trained, size: tuple[int, int], scale: float) -> tuple[int, i
 
 
 def sensitivities(model: Trained, picture: Image.Image, found: Prediction) -> dict[int, NDArray[np.float64]]:
-    """Return for each class that wins a position how much it depends there on each pixel (H, W), from 0 to 1.
+    """Return for each class that wins a position how much it depends there on each pixel (H, W), by the largest value.
 
-    This needs the memory of a training step on the whole picture.
+    All are 0 where the positions of a class depend on no pixel. This needs the memory of a training step on the whole
+    picture.
     """
     classes, _ = found.class_map()
-    positions = {c: classes == c for c in sorted(set(found.components.cls.tolist()))}
     instances = model.task.instances_from(picture).to(model.device)
-    return sensitivity_maps(model.network, model.loss, instances, positions)
+    maps = {
+        c: sensitivity(model.network, model.loss, instances, c, classes == c)
+        for c in sorted(set(found.components.cls.tolist()))
+    }
+    return {c: (values / values.max().clamp(min=1e-300)).numpy() for c, values in maps.items()}
+
+
+def sensitivity(network: Network, loss: Loss, image: Tensor, cls: int, positions: Tensor) -> Tensor:
+    """Return (H, W) float64, how much a detection depends on each pixel of an image, in nats per unit of its values.
+
+    That is the sum over the channels of |d log p / d I|, where p is the probability by the loss that all of
+    `positions`, (h, w) bool, show the class: log p is the sum over them of log p_{c,k}. With one position it is the
+    quantity of X.-L. Li, arXiv:1811.12346, Section 5.5. From the logits on everything is in float64, as the log of a
+    probability near 1 has next to no gradient in float32. The image (N, H, W) is on the network's device.
+    """
+    with torch.enable_grad():
+        leaf = image.detach().clone().requires_grad_()
+        probs = loss.instance_probs(network(leaf.unsqueeze(0)).cpu().double())[0, cls]
+        # A probability that rounds to 0 even here has no logarithm, and no gradient that would mean anything.
+        log_p = probs.clamp(min=torch.finfo(torch.float64).tiny).log()
+        (gradient,) = torch.autograd.grad(log_p[positions].sum(), leaf)
+    return gradient.abs().sum(dim=0).cpu().double()
 
 
 def notes(model: Trained) -> list[str]:

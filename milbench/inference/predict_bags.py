@@ -48,7 +48,7 @@ def predict_bags(model: Trained, batches: Iterable[NamedBags]) -> pd.DataFrame:
     names = model.task.class_names
     rows: list[dict[str, Any]] = []
     for batch in batches:
-        scores = model.scores_of(batch.bags)
+        scores = model.scores(batch.bags)
         log_probs = logarithms(scores.instances)
         labels, log_prob = label_sets(scores.presence, log_probs, model.threshold)
         presence = presence_prob(log_probs, validate=False)
@@ -73,7 +73,7 @@ def position_table(model: Trained, batch: NamedBags) -> pd.DataFrame:
     columns = [*(f"P({name})" for name in model.task.class_names), "P(background)"]
     if columns[-1] in columns[:-1]:  # a class of that name
         columns[-1] = "P(no class)"
-    probs = logarithms(model.scores_of(batch.bags).instances).exp().flatten(2)
+    probs = logarithms(model.scores(batch.bags).instances).exp().flatten(2)
     there = torch.ones(probs[:, 0].shape, dtype=torch.bool)
     if batch.bags.mask is not None:
         there = batch.bags.mask.flatten(1)

@@ -98,15 +98,10 @@ class Classifier(AllConvolutional):
         return nn.functional.pad(super().forward(images), (0, 0, 0, 0, 0, 1))
 
 
-def standardise(images: Tensor) -> Tensor:
-    """Return images (B, N, H, W), each shifted to mean 0 and divided by its standard deviation.
-
-    The divisor is at least `LEAST_CONTRAST`, so that the noise of a flat image is not amplified.
-    """
-    spread, mean = torch.std_mean(images, dim=(1, 2, 3), correction=0, keepdim=True)
-    return (images - mean) / spread.clamp(min=LEAST_CONTRAST)
-
-
 def standardised(network: nn.Module, images: tuple[Tensor]) -> Tensor:  # noqa: ARG001 the signature of a hook
-    """Standardise the images of a network: a forward pre-hook."""
-    return standardise(images[0])
+    """Return the images (B, N, H, W) of a network, each with mean 0 and standard deviation 1: a forward pre-hook.
+
+    It is divided by `LEAST_CONTRAST` at least, so that the noise of a flat image is not amplified.
+    """
+    spread, mean = torch.std_mean(images[0], dim=(1, 2, 3), correction=0, keepdim=True)
+    return (images[0] - mean) / spread.clamp(min=LEAST_CONTRAST)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from milbench import UsageError, load_loss
+from milbench import Bags, UsageError, load_loss
 from milbench.api.registry import tasks
 from milbench.engine.folders import Root
 from milbench.engine.parts import network_for
@@ -39,7 +39,7 @@ def test_no_data_are_read(tmp_path: Path) -> None:
     points = torch.randn(5, 2)
     with torch.no_grad():
         expected = network(points.unsqueeze(0)).double().softmax(dim=1)[0]
-    torch.testing.assert_close(model.scores(points).instances[0], expected)
+    torch.testing.assert_close(model.scores(Bags(points.unsqueeze(0), torch.zeros(1, 3))).instances[0], expected)
     sized = text.replace('"unread"', '"sized"').replace("[2, 8, 4]", "[2, self.hidden, 4]")
     with pytest.raises(UsageError, match=r"needs data that its task does not remember: .*has no attribute 'hidden'"):
         model_of(tmp_path / "sized_task.py", sized, 8)
