@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from milbench import Loss, load_loss
+from milbench import Bags, Loss, load_loss
 from milbench.engine.folders import Root
 from milbench.inference.load import load_trained
 from tests._helpers import training
@@ -53,7 +53,7 @@ def test_a_loaded_run_scores_with_the_weights_that_were_stored(root: Path) -> No
         stored = trained.weights[name]
         assert torch.equal(loaded.loss.get_parameter(name.removeprefix("loss.")), stored)
         assert (stored - built(cell.seed).get_parameter(name.removeprefix("loss."))).abs().max() > 1e-3, "not initial"
-    points = torch.randn(5, 2)
+    bag = Bags(torch.randn(1, 5, 2), torch.zeros(1, 3))
     with torch.no_grad():
-        expected = loaded.loss.presence_scores(loaded.network(points.unsqueeze(0)).double())
-    torch.testing.assert_close(loaded.scores(points).presence, expected)
+        expected = loaded.loss.presence_scores(loaded.network(bag.instances).double())
+    torch.testing.assert_close(loaded.scores(bag).presence, expected)
