@@ -9,7 +9,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from website import command_line, formulas, losses, metrics, outside, python_names, reports, tasks
-from website.links import lead_to_the_site
+from website.outside import lead_to_the_site
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
 

@@ -1,11 +1,14 @@
-"""Pages from files outside docs/: how milbench is built, its changes, and the examples; and the style of the site."""
+"""Pages from files outside docs/, how links find them on the site, and the style of the site."""
 
 from __future__ import annotations
 
+import posixpath
 import re
 
 from website import REPOSITORY
 
+LINK = re.compile(r"(\]\()([^()\s#:]+)((?:#[^()\s]*)?\))")
+"""A link of Markdown to a file, without the addresses of other hosts: they have a colon."""
 COPIES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
@@ -16,12 +19,47 @@ COPIES = {
 """Where a file of the repository outside docs/ has its page on the site."""
 
 
+def lead_to_the_site(markdown: str, page: str) -> str:
+    """Return the text of a page with links that hold on the site.
+
+    Args:
+        markdown: of the page, whose links are those of the file that it comes from.
+        page: its path on the site, such as "running.md".
+    """
+    sources = {copy: source for source, copy in COPIES.items()}
+    source = sources.get(page, f"docs/{page}")
+
+    def replaced(link: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(source), link[2]))
+        there = posixpath.relpath(place(target), posixpath.dirname(page) or ".")
+        return f"{link[1]}{there}{link[3]}"
+
+    return LINK.sub(replaced, markdown)
+
+
+def place(path: str) -> str:
+    """Return where a file of the repository is on the site.
+
+    Args:
+        path: from the root of the repository, such as "docs/running.md".
+
+    Examples:
+        >>> place("docs/running.md"), place("CONTRIBUTING.md"), place("reports/classic/report.md")
+        ('running.md', 'contributing.md', 'reports/classic/index.html')
+    """
+    if path in COPIES:
+        return COPIES[path]
+    if path == "README.md":
+        return "index.md"  # which says on the site what the README says on GitHub
+    if path.startswith("reports/"):
+        return path.replace("/report.md", "/index.html")
+    return posixpath.relpath(path, "docs")
+
+
 def files() -> dict[str, str]:
     """Return the pages, and the style sheet."""
     return {
-        "contributing.md": _text("CONTRIBUTING.md"),
-        "changelog.md": _text("CHANGELOG.md"),
-        "security.md": _text("SECURITY.md"),
+        **{page: _text(file) for file, page in COPIES.items() if page != "gallery.md"},
         "examples.md": _examples(),
         "assets/site.css": _text("website/site.css"),
     }

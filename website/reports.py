@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -41,40 +42,19 @@ A report is what `milbench report` writes: one page with its tables and figures 
 
 
 def files() -> dict[str, str | bytes]:
-    """Return the gallery, and the page and the picture of every published report."""
+    """Return the gallery, and the page and the first picture of every published report."""
     listed = (REPORTS / "README.md").read_text("utf-8")
-    names = LISTED.findall(listed)
-    cards = "\n".join(map(_card, names))
-    made: dict[str, str | bytes] = {"gallery.md": PAGE.format(cards=cards, notes=listed.partition("\n")[2].strip())}
-    for name in names:
-        made[f"reports/{name}/index.html"] = _page(name)
-        first = _first_picture(name)
-        made[f"reports/{name}/{first}"] = (REPORTS / name / first).read_bytes()
-    return made
-
-
-def _page(name: str) -> bytes:
-    """Return the page of a report with the galleries that were drawn when it was published."""
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / PICTURES).mkdir()
-        for picture in (REPORTS / name / PICTURES).glob("gallery-*.png"):
-            (Path(folder) / PICTURES / picture.name).write_bytes(picture.read_bytes())
-        return render(read(REPORTS / name), Path(folder)).read_bytes()
-
-
-def _card(name: str) -> str:
-    lines = (REPORTS / name / "report.md").read_text("utf-8").splitlines()
-    sentence = next((line for line in lines if line.startswith("**")), None)
-    if sentence is None or not lines[0].startswith("# "):
-        raise ValueError(f"reports/{name}/report.md has no title or no sentence: render it again")
-    title = lines[0].removeprefix("# ")
-    return CARD.format(name=name, title=title, picture=_first_picture(name), sentence=sentence.strip("*"))
-
-
-def _first_picture(name: str) -> str:
-    """Return the picture that a report opens with, by its path in the folder of the report."""
-    text = (REPORTS / name / "report.md").read_text("utf-8")
-    found = re.search(r"!\[[^\]]*\]\(([^)]+\.png)\)", text)
-    if found is None:
-        raise ValueError(f"reports/{name}/report.md shows no picture: render it again")
-    return found[1]
+    made: dict[str, str | bytes] = {}
+    cards = []
+    for name in LISTED.findall(listed):
+        with tempfile.TemporaryDirectory() as parent:
+            folder = Path(parent) / name
+            shutil.copytree(REPORTS / name / PICTURES, folder / PICTURES)  # with galleries that cannot be drawn again
+            made[f"reports/{name}/index.html"] = render(read(REPORTS / name), folder).read_bytes()
+            text = (folder / "report.md").read_text("utf-8")
+            picture = re.findall(r"\]\(([^)]+\.png)\)", text)[0]
+            made[f"reports/{name}/{picture}"] = (folder / picture).read_bytes()
+        title, sentence = (re.findall(start, text, re.MULTILINE)[0] for start in (r"^# (.*)", r"^\*\*(.*)\*\*"))
+        cards.append(CARD.format(name=name, title=title, picture=picture, sentence=sentence))
+    notes = listed.partition("\n")[2].strip()
+    return made | {"gallery.md": PAGE.format(cards="\n".join(cards), notes=notes)}

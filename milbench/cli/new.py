@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import keyword
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,11 +43,11 @@ def new_task(
 
 def _write(kind: str, name: str, *, template: str, test: str, then: str) -> int:
     """Write a template, and the test of one, under another name, and say which run then tries the file {} out."""
-    _check_name(kind, name)
-    _check_class(name, template)
+    code = _template(f"{_stem(template)}.py")
+    _check_name(kind, name, code.replace(_class_name(template), ""))
     file, tests = Path(f"{_stem(name)}.py"), Path(f"test_{_stem(name)}.py")
     texts = {
-        file: _renamed(_template(f"{_stem(template)}.py"), template, name),
+        file: _renamed(code, template, name),
         tests: _renamed(_template(f"test_{_stem(test)}.py"), test, name),
     }
     with as_usage():
@@ -55,26 +55,14 @@ def _write(kind: str, name: str, *, template: str, test: str, then: str) -> int:
             if path.exists():
                 raise UsageError(f"{path} is there already and stays as it is; choose another name or remove it")
         _check_module(file)
-        _write_all(texts)
+        for path, text in texts.items():
+            path.write_text(text, "utf-8")
     typer.echo(f"wrote {file} and {tests}; try: milbench run {then.format(file)} --dry-run; pytest {tests}")
     return 0
 
 
-def _write_all(texts: dict[Path, str]) -> None:
-    """Write new files, all of them or none."""
-    written: list[Path] = []
-    try:
-        for path, text in texts.items():
-            with path.open("x", encoding="utf-8") as opened:
-                written.append(path)
-                opened.write(text)
-    except OSError:
-        for path in written:
-            path.unlink(missing_ok=True)
-        raise
-
-
-def _check_name(kind: str, name: str) -> None:
+def _check_name(kind: str, name: str, code: str) -> None:
+    """Raise UsageError where a name is not one, is taken, or makes a class whose name the code uses for another."""
     from milbench.api.registry import check_name, losses, tasks
 
     check_name(name)
@@ -82,14 +70,8 @@ def _check_name(kind: str, name: str) -> None:
     known = registry.entries.get(name)
     if known is not None and not known.is_file:
         raise UsageError(f"there is a {kind} {name!r} already, from {known.origin}; choose another name")
-
-
-def _check_class(name: str, template: str) -> None:
     own = _class_name(name)
-    tree = ast.parse(_template(f"{_stem(template)}.py"))
-    imported = {alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom | ast.Import)
-                for alias in node.names}  # fmt: skip
-    if keyword.iskeyword(own) or own in imported | {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}:
+    if keyword.iskeyword(own) or re.search(rf"\b{own}\b", code):
         raise UsageError(
             f"the class of {name!r} would be {own}, a name that Python or the file uses; choose another name"
         )

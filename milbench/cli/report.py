@@ -14,7 +14,8 @@ from milbench.errors import UsageError
 def report(
     name: options.ComparisonArgument = None,
     from_: Annotated[
-        Path | None, typer.Option("--from", metavar="FOLDER", help="Make the page of a published report again.")
+        Path | None,
+        typer.Option("--from", metavar="FOLDER", help="Make the page of a published report again, in FOLDER."),
     ] = None,
     gallery: options.GalleryOption = True,
     publish: Annotated[
