@@ -266,10 +266,9 @@ def _instance_outcomes(score: ScoreFunction, split: EvalSplit, predicted: Predic
 
 def _wrong_a_bag(instances: Tensor, truth: Truth | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return (B,) int64 twice: of the instances of each bag how many are wrong, and how many there are."""
-    wrong = torch.zeros(len(instances), dtype=torch.int64)
     if truth is None or truth.position_classes is None:
-        return wrong, wrong
+        nothing = torch.zeros(len(instances), dtype=torch.int64)
+        return nothing, nothing
     there = torch.ones_like(truth.position_classes, dtype=torch.bool) if mask is None else mask
-    sizes = there.sum(dim=1)
-    bag = torch.arange(len(wrong)).repeat_interleave(sizes)
-    return wrong.index_add(0, bag, metrics.wrong_instances(instances, truth, there).long()), sizes
+    wrong = (instances.argmax(dim=1) != truth.position_classes) & there
+    return wrong.sum(dim=1), there.sum(dim=1)

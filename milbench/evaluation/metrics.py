@@ -12,11 +12,6 @@ from torch import Tensor
 from milbench.api.bags import Truth
 
 
-def instance_error(class_scores: Tensor, classes: Tensor) -> float:
-    """Return the share of bags of one instance whose class is not the one with the largest score."""
-    return share(wrong_classes(class_scores, classes))
-
-
 def wrong_classes(class_scores: Tensor, classes: Tensor) -> Tensor:
     """Return (B,) bool, whether the class of bags of one instance is not the one with the largest score.
 
@@ -81,11 +76,6 @@ def _best_of(candidates: Tensor, right: Tensor, near: float | None) -> float:
 def predicted_sets(presence: Tensor, threshold: float) -> Tensor:
     """Return (B, C) bool, the classes whose presence score is the threshold or more; NaN ranks below all."""
     return _ordered(presence) >= threshold
-
-
-def set_error(presence: Tensor, labels: Tensor, threshold: float) -> float:
-    """Return the share of bags whose predicted label set is not exactly the true one."""
-    return share(wrong_sets(presence, labels, threshold))
 
 
 def wrong_sets(presence: Tensor, labels: Tensor, threshold: float) -> Tensor:

@@ -101,7 +101,7 @@ def optimal_errors(
         wrong_sets.append((found.best_set != known.labels).any(dim=1))
         wrong_instances.append(metrics.wrong_instances(found.log_instances, known.truth, known.mask))
     return {
-        "instance_error": metrics.instance_error(lone, classes),
+        "instance_error": metrics.share(metrics.wrong_classes(lone, classes)),
         "set_error": metrics.share(torch.cat(wrong_sets)),
         "posterior_error": metrics.share(torch.cat(wrong_instances)),
     }

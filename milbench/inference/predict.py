@@ -32,7 +32,7 @@ from milbench.evaluation.reading.decoders import logarithms, posterior_given, re
 from milbench.evaluation.reading.strings import CHARACTERS
 from milbench.inference.load import Trained
 from milbench.inference.predict_bags import label_sets
-from milbench.likelihood import presence_prob
+from milbench.likelihood import presence_log_prob
 
 LARGEST_SCALE = 1000.0
 """No picture is read at a scale above this, or below 1 / LARGEST_SCALE."""
@@ -88,7 +88,7 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
         centres=centres,
         labels=labels[0],
         log_prob=float(log_prob[0]),
-        presence=presence_prob(probs.log().unsqueeze(0))[0],
+        presence=presence_log_prob(probs.log().unsqueeze(0))[0].exp(),
         components=components,
         boxes=boxes.clamp(min=0).minimum(torch.tensor([width, height] * 2, dtype=torch.float64)),
         reading=reading,

@@ -18,7 +18,7 @@ from milbench.api.task import Scores, Task
 from milbench.evaluation.metrics import predicted_sets
 from milbench.evaluation.reading.decoders import logarithms
 from milbench.inference.load import Trained
-from milbench.likelihood import EXACT_LABEL_LIMIT, bag_log_prob, bag_log_prob_bounds, best_label_set, presence_prob
+from milbench.likelihood import EXACT_LABEL_LIMIT, bag_log_prob, bag_log_prob_bounds, best_label_set, presence_log_prob
 
 MOST_CLASSES = 4
 """Panels of a map."""
@@ -51,7 +51,7 @@ def predict_bags(model: Trained, batches: Iterable[NamedBags]) -> pd.DataFrame:
         scores = model.scores(batch.bags)
         log_probs = logarithms(scores.instances)
         labels, log_prob = label_sets(scores.presence, log_probs, model.threshold)
-        presence = presence_prob(log_probs, validate=False)
+        presence = presence_log_prob(log_probs, validate=False).exp()
         for b, name in enumerate(batch.names):
             found = labels[b].nonzero().flatten().tolist()
             rows.append({

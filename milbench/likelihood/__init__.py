@@ -10,9 +10,9 @@ that are returned are natural as well (nats).
 from milbench.likelihood.bounds import Bounds, bag_log_prob_bounds
 from milbench.likelihood.distribution import best_label_set, label_set_distribution
 from milbench.likelihood.exact import EXACT_LABEL_LIMIT, bag_log_prob, bag_log_prob_from_logits, instance_posterior
-from milbench.likelihood.presence import presence_log_odds, presence_log_prob, presence_prob
+from milbench.likelihood.presence import presence_log_odds, presence_log_prob
 
 __all__ = [
     "EXACT_LABEL_LIMIT", "Bounds", "bag_log_prob", "bag_log_prob_bounds", "bag_log_prob_from_logits", "best_label_set",
-    "instance_posterior", "label_set_distribution", "presence_log_odds", "presence_log_prob", "presence_prob",
+    "instance_posterior", "label_set_distribution", "presence_log_odds", "presence_log_prob",
 ]  # fmt: skip

@@ -14,36 +14,25 @@ _SMALL = -18.0
 """Below this log x, log(-log(1 - x)) = log x + x / 2 and log(1 - exp(-x)) = log x - x / 2 to double precision."""
 
 
-def presence_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool = True) -> Tensor:
-    """Return the probability that each class occurs at one position at least: 1 - prod_k (1 - p_{c,k}).
+def presence_log_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool = True) -> Tensor:
+    """Return the log-probability that each class occurs at one position at least: log(1 - prod_k (1 - p_{c,k})).
 
-    Differentiable, and apart from validation independent of values. Memory: about 8 bytes * 8 B (C+1) K. Arguments and
-    errors are those of `bag_log_prob`.
+    It is accurate for rare classes. Differentiable, and apart from validation independent of values. Memory: about
+    8 bytes * 8 B (C+1) K. Arguments and errors are those of `bag_log_prob`.
 
     Returns:
-        (B, C), from 0 to 1, whatever other classes occur.
+        (B, C), in nats, whatever other classes occur; -inf for impossible ones.
 
     Examples:
         >>> import torch
         >>> log_probs = torch.full((1, 2, 2), 0.5).log()  # two positions; one class and background, 1/2 each
-        >>> presence_prob(log_probs)  # 1 - 1/2 * 1/2
+        >>> presence_log_prob(log_probs).exp()  # 1 - 1/2 * 1/2
         tensor([[0.7500]])
-
-    Source: O. Maron and T. Lozano-Perez, "A Framework for Multiple-Instance Learning", NIPS 1997 (noisy-OR).
-    """
-    return torch.exp(presence_log_prob(log_probs, mask, validate=validate))
-
-
-def presence_log_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool = True) -> Tensor:
-    """Return the logarithm of `presence_prob`, (B, C) in nats, accurate for rare classes; -inf for impossible ones.
-
-    Differentiable; arguments and errors are those of `presence_prob`.
-
-    Examples:
-        >>> import torch
         >>> log_probs = torch.tensor([[[-200.0, -200.0], [0.0, 0.0]]])  # two positions, at which the class is rare
         >>> presence_log_prob(log_probs)  # log(2) - 200, where the probability is 0 in this precision
         tensor([[-199.3069]])
+
+    Source: O. Maron and T. Lozano-Perez, "A Framework for Multiple-Instance Learning", NIPS 1997 (noisy-OR).
     """
     checks.check_log_probs(log_probs, mask, validate)
     present = _log_present(_log_rate(log_probs, mask))
@@ -51,10 +40,10 @@ def presence_log_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate
 
 
 def presence_log_odds(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool = True) -> Tensor:
-    """Return the log-odds of `presence_prob`, (B, C) in nats, which rank classes even where probabilities round to 1.
+    """Return the log-odds that each class occurs, (B, C), which rank classes even where probabilities round to 1.
 
     They are infinite for certain and impossible classes. Differentiable; arguments and errors are those of
-    `presence_prob`.
+    `presence_log_prob`.
 
     Examples:
         >>> import torch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -13,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from milbench._utils.seeding import generator
-from milbench.api.task import Network
 from milbench.errors import UsageError, unknown
-from milbench.networks.convolutional import Layer, output_size, position_centres
+from milbench.networks.convolutional import Grid, Layer
 
 FAMILIES = ("resnet", "resnext", "wide_resnet", "convnext", "efficientnet", "mobilenet", "vgg")
 """What the names of backbones begin with: networks whose layers before the pooling are convolutional."""
@@ -34,7 +32,7 @@ def backbones() -> tuple[str, ...]:
     return tuple(name for name in models.list_models(module=models) if name.startswith(FAMILIES))
 
 
-class Backbone(Network):
+class Backbone(Grid):
     """A network of torchvision without pooling and classifier, from images (B, N, H, W) to logits (B, C+1, h, w).
 
     A convolution of one pixel gives the logits, background last. Layers that would make the stride larger than `stride`
@@ -96,21 +94,13 @@ class Backbone(Network):
         logits: Tensor = self.head(self.body((colours - self.mean) / self.scale))
         return logits
 
-    def output_shape(self, height: int, width: int) -> tuple[int, int]:
-        """Return (h, w), the numbers of rows and columns of positions of an image of this size."""
-        return output_size(self.layers, height), output_size(self.layers, width)
-
-    def position_centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
-        """Return y of every row and x of every column of positions: the centres of their receptive fields."""
-        return position_centres(self.layers, height, width)
-
 
 def fetch_weights(name: str, root: Path) -> Path:
     """Download torchvision's default weights of a network, unless they are there, and return their file.
 
     They were trained on ImageNet, whose terms allow research. They come into the folder `weights` of a data directory.
-    The file's name ends with the beginning of its SHA-256, which is checked, also of a file that is there already.
-    Raises UsageError where they cannot be had or written, or the file that is there is another one.
+    The file's name ends with the beginning of its SHA-256, which is checked when it comes.
+    Raises UsageError where they cannot be had or written, or the file that is there is damaged.
     """
     if name not in backbones():
         raise unknown("network of torchvision", name, backbones())
@@ -119,20 +109,13 @@ def fetch_weights(name: str, root: Path) -> Path:
 
     url = str(models.get_model_weights(name).DEFAULT.url)
     file = root / FOLDER / url.rpartition("/")[2]
-    start = file.stem.rpartition("-")[2]
-    try:
-        if not file.exists():
+    if not file.exists():
+        try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            download_url_to_file(url, str(file), hash_prefix=start, progress=False)
-        with file.open("rb") as content:
-            found = hashlib.file_digest(content, "sha256").hexdigest()
-    except (OSError, RuntimeError) as error:  # a wrong hash is a RuntimeError
-        raise UsageError(f"cannot fetch the weights of {name} into {root / FOLDER}: {error}") from error
-    if not found.startswith(start):
-        raise UsageError(
-            f"{file} is not what was expected: its SHA-256 begins with {found[: len(start)]}, expected {start}; "
-            "remove it to fetch it again"
-        )
+            download_url_to_file(url, str(file), hash_prefix=file.stem.rpartition("-")[2], progress=False)
+        except (OSError, RuntimeError) as error:  # a wrong hash is a RuntimeError
+            raise UsageError(f"cannot fetch the weights of {name} into {file.parent}: {error}") from error
+    read_weights(file)
     return file
 
 

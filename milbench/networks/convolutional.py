@@ -56,7 +56,21 @@ def position_centres(layers: Sequence[Layer], height: int, width: int) -> tuple[
     return first + step * torch.arange(rows).double(), first + step * torch.arange(columns).double()
 
 
-class AllConvolutional(Network):
+class Grid(Network):
+    """Base class of networks from images (B, N, H, W) to positions in rows and columns, those of `layers`."""
+
+    layers: tuple[Layer, ...]
+
+    def output_shape(self, height: int, width: int) -> tuple[int, int]:
+        """Return (h, w), the numbers of rows and columns of positions of an image of this size."""
+        return output_size(self.layers, height), output_size(self.layers, width)
+
+    def position_centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
+        """Return y of every row and x of every column of positions: the centres of their receptive fields."""
+        return position_centres(self.layers, height, width)
+
+
+class AllConvolutional(Grid):
     """Convolutions with leaky ReLUs between them, from images (B, N, H, W) to logits (B, C+1, h, w), background last.
 
     The last of `layers` has C + 1 channels; images have `in_channels`, N; the `seed` decides the initial weights.
@@ -77,14 +91,6 @@ class AllConvolutional(Network):
         """Return the logits (B, C+1, h, w) of images (B, N, H, W)."""
         logits: Tensor = self.head(self.body(images))
         return logits
-
-    def output_shape(self, height: int, width: int) -> tuple[int, int]:
-        """Return (h, w), the numbers of rows and columns of positions of an image of this size."""
-        return output_size(self.layers, height), output_size(self.layers, width)
-
-    def position_centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
-        """Return y of every row and x of every column of positions, in pixels."""
-        return position_centres(self.layers, height, width)
 
 
 class Classifier(AllConvolutional):

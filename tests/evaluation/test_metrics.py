@@ -21,8 +21,12 @@ INF, NAN = math.inf, math.nan
 
 def test_instance_error_counts_bags_for_which_nothing_is_named() -> None:
     scores = torch.tensor([[3.0, 1.0], [0.0, 2.0], [-INF, -INF], [NAN, 5.0], [-INF, -9.0]])
-    assert metrics.instance_error(scores, torch.tensor([0, 0, 0, 1, 1])) == pytest.approx(3 / 5)
-    assert metrics.instance_error(scores[2:3], torch.tensor([0])) == 1  # argmax alone would call this right
+    assert metrics.wrong_classes(scores, torch.tensor([0, 0, 0, 1, 1])).tolist() == [False, True, True, True, False]
+    # argmax alone would call the third right
+
+
+def set_error(presence: Tensor, labels: Tensor, threshold: float) -> float:
+    return metrics.share(metrics.wrong_sets(presence, labels, threshold))
 
 
 def naive_set_error(presence: Tensor, labels: Tensor, threshold: float) -> float:
@@ -42,7 +46,7 @@ def test_the_best_thresholds_are_the_best_of_all(seed: int) -> None:
     scores = sorted({*presence.flatten().tolist()} - {-INF})
     tried = [scores[0] - 1, *scores, *((a + b) / 2 for a, b in itertools.pairwise(scores)), INF]
     threshold, by_labels = (best(presence, labels) for best in (metrics.best_threshold, metrics.best_label_threshold))
-    assert metrics.set_error(presence, labels, threshold) == naive_set_error(presence, labels, threshold)
+    assert set_error(presence, labels, threshold) == naive_set_error(presence, labels, threshold)
     least = min(naive_set_error(presence, labels, t) for t in tried)
     assert naive_set_error(presence, labels, threshold) == pytest.approx(least)
     wrong = {t: int(((presence >= t) != labels).sum()) for t in [*tried, by_labels]}
@@ -54,12 +58,12 @@ def test_best_threshold_by_hand() -> None:
     presence = torch.tensor([[5.0, 1.0], [4.0, 3.0], [2.0, -INF]])
     threshold = metrics.best_threshold(presence, labels)
     assert 2 < threshold <= 3
-    assert metrics.set_error(presence, labels, threshold) == 0
+    assert set_error(presence, labels, threshold) == 0
     # 0, 0, 4, 4, 6, 6 and 9 are wrong for three bags each, 13 and 15 for more: the middle of the seven is taken.
     known, scores = torch.tensor([[True], [False], [True]]), torch.tensor([[9.0], [0.0], [0.0]])
     assert metrics.best_threshold(torch.cat([scores, scores + 4, scores + 6]), known.repeat(3, 1)) == 4
     assert metrics.best_threshold(presence, torch.zeros(3, 2, dtype=torch.bool)) == INF  # naming nothing is right
-    assert metrics.set_error(torch.tensor([[NAN, 9.0]]), torch.tensor([[False, True]]), 0.0) == 0
+    assert set_error(torch.tensor([[NAN, 9.0]]), torch.tensor([[False, True]]), 0.0) == 0
 
 
 @pytest.mark.parametrize("name", ["average_precision", "auroc"])

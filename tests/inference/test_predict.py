@@ -22,7 +22,7 @@ from milbench.evaluation.reading.reader import Reader
 from milbench.inference.load import load_trained
 from milbench.inference.overlay import prediction_figure, sensitivity_figure
 from milbench.inference.predict import read_picture
-from milbench.likelihood import bag_log_prob, best_label_set, presence_prob
+from milbench.likelihood import bag_log_prob, best_label_set, presence_log_prob
 from tests._helpers.command_line import Milbench, Ran
 from tests._helpers.handmade import LOGITS, cell, network_of, publish
 from tests._helpers.street_files import bomb
@@ -116,7 +116,7 @@ def test_what_is_read_is_what_the_likelihood_says(predict: Milbench, cells: Cell
     labels, log_prob = best_label_set(probs.log().unsqueeze(0))
     assert about["label_set"] == [str(c) for c in labels[0].nonzero().flatten().tolist()]
     assert about["label_set_probability"] == pytest.approx(float(log_prob.exp()), rel=1e-4)
-    presence = presence_prob(probs.log().unsqueeze(0))[0]
+    presence = presence_log_prob(probs.log().unsqueeze(0))[0].exp()
     assert list(about["presence"].values()) == pytest.approx(presence.tolist(), abs=1e-6)
     assert about["reading"] == "37"
     # The squares' pixels 4..9 and 6..11 hold the middles of the positions that depend on 4, 6, 8 and on 6, 8, 10.
