@@ -29,9 +29,7 @@ def disk_failure(error: BaseException) -> str:
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """Return the error that `name` is no `kind`, such as "loss", with the closest of the `known` names and all."""
     choices = sorted(known)
-    close = closest(name, choices)
-    hint = f"; did you mean {close!r}?" if close else ""
-    return UsageError(f"unknown {kind} {name!r}{hint} (there are: {', '.join(choices) or 'none'})")
+    return UsageError(f"unknown {kind} {name!r}{hint(name, choices)} (there are: {', '.join(choices) or 'none'})")
 
 
 def one_of(what: str, value: Word, choices: Iterable[str]) -> Word:
@@ -54,6 +52,12 @@ def positive(what: str, value: Number, *, least: int | None = None) -> Number:
 def closest(name: str, choices: Iterable[str]) -> str | None:
     """Return the choice that is spelled most like a name, None where none is near."""
     return next(iter(difflib.get_close_matches(name.lower(), choices, n=1, cutoff=0.5)), None)
+
+
+def hint(name: str, choices: Iterable[str]) -> str:
+    """Return the end of a message with the closest choice, "" where none is near."""
+    close = closest(name, choices)
+    return f"; did you mean {close!r}?" if close else ""
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -59,7 +58,8 @@ def cached_arrays(
                 new.rename(place)
                 found = _mapped(place, None, mode)
     except OSError as error:
-        raise UsageError(f"cannot keep {place}: {error.strerror or error}") from error
+        elsewhere = "the environment variable MILBENCH_CACHE names a folder elsewhere"
+        raise UsageError(f"cannot keep {place}: {error.strerror or error}; {elsewhere}") from error
     finally:
         with suppress(OSError):
             place.parent.rmdir()  # which is empty where the first cache was refused
@@ -123,12 +123,3 @@ def cache_place(path: Path, kind: str) -> Path:
     from platformdirs import user_cache_path
 
     return user_cache_path("milbench", appauthor=False) / kind / own
-
-
-def check_room(folder: Path, needed: int, what: str) -> None:
-    """Raise UsageError where the disk of a folder has too little room for arrays of `needed` bytes."""
-    if needed > (free := shutil.disk_usage(folder).free):
-        raise UsageError(
-            f"{what} need {needed:,} bytes in {folder.parent.parent}, where {free:,} are free; the environment "
-            "variable MILBENCH_CACHE names a folder elsewhere"
-        )

@@ -18,7 +18,7 @@ from milbench._utils import extras
 from milbench.data.in_order import read_all
 from milbench.data.table import shown
 from milbench.data.table_files import row_name
-from milbench.errors import UsageError, closest
+from milbench.errors import UsageError, hint
 
 if TYPE_CHECKING:
     from milbench.data.log_mel import LogMel
@@ -266,9 +266,9 @@ def _chosen(key: str, names: list[str]) -> str:
         return key
     if not key and (FEATURES in names or len(names) == 1):
         return FEATURES if FEATURES in names else names[0]
-    near = closest(key, names) if key else None
-    hint = f"; did you mean {near!r}?" if near else ""
-    raise ValueError(f"expected one array, or a key (there are: {shown(names)})" if not key else f"no {key!r}{hint}")
+    if key:
+        raise ValueError(f"no {key!r}{hint(key, names)}")
+    raise ValueError(f"expected one array, or a key (there are: {shown(names)})")
 
 
 _READERS: dict[str, Reader] = {

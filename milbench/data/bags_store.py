@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from milbench.data.array_cache import check_room, write_header
+from milbench.data.array_cache import write_header
 from milbench.data.bag_files import BFLOAT16, BagFile
 from milbench.data.in_order import read_all
 
@@ -184,8 +184,6 @@ def write_files(folder: Path, files: Sequence[BagFile], what: str = "files") -> 
     starts = [first + file.starts for first, file in zip(ends_of_files.tolist(), files, strict=False)]
     offsets = np.append(np.concatenate(starts), ends_of_files[-1])
     shape = int(offsets[-1]), *files[0].shape[1:]
-    room = 0 if stay else int(np.prod(shape)) * stored.itemsize
-    check_room(folder, room + 16 * (len(offsets) - 1) * shape[1], "the packed instances")
 
     def one(file: BagFile) -> tuple[Pass, NDArray[Any] | None]:
         array = file.read()

@@ -131,11 +131,10 @@ def _images(bags: OwnBags) -> Iterator[Finding]:
     if bags.marks is not None:
         known = int(bags.marked().sum())
         yield Finding("fact", "boxes", f"{known:,} of {len(bags):,} images have a box of every class")
+        rows = _with_rows(bags)
         outside = [
-            f"{name} ({row_name(bags.path, row).rpartition(', ')[2]}) has {width} x {height} pixels"
-            for row, (name, boxes, (width, height)) in enumerate(
-                zip(bags.bags, bags.marks, sizes.tolist(), strict=True)
-            )
+            f"{rows[row]} has {width} x {height} pixels"
+            for row, (boxes, (width, height)) in enumerate(zip(bags.marks, sizes.tolist(), strict=True))
             if any(box[0] >= width or box[1] >= height or box[2] <= 0 or box[3] <= 0 for _, box in boxes)
         ]
         yield from _listed("fatal", "boxes outside their image", outside, 4)
@@ -220,21 +219,17 @@ def _large_sets(bags: OwnBags) -> Iterator[Finding]:
 
 
 def _too_small(bags: OwnBags, kind: Kind, positions: NDArray[np.int64] | None) -> Iterator[Finding]:
-    if kind == "images":
-        return
-    counts = bags.labels.sum(axis=1)
-    if kind == "features":
-        if small := [bags.bags[b] for b in np.flatnonzero(counts > bags.store.sizes)]:
-            found = f"{len(small):,} have more classes than instances: {shown(small)}"
-            yield Finding("fatal", TOO_SMALL, f"{found} (small_bags = leave-out leaves them out)")
-        return
-    places = bags.store.sizes if positions is None else positions
-    rows, frames = _with_rows(bags), bags.store.sizes
-    short = [
-        f"{rows[b]} has {counts[b]} classes and {places[b]} positions in its {frames[b]:,} frames"
-        for b in np.flatnonzero(counts > places)
-    ]
-    yield from _listed("fatal", "sequences with too few positions (a smaller stride gives more)", short, 4)
+    counts, sizes = bags.labels.sum(axis=1), bags.store.sizes
+    if kind == "features" and (small := [bags.bags[b] for b in np.flatnonzero(counts > sizes)]):
+        found = f"{len(small):,} have more classes than instances: {shown(small)}"
+        yield Finding("fatal", TOO_SMALL, f"{found} (small_bags = leave-out leaves them out)")
+    if kind == "sequences":
+        places, rows = sizes if positions is None else positions, _with_rows(bags)
+        short = [
+            f"{rows[b]} has {counts[b]} classes and {places[b]} positions in its {sizes[b]:,} frames"
+            for b in np.flatnonzero(counts > places)
+        ]
+        yield from _listed("fatal", "sequences with too few positions (a smaller stride gives more)", short, 4)
 
 
 def _duplicates(bags: OwnBags, what: str, across: Level) -> Iterator[Finding]:

@@ -102,10 +102,7 @@ def new_sequences(
         if (found := usual_kind(opened)) != kind:
             raise UsageError(f"{path}: its sequences have {found}, expected {kind} as in training")
         for name, file in zip(names, opened, strict=True):
-            frames = np.array(single(file.read(), file.dtype))
-            if not np.isfinite(frames).all():
-                raise UsageError(f"{file.name}: it holds values that are not finite")
-            yield name, frames, file.frames_per_second
+            yield name, finite(name, file), file.frames_per_second
 
 
 def _expanded(paths: Iterable[Path], endings: Sequence[str]) -> list[Path]:

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from milbench._utils.prefetch import prefetched
-from milbench.data.array_cache import Known, Uses, cache_place, cached_arrays, check_room, write_header
+from milbench.data.array_cache import Known, Uses, cache_place, cached_arrays, write_header
 from milbench.data.bag_files import (
     CLASSES,
     COORDINATES,
@@ -205,7 +205,6 @@ def _write_rows(folder: Path, path: Path, chunks: Iterable[Table], columns: Colu
             if not others:
                 names = _feature_names(chunk, columns)
                 write_header(out, np.dtype(np.float32), (0, len(names)))
-            check_room(folder, 2 * len(chunk.frame) * 4 * len(names), "the packed instances")
             out.write(chunk.numbers(names).data)
             others.append(chunk.frame.drop(columns=names))
         table = Table(path, pd.concat(others))

@@ -61,11 +61,9 @@ def cifar10(folder: Path, wanted: str) -> None:  # noqa: ARG001
 
 
 def svhn(folder: Path, wanted: str) -> None:
-    """Download, check and unpack a part of SVHN; an archive such as svhn/train.tar.gz is used where it is there."""
+    """Download, check and unpack a part of SVHN."""
     extras.load("h5py", "h5", "SVHN")
-    archive = folder.parent / f"{wanted}.tar.gz"
-    if not archive.exists():
-        archive = _downloaded(f"{SVHN}{archive.name}", folder)
+    archive = _downloaded(f"{SVHN}{wanted.removeprefix('svhn/')}.tar.gz", folder)
     if (found := read_digest(archive, "sha256")) != ARCHIVES[wanted]:
         raise UsageError(f"{archive} is damaged: expected SHA-256 {ARCHIVES[wanted]}, found {found}")
     shutil.unpack_archive(archive, folder / "svhn", filter="data")

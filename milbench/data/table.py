@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from milbench.data.table_files import read_chunks, row_name
-from milbench.errors import UsageError, closest
+from milbench.errors import UsageError, hint
 
 NAMES = ("bag", "labels", "instance_label", "group", "split", "features", "image", "boxes")
 """Columns that hold names, and never numbers, where a table has them."""
@@ -54,12 +54,11 @@ class Table:
     def column(self, name: str, what: str) -> pd.Series[Any]:
         """Return a column; raise UsageError, which says what it should hold, where there is none."""
         if name not in self.frame:
-            near = closest(name, self.columns)
-            hint = f"; did you mean {near!r}?" if near else ""
+            meant = hint(name, self.columns)
             for mark, separators in {";": "semicolons", "\t": "tabs", "|": "bars"}.items():
                 if len(self.columns) == 1 and mark in self.columns[0]:
-                    hint = f"; its columns seem to be separated by {separators}, expected commas"
-            raise UsageError(f"{self.path} has no column {name!r} ({what}){hint} (it has: {shown(self.columns)})")
+                    meant = f"; its columns seem to be separated by {separators}, expected commas"
+            raise UsageError(f"{self.path} has no column {name!r} ({what}){meant} (it has: {shown(self.columns)})")
         return self.frame[name]
 
     def texts(self, name: str, what: str = "") -> pd.Categorical[str]:
@@ -214,10 +213,10 @@ class Bagged:
         split = self.values("split")
         for value in dict.fromkeys(split or ()):
             if value not in SPLITS:
-                near = closest(value, SPLITS)
-                hint = f"; did you mean {near!r}?" if near else ""
                 row = int((self.table.texts("split") == value).argmax())
-                raise UsageError(f"{self.table.place(row)}: split {value!r}{hint}, expected {', '.join(SPLITS)}")
+                raise UsageError(
+                    f"{self.table.place(row)}: split {value!r}{hint(value, SPLITS)}, expected {', '.join(SPLITS)}"
+                )
         if split and (lacking := [part for part in ("train", "test") if part not in split]):
             raise UsageError(f"{self.table.path}: the column 'split' puts no bag into {lacking[0]}")
         return split
@@ -262,40 +261,36 @@ class Bagged:
 
 
 EXPECTED = {
-    "boxes": ("a box", "[class, left, top, right, bottom] in pixels, left < right and top < bottom"),
-    "events": ("an event", "[class, start, end] in seconds, 0 <= start < end"),
+    "boxes": "[class, left, top, right, bottom] in pixels, left < right and top < bottom",
+    "events": "[class, start, end] in seconds, 0 <= start < end",
 }
-"""What a column of places holds: the name of one, and its form."""
+"""The form of a mark in a column of marks."""
 LATEST = 1e12
 """Seconds; an event that ends later is a mistake."""
 
 
 def _marks(text: str, column: str, names: list[str], place: str) -> list[Mark]:
-    one, form = EXPECTED[column]
     try:
-        items = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        items = [(class_name(str(name)), at) for name, *at in json.loads(text)]
+    except (ValueError, TypeError, RecursionError) as error:
         raise UsageError(
-            f"{place}: {column} {text[:60]!r} cannot be read as JSON ({error}), expected [{form}]"
+            f"{place}: {column} {text[:60]!r} cannot be read ({error}), expected JSON, a list of {EXPECTED[column]}"
         ) from None
-    if not isinstance(items, list):
-        raise UsageError(f"{place}: {column} are {text[:60]!r}; expected a list of {form}")
-    for item in items:
-        whole = isinstance(item, list) and len(item) == form.count(",", 0, form.index("]")) + 1
-        whole = whole and isinstance(item[0], str | int) and all(type(n) in (int, float) for n in item[1:])
-        if not (whole and _is_place(item[1:])):
-            raise UsageError(f"{place}: the {one.split()[1]} {str(item)[:60]} is wrong; expected {form}")
-    found = [class_name(str(name)) for name, *_ in items]
-    if strange := [name for name in found if name not in names]:
-        raise unknown_class(place, strange[0], names, one)
-    marks = [Mark(names.index(name), tuple(at)) for name, (_, *at) in zip(found, items, strict=True)]
+    for name, at in items:
+        if not _is_place(at, column):
+            raise UsageError(f"{place}: {column}: {str([name, *at])[:60]} is wrong; expected {EXPECTED[column]}")
+        if name not in names:
+            raise unknown_class(place, name, names)
+    marks = [Mark(names.index(name), tuple(at)) for name, at in items]
     return sorted(marks, key=lambda mark: mark.place) if column == "events" else marks
 
 
-def _is_place(at: list[float]) -> bool:
-    if not all(map(math.isfinite, at)):
+def _is_place(at: list[Any], column: str) -> bool:
+    if not all(type(number) in (int, float) and math.isfinite(number) for number in at):
         return False
-    return 0 <= at[0] < at[1] < LATEST if len(at) == 2 else at[0] < at[2] and at[1] < at[3]
+    if column == "events":
+        return len(at) == 2 and 0 <= at[0] < at[1] < LATEST
+    return len(at) == 4 and at[0] < at[2] and at[1] < at[3]
 
 
 def bagged_alone(table: Table, column: str, kind: str) -> Bagged:
@@ -315,12 +310,9 @@ def class_name(text: str) -> str:
     return unicodedata.normalize("NFC", text.strip())
 
 
-def unknown_class(place: str, name: str, names: list[str], what: str = "") -> UsageError:
-    """Return the error of a name that is no class, with the closest class; `what` has it, such as "a box"."""
-    near = closest(name, names)
-    hint = f"; did you mean {near!r}?" if near else ""
-    found = f"{what} of {name!r}, which is no class" if what else f"{name!r} is no class"
-    return UsageError(f"{place}: {found}{hint} (there are: {shown(names)})")
+def unknown_class(place: str, name: str, names: list[str]) -> UsageError:
+    """Return the error of a name that is no class, with the closest class."""
+    return UsageError(f"{place}: {name!r} is no class{hint(name, names)} (there are: {shown(names)})")
 
 
 def set_text(names: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -9,7 +10,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -106,10 +106,16 @@ def test_a_change_that_a_coarse_clock_does_not_show_is_noticed(tmp_path: Path, m
     assert digests[0] != digests[1]
 
 
-def test_a_full_disk_is_refused_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_named_with_the_way_out_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "t.csv").write_text("bag,labels,f\n" + "a,x,1.5\n" * 1000 + "b,,2\n")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3000))
-    with pytest.raises(UsageError, match=r"need 8,0\d\d bytes in .*\.bags, where 3,000 are free; .*MILBENCH_CACHE"):
+
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(UsageError, match=r"cannot keep .*t.csv-.*: No space left on device; .* MILBENCH_CACHE names"):
         load_features(tmp_path / "t.csv", Columns())
     assert not (tmp_path / ".bags").exists()
 

@@ -115,11 +115,11 @@ def test_a_table_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "complaint"), [
     ("file,labels\na.npy,x\na.npy,y\n", "row 3: 'a.npy' is the sequence of row 2 too"),
-    ('file,labels,events\na.npy,x,"[[""x"", 1]]"\n', r"row 2: the event \['x', 1\] is wrong; expected \[class"),
-    ('file,labels,events\na.npy,x,"[[""x"", 2, 1]]"\n', r"row 2: the event \['x', 2, 1\] is wrong"),
-    ('file,labels,events\na.npy,x,"[[""x"", NaN, 1]]"\n', r"row 2: the event .* is wrong"),
+    ('file,labels,events\na.npy,x,"[[""x"", 1]]"\n', r"row 2: events: \['x', 1\] is wrong; expected \[class"),
+    ('file,labels,events\na.npy,x,"[[""x"", 2, 1]]"\n', r"row 2: events: \['x', 2, 1\] is wrong"),
+    ('file,labels,events\na.npy,x,"[[""x"", NaN, 1]]"\n', r"row 2: events: .* is wrong"),
     ('file,labels,events\na.npy,x;z,"[[""x"", 0, 1]]"\n', r"row 2: the events are of \{x\}, .* the labels \{x, z\}"),
-    ('file,labels,events\na.npy,xy,"[[""yx"", 0, 1]]"\n', "row 2: an event of 'yx', which is no class"),
+    ('file,labels,events\na.npy,xy,"[[""yx"", 0, 1]]"\n', "row 2: 'yx' is no class"),
 ])  # fmt: skip
 def test_a_wrong_table_is_one_line_that_names_the_place(text: str, complaint: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=complaint) as caught:
