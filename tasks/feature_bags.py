@@ -24,7 +24,7 @@ from milbench.data.new_bags import finite, new_bags
 from milbench.data.own_bags import Columns, OwnBags, load_features
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
-from milbench.families.fixed_bags import LazyBatches
+from milbench.families.fixed_bags import Lazy
 from milbench.families.table_bags import Count, FoldCount, Share, TableBags, TestShare, by_size, in_turn
 from milbench.networks.instance import InstanceMLP
 
@@ -234,8 +234,8 @@ class FeatureBags(TableBags):
         known = known.to(self._device)
         return Truth(known.masked_fill(known == self.num_classes, -1), position_classes=known)
 
-    def _batches(self, numbers: NDArray[np.int64]) -> LazyBatches:
-        return LazyBatches(by_size(numbers, self._own.store.sizes, _EVAL_BATCH, self.batch_instances), self.bags)
+    def _batches(self, numbers: NDArray[np.int64]) -> Lazy[Bags]:
+        return Lazy(by_size(numbers, self._own.store.sizes, _EVAL_BATCH, self.batch_instances), self.bags)
 
     def _lone(self, numbers: NDArray[np.int64]) -> Sequence[Bags]:
         """Return the instances of known class, background left out, as bags of one instance."""
@@ -250,4 +250,4 @@ class FeatureBags(TableBags):
             labels = torch.nn.functional.one_hot(known, self.num_classes).bool()
             return Bags(torch.from_numpy(single(packed[some], store.dtype)).unsqueeze(1), labels).to(self._device)
 
-        return LazyBatches.of(rows, self.batch_instances, lone)
+        return Lazy.of(rows, self.batch_instances, lone)

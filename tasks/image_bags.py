@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from milbench._utils.devices import to_device
 from milbench._utils.digests import file_digest
-from milbench._utils.images import colours, grey
 from milbench.api.bags import Bags, NamedBags, Truth
 from milbench.api.recipe import Recipe
 from milbench.api.task import Network
@@ -25,23 +24,19 @@ from milbench.data.own_bags import ImageColumns, OwnBags, load_images
 from milbench.errors import UsageError, unknown
 from milbench.evaluation.evaluate import EvalSplit
 from milbench.families.augmentation import flip_and_crop
-from milbench.families.fixed_bags import LazyBatches
-from milbench.families.image_bags import to_picture
+from milbench.families.fixed_bags import Lazy
+from milbench.families.image_bags import ImageTask
 from milbench.families.table_bags import Count, FoldCount, Share, TableBags, TestShare
 from milbench.networks.backbone import Backbone, backbones, read_weights
 from milbench.networks.convolutional import standardised
 from milbench.networks.registry import WIDTHS, load_network, networks
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
 _EVAL_BATCH = 64
-_WHITE = 255
 TORCHVISION = "torchvision:"
 """What may stand before the name of a torchvision network."""
 
 
-class ImageBags(TableBags):
+class ImageBags(ImageTask, TableBags):
     """Find the classes that occur in images, one's own, given the label sets of training images.
 
     The table is a file .csv, .tsv or .parquet with a row an image and the columns `image` (its path,
@@ -146,7 +141,7 @@ class ImageBags(TableBags):
     def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:
         chosen = self._split.train[numbers.numpy()]
         images = flip_and_crop(self._pixels(chosen), rng, **self.augmentation)
-        return Bags(images / _WHITE, to_device(self._labels[torch.from_numpy(chosen)], self._device))
+        return Bags(images / self.white, to_device(self._labels[torch.from_numpy(chosen)], self._device))
 
     def network(self, seed: int) -> Network:
         return self._network(self.num_classes, seed, self._tensors_read)
@@ -165,14 +160,8 @@ class ImageBags(TableBags):
             names = list(files)[start : start + _EVAL_BATCH]
             pixels, sizes = decode_all([files[name] for name in names], self.size, self.channels)
             labels = torch.zeros(len(names), self.num_classes, dtype=torch.bool)
-            bags = Bags(torch.from_numpy(pixels) / _WHITE, labels)
+            bags = Bags(torch.from_numpy(pixels) / self.white, labels)
             yield NamedBags(self.columns.image, names, bags, self._places(sizes, network))
-
-    def instances_from(self, picture: Image) -> Tensor:
-        return torch.from_numpy(grey(picture) if self.channels == 1 else colours(picture)) / _WHITE
-
-    def picture_from(self, instances: Tensor) -> Image:
-        return to_picture(instances, _WHITE)
 
     def _pixels(self, numbers: NDArray[np.int64]) -> Tensor:
         return to_device(torch.from_numpy(self._images[numbers]), self._device)
@@ -180,10 +169,10 @@ class ImageBags(TableBags):
     def _bags(self, numbers: NDArray[np.int64], *, truth: bool) -> Bags:
         at = torch.from_numpy(numbers)
         known = Truth(self._classes[at], self._boxes[at]) if truth else None
-        return Bags(self._pixels(numbers) / _WHITE, self._labels[at], truth=known).to(self._device)
+        return Bags(self._pixels(numbers) / self.white, self._labels[at], truth=known).to(self._device)
 
-    def _batches(self, numbers: NDArray[np.int64], *, truth: bool) -> LazyBatches:
-        return LazyBatches.of(numbers, _EVAL_BATCH, partial(self._bags, truth=truth))
+    def _batches(self, numbers: NDArray[np.int64], *, truth: bool) -> Lazy[Bags]:
+        return Lazy.of(numbers, _EVAL_BATCH, partial(self._bags, truth=truth))
 
     def _places(self, sizes: NDArray[np.int32], network: Network) -> dict[str, Tensor]:
         """Return x and y (B, h, w) of the positions, in pixels of the images as they were before they were fitted."""

@@ -30,7 +30,6 @@ class MNIST(OneInstanceImages):
     """
 
     name = "mnist"
-    channels = 1
     side = mnist.MNIST_SIDE
     batch_bags = 64
     published = (

@@ -20,7 +20,7 @@ from milbench.api.task import Network, Published, Split
 from milbench.data import mnist
 from milbench.data.labelled_images import LabelledImages
 from milbench.evaluation.evaluate import EvalSplit
-from milbench.families.fixed_bags import FixedBags, LazyBatches
+from milbench.families.fixed_bags import FixedBags, Lazy
 from milbench.networks.initialisation import initialise
 
 VALIDATION_IMAGES = 5000
@@ -162,7 +162,7 @@ class MNISTBags(FixedBags):
     def _evaluated(self, images: LabelledImages, bags: Sequence[Tensor]) -> EvalSplit:
         fill = partial(self._filled, images)
         single = [] if self.nine else [torch.tensor([n]) for n in range(len(images))[: self.evaluation_limit]]
-        return EvalSplit(LazyBatches.of(single, _SINGLE_AT_ONCE, fill), LazyBatches.of(bags, _BAGS_AT_ONCE, fill))
+        return EvalSplit(Lazy.of(single, _SINGLE_AT_ONCE, fill), Lazy.of(bags, _BAGS_AT_ONCE, fill))
 
     def _filled(self, images: LabelledImages, bags: Sequence[Tensor]) -> Bags:
         """Return bags of the images with these numbers as one batch, the smaller ones padded."""

@@ -17,11 +17,11 @@ from milbench.api.task import Network
 from milbench.data.bag_files import BANDS, FRAMES_PER_SECOND, STRIDE, Bands, Rate, SampleRate, SequenceColumns, Stride
 from milbench.data.new_bags import new_sequences
 from milbench.data.own_bags import OwnBags, load_sequences
+from milbench.families.fixed_bags import Lazy
 from milbench.families.sequences import (
     BATCH_FRAMES,
     EVAL_BAGS,
     Architecture,
-    MappedFrames,
     Sequences,
     SequenceSplits,
     SequenceTask,
@@ -132,9 +132,10 @@ class SequenceBags(SequenceTask, TableBags):
             names, values, rates = zip(*some, strict=True)
             frames = [torch.from_numpy(one).T for one in values]
             labels = torch.zeros(len(frames), self.num_classes, dtype=torch.bool)
-            bags = Sequences(frames, labels, scale=self._scale).bags(self.stride)
-            first = torch.arange(block_count(bags.instances.shape[-1], self.stride)) * self.stride
-            ends = torch.tensor([one.shape[1] for one in frames]).unsqueeze(1)
+            lengths = [one.shape[1] for one in frames]
+            bags = self.bags(Sequences(frames, lengths, labels))
+            first = torch.arange(block_count(max(lengths), self.stride)) * self.stride
+            ends = torch.tensor(lengths).unsqueeze(1)
             places = {"start": first.expand(len(frames), -1), "end": (first + self.stride).minimum(ends)}
             seconds = {name: frame / rates[0] for name, frame in places.items()}
             yield NamedBags(self.columns.file, list(names), bags, seconds)
@@ -146,16 +147,16 @@ def _with_one_event(bags: OwnBags, some: NDArray[np.int64]) -> NDArray[np.int64]
 
 def _sequences(bags: OwnBags, some: NDArray[np.int64]) -> Sequences:
     """Return bags of the table, with their events where they are known of all of them."""
-    frames = MappedFrames(bags.store, some)
-    labels = torch.from_numpy(bags.labels[some])
+    frames = Lazy(some.tolist(), lambda bag: torch.from_numpy(np.array(bags.store.single(bag))).T)
+    lengths, labels = bags.store.sizes[some].tolist(), torch.from_numpy(bags.labels[some])
     if bags.marks is None or not len(some) or not bags.marked()[some].all():
-        return Sequences(frames, labels)
+        return Sequences(frames, lengths, labels)
     events = [bags.marks[b] for b in some]
     most = max(map(len, events))
     classes, boxes = torch.full((len(some), most), -1), torch.zeros(len(some), most, 4)
-    for number, (marks, length) in enumerate(zip(events, frames.lengths, strict=True)):
+    for number, (marks, length) in enumerate(zip(events, lengths, strict=True)):
         for place, (cls, (start, end)) in enumerate(marks):
             left, right = start * bags.frames_per_second, min(end * bags.frames_per_second, length)
             classes[number, place] = cls
             boxes[number, place] = torch.tensor([left, 0, right, bags.store.width])
-    return Sequences(frames, labels, Truth(classes, boxes))
+    return Sequences(frames, lengths, labels, Truth(classes, boxes))

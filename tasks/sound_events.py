@@ -84,7 +84,8 @@ class SoundEvents(SequenceTask):
 @lru_cache(maxsize=5)  # the cells of a comparison that one process computes share their recordings
 def _drawn(bags: int, least: int, most: int, snr_db: float, axes: tuple[object, ...]) -> Sequences:
     rng = generator(*axes)
-    frames = torch.empty(bags, FRAMES.bands, FRAMES.count(SAMPLES))
+    length = FRAMES.count(SAMPLES)
+    frames = torch.empty(bags, FRAMES.bands, length)
     classes, boxes = [], []
     for first in range(0, bags, _AT_ONCE):
         size = min(_AT_ONCE, bags - first)
@@ -95,4 +96,4 @@ def _drawn(bags: int, least: int, most: int, snr_db: float, axes: tuple[object, 
         classes.append(recordings.classes)
         boxes.append(torch.stack([start, low, end, high], dim=2))
     truth = Truth(torch.cat(classes), torch.cat(boxes))
-    return Sequences(list(frames), label_matrix(truth.classes, len(CLASSES)), truth)
+    return Sequences(list(frames), [length] * bags, label_matrix(truth.classes, len(CLASSES)), truth)

@@ -159,7 +159,8 @@ def _placed(
             end = start + len(known.waveforms[number])
             classes[bag, slot] = known.digits[number]
             boxes[bag, slot] = torch.tensor([start / FRAMES.hop, 0, end / FRAMES.hop, FRAMES.bands])
-    return Sequences(_frames(waveforms), label_matrix(classes, DIGITS), Truth(classes, boxes))
+    lengths = [FRAMES.count(len(waveform)) for waveform in waveforms]
+    return Sequences(_frames(waveforms), lengths, label_matrix(classes, DIGITS), Truth(classes, boxes))
 
 
 def _frames(waveforms: list[Tensor]) -> list[Tensor]:

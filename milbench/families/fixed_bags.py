@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Self, overload
+from typing import Any, Self, TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -12,15 +12,17 @@ from milbench.api.bags import Bags
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.evaluation.evaluate import Centres, EvalSplit, evaluate_bags
 
+T = TypeVar("T")
 
-class LazyBatches(Sequence[Bags]):
-    """Batches of bags, each made of its part, such as the numbers of its bags, when it is accessed."""
 
-    def __init__(self, parts: Sequence[Any], make: Callable[[Any], Bags]) -> None:
+class Lazy(Sequence[T]):
+    """A sequence, such as of batches, each item made of its part, such as the numbers of bags, when it is accessed."""
+
+    def __init__(self, parts: Sequence[Any], make: Callable[[Any], T]) -> None:
         self.parts, self.make = parts, make
 
     @classmethod
-    def of(cls, data: Any, size: int, as_bags: Callable[[Any], Bags], which: Tensor | None = None) -> Self:
+    def of(cls, data: Any, size: int, as_bags: Callable[[Any], T], which: Tensor | None = None) -> Self:
         """Return batches of `size` of a sequence, or of its items `which`; the last one may be smaller."""
         starts = range(0, len(data) if which is None else len(which), size)
         parts = [slice(n, n + size) if which is None else which[n : n + size] for n in starts]
@@ -30,11 +32,11 @@ class LazyBatches(Sequence[Bags]):
         return len(self.parts)
 
     @overload
-    def __getitem__(self, n: int) -> Bags: ...
+    def __getitem__(self, n: int) -> T: ...
     @overload
-    def __getitem__(self, n: slice) -> LazyBatches: ...
-    def __getitem__(self, n: int | slice) -> Bags | LazyBatches:
-        return LazyBatches(self.parts[n], self.make) if isinstance(n, slice) else self.make(self.parts[n])
+    def __getitem__(self, n: slice) -> Lazy[T]: ...
+    def __getitem__(self, n: int | slice) -> T | Lazy[T]:
+        return Lazy(self.parts[n], self.make) if isinstance(n, slice) else self.make(self.parts[n])
 
 
 def in_rounds(items: int, count: int, rng: torch.Generator) -> Tensor:

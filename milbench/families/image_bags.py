@@ -1,15 +1,17 @@
-"""Bags from labelled images: one bag an image."""
+"""Bags that are images, and those made from labelled images."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
 from milbench._utils.devices import to_device
+from milbench._utils.images import colours, grey
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.data.labelled_images import LabelledImages
+from milbench.families.fixed_bags import FixedBags
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -28,9 +30,20 @@ def single_instance_bags(images: LabelledImages, num_classes: int) -> Bags:
     )
 
 
-def to_picture(instances: Tensor, white: int) -> Image:
-    """Return pixels (N, H, W) divided by `white` as a picture, grey for N = 1 and in colours for N = 3."""
-    from PIL.Image import fromarray
+class ImageTask(FixedBags):
+    """Base class of tasks whose bags are images, which a network can read from pictures."""
 
-    pixels = (instances * white).round().clamp(0, 255).byte().cpu().numpy()
-    return fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
+    channels: int = 1
+    """Of an image: 1 for grey, 3 for colours."""
+    white: ClassVar[int] = 255
+    """The value of a pixel that is scaled to 1."""
+
+    def instances_from(self, picture: Image) -> Tensor:
+        """Return a picture, in grey or in colours as the images are, (channels, H, W) in [0, 1]."""
+        return torch.from_numpy(grey(picture) if self.channels == 1 else colours(picture)) / self.white
+
+    def picture_from(self, instances: Tensor) -> Image:
+        from PIL.Image import fromarray
+
+        pixels = (instances * self.white).round().clamp(0, 255).byte().cpu().numpy()
+        return fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))

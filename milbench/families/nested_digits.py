@@ -10,25 +10,21 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from milbench._utils.devices import all_to_device
-from milbench._utils.images import grey
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.task import Network, Split
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit
-from milbench.families.fixed_bags import FixedBags, LazyBatches, in_rounds
-from milbench.families.image_bags import DIGITS, single_instance_bags, to_picture
+from milbench.families.fixed_bags import Lazy, in_rounds
+from milbench.families.image_bags import DIGITS, ImageTask, single_instance_bags
 from milbench.networks.convolutional import AllConvolutional, Layer, output_size, position_centres
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 TRIES = 1000
 """Random places that are tried to put digits onto a canvas without overlap."""
@@ -70,7 +66,7 @@ def draw_canvases(digits: LabelledImages, index: Tensor, sizes: tuple[int, int],
     return nested(digits, index, tops, lefts, height, width)
 
 
-class NestedDigits(FixedBags):
+class NestedDigits(ImageTask):
     """Base class of tasks of this family; a subclass adds the digits, the canvas sizes and the layers.
 
     Args:
@@ -131,7 +127,7 @@ class NestedDigits(FixedBags):
         self.calibration = None if splits.validation else self._canvases("validation", splits.train)
         self.eval_splits = {
             split: EvalSplit(
-                LazyBatches.of(digits[: self.evaluation_limit], self.eval_batches[0], as_bags),
+                Lazy.of(digits[: self.evaluation_limit], self.eval_batches[0], as_bags),
                 self._canvases(split, digits),
             )
             for split, digits in splits.evaluated.items()
@@ -152,13 +148,6 @@ class NestedDigits(FixedBags):
         """Return the all-convolutional network of `layers` with `width` outputs at each position."""
         *layers, last = self.layers()
         return AllConvolutional((*layers, last._replace(channels=width)), 1, seed)
-
-    def instances_from(self, picture: Image) -> Tensor:
-        """Return a picture in grey, (1, H, W) in [0, 1]; its digits must be light on dark, as in training."""
-        return torch.from_numpy(grey(picture)) / 255
-
-    def picture_from(self, instances: Tensor) -> Image:
-        return to_picture(instances, 255)
 
     def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Return y of every row and x of every column of positions on a canvas of this size, in pixels."""

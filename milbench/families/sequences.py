@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from milbench.api.bags import Bags, Truth
 from milbench.api.recipe import Recipe
 from milbench.api.task import Network, Split
-from milbench.data.bags_store import BagStore
 from milbench.evaluation.evaluate import EvalSplit
-from milbench.families.fixed_bags import FixedBags, LazyBatches
+from milbench.families.fixed_bags import FixedBags, Lazy
 from milbench.networks.instance import divisors
 from milbench.networks.sequence import SequenceConvolutional, SequenceGRU, block_centres, block_count, pad_frames
 
 Architecture = Literal["conv", "gru"]
-CPU = torch.device("cpu")
 WIDTH = 48
 """Channels between the layers of the convolutional network, and the size of each state of the recurrent one."""
 EVAL_BAGS, GALLERY_BAGS = 250, 8
@@ -33,37 +28,21 @@ BATCH_FRAMES = 1 << 21
 """Frames in a batch, at most, where nothing else is asked for."""
 
 
-class MappedFrames(Sequence[Tensor]):
-    """The frames (F, T) of some bags of a table, each read from its file when it is accessed by its number."""
-
-    def __init__(self, store: BagStore, bags: NDArray[np.int64]) -> None:
-        self.store, self.bags = store, bags
-        self.lengths: list[int] = store.sizes[bags].tolist()
-
-    def __len__(self) -> int:
-        return len(self.bags)
-
-    def __getitem__(self, n: Any) -> Any:
-        return torch.from_numpy(np.array(self.store.single(int(self.bags[n])))).T
-
-
 @dataclass(frozen=True, slots=True)
 class Sequences:
     """N sequences with their label sets.
 
     Args:
-        frames: N tensors (F, T_i), F features in each of T_i frames.
+        frames: N tensors (F, T_i), F features in each of T_i frames, which may be read when they are accessed.
+        lengths: the N numbers T_i.
         labels: (N, C) bool.
         truth: the events in the order in which they begin, with boxes (start, 0, end, F) in frames; None: not known.
-        scale: mean (F, 1) and divisor (F, 1) of each feature, which bags are standardised by; None: by none.
-        device: of the bags.
     """
 
     frames: Sequence[Tensor]
+    lengths: list[int]
     labels: Tensor
     truth: Truth | None = None
-    scale: tuple[Tensor, Tensor] | None = None
-    device: torch.device = CPU
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -71,29 +50,12 @@ class Sequences:
     def __getitem__(self, index: slice | Tensor) -> Self:
         """Return the sequences of a slice, or those numbered by `index` (n,) int64."""
         which = torch.arange(len(self))[index]
-        frames = [self.frames[i] for i in which.tolist()]
-        return replace(self, frames=frames, labels=self.labels[which], truth=self.truth and self.truth.selected(which))
+        frames, lengths = ([known[i] for i in which.tolist()] for known in (self.frames, self.lengths))
+        return type(self)(frames, lengths, self.labels[which], self.truth and self.truth.selected(which))
 
-    @property
-    def lengths(self) -> list[int]:
-        """The number of frames of each sequence; mapped ones are not read for it."""
-        known = self.frames.lengths if isinstance(self.frames, MappedFrames) else None
-        return known or [one.shape[1] for one in self.frames]
-
-    def bags(self, stride: int) -> Bags:
-        """Return the sequences as one batch of bags, the shorter ones padded; a position is `stride` frames."""
-        mask = None
-        if len(set(self.lengths)) > 1:
-            counts = torch.tensor([block_count(length, stride) for length in self.lengths])
-            mask = torch.arange(int(counts.max())) < counts.unsqueeze(1)
-        frames = pad_frames(self.frames)
-        if self.scale is not None:
-            frames = (frames - self.scale[0]) / self.scale[1]
-        return Bags(frames, self.labels, mask, self.truth).to(self.device)
-
-    def mean_and_spread(self) -> tuple[Tensor, Tensor]:
+    def mean_and_divisor(self) -> tuple[Tensor, Tensor]:
         """Return mean (F, 1) and divisor (F, 1), by `divisors`, of each feature over all frames."""
-        count = sum(one.shape[1] for one in self.frames)
+        count = sum(self.lengths)
         mean = torch.stack([one.double().sum(dim=1, keepdim=True) for one in self.frames]).sum(dim=0) / count
         squares = torch.stack([(one - mean).square().sum(dim=1, keepdim=True) for one in self.frames]).sum(dim=0)
         return mean.float(), divisors(mean, (squares / count).sqrt()).float()
@@ -129,6 +91,7 @@ class SequenceTask(FixedBags):
 
     instances_are_ordered = True
     primary = "set_error"
+    _device = torch.device("cpu")
 
     def __init__(
         self,
@@ -149,28 +112,33 @@ class SequenceTask(FixedBags):
         """Return the sequences, on the CPU."""
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
-        splits = self.load(data_dir)
-        scale = splits.scale or splits.train.mean_and_spread()
-        self._scale, self.features = scale, len(scale[0])
-        self.positions = block_count(round(median(splits.train.lengths)), self.stride)
-        self.max_labels = int(splits.train.labels.sum(dim=1).max())
-
-        def ready(sequences: Sequences) -> Sequences:
-            return replace(sequences, scale=scale, device=device)
-
-        self._train = ready(splits.train)
+        splits, self._device = self.load(data_dir), device
+        self._train, self._test = splits.train, splits.evaluated["test"]
+        self._scale = splits.scale or self._train.mean_and_divisor()
+        self.features = len(self._scale[0])
+        self.positions = block_count(round(median(self._train.lengths)), self.stride)
+        self.max_labels = int(self._train.labels.sum(dim=1).max())
         self.training_count = len(self._train)
         self.batch_bags = self.fitting(self.batch_bags, self._train)
-        self._test = ready(splits.evaluated["test"])
         self.eval_splits = {
-            split: EvalSplit(self._batches(ready(splits.single[split])), self._batches(ready(found)))
+            split: EvalSplit(self._batches(splits.single[split]), self._batches(found))
             for split, found in splits.evaluated.items()
             if len(found)
         }
         self.calibration = None if "validation" in self.eval_splits else self._batches(self._train)
 
+    def bags(self, sequences: Sequences) -> Bags:
+        """Return sequences, standardised, as one batch; shorter ones are padded, and a position is `stride` frames."""
+        mask = None
+        if len(set(sequences.lengths)) > 1:
+            counts = torch.tensor([block_count(length, self.stride) for length in sequences.lengths])
+            mask = torch.arange(int(counts.max())) < counts.unsqueeze(1)
+        mean, divisor = self._scale
+        frames = (pad_frames(sequences.frames) - mean) / divisor
+        return Bags(frames, sequences.labels, mask, sequences.truth).to(self._device)
+
     def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
-        return self._train[numbers].bags(self.stride)
+        return self.bags(self._train[numbers])
 
     def encoder(self, width: int, seed: int) -> Network:
         kind = SequenceConvolutional if self.architecture == "conv" else SequenceGRU
@@ -190,11 +158,10 @@ class SequenceTask(FixedBags):
     def gallery(self) -> Bags:
         """Return the first eight test sequences that have a class, or the first eight where none has."""
         chosen = self._test.labels.any(dim=1).nonzero().flatten()
-        return self._test[chosen[:GALLERY_BAGS] if len(chosen) else slice(GALLERY_BAGS)].bags(self.stride)
+        return self.bags(self._test[chosen[:GALLERY_BAGS] if len(chosen) else slice(GALLERY_BAGS)])
 
-    def _batches(self, sequences: Sequences) -> LazyBatches:
-        size = self.fitting(EVAL_BAGS, sequences)
-        return LazyBatches.of(sequences, size, partial(Sequences.bags, stride=self.stride))
+    def _batches(self, sequences: Sequences) -> Lazy[Bags]:
+        return Lazy.of(sequences, self.fitting(EVAL_BAGS, sequences), self.bags)
 
     def fitting(self, bags: int, sequences: Sequences) -> int:
         """Return how many sequences a batch may have, at most `bags`."""

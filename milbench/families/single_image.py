@@ -6,31 +6,26 @@ from abc import abstractmethod
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from milbench._utils.images import colours, grey
 from milbench.api.bags import Bags
 from milbench.api.task import Network
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.evaluation.evaluate import EvalSplit
-from milbench.families.fixed_bags import FixedBags, LazyBatches
-from milbench.families.image_bags import single_instance_bags
+from milbench.families.fixed_bags import Lazy
+from milbench.families.image_bags import ImageTask, single_instance_bags
 from milbench.networks.convolutional import AllConvolutional, Classifier, Layer, output_size
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-_WHITE = 255
 IMAGES_PER_EVAL_BATCH = 500
 CALIBRATION_IMAGES = 5000
 """Training images on which the threshold of the set error is chosen where there is no validation split."""
 
 
-class OneInstanceImages(FixedBags):
+class OneInstanceImages(ImageTask):
     """Base class of tasks with one class in each image; a subclass adds the images and the layers.
 
     It measures what set supervision costs: a loss is given which class occurs, but not that it occurs once. Losses with
@@ -48,8 +43,6 @@ class OneInstanceImages(FixedBags):
     max_labels = 1
     primary = "instance_error"
     chance = 1 - 1 / num_classes
-    channels: ClassVar[int]
-    """The number of channels of an image, 1 or 3."""
     side: ClassVar[int]
     """Height and width of an image, in pixels."""
 
@@ -97,12 +90,6 @@ class OneInstanceImages(FixedBags):
         """Return the paper's baseline, of one position."""
         return Classifier(self.classifier_layers(), self.channels, seed)
 
-    def instances_from(self, picture: Image) -> Tensor:
-        """Return a picture, in grey or in colour as the images are, (channels, H, W) in [0, 1]."""
-        return torch.from_numpy(grey(picture) if self.channels == 1 else colours(picture)) / _WHITE
-
-    def _batches(self, images: LabelledImages) -> LazyBatches:
+    def _batches(self, images: LabelledImages) -> Lazy[Bags]:
         images = images[: self.evaluation_limit]
-        return LazyBatches.of(
-            images, IMAGES_PER_EVAL_BATCH, partial(single_instance_bags, num_classes=self.num_classes)
-        )
+        return Lazy.of(images, IMAGES_PER_EVAL_BATCH, partial(single_instance_bags, num_classes=self.num_classes))

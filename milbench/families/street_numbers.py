@@ -13,13 +13,12 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from milbench._utils.images import colours
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.recipe import Recipe
@@ -31,19 +30,13 @@ from milbench.errors import UsageError, as_usage, unknown
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
 from milbench.evaluation.reading.metrics import ReadingMetrics
 from milbench.families.augmentation import SIZES, augment
-from milbench.families.fixed_bags import FixedBags, LazyBatches
-from milbench.families.image_bags import DIGITS, to_picture
+from milbench.families.fixed_bags import Lazy
+from milbench.families.image_bags import DIGITS, ImageTask
 from milbench.networks.convolutional import standardised
 from milbench.networks.registry import WIDTHS, load_network, networks
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
 FIGURE_1 = 8
 """How many crops Figure 1 shows."""
-_CHANNELS = 3
-_WHITE = 256
-"""Pixels are divided by this, so that they are in [0, 1)."""
 CROPS_PER_EVAL_BATCH = 250
 CALIBRATION_CROPS = 1000
 """How many training crops the threshold is chosen on, and the decoder learnt from, without a validation split."""
@@ -56,7 +49,7 @@ def number_images(crops: Crops, device: torch.device) -> LabelledImages:
     return LabelledImages(
         torch.from_numpy(crops.crops).to(device).permute(0, 3, 1, 2),
         torch.from_numpy(crops.classes).long().to(device),
-        _WHITE,
+        StreetNumbers.white,
         torch.from_numpy(crops.boxes).to(device),
     )
 
@@ -74,12 +67,14 @@ def number_bags(images: LabelledImages, rng: torch.Generator | None = None, prot
     return Bags(pixels, label_matrix(images.classes, DIGITS), truth=Truth(images.classes, boxes))
 
 
-class StreetNumbers(FixedBags):
+class StreetNumbers(ImageTask):
     """Base class of tasks with house numbers; a subclass names the folder of the pictures and describes them."""
 
     instances_are_ordered = True
     revision = 3
     num_classes = DIGITS
+    channels = 3
+    white = 256  # so that pixels are in [0, 1)
     primary = "transcription_error"
     figures = ("1", "4")
     """Of arXiv:1811.12346, see `milbench.inference.paper_figures.PaperTask`."""
@@ -194,18 +189,10 @@ class StreetNumbers(FixedBags):
 
     def network(self, seed: int) -> Network:
         """Return the network of the parameter's name, which gets standardised images unless `contrast` is raw."""
-        network = load_network(self.network_name, _CHANNELS, DIGITS, seed)
+        network = load_network(self.network_name, self.channels, DIGITS, seed)
         if self.contrast == "standard":
             network.register_forward_pre_hook(standardised)
         return network
-
-    def instances_from(self, picture: Image) -> Tensor:
-        """Return the picture in colours, (3, H, W) in [0, 1)."""
-        return torch.from_numpy(colours(picture)).float() / _WHITE
-
-    def picture_from(self, instances: Tensor) -> Image:
-        """Return a crop (3, H, W) as a picture in colours."""
-        return to_picture(instances, _WHITE)
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of the crops as they are, none augmented; the decoder is chosen on validation strings."""
@@ -239,10 +226,10 @@ class StreetNumbers(FixedBags):
         folder = catalog.data_dir(data_dir) / self.folder / "test"
         return [(folder / record.name, record.classes) for record in digit_struct.read(folder / digit_struct.FILE)]
 
-    def _batches(self, images: LabelledImages, which: Tensor | None = None) -> LazyBatches:
+    def _batches(self, images: LabelledImages, which: Tensor | None = None) -> Lazy[Bags]:
         if self.evaluation_limit is not None:
             which = (torch.arange(len(images)) if which is None else which)[: self.evaluation_limit]
-        return LazyBatches.of(images, CROPS_PER_EVAL_BATCH, number_bags, which)
+        return Lazy.of(images, CROPS_PER_EVAL_BATCH, number_bags, which)
 
     def _positions(self, side: int) -> int:
         shape = _example(self.network_name).output_shape(side, side)
@@ -276,7 +263,7 @@ def _network_name(given: str) -> str:
 @lru_cache(maxsize=4)
 def _example(network_name: str) -> Network:
     """Return a network for the geometry of its positions alone."""
-    return load_network(network_name, _CHANNELS, DIGITS, seed=0)
+    return load_network(network_name, StreetNumbers.channels, DIGITS, seed=0)
 
 
 def _permuted_once(index: Tensor, pool: int, seed: int) -> Tensor:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from milbench.data.labelled_images import LabelledImages
-from milbench.families.fixed_bags import LazyBatches
+from milbench.families.fixed_bags import Lazy
 from milbench.families.image_bags import single_instance_bags
 
 
@@ -35,7 +35,7 @@ def test_batches_cover_the_chosen_images_in_their_order() -> None:
     as_bags = partial(single_instance_bags, num_classes=3)
     for which in (None, torch.tensor([6, 0, 2, 2, 5])):
         numbers = list(range(7)) if which is None else which.tolist()
-        batches = LazyBatches.of(images(7), 3, as_bags, which)
+        batches = Lazy.of(images(7), 3, as_bags, which)
         assert [len(bags) for bags in batches] == [3] * (len(numbers) // 3) + [len(numbers) % 3]
         assert len(batches) == len(list(batches))
         first_pixels = torch.cat([bags.instances[:, 0, 0, 0] for bags in batches]) * 255
