@@ -16,8 +16,8 @@ from milbench.errors import UsageError, one_of
 if TYPE_CHECKING:
     from milbench._utils.seeding import generator
     from milbench.api.bags import Bags, Truth, label_matrix, pad_bags
-    from milbench.api.label_sets import LabelSets
     from milbench.api.loss import Head, Loss, Reduction, bag_sizes
+    from milbench.api.loss_checks import LabelSets
     from milbench.api.outcomes import Outcomes
     from milbench.api.published import Published
     from milbench.api.recipe import Recipe
@@ -46,7 +46,7 @@ __all__ = [
 _HOMES = {
     "milbench._utils.seeding": ("generator",),
     "milbench.api.bags": ("Bags", "Truth", "label_matrix", "pad_bags"),
-    "milbench.api.label_sets": ("LabelSets",),
+    "milbench.api.loss_checks": ("LabelSets",),
     "milbench.api.loss": ("Head", "Loss", "Reduction", "bag_sizes"),
     "milbench.api.outcomes": ("Outcomes",),
     "milbench.api.published": ("Published",),

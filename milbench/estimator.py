@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
@@ -25,12 +25,13 @@ from milbench.api.bags import Bags, pad_bags
 from milbench.api.loss import Loss
 from milbench.api.recipe import Recipe
 from milbench.api.registry import tasks
-from milbench.api.task import Evaluation, Network, ScoreFunction, Task
+from milbench.api.task import Network
 from milbench.api.validation import validated
 from milbench.engine.train import fit
 from milbench.errors import UsageError, positive
 from milbench.evaluation.evaluate import EVEN_ODDS
 from milbench.evaluation.metrics import best_threshold
+from milbench.families.fixed_bags import FixedBags
 from milbench.networks.instance import InstanceMLP
 from milbench.networks.registry import load_network
 
@@ -229,7 +230,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         return loss
 
 
-class _TrainingBags(Task):
+class _TrainingBags(FixedBags):
     """The training bags of a `BagClassifier`; batches and recipe are those of the task feature-bags."""
 
     name = "feature-bags"
@@ -237,23 +238,18 @@ class _TrainingBags(Task):
     def __init__(self, of: BagClassifier, bags: Sequence[Tensor], labels: Tensor, device: torch.device) -> None:
         self.batch_bags = positive("batch_bags", of.batch_bags, least=1)
         self.of, self.bags, self.labels, self.device = of, bags, labels, device
-        self.num_classes = labels.shape[1]
+        self.training_count, self.num_classes = labels.shape
         self.max_labels = int(labels.sum(dim=1).max())
         self.positions = max(1, round(sum(map(len, bags)) / len(bags)))
 
-    @property
-    def steps_per_epoch(self) -> int:
-        return -(-len(self.bags) // self.batch_bags)
-
-    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        for numbers in torch.randperm(len(self.bags), generator=rng).split(self.batch_bags):
-            instances, mask = pad_bags([self.bags[number] for number in numbers.tolist()])
-            yield Bags(instances, self.labels[numbers], None if bool(mask.all()) else mask).to(self.device)
+    def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
+        instances, mask = pad_bags([self.bags[number] for number in numbers.tolist()])
+        return Bags(instances, self.labels[numbers], None if bool(mask.all()) else mask).to(self.device)
 
     def network(self, seed: int) -> Network:
         features, given = self.bags[0].shape[1], self.of.network
         if given is None:
-            return self.encoder(self.num_classes + 1, seed)
+            return super().network(seed)
         if isinstance(given, str):
             return load_network(given, features, self.num_classes, seed)
         made: object = None if isinstance(given, torch.nn.Module) else given(features, self.num_classes, seed)
@@ -276,12 +272,6 @@ class _TrainingBags(Task):
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         pass
-
-    def evaluate(self, score: ScoreFunction) -> Evaluation:  # noqa: ARG002
-        return Evaluation({})
-
-    def gallery(self) -> Bags:
-        raise UsageError("bags of an estimator have no gallery")
 
 
 def _are_collections(y: Any) -> bool:

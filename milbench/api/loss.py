@@ -11,8 +11,7 @@ from torch.nn.functional import logsigmoid
 
 from milbench._utils.seeding import generator
 from milbench.api.autocast import tracing, without_autocast
-from milbench.api.label_sets import LabelSets, kind_of, label_sets
-from milbench.api.loss_output import checked, fault
+from milbench.api.loss_checks import LabelSets, checked, fault, kind_of, label_sets
 from milbench.api.supervision import Supervision
 from milbench.errors import UsageError, closest, one_of, unknown
 
@@ -205,7 +204,10 @@ class Loss(torch.nn.Module, ABC):
                 its bag; or the subclass returned something else than one value a bag, with a gradient where the
                 logits have one. It is a ValueError.
         """
-        values = self._of_bags(logits, labels, mask, target)
+        method = "target_loss" if self.takes_target else "bag_loss"
+        values = checked(self, method, self._of_bags(logits, labels, mask, target), (len(logits),))
+        if logits.requires_grad and torch.is_grad_enabled() and not values.requires_grad:
+            raise fault(self, method, "values with a gradient", "values that are detached from the logits")
         if self.reduction == "none":
             return values
         one_of(f"reduction of {self.name}", self.reduction, _REDUCTIONS)  # it may have been set since
@@ -240,7 +242,8 @@ class Loss(torch.nn.Module, ABC):
     @without_autocast
     def class_scores(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return (B, C) for logits (B, C+1, *positions); the largest names the class of a bag that holds one."""
-        return self._one_score_a_class("scores", self.scores(*self._flatten(logits, mask)), logits)
+        scores = self.scores(*self._flatten(logits, mask))
+        return checked(self, "scores", scores, (len(logits), logits.shape[1] - 1))
 
     @without_autocast
     def presence_scores(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -250,7 +253,8 @@ class Loss(torch.nn.Module, ABC):
         go on to differ: of scores that round to one value no threshold tells the bags.
         """
         method = "scores" if type(self).presence is Loss.presence else "presence"
-        return self._one_score_a_class(method, self.presence(*self._flatten(logits, mask)), logits)
+        presence = self.presence(*self._flatten(logits, mask))
+        return checked(self, method, presence, (len(logits), logits.shape[1] - 1))
 
     @without_autocast
     def label_log_prob(self, logits: Tensor, labels: LabelSets, mask: Tensor | None = None) -> Tensor | None:
@@ -313,7 +317,7 @@ class Loss(torch.nn.Module, ABC):
         flat, flat_mask = self._flatten(logits, mask)
         labels = label_sets(labels, flat, flat_mask, self.checks_values)
         if not self.takes_target:
-            return self._one_value_a_bag("bag_loss", self.bag_loss(flat, labels, flat_mask), logits)
+            return self.bag_loss(flat, labels, flat_mask)
         shapes = {"count": labels.shape, "position": (len(logits), *logits.shape[2:])}
         shape = shapes.get(self.supervision)
         if target is None or target.is_floating_point() or (shape is not None and target.shape != shape):
@@ -323,16 +327,7 @@ class Loss(torch.nn.Module, ABC):
                 f"{self.name} has {self.supervision} supervision and needs a target, integers of shape {wanted}, "
                 f"got {given}"
             )
-        return self._one_value_a_bag("target_loss", self.target_loss(flat.view(logits.shape), target, mask), logits)
-
-    def _one_value_a_bag(self, method: str, values: Tensor, logits: Tensor) -> Tensor:
-        values = checked(self, method, values, (len(logits),))
-        if logits.requires_grad and torch.is_grad_enabled() and not values.requires_grad:
-            raise fault(self, method, "values with a gradient", "values that are detached from the logits")
-        return values
-
-    def _one_score_a_class(self, method: str, scores: Tensor, logits: Tensor) -> Tensor:
-        return checked(self, method, scores, (len(logits), logits.shape[1] - 1))
+        return self.target_loss(flat.view(logits.shape), target, mask)
 
     def _check_built(self, num_classes: int) -> None:
         if type(self).make_weights is Loss.make_weights or self.num_classes == num_classes:

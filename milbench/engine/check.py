@@ -16,7 +16,7 @@ from torch import Tensor
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
 from milbench.api.loss import Loss
-from milbench.api.loss_output import checked, fault
+from milbench.api.loss_checks import checked, fault
 from milbench.api.plan import to_json
 from milbench.api.registry import tasks
 from milbench.api.targets import make_target

@@ -1,8 +1,10 @@
-"""Label sets as a loss is given them, and as it computes with them."""
+"""What a loss is given and returns, checked: label sets, and what its methods compute."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence, Sized
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -71,3 +73,25 @@ def kind_of(tensor: object) -> str:
     if not isinstance(tensor, Tensor):
         return type(tensor).__name__
     return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
+
+
+def checked(loss: Any, method: str, result: object, shape: tuple[int, ...]) -> Tensor:
+    """Return what a method of a loss returned, if it has the right type and shape, else raise UsageError.
+
+    It does not wait for a GPU.
+    """
+    if not isinstance(result, Tensor):
+        raise fault(loss, method, f"a tensor {tuple(shape)}", type(result).__name__)
+    if result.shape != shape:
+        raise fault(loss, method, str(tuple(shape)), str(tuple(result.shape)))
+    if not result.is_floating_point():
+        raise fault(loss, method, "floating point", str(result.dtype).removeprefix("torch."))
+    return result
+
+
+def fault(loss: Any, method: str, expected: str, got: str) -> UsageError:
+    """Return the error that a method of a loss returned something else than it must."""
+    function = inspect.unwrap(getattr(type(loss), method))
+    code = getattr(function, "__code__", None)
+    place = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+    return UsageError(f"loss {loss.name}{place} must return {expected} from {method}, got {got}")
