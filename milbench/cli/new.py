@@ -23,32 +23,27 @@ def new_loss(name: NameArgument) -> int:
 
     Example: milbench new loss my-loss
     """
-    return _write("loss", name, template="my-loss", test="my-loss", then="--loss {},exact --task extended-digits")
+    return _write("loss", name, then="--loss {},exact --task extended-digits")
 
 
 @app.command("task")
-def new_task(
-    name: NameArgument,
-    without_truth: Annotated[
-        bool, typer.Option("--without-truth", help="For bags of which the label sets alone are known.")
-    ] = False,
-) -> int:
+def new_task(name: NameArgument) -> int:
     """Write NAME.py, a task that runs as it is, and test_NAME.py, its contract test.
 
     Example: milbench new task my-task
     """
-    template = "my-task-without-truth" if without_truth else "my-task"
-    return _write("task", name, template=template, test="my-task", then="--loss exact,max-pooling --task {}")
+    return _write("task", name, then="--loss exact,max-pooling --task {}")
 
 
-def _write(kind: str, name: str, *, template: str, test: str, then: str) -> int:
-    """Write a template, and the test of one, under another name, and say which run then tries the file {} out."""
+def _write(kind: str, name: str, then: str) -> int:
+    """Write a template and its test under another name, and say which run then tries the file {} out."""
+    template = f"my-{kind}"
     code = _template(f"{_stem(template)}.py")
     _check_name(kind, name, code.replace(_class_name(template), ""))
     file, tests = Path(f"{_stem(name)}.py"), Path(f"test_{_stem(name)}.py")
     texts = {
         file: _renamed(code, template, name),
-        tests: _renamed(_template(f"test_{_stem(test)}.py"), test, name),
+        tests: _renamed(_template(f"test_{_stem(template)}.py"), template, name),
     }
     with as_usage():
         for path in texts:

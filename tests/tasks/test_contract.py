@@ -25,7 +25,7 @@ TRIED: dict[str, tuple[str, dict[str, Any]]] = {
     **{name.title().replace("-", ""): (name, params) for name, params in PARAMS.items() if name != "svhn"},
     "MNISTBagsOfAllClasses": ("mnist-bags", PARAMS["mnist-bags"] | {"labels": "all", "bag_size": 3}),
     "Tiny": (TINY, {}),
-    "WithoutTruth": (str(REPOSITORY / "milbench" / "templates" / "my_task_without_truth.py"), {}),
+    "Template": (str(REPOSITORY / "milbench" / "templates" / "my_task.py"), {}),
 }  # fmt: skip
 
 

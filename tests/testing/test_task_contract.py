@@ -14,29 +14,30 @@ from milbench.testing import TaskContract
 from milbench.testing.task import digests, untrained
 from tests._helpers.command_line import REPOSITORY
 
-DRAWS = "yield self.draw(min(32, self.bags_per_epoch - start), rng)"
-LABELS = "label_matrix(things, self.num_classes),"
+ORDER = "order = torch.randperm(len(self.train), generator=rng)"
+LABELS = "label_matrix(things, CLASSES), mask"
 EVALUATES = "        return evaluate_bags(score, self.splits,"
-EPOCH = "        for start in range(0, self.bags_per_epoch, 32):"
+NETWORK = "return InstanceMLP((FEATURES, 32, CLASSES + 1), seed)"
+SPLITS = '{"validation": validation, "test": test}'
 FAULTS = {
     "draws from the generator of the process": (
-        "torch.randn(count, POINTS, 2, generator=rng)",
-        "torch.randn(count, POINTS, 2)",
+        ORDER,
+        ORDER.replace(", generator=rng", ""),
         "test_batches_depend_on_the_generator_alone",
     ),
     "has the same batches in every epoch": (
-        DRAWS,
-        DRAWS.replace("rng", "generator(start)"),
+        ORDER,
+        ORDER.replace("=rng", "=generator('one')"),
         "test_another_seed_or_epoch_gives_other_batches",
     ),
     "depends on the epochs before": (
-        EPOCH,
-        "        self.drawn = getattr(self, 'drawn', 0) + 1\n        torch.rand(self.drawn, generator=rng)\n" + EPOCH,
+        ORDER,
+        f"self.drawn = getattr(self, 'drawn', 0) + 1\n        torch.rand(self.drawn, generator=rng)\n        {ORDER}",
         "test_an_earlier_epoch_does_not_matter",
     ),
     "forgets the last batch": (
-        "return -(-self.bags_per_epoch // 32)",
-        "return self.bags_per_epoch // 33",
+        "return -(-len(self.train) // self.batch_bags)",
+        "return len(self.train) // self.batch_bags",
         "test_an_epoch_has_as_many_batches_as_it_says",
     ),
     "has labels of numbers": (LABELS, LABELS.replace("),", ").float(),"), "test_batches_fit_together"),
@@ -50,91 +51,71 @@ FAULTS = {
         "position_classes=classes.roll(1, 0))",
         "test_label_sets_agree_with_the_truth",
     ),
-    "has too small a bound": ("max_labels = 3", "max_labels = 1", "test_no_label_set_is_larger_than_max_labels"),
-    "has a network without background": (
-        "(2, 32, self.num_classes + 1)",
-        "(2, 32, self.num_classes)",
-        "test_the_network_fits_the_bags",
+    "has too small a bound": (
+        "self.max_labels = int(train.labels.sum(dim=1).max())",
+        "self.max_labels = 1",
+        "test_no_label_set_is_larger_than_max_labels",
     ),
+    "has a network without background": (NETWORK, NETWORK.replace(" + 1", ""), "test_the_network_fits_the_bags"),
     "starts from the weights of the process": (
-        "return InstanceMLP((2, 32, self.num_classes + 1), seed)",
-        "return InstanceMLP((2, 32, self.num_classes + 1), torch.initial_seed())",
+        NETWORK,
+        NETWORK.replace("seed", "torch.initial_seed()"),
         "test_initial_weights_depend_on_the_seed_alone",
     ),
-    "validates on its test bags": (
-        "self.draw(count, generator(self.name, split))",
-        "self.draw(400, generator(self.name))",
-        "test_no_bag_is_in_two_splits",
+    "has a network that sees the padding": (
+        NETWORK,
+        (
+            "class Centred(InstanceMLP):\n"
+            "            def forward(self, instances):\n"
+            "                return super().forward(instances - instances.mean(dim=1, keepdim=True))\n\n"
+            f"        {NETWORK.replace('InstanceMLP', 'Centred')}"
+        ),
+        "test_padding_does_not_reach_the_logits",
     ),
-    "tests on its training bags": (
-        DRAWS,
-        "yield self.splits['test'].bags[0].part(start, start + 32)",
-        "test_no_bag_is_in_two_splits",
-    ),
-    "is ranked by what it does not measure": (
-        'primary = "posterior_error"',
-        'primary = "instance_error"',
-        "test_an_evaluation_has_the_metric_that_losses_are_ranked_by",
-    ),
-    "evaluates on bags drawn anew": (
-        EVALUATES,
-        "        self.splits['test'] = EvalSplit((), [self.draw(9, torch.default_generator)])\n" + EVALUATES,
-        "test_an_evaluation_is_always_the_same",
-    ),
-    "shows other bags every time": (
-        'return self.splits["test"].bags[0].part(0, 8)',
-        "return self.draw(8, torch.default_generator)",
-        "test_the_gallery_is_a_few_bags_always_the_same",
-    ),
-    "takes a parameter unchecked": (
-        "bags_per_epoch: Annotated[int, Field(ge=1)] = 640",
-        "bags_per_epoch=640",
-        "test_a_wrong_parameter_is_one_line_that_names_it",
-    ),
-    "has another digest every time": (
-        'return "points, drawn"',
-        "return str(torch.rand(()))",
-        "test_the_digest_of_the_data_is_one_line_and_always_the_same",
-    ),
-}
-"""What a task does wrong -> text of the template my_task.py, its replacement, and the test that fails."""
-FAULTS_WITHOUT_TRUTH = {
+    "validates on its test bags": (SPLITS, SPLITS.replace("validation,", "test,"), "test_no_bag_is_in_two_splits"),
+    "tests on its training bags": (SPLITS, SPLITS.replace("test}", "train}"), "test_no_bag_is_in_two_splits"),
     "hides that seeds split the same bags": (
         "return 1 / (SHARE - 2)",
         "return 0.0",
         "test_the_task_says_where_seeds_split_the_same_bags",
     ),
-    "has a network that sees the padding": (
-        "        return InstanceMLP((FEATURES, 32, CLASSES + 1), seed)",
-        (
-            "        class Centred(InstanceMLP):\n"
-            "            def forward(self, instances):\n"
-            "                return super().forward(instances - instances.mean(dim=1, keepdim=True))\n\n"
-            "        return Centred((FEATURES, 32, CLASSES + 1), seed)"
-        ),
-        "test_padding_does_not_reach_the_logits",
+    "is ranked by what it does not measure": (
+        'primary = "set_error"',
+        'primary = "instance_error"',
+        "test_an_evaluation_has_the_metric_that_losses_are_ranked_by",
+    ),
+    "evaluates on bags drawn anew": (
+        EVALUATES,
+        "        self.splits['test'] = EvalSplit((), [self.train.selected(torch.randperm(9))])\n" + EVALUATES,
+        "test_an_evaluation_is_always_the_same",
+    ),
+    "shows other bags every time": (
+        'return self.splits["test"].bags[0].part(0, 8)',
+        "return self.train.selected(torch.randperm(8))",
+        "test_the_gallery_is_a_few_bags_always_the_same",
+    ),
+    "takes a parameter unchecked": (
+        "batch_bags: Annotated[int, Field(ge=1)] = 32",
+        "batch_bags=32",
+        "test_a_wrong_parameter_is_one_line_that_names_it",
+    ),
+    "has another digest every time": (
+        'return f"{len(everything)} bags',
+        'return f"{torch.rand(())} bags',
+        "test_the_digest_of_the_data_is_one_line_and_always_the_same",
     ),
 }
-"""The same of the template my_task_without_truth.py."""
+"""What a task does wrong -> text of the template my_task.py, its replacement, and the test that fails."""
 
 
-TEMPLATES = REPOSITORY / "milbench" / "templates"
-
-
-@pytest.mark.parametrize(
-    ("template", "params", "fault"),
-    [
-        *(("my_task.py", {"bags_per_epoch": 70}, fault) for fault in FAULTS),
-        *(("my_task_without_truth.py", {}, fault) for fault in FAULTS_WITHOUT_TRUTH),
-    ],
-)
-def test_a_fault_of_a_task_is_noticed(template: str, params: dict[str, Any], fault: str, tmp_path: Path) -> None:
-    old, new, test = {**FAULTS, **FAULTS_WITHOUT_TRUTH}[fault]
-    text = (TEMPLATES / template).read_text("utf-8")
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_a_task_is_noticed(fault: str, tmp_path: Path) -> None:
+    old, new, test = FAULTS[fault]
+    text = (REPOSITORY / "milbench" / "templates" / "my_task.py").read_text("utf-8")
     assert old in text
     file = tmp_path / "faulty.py"
     file.write_text(text.replace(old, new))
-    contract = type("TestFaulty", (TaskContract,), {"task": str(file), "params": params})()
+    contract = type("TestFaulty", (TaskContract,), {"task": str(file)})()
     method = getattr(contract, test)
     with pytest.MonkeyPatch.context() as patch:
         given = {name: made(contract, name, patch) for name in inspect.signature(method).parameters}
