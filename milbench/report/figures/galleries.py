@@ -71,10 +71,14 @@ def _bags_by_loss(seen: Mapping[str, Gallery]) -> Figure:
     figure = Figure(figsize=(max(WIDTH, side * columns), (side + 0.32) * bags + 0.5), layout=layout)
     grid = figure.subplots(bags, columns, squeeze=False)
     first = next(iter(seen.values()))
-    for bag, axes in enumerate(grid):
-        _draw_truth(axes[0], first, bag)
-        for one, gallery in zip(axes[1:], seen.values(), strict=True):
-            _draw_detections(one, gallery, bag)
+    for bag, (truth, *places) in enumerate(grid):
+        _draw_bag(truth, first, bag, None if first.position_classes is None else first.position_classes[bag], None)
+        true = literal(set_name(first.true(bag), first.class_names))
+        truth.set_title(true, fontsize=9, loc="center", color=INK, pad=3)
+        for axes, gallery in zip(places, seen.values(), strict=True):
+            strengths = gallery.probs[bag].astype(np.float32).max(axis=0)
+            _draw_bag(axes, gallery, bag, gallery.class_map(bag), strengths)
+            judge(axes, gallery, bag)
     # Without instance truth the label set is all that is known of a bag.
     known = first.boxes is not None or first.position_classes is not None
     for axes, name in zip(grid[0], ["truth" if known else "label set", *seen], strict=True):
@@ -83,37 +87,22 @@ def _bags_by_loss(seen: Mapping[str, Gallery]) -> Figure:
     return figure
 
 
-def _draw_truth(axes: Axes, gallery: Gallery, bag: int) -> None:
+def _draw_bag(axes: Axes, gallery: Gallery, bag: int, classes: Any, strengths: Any) -> None:
+    """Draw a bag with its true boxes, and the class of every position, None where they are not known."""
     plain(axes)
-    names = gallery.class_names
-    if gallery.kind == "image":
-        show_grey(axes, gallery.instances[bag])
-        _frames(axes, gallery, bag)
-    else:
-        classes = gallery.position_classes
-        _scatter(axes, gallery, bag, None if classes is None else classes[bag], None)
-    axes.set_title(literal(set_name(gallery.true(bag), names)), fontsize=9, loc="center", color=INK, pad=3)
-
-
-def _draw_detections(axes: Axes, gallery: Gallery, bag: int) -> None:
-    plain(axes)
-    class_map = gallery.class_map(bag)
-    strengths = gallery.probs[bag].astype(np.float32).max(axis=0)
-    if gallery.kind == "image":
-        show_grey(axes, gallery.instances[bag])
+    if gallery.kind != "image":
+        _scatter(axes, gallery, bag, classes, strengths)
+        return
+    show_grey(axes, gallery.instances[bag])
+    if gallery.boxes is not None and gallery.classes is not None:
+        for left, top, right, bottom in gallery.boxes[bag][gallery.classes[bag] >= 0].tolist():
+            box = Rectangle((left, top), right - left, bottom - top, fill=False, ec="white", lw=0.9, alpha=0.8)
+            axes.add_patch(box)
+    if classes is not None:
         ys, xs = centres(gallery)
-        draw_classes(axes, class_map, strengths, len(gallery.class_names), extent_of(ys, xs))
-        _frames(axes, gallery, bag)
-        _name_classes(axes, gallery, bag)
-    else:
-        _scatter(axes, gallery, bag, class_map, strengths)
-    judge(axes, gallery, bag)
-
-
-def _name_classes(axes: Axes, gallery: Gallery, bag: int) -> None:
-    ys, xs = centres(gallery)
-    for (row, column), name in _named_places(gallery, bag).items():
-        name_at(axes, xs[column], ys[row], name)
+        draw_classes(axes, classes, strengths, len(gallery.class_names), extent_of(ys, xs))
+        for (row, column), name in _named_places(gallery, bag).items():
+            name_at(axes, xs[column], ys[row], name)
 
 
 def _named_places(gallery: Gallery, bag: int) -> dict[tuple[int, int], str]:
@@ -130,17 +119,15 @@ def _named_places(gallery: Gallery, bag: int) -> dict[tuple[int, int], str]:
 
 def _scatter(axes: Axes, gallery: Gallery, bag: int, classes: Any, strengths: Any) -> None:
     background = len(gallery.class_names)
-    every = gallery.instances if gallery.coords is None else gallery.coords
-    points = every[bag]
-    x = points[:, 0]
-    y = points[:, 1] if points.shape[1] > 1 else np.zeros(len(points))
-    valid = np.ones(len(points), bool) if gallery.mask is None else gallery.mask[bag]
-    class_map = np.full(len(points), background) if classes is None else np.asarray(classes)
-    colours = class_colours(background)
-    empty = valid & (class_map == background)
+    points = gallery.instances if gallery.coords is None else gallery.coords
+    points = np.pad(points, [(0, 0), (0, 0), (0, 1)])[..., :2]  # a second coordinate of 0 where there is one alone
+    valid = np.ones(points.shape[:2], bool) if gallery.mask is None else gallery.mask
+    class_map = np.where(valid[bag], background if classes is None else classes, -1)
+    colours, (x, y) = class_colours(background), points[bag].T
+    empty = class_map == background
     axes.plot(x[empty], y[empty], "o", color=MUTED, alpha=0.35, ms=3, mew=0)
-    for index in np.unique(class_map[valid & (class_map != background)]):
-        which = np.flatnonzero(valid & (class_map == index))
+    for index in np.unique(class_map[(class_map >= 0) & ~empty]):
+        which = np.flatnonzero(class_map == index)
         if len(which) > MOST_NAMED:  # a map of many places, such as a slide
             axes.plot(x[which], y[which], ".", color=colours[index], ms=2, mew=0)
             continue
@@ -149,20 +136,7 @@ def _scatter(axes: Axes, gallery: Gallery, bag: int, classes: Any, strengths: An
             axes.plot(x[k], y[k], "o", color=colours[index], alpha=alpha, ms=6, mew=0)
             axes.annotate(literal(gallery.class_names[index]), (x[k], y[k]), xytext=(4, 2), fontsize=7.5, color=INK,
                           textcoords="offset points", annotation_clip=True)  # fmt: skip
-    shown = every if gallery.mask is None else every[gallery.mask]
-    flat = shown.reshape(-1, shown.shape[-1])
-    for limit, column in ((axes.set_xlim, 0), (axes.set_ylim, min(1, flat.shape[1] - 1))):
-        low, high = float(flat[:, column].min()), float(flat[:, column].max())
-        pad = 0.08 * (high - low) or 1.0
-        limit(low - pad, high + pad)
-
-
-def _frames(axes: Axes, gallery: Gallery, bag: int) -> None:
-    if gallery.boxes is None or gallery.classes is None:
-        return
-    for box, index in zip(gallery.boxes[bag], gallery.classes[bag], strict=True):
-        if index >= 0:
-            left, top, right, bottom = map(float, box)
-            axes.add_patch(
-                Rectangle((left, top), right - left, bottom - top, fill=False, ec="white", lw=0.9, alpha=0.8)
-            )
+    low, high = points[valid].min(axis=0), points[valid].max(axis=0)
+    pad = np.where(high > low, 0.08 * (high - low), 1)
+    (left, bottom), (right, top) = low - pad, high + pad
+    axes.set(xlim=(left, right), ylim=(bottom, top))
