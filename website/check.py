@@ -13,15 +13,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-FETCHED = {
-    "link": "href",
-    "script": "src",
-    "img": "src",
-    "iframe": "src",
-    "source": "src",
-    "video": "src",
-    "audio": "src",
-}
+FETCHED = {"link": "href"} | dict.fromkeys(("script", "img", "iframe", "source", "video", "audio"), "src")
 NOT_FETCHED = {"next", "prev", "canonical", "alternate"}
 """Kinds of <link> that name a page, which no browser loads by itself."""
 

@@ -29,7 +29,6 @@ class Published:
         rule: how the source chose the epoch.
         protocol: parameters of the source: a run that differs in one of them is not comparable. A tuple or list holds
             several values that are as published. A parameter that a run lacks tells nothing.
-        minor: likewise, but a run that differs stays comparable, and a report names the differences.
         data: the beginning of the data's name: a run on other data is not comparable.
         method: the name of a method that milbench lacks, drawn as a line; `loss` is then "".
         values: the value of every run, where the source lists them: `mean`, `deviation` and `count` are then theirs.
@@ -53,7 +52,6 @@ class Published:
     statistic: Literal["mean", "best"] = "mean"
     rule: Rule = "test"
     protocol: Mapping[str, Any] = field(default_factory=dict)
-    minor: Mapping[str, Any] = field(default_factory=dict)
     data: str = ""
     method: str = ""
     values: tuple[float, ...] = ()

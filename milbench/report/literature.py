@@ -90,32 +90,26 @@ def literature_tables(study: Study, task: str) -> tuple[Table, Table] | None:
 
 
 def _compared(study: Study, task: str, variant: str, published: Published) -> Beside:
-    at_their_epoch = study.table(task, published.metric, published.rule)
-    values = pd.Series(at_their_epoch.loc[variant], dtype=float).dropna()
-    lower = describe(published.metric).lower_is_better
+    metric, margin = describe(published.metric), published.margin
+    values = pd.Series(study.table(task, published.metric, published.rule).loc[variant], dtype=float).dropna()
     own = study.cells_of(task)
     cells = [study.planned[cell] for cell in own.loc[own["variant"] == variant, "cell"]]
-    params = [cell.params() for cell in cells]
-    minor = deviations(published.minor, params)
-    different = deviations(published.protocol, params)
-    obstacles = [f"another protocol: {', '.join(different)}"] if different else []
+    obstacles, unknown = [], (np.nan, np.nan)
+    if different := deviations(published.protocol, [cell.params() for cell in cells]):
+        obstacles.append(f"another protocol: {', '.join(different)}")
     if other := [cell.data for cell in cells if not cell.data.startswith(published.data)]:
         obstacles.append(f"other data: {other[0]}")
     if published.statistic == "best" and published.count is None:
         obstacles.append("the best of an unknown number of runs")
-    reasons = [*obstacles, *([f"minor differences: {', '.join(minor)}"] if minor else []), published.note]
     fewest = max(FEWEST_TO_DIFFER, (published.count or 0) if published.statistic == "best" else 0)
-    if obstacles or len(values) < fewest:
-        few = f"{len(values)} of {fewest} seeds" if len(values) < fewest else ""
+    few = [f"{len(values)} of {fewest} seeds"] if len(values) < fewest else []
+    if obstacles or few:
         verdict = "not comparable" if obstacles else "open"
-        return Beside(variant, published, values, (np.nan, np.nan), verdict, (few, *reasons))
-    bounds, metric, margin = (
-        difference(values.to_numpy(), published, lower),
-        describe(published.metric),
-        published.margin,
-    )
+        return Beside(variant, published, values, unknown, verdict, (*few, *obstacles, published.note))
+    bounds = difference(values.to_numpy(), published, metric.lower_is_better)
     said = "no margin of agreement was stated" if margin is None else f"margin {with_unit(margin, metric)}"
-    return Beside(variant, published, values, bounds, judge(bounds, len(values), margin, lower), (said, *reasons))
+    verdict = judge(bounds, len(values), margin, metric.lower_is_better)
+    return Beside(variant, published, values, bounds, verdict, (said, published.note))
 
 
 def difference(values: ArrayLike, published: Published, lower_is_better: bool = True) -> Bounds:
