@@ -27,23 +27,16 @@ def plug_ins_of_one_test() -> Iterator[None]:
 
     So are those that were loaded before: by a fixture that several tests share, or by the tests of the templates.
     """
-    before = [
-        {name: entry for name, entry in registry.entries.items() if not entry.source and name not in registry._classes}
-        for registry in _registries()
-    ]
-    _register(before)
+    _forget_plug_ins()
     yield
-    _register(before)
+    _forget_plug_ins()
 
 
-def _registries() -> list[Any]:
-    """Return the registries that there are now: a test may have made new ones."""
-    return [losses(), tasks()]
-
-
-def _register(known: list[dict[str, Any]]) -> None:
-    for registry, entries in zip(_registries(), known, strict=True):
-        registry.entries = dict(entries)
+def _forget_plug_ins() -> None:
+    registries: list[Any] = [losses(), tasks()]  # those that there are now: a test may have made new ones
+    for registry in registries:
+        known = registry.entries.items()
+        registry.entries = {name: e for name, e in known if not e.source and name not in registry._classes}
         registry._classes = {}
 
 
