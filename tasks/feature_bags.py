@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from milbench._utils.seeding import generator
-from milbench.api.bags import Bags, NamedBags, Truth
+from milbench.api.bags import Bags, NamedBags, Truth, pad_bags
 from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction
 from milbench.data.bag_files import COORDINATES
@@ -161,18 +161,15 @@ class FeatureBags(TableBags):
         found = [*new_bags(paths, self.columns, self._feature_names).items()]
         sizes = np.array([bag.shape[0] for _, bag in found])
         for numbers in in_turn(sizes, _EVAL_BATCH, self.batch_instances):
-            some = [found[number] for number in numbers]
-            mask = torch.arange(int(sizes[numbers].max())) < torch.from_numpy(sizes[numbers]).unsqueeze(1)
-            parts = [torch.from_numpy(finite(name, bag)) for name, bag in some]
-            instances = pad_sequence(parts, batch_first=True)
-            labels = torch.zeros(len(some), self.num_classes, dtype=torch.bool)
+            names, files = zip(*(found[number] for number in numbers), strict=True)
+            instances, mask = pad_bags([finite(name, file) for name, file in zip(names, files, strict=True)])
+            labels = torch.zeros(len(names), self.num_classes, dtype=torch.bool)
             places = {"instance": torch.arange(mask.shape[1]).expand(mask.shape)}
-            coords = [bag.named[COORDINATES]() for _, bag in some if COORDINATES in bag.named]
-            if len(coords) == len(some):
-                plane = pad_sequence([torch.tensor(at).float() for at in coords], batch_first=True)
-                places |= {"x": plane[..., 0], "y": plane[..., 1]}
+            if all(COORDINATES in file.named for file in files):
+                plane, _ = pad_bags([file.named[COORDINATES]() for file in files])
+                places |= {"x": plane[..., 0].float(), "y": plane[..., 1].float()}
             bags = Bags(instances, labels, None if bool(mask.all()) else mask)
-            yield NamedBags(self.columns.bag, [name for name, _ in some], bags, places)
+            yield NamedBags(self.columns.bag, list(names), bags, places)
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         splits = {
@@ -198,14 +195,22 @@ class FeatureBags(TableBags):
         bags = self.bags(numbers)
         if self._own.coords is None:
             return bags
-        offsets = self._own.store.offsets
-        places = [torch.from_numpy(np.array(self._own.coords[offsets[b] : offsets[b + 1]])) for b in numbers]
-        return replace(bags, coords=pad_sequence(places, batch_first=True).to(self._device))
+        coords = pad_sequence(self._rows(self._own.coords, numbers), batch_first=True)
+        return replace(bags, coords=coords.to(self._device))
 
     def bags(self, numbers: NDArray[np.int64]) -> Bags:
         """Return bags of the table, by their numbers (B,), as one batch, the smaller ones masked."""
         bags = self._filled(numbers)
-        return replace(bags, truth=self._truth(numbers, bags.instances.shape[1]))
+        if self._own.instance_classes is None:
+            return bags
+        classes = self._rows(self._own.instance_classes, numbers)
+        known = pad_sequence(classes, batch_first=True, padding_value=self.num_classes).to(self._device)
+        return replace(bags, truth=Truth(known.masked_fill(known == self.num_classes, -1), position_classes=known))
+
+    def _rows(self, values: NDArray[Any], numbers: NDArray[np.int64]) -> list[Tensor]:
+        """Return what is known of the instances of each bag."""
+        offsets = self._own.store.offsets
+        return [torch.from_numpy(np.array(values[offsets[b] : offsets[b + 1]])) for b in numbers]
 
     def _filled(self, numbers: NDArray[np.int64], rng: torch.Generator | None = None) -> Bags:
         """Return bags without truth, with as many of their instances as training takes if these are drawn by `rng`."""
@@ -223,16 +228,6 @@ class FeatureBags(TableBags):
         mask = torch.arange(instances.shape[1]) < torch.from_numpy(sizes).unsqueeze(1)
         labels = self._labels[torch.from_numpy(numbers)]
         return Bags(instances, labels, None if bool(mask.all()) else mask).to(self._device)
-
-    def _truth(self, numbers: NDArray[np.int64], positions: int) -> Truth | None:
-        if self._own.instance_classes is None:
-            return None
-        known = torch.full((len(numbers), positions), self.num_classes)
-        for place, number in zip(known, numbers.tolist(), strict=True):
-            start, stop = self._own.store.offsets[number : number + 2].tolist()
-            place[: stop - start] = torch.from_numpy(np.array(self._own.instance_classes[start:stop]))
-        known = known.to(self._device)
-        return Truth(known.masked_fill(known == self.num_classes, -1), position_classes=known)
 
     def _batches(self, numbers: NDArray[np.int64]) -> Lazy[Bags]:
         return Lazy(by_size(numbers, self._own.store.sizes, _EVAL_BATCH, self.batch_instances), self.bags)

@@ -10,11 +10,10 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from milbench._utils.devices import to_device
 from milbench._utils.seeding import generator
-from milbench.api.bags import Bags, Truth, label_matrix
+from milbench.api.bags import Bags, Truth, label_matrix, pad_bags
 from milbench.api.recipe import Recipe
 from milbench.api.task import Network, Published, Split
 from milbench.data import mnist
@@ -166,15 +165,12 @@ class MNISTBags(FixedBags):
 
     def _filled(self, images: LabelledImages, bags: Sequence[Tensor]) -> Bags:
         """Return bags of the images with these numbers as one batch, the smaller ones padded."""
-        numbers = pad_sequence(list(bags), batch_first=True, padding_value=-1)
-        full = bool((numbers >= 0).all())  # on the host, which need not wait for it
-        index = to_device(numbers, images.classes.device)
-        there = index >= 0
-        drawn = images[index.clamp(min=0)]
+        index, mask = pad_bags(bags)
+        drawn, there = images[index], to_device(mask, images.classes.device)
         pixels = drawn.scaled().flatten(2) * there.unsqueeze(2)
         known = torch.where(drawn.classes == NINE, 0, 1) if self.nine else drawn.classes
         known = known.masked_fill(~there, self.num_classes)
         classes = known.masked_fill(known == self.num_classes, -1)
         labels = label_matrix(classes, self.num_classes)
-        mask = None if full else there
-        return Bags(pixels, labels, mask, Truth(classes, position_classes=known))
+        full = bool(mask.all())  # on the host, which need not wait for it
+        return Bags(pixels, labels, None if full else there, Truth(classes, position_classes=known))
