@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from milbench._utils.seeding import generator
+from milbench import generator, load_task
 from milbench.api.bags import Bags
-from milbench.api.recipe import Recipe
-from milbench.data.labelled_images import ImageSplits, LabelledImages
+from milbench.data.labelled_images import LabelledImages
 from milbench.families.image_bags import DIGITS
-from milbench.families.nested_digits import NestedDigits, draw_canvases
-from milbench.networks.convolutional import Layer
-
-CPU = torch.device("cpu")
+from milbench.families.nested_digits import draw_canvases
 
 
 def named_digits(count: int, side: int = 3) -> LabelledImages:
@@ -80,53 +76,19 @@ def test_sizes_and_places_cover_their_whole_range_uniformly() -> None:
         assert float(((counts - expected) ** 2 / expected).sum()) < 30  # chi-square, 5 degrees of freedom at most
 
 
-class Toy(NestedDigits):
-    """A small task of known digits."""
-
-    name = "toy"
-    sizes = (17, 21)
-    eval_bags = {"validation": 15, "test": 30}  # noqa: RUF012
-    eval_batches = (8, 10)
-
-    def __init__(self, digits_per_bag: int = 2, train: int = 131, validation: bool = True) -> None:
-        super().__init__(digits_per_bag)
-        digits = named_digits(181, side=8)
-        splits = digits[:train], digits[131:156] if validation else None, digits[156:]
-        self.splits = ImageSplits(*splits)
-
-    def layers(self) -> tuple[Layer, ...]:
-        return (Layer(8, 3, padding=1), Layer(8, 3, stride=2, padding=1), Layer(DIGITS + 1, 3))
-
-    def load(self, data_dir: object) -> ImageSplits:
-        return self.splits
-
-    def check_data(self, data_dir: object) -> str:
-        return "toy"
-
-    def recipe(self) -> Recipe:
-        return Recipe()
-
-
-def toy(*args: object, **kwargs: object) -> Toy:
-    task = Toy(*args, **kwargs)  # type: ignore[arg-type]
-    task.prepare(None, CPU)
-    return task
-
-
-def numbers(bags: Bags) -> Iterator[int]:
-    """Read the number of every digit from its pixels, where no other digit lies over it."""
-    _, boxes = truth(bags)
-    for canvas, places in zip(bags.instances[:, 0], boxes.int().tolist(), strict=True):
-        for left, top, right, bottom in places:
-            bits = (canvas[top:bottom, left:right] > 0).flatten().long()
-            yield int((bits * (1 << torch.arange(64))).sum()) - 1
-
-
 def test_every_training_digit_is_used_once_an_epoch() -> None:
-    task = toy(digits_per_bag=1)
+    task: Any = load_task("extended-digits", digits_per_bag=1)
+    task.evaluation_limit = 8
+    task.prepare(None, torch.device("cpu"))
     batches = list(task.train_batches(0, generator("a")))
-    assert [len(bags) for bags in batches] == [32, 32, 32, 32, 3]
-    assert len(batches) == task.steps_per_epoch == 5
-    drawn = [n for bags in batches for n in numbers(bags)]
-    assert drawn != list(range(131))
-    assert sorted(drawn) == list(range(131))
+    assert [len(bags) for bags in batches] == [32] * 39 + [10]
+    assert len(batches) == task.steps_per_epoch
+    drawn = []
+    for bags in batches:
+        for canvas, (left, top, right, bottom) in zip(
+            bags.instances[:, 0], bags.truth.boxes[:, 0].int().tolist(), strict=True
+        ):
+            drawn.append((canvas[top:bottom, left:right] * 16).byte().numpy().tobytes())
+    pixels = [digit.numpy().tobytes() for digit in task.load(None).train.pixels]
+    assert drawn != pixels
+    assert sorted(drawn) == sorted(pixels)

@@ -207,18 +207,6 @@ def test_the_data_are_named_for_what_they_are(root: Path) -> None:
     assert with_extra.startswith("SVHN-format images, 60 train / 20 test / 60 extra, sha256 ")
 
 
-@pytest.mark.parametrize(("name", "says"), [
-    ("svhn", ("svhn/train/digitStruct.mat", "milbench data fetch svhn", "--data-dir", "house-numbers")),
-    ("house-numbers", ("house-numbers/train/digitStruct.mat", "milbench data fetch house-numbers", "--data-dir")),
-])  # fmt: skip
-def test_missing_data_say_how_to_get_them(
-    milbench: Callable[..., Ran], tmp_path: Path, name: str, says: tuple[str, ...]
-) -> None:
-    line = milbench("run", "--loss", "exact", "--task", name, "--data-dir", str(tmp_path)).complaint()
-    assert all(part in line for part in says)
-    assert list(tmp_path.glob("svhn")) + list(tmp_path.glob("house-numbers")) == []
-
-
 def test_bad_parameters_and_bad_pictures_are_one_line(milbench: Callable[..., Ran], root: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="validation = 60 leaves none of 60 training pictures"):
         make(root, validation=60)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,9 @@ import pytest
 import torch
 
 from milbench import UsageError, load_task
-from milbench.data import catalog
 from tests._helpers.small_data import TEST, TRAIN, small_cifar, write_batch
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(autouse=True)
-def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(folder: Path, wanted: str) -> None:
-        raise OSError("no network here")
-
-    monkeypatch.setitem(catalog.DATASETS, "cifar10", replace(catalog.DATASETS["cifar10"], download=refuse))
 
 
 def make(**params: Any) -> Any:
@@ -112,14 +102,6 @@ def with_code(root: Path) -> None:
     (root / TEST).write_bytes(pickle.dumps({"data": Harmful(), "labels": []}))
 
 
-def truncate(root: Path) -> None:
-    (root / TEST).write_bytes((root / TEST).read_bytes()[:-9])
-
-
-def other_keys(root: Path) -> None:
-    write_batch(root / TEST, {"data": np.zeros((2, 3072), np.uint8), "fine_labels": [1, 2]})
-
-
 class Huge:
     """A pickle of a few bytes that makes an array of any size: its contents are left out."""
 
@@ -139,17 +121,10 @@ def nested_labels(root: Path) -> None:
     write_batch(root / TEST, {"data": np.zeros((10, 3072), np.uint8), "labels": labels})
 
 
-def remove(root: Path) -> None:
-    (root / TEST).unlink()
-
-
 @pytest.mark.parametrize(("damage", "complaint"), [
     (with_code, r"test_batch is damaged: UnpicklingError: it refers to posix.mkdir"),
-    (truncate, r"test_batch is damaged: "),
-    (other_keys, r"test_batch is damaged: KeyError: 'labels'"),
     (huge_array, r"test_batch is damaged: .*its data are no bytes"),
     (nested_labels, r"test_batch is damaged: .*expected labels from 0 to 9"),
-    (remove, r"test_batch not found; .*milbench data fetch cifar10"),
 ])  # fmt: skip
 def test_damaged_files_are_named_and_run_no_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None], complaint: str

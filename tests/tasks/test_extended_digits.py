@@ -46,7 +46,7 @@ def test_the_fixed_split_is_what_published_figures_were_measured_on() -> None:
     assert test.classes[:12].tolist() == [0, 1, 9, 3, 8, 9, 6, 1, 9, 7, 2, 4]
 
 
-@pytest.mark.parametrize("digits", [1, 2, 8])
+@pytest.mark.parametrize("digits", [1, 8])
 def test_the_number_of_steps_can_be_the_same_for_any_number_of_digits(digits: int) -> None:
     task: Any = load_task("extended-digits", digits_per_bag=digits, bags_per_epoch=629)
     task.evaluation_limit = FEW
@@ -59,7 +59,7 @@ def test_the_number_of_steps_can_be_the_same_for_any_number_of_digits(digits: in
     assert (share - task.load(None).train.classes.bincount() / 1258).abs().max() < 0.03  # every digit as often
 
 
-@pytest.mark.parametrize("digits", [1, 2, 4, 8])
+@pytest.mark.parametrize("digits", [1, 8])
 def test_proportional_canvases_have_as_much_room_for_every_digit(digits: int) -> None:
     task: Any = load_task(
         "extended-digits", digits_per_bag=digits, canvas="proportional", bags_per_epoch=400, batch_bags=4

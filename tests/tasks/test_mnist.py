@@ -3,15 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from milbench import generator, load_loss, load_task
-from milbench.api import gallery
-from milbench.api.targets import make_target
+from milbench import Bags, Scores, generator, load_task
+from milbench.families import single_image
 from tests._helpers.small_data import small_mnist
-from tests._helpers.training import small_cell, train
 
 CPU = torch.device("cpu")
 
@@ -44,27 +42,19 @@ def test_the_published_protocol(tmp_path: Path) -> None:
     }
 
 
-def test_every_position_and_one_instance_are_what_targets_hold(tmp_path: Path) -> None:
-    task = make(tmp_path, validation=0)
-    bags, network = next(iter(task.train_batches(0, generator(1)))), task.network(0)
-    logits = network(bags.instances)
-    positions, counts = (make_target(load_loss(name), bags, logits, network) for name in ("position", "count"))
-    assert positions is not None
-    assert counts is not None
-    assert torch.equal(positions, bags.truth.classes.view(-1, 1, 1).expand(64, 4, 4))
-    assert torch.equal(counts, bags.labels.long())
-    assert (bags.labels.sum(dim=1) == 1).all()
+@pytest.mark.parametrize("validation", [0, 20])
+def test_every_held_out_image_is_scored_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, validation: int) -> None:
+    monkeypatch.setattr(single_image, "IMAGES_PER_EVAL_BATCH", 7)
+    monkeypatch.setattr(single_image, "CALIBRATION_IMAGES", 12)
+    task = make(tmp_path, validation=validation)
+    train, test = task.load(tmp_path)
+    chosen_on = train[-20:] if validation else train[:12]  # the validation split, else the first training images
+    seen: list[Tensor] = []
 
+    def score(bags: Bags) -> Scores:
+        seen.append(bags.instances)
+        labels = bags.labels.double()
+        return Scores(labels, labels, labels[:, :, None, None])
 
-@pytest.mark.parametrize("loss", ["exact", "cross-entropy"])
-def test_it_trains_and_leaves_pictures(tmp_path: Path, loss: str) -> None:
-    root = small_mnist(tmp_path)
-    recipe = {"epochs": 1, "steps_per_epoch": 1, "precision": "float32"}
-    params = {"any_data": True, "validation": 20}
-    cell = small_cell(loss, task_name="mnist", task={"mnist": params}, recipe=recipe, run={"data_dir": root})
-    trained = train(cell, tmp_path / "cell", data_dir=root)
-    assert {name for _, name in trained.history} >= {"test/instance_error", "validation/set_error"}
-    seen = gallery.load(trained.folder.gallery)
-    assert seen.probs.shape == ((8, 11, 4, 4) if loss == "exact" else (8, 11, 1, 1))
-    assert np.allclose(seen.probs.astype(float).sum(axis=1), 1, atol=0.01)
-    assert all(side is not None and abs(float(side.mean()) - 14) <= 0.5 for side in (seen.ys, seen.xs))
+    assert task.evaluate(score).metrics["test/instance_error"] == 0
+    assert torch.equal(torch.cat(seen) * 255, torch.cat([chosen_on.pixels, test.pixels]).float())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -37,27 +36,6 @@ def split_bags(task: Any) -> dict[str, list[Any]]:
     return {"train": [*task.train_batches(0, generator("t"))]} | {
         split: found.bags for split, found in task.eval_splits.items()
     }
-
-
-def digests(batches: list[Bags]) -> list[bytes]:
-    return [one[:, ~one[0].isnan()].numpy().round(3).tobytes() for bags in batches for one in bags.instances]
-
-
-def test_every_seed_has_a_split_of_its_own_into_all_rows_stratified(table: Path) -> None:
-    one, again, other = (split_bags(make(table, seed)) for seed in (0, 0, 1))
-    sizes = {split: sum(map(len, bags)) for split, bags in one.items()}
-    assert sizes == {"train": 28, "validation": 4, "test": 8}
-    for bags in one.values():
-        counts = Counter(tuple(row) for batch in bags for row in batch.labels.tolist())
-        assert len(counts) == 4, "every label set is in every split"
-        assert max(counts.values()) - min(counts.values()) <= 1
-    labels = [torch.cat([b.labels for b in found["test"]]) for found in (one, again, other)]
-    assert torch.equal(labels[0], labels[1])
-    frames = [torch.cat([b.instances[:, :, :50] for b in found["test"]]) for found in (one, again, other)]
-    assert torch.equal(frames[0], frames[1])
-    assert not torch.equal(frames[0], frames[2])
-    parts = [set(digests(bags)) for bags in one.values()]
-    assert sum(map(len, parts)) == len(set.union(*parts)) == 40, "no recording is in two splits"
 
 
 def test_labels_masks_and_events_are_those_of_the_table(table: Path) -> None:
