@@ -22,7 +22,7 @@ BUILT_IN = (
     *(Variant(n) for n in ("mean", "linear-softmax", "exponential-softmax", "isr", "auto-pool")),
     Variant("top-k", {"one_in": 2}),
     *(Variant(n) for n in ("generalised-mean", "noisy-and", "log-sum-exp")),
-    Variant("count"),
+    *(Variant("count", {"likelihood": likelihood}) for likelihood in ("joint", "marginal")),
     Variant("position"),
     Variant("cross-entropy", one_class=True),
 )

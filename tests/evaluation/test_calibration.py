@@ -1,4 +1,4 @@
-"""Calibration errors of simulated forecasts, and the metrics of losses against enumeration."""
+"""Calibration errors by hand, and the metrics of losses against enumeration."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ import math
 from dataclasses import astuple
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
-from scipy import integrate, stats
-from scipy.special import expit
 
 from milbench import Bags, EvalSplit, Evaluation, Loss, Scores, UsageError, evaluate_bags, load_loss
 from milbench.api.reliability import BINS, Bin, calibration_error, load_reliability, save_reliability
@@ -23,12 +19,6 @@ from tests._helpers.likelihood_reference import enumerate_bag, every_label_set
 from tests._helpers.losses import random_logits
 
 C, K = 2, 3
-
-
-def error(log_odds: NDArray[Any], stated: float, seed: int) -> float:
-    """The calibration error of who states `stated` times the log-odds by which events are drawn."""
-    happened = np.random.default_rng(seed).random(len(log_odds)) < expit(log_odds)
-    return calibration_error(reliability_bins(expit(stated * log_odds), happened))
 
 
 def test_bins_of_equal_mass_by_hand() -> None:
@@ -54,26 +44,6 @@ def test_equal_forecasts_are_counted_together_whatever_the_order_of_the_bags() -
     order = np.random.default_rng(0).permutation(100)
     for found, other in zip(bins, reliability_bins(probabilities[order], happened[order]), strict=True):
         assert astuple(found) == pytest.approx(astuple(other))
-
-
-def test_the_error_of_right_probabilities_is_that_of_chance_and_falls_with_their_number() -> None:
-    """In a bin of m forecasts the frequency is about normal: |error| has the mean sqrt(2/pi) sqrt(mean p(1-p) / m)."""
-    means = {}
-    for n in (600, 6000):
-        grid = (np.arange(n) + 0.5) / n
-        variance = (grid * (1 - grid)).reshape(BINS, -1).mean(axis=1)
-        expected = np.sqrt(2 / np.pi * variance * BINS / n).mean()
-        log_odds = np.log(grid / (1 - grid))
-        means[n] = np.mean([error(log_odds, 1.0, seed) for seed in range(60)])
-        assert means[n] == pytest.approx(expected, rel=0.08)
-    assert means[600] / means[6000] == pytest.approx(math.sqrt(10), rel=0.15)
-
-
-def test_the_error_of_an_overconfident_forecast_is_its_mean_distance_from_the_truth() -> None:
-    truth = 1.5 * np.random.default_rng(0).standard_normal(100_000)
-    expected, _ = integrate.quad(lambda s: abs(expit(2 * s) - expit(s)) * stats.norm.pdf(s, scale=1.5), -15, 15)
-    assert expected > 0.08
-    assert error(truth, 2.0, 1) == pytest.approx(expected, abs=0.006)
 
 
 def bags_of(seed: int, count: int = 40) -> list[Bags]:

@@ -60,29 +60,24 @@ def loss_of(pooled: list[Any], labels: list[bool]) -> float:
     return -float(sum(exactly.log(p if held else 1 - p) for p, held in zip(pooled, labels, strict=True)))
 
 
-@pytest.mark.parametrize("form", FORMS, ids=str)
-@pytest.mark.parametrize("seed", range(2))
-def test_values_are_those_of_the_formula(seed: int, form: dict[str, Any]) -> None:
-    loss = trained(**form)
-    _, pooled = defined(loss, bag(seed))
-    value = loss(bag(seed).repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
-    assert value.tolist() == pytest.approx([loss_of(pooled, held) for held in ALL_LABELS.tolist()], rel=1e-11)
-    expected = [float(exactly.log(p) - exactly.log(1 - p)) for p in pooled]
-    assert loss.presence_scores(bag(seed)[None])[0].tolist() == pytest.approx(expected, rel=1e-11)
-    assert loss.class_scores(bag(seed)[None])[0].tolist() == pytest.approx(expected, rel=1e-11)
+PRECISE = [(bag(seed), 1e-11, 0.0) for seed in range(2)]
+SINGLE = [(EXTREME[name].float(), 1e-4, 1e-5) for name in ("wide", "signs", "all low", "all high")]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-@pytest.mark.parametrize("name", ["wide", "signs", "all low", "all high"])
-def test_extreme_logits_in_float32(name: str, form: dict[str, Any]) -> None:
-    logits = EXTREME[name].float()
+@pytest.mark.parametrize(("logits", "rel", "tiny"), PRECISE + SINGLE)
+def test_values_are_those_of_the_formula(logits: Tensor, rel: float, tiny: float, form: dict[str, Any]) -> None:
     loss = trained(**form)
     _, pooled = defined(loss, logits)
     leaf = logits.repeat(len(ALL_LABELS), 1, 1).requires_grad_()
     value = loss(leaf, ALL_LABELS)
-    assert value.tolist() == pytest.approx([loss_of(pooled, held) for held in ALL_LABELS.tolist()], rel=1e-4, abs=1e-5)
+    expected = [loss_of(pooled, held) for held in ALL_LABELS.tolist()]
+    assert value.tolist() == pytest.approx(expected, rel=rel, abs=tiny)
     value.sum().backward()
     assert all(t.grad is not None and t.grad.isfinite().all() for t in (leaf, *loss.parameters()))
+    log_odds = [float(exactly.log(p) - exactly.log(1 - p)) for p in pooled]
+    for scores in (loss.presence_scores(logits[None]), loss.class_scores(logits[None])):
+        assert scores[0].tolist() == pytest.approx(log_odds, rel=rel, abs=tiny)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)

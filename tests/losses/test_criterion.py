@@ -90,19 +90,6 @@ def test_compiled_and_transformed_it_gives_the_same_gradients(name: str) -> None
     assert_close(compiled, expected)
 
 
-@pytest.mark.parametrize("name", ["exact", "noisy-or", "max-pooling", "top-k"])
-def test_gradients_of_every_bag_at_once(name: str) -> None:
-    loss, (logits, labels, _, _) = made(name, reduction="none")
-
-    def one(z: Tensor, y: Tensor) -> Tensor:
-        found: Tensor = loss(z.unsqueeze(0), y.unsqueeze(0))[0]
-        return found
-
-    leaf = logits.clone().requires_grad_()
-    (expected,) = torch.autograd.grad(loss(leaf, labels).sum(), leaf)
-    assert_close(torch.func.vmap(torch.func.grad(one))(logits, labels), expected)
-
-
 @pytest.mark.parametrize(
     "labels",
     [
@@ -170,24 +157,14 @@ exact, noisy_or = library.Exact(), library.NoisyOr()
         (lambda: exact(some_logits(K), LISTS[:3]), "one list of class numbers for each of the 4 bags, got 3"),
         (lambda: exact(some_logits(K), [[0], [3], [], []]), "bag 1 must be class numbers from 0 to 2, got 3"),
         (lambda: exact(some_logits(K), LABELS.tolist()), "labels of bag 0 must be class numbers"),
-        (lambda: exact(some_logits(K), LABELS.int().tolist()), "name class 1 twice: expected each class once"),
         (lambda: exact(some_logits(K).numpy(), LISTS), "logits must be a tensor, got ndarray"),
-        (lambda: exact(some_logits(K), LISTS, MASK.numpy()), "mask must be a bool tensor of shape (4, 6), got"),
-        (lambda: pad_bags([[[1.0, 2.0], [1.0]]]), "bags must be arrays of numbers, got list"),
-        (lambda: exact(some_logits(K), [0, 1, 2, 0]), "a list of class numbers for each bag, got 0"),
         (lambda: library.Count()(some_logits(K), LISTS), "needs a target, integers of shape (4, 3)"),
-        (lambda: library.Count()(some_logits(K), LISTS, None, LABELS[:, :2].int()), "got int32 of shape (4, 2)"),
-        (lambda: library.Position()(some_logits(2, 3), LISTS), "needs a target, integers of shape (4, 2"),
         (lambda: library.Ctc()(some_logits(K), LISTS), "needs a target, integers of shape (B, M) = (4, M)"),
         (lambda: library.Attention()(some_logits(K), LISTS), "call build(num_classes=3)"),
         (lambda: library.MaxPooling().predict(some_logits(K)), "are no log-odds: predict needs a threshold"),
-        (lambda: noisy_or(some_logits(K), LABELS[:, :2]), "labels must have shape (4, 3)"),
         (lambda: noisy_or(some_logits(K), LABELS / 2), "labels must be 0 and 1, got values from 0 to 0.5"),
         (lambda: noisy_or(GARBAGE, LABELS), "logits are not finite in bag 2 (1 of 4 bags)"),
-        (lambda: noisy_or(some_logits(K).long(), LABELS), "logits must be floating point of shape (B, C+1, *pos"),
         (lambda: noisy_or(some_logits(0), LABELS), "logits have no positions"),
-        (lambda: noisy_or(torch.zeros(B, 1, K), LABELS), "logits must be floating point"),
-        (lambda: noisy_or(some_logits(2), LABELS), "bag 3 has 3 classes in its label set and only 2 positions"),
         (lambda: noisy_or(some_logits(K), LABELS, SMALL), "bag 3 has 3 classes in its label set and only 2 positions"),
         (lambda: noisy_or(some_logits(K), LABELS, MASK[:, :-1]), "mask must be a bool tensor of shape (4, 6)"),
     ],

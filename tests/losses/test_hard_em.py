@@ -50,27 +50,19 @@ def value_and_gradient(logits: Tensor, labels: Tensor, mask: Tensor | None = Non
     return value.detach(), torch.autograd.grad(value.sum(), leaf)[0]
 
 
-@pytest.mark.parametrize("background", [0.0, 3.0, 30.0])
-@pytest.mark.parametrize("seed", range(2))
-def test_value_and_gradient_are_those_of_the_best_of_all_assignments(seed: int, background: float) -> None:
-    logits = bag(seed, background=background)
+PRECISE = [(bag(seed, background=background), 1e-12) for seed in range(2) for background in (0.0, 3.0, 30.0)]
+SINGLE = [(bag(seed, 100).clamp(-200, 200).float(), 1e-5) for seed in range(3)]
+
+
+@pytest.mark.parametrize(("logits", "rel"), PRECISE + SINGLE)
+def test_value_and_gradient_are_those_of_the_best_of_all_assignments(logits: Tensor, rel: float) -> None:
     found = best_maps(logits)
     value, gradient = value_and_gradient(logits.repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
     for i, labels in enumerate(ALL_LABELS):
         best, (shown,) = found[held(labels)]
-        assert value[i].item() == pytest.approx(-best, rel=1e-12)
+        assert value[i].item() == pytest.approx(-best, rel=rel, abs=1e-6)
         one_hot = torch.nn.functional.one_hot(torch.tensor(shown), C + 1).T
         assert_close(gradient[i], logits.softmax(dim=0) - one_hot)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_extreme_logits_in_float32(seed: int) -> None:
-    logits = bag(seed, 100).clamp(-200, 200).float()
-    found = best_maps(logits)
-    value, gradient = value_and_gradient(logits.repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
-    assert gradient.isfinite().all()
-    expected = torch.tensor([-found[held(labels)][0] for labels in ALL_LABELS])
-    assert_close(value, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

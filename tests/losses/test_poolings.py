@@ -202,31 +202,6 @@ def test_the_gradient_of_its_own_weights(case: Case) -> None:
     assert_close(again, gradient)
 
 
-def presence(name: str, logits: Tensor, weight: float | None = None, **params: Any) -> Tensor:
-    loss = per_bag(name, **params).build(logits.shape[1] - 1)
-    for parameter in loss.parameters():
-        parameter.data.fill_(weight or 0.0)
-    return loss.presence_scores(logits).detach()
-
-
-def test_limits() -> None:
-    logits = random_logits(2, C + 1, K, seed=9)
-    detectors = logits[:, :-1]
-    highest, average = detectors.amax(dim=2), detectors.mean(dim=2)
-    assert torch.equal(presence("one-vs-rest", logits), highest)
-    assert_close(presence("log-sum-exp", logits, sharpness=1e5), highest, rtol=1e-3, atol=1e-3)
-    assert_close(presence("log-sum-exp", logits, sharpness=1e-5), average, rtol=1e-3, atol=1e-3)
-    assert_close(presence("generalised-mean", logits, exponent=2e4), highest, rtol=1e-3, atol=1e-2)
-    assert_close(presence("generalised-mean", logits, exponent=1.0), presence("mean", logits))
-    assert torch.equal(presence("top-k", logits, one_in=K), highest)
-    assert_close(presence("top-k", logits, one_in=1), average)
-    assert_close(presence("auto-pool", logits), presence("mean", logits))
-    assert_close(presence("auto-pool", logits, 1.0), presence("exponential-softmax", logits))
-    assert_close(presence("auto-pool", logits, 1e5), highest)
-    assert_close(presence("isr", logits), detectors.exp().sum(dim=2).log())
-    assert_close(presence("noisy-and", logits, slope=1e-4), presence("mean", logits), rtol=1e-3, atol=1e-3)
-
-
 @pytest.mark.parametrize(
     ("one_in", "expected"), [(4, [-0.25, -0.25, 0.0, 0.0]), (2, [-0.25, -0.25, 0.0, 0.0]), (1, [-0.125] * 4)]
 )
