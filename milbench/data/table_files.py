@@ -72,10 +72,9 @@ def read_chunks(path: Path, text: Collection[str]) -> Iterator[pd.DataFrame]:
 def write_table(frame: pd.DataFrame, path: Path) -> None:
     """Write a table, without its index, whole or not at all. Raises UsageError for another ending."""
     check_kind(path)
-    write = {
-        ".csv": partial(frame.to_csv, index=False), ".tsv": partial(frame.to_csv, index=False, sep="\t"),
-    }.get(path.suffix.lower(), partial(frame.to_parquet, index=False))  # fmt: skip
-    write_atomically(path, write)
+    separator = SEPARATORS.get(path.suffix.lower())
+    write = partial(frame.to_csv, sep=separator) if separator else frame.to_parquet
+    write_atomically(path, partial(write, index=False))
 
 
 def _check_file(path: Path) -> None:

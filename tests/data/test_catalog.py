@@ -53,9 +53,7 @@ def test_given_folder_wins_over_the_environment_over_the_cache(tmp_path: Path, m
     monkeypatch.delenv("MILBENCH_DATA")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert catalog.data_dir(None) == tmp_path / "cache" / "milbench"
-    monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert catalog.data_dir(None) == tmp_path / ".cache" / "milbench"
     monkeypatch.setenv("MILBENCH_DATA", "~/two")
     assert catalog.data_dir(None) == two
 

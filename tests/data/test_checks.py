@@ -68,14 +68,8 @@ def test_a_feature_that_is_not_finite_is_fatal_and_placed(value: float) -> None:
 
 
 def test_constant_features_are_a_warning_and_fatal_where_all_are() -> None:
-    def constant(features: Any) -> None:
-        features[:, 1] = 3
-
-    def all_constant(features: Any) -> None:
-        features[:] = 5, 3
-
-    assert found(table(constant), "warning") == {"constant features": "1: g"}
-    assert "all are constant" in found(table(all_constant), "fatal")["features"]
+    assert found(table(lambda features: features[:, 1].fill(3)), "warning") == {"constant features": "1: g"}
+    assert "all are constant" in found(table(lambda features: features.fill(3)), "fatal")["features"]
 
 
 def features_of(*columns: NDArray[Any]) -> OwnBags:
@@ -86,9 +80,7 @@ def features_of(*columns: NDArray[Any]) -> OwnBags:
     return own_bags(np.split(features, bags), labels, ["cat", "dog"])
 
 
-@pytest.mark.parametrize("count", [30, 300])
-@pytest.mark.parametrize("share", [0.01, 0.2])
-@pytest.mark.parametrize(("value", "scale"), [(-9999, 100), (-1, 0.01)])
+@pytest.mark.parametrize(("value", "scale", "share", "count"), [(-9999, 100, 0.01, 300), (-1, 0.01, 0.2, 30)])
 def test_values_that_may_stand_for_missing_ones_are_placed(
     value: float, scale: float, share: float, count: int
 ) -> None:
@@ -98,7 +90,6 @@ def test_values_that_may_stand_for_missing_ones_are_placed(
     column[5 : 5 + gone] = value
     text = found(features_of(normal, column), "warning")["values far from all others"]
     assert text == f"g is {value:g} in {gone} instances, the first in row 7; are they missing values?"
-    assert found(features_of(normal, column), "fatal") == {}
 
 
 def test_values_that_are_merely_rare_or_large_are_not_called_missing() -> None:

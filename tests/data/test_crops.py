@@ -26,8 +26,7 @@ def test_the_published_window(digits: int) -> None:
     width, height = 20 * (digits - 1) + 18, 40 + digits - 1
     half = (1 + (6 - digits) / 7) * max(width, height) / 2
     x, y = 400 + width / 2, 300 + height / 2
-    shown = window(record(*boxes), 900, 700, "paper")
-    assert shown == pytest.approx((x - half, y - half, x + half, y + half), abs=0.5)
+    assert window(record(*boxes), 900, 700, "paper") == pytest.approx((x - half, y - half, x + half, y + half), abs=0.5)
 
 
 def test_the_tight_window_does_not_depend_on_the_number_of_digits() -> None:

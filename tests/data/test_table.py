@@ -11,20 +11,6 @@ from milbench.data.own_bags import Columns, load_features
 from milbench.data.table import read_table
 from milbench.errors import UsageError
 
-FRAME = pd.DataFrame({"bag": ["a", "b"], "labels": ["NA;x", ""], "f0": [1.5, -2.0]})
-
-
-@pytest.mark.parametrize("ending", [".csv", ".tsv", ".parquet"])
-def test_a_table_is_the_same_in_every_form(tmp_path: Path, ending: str) -> None:
-    path = tmp_path / f"t{ending}"
-    if ending in (".csv", ".tsv"):
-        FRAME.to_csv(path, sep="," if ending == ".csv" else "\t", index=False)
-    else:
-        FRAME.to_parquet(path)
-    found = read_table(path).frame
-    assert found["labels"].tolist() == ["NA;x", ""], "a label NA is no missing value"
-    assert found["f0"].tolist() == [1.5, -2.0]
-
 
 def test_names_of_bags_stay_text(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
