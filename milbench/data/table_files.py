@@ -21,6 +21,8 @@ ENDINGS = (*SEPARATORS, ".parquet")
 _KINDS = " or ".join((", ".join(ENDINGS[:-1]), ENDINGS[-1]))
 CHUNK = 1 << 23
 """Fields of a table that are in memory together, of text files."""
+WIDE = 1000
+"""Columns; pandas keeps each one of a wider table for itself, and a copy has them together."""
 
 
 def is_table(path: Path) -> bool:
@@ -120,7 +122,7 @@ def _csv(path: Path, text: Collection[str], separator: str) -> Iterator[pd.DataF
     )  # fmt: skip
     rows, checked = 0, False
     for chunk in chunks:
-        frame = chunk.copy()  # has columns together, while pandas keeps each one of a wide table for itself
+        frame = chunk.copy() if len(header) > WIDE else chunk
         last = frame.iloc[:, -1]
         numbers = pd.RangeIndex(rows, rows + len(frame))
         # In a row with too few fields the last one is empty; one with too many makes the first ones an index.
