@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import Field
 
 from milbench.data.crops import CropVariant, Protocol
-from milbench.families.street_numbers import PixelContrast, StreetNumbers, described
+from milbench.families.street_numbers import PixelContrast, StreetNumbers
 
 
 class HouseNumbers(StreetNumbers):
@@ -36,6 +35,3 @@ class HouseNumbers(StreetNumbers):
         protocol: Protocol = "ours",
     ) -> None:
         super().__init__(network, crop, "train", contrast, validation, augmentation, batch_bags, protocol)
-
-    def caption(self, counts: Mapping[str, int], digest: str) -> str:
-        return described(self.name, counts, digest)

@@ -21,15 +21,15 @@ from milbench.api.task import Network
 from milbench.data.image_files import COLOURS, SIDE, Channels, Size, fitted_boxes, unfitted
 from milbench.data.new_bags import decode_all, new_images
 from milbench.data.own_bags import ImageColumns, OwnBags, load_images
-from milbench.errors import UsageError, unknown
+from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit
 from milbench.families.augmentation import flip_and_crop
-from milbench.families.fixed_bags import Lazy
+from milbench.families.fixed_bags import Lazy, truth_of
 from milbench.families.image_bags import ImageTask
 from milbench.families.table_bags import Count, FoldCount, Share, TableBags, TestShare
 from milbench.networks.backbone import Backbone, backbones, read_weights
 from milbench.networks.convolutional import standardised
-from milbench.networks.registry import WIDTHS, load_network, networks
+from milbench.networks.registry import load_network, network_name, networks
 
 _EVAL_BATCH = 64
 TORCHVISION = "torchvision:"
@@ -99,8 +99,10 @@ class ImageBags(ImageTask, TableBags):
         self.columns = ImageColumns(image, labels, classes, size, channels)
         self.size = size
         self.channels = channels
-        self.network_name, self.of_torchvision = _network_name(network)
-        self.dependencies = "" if self.of_torchvision else networks().entry(self.network_name).source_digest
+        name = network_name(network, [*backbones(), *(f"{TORCHVISION}{name}" for name in backbones())])
+        self.of_torchvision = name not in networks().entries
+        self.network_name = name.removeprefix(TORCHVISION)
+        self.dependencies = "" if self.of_torchvision else networks().entry(name).source_digest
         if weights and not self.of_torchvision:
             raise UsageError(f"{self.name}: weights are for networks of torchvision, network = {network} is none")
         self.stride = stride
@@ -125,7 +127,7 @@ class ImageBags(ImageTask, TableBags):
         self._device = device
         self._images = np.empty(0) if bags.store.packed is None else bags.store.packed
         self._labels = torch.from_numpy(bags.labels)
-        self._classes, self._boxes = _truth_of(bags, self.size)
+        self._truth = _truth(bags, self.size)
         self._tensors_read = self._tensors(data_dir)
         network = self.network(0)
         self.positions = self._check_network(bags, network)
@@ -168,7 +170,7 @@ class ImageBags(ImageTask, TableBags):
 
     def _bags(self, numbers: NDArray[np.int64], *, truth: bool) -> Bags:
         at = torch.from_numpy(numbers)
-        known = Truth(self._classes[at], self._boxes[at]) if truth else None
+        known = self._truth.selected(at) if truth else None
         return Bags(self._pixels(numbers) / self.white, self._labels[at], truth=known).to(self._device)
 
     def _batches(self, numbers: NDArray[np.int64], *, truth: bool) -> Lazy[Bags]:
@@ -214,27 +216,12 @@ class ImageBags(ImageTask, TableBags):
         return positions
 
 
-def _network_name(given: str) -> tuple[str, bool]:
-    """Return the name of a network, and whether torchvision has it."""
-    if given in WIDTHS:
-        return f"house-numbers-{given}", False
-    if given in networks().entries:
-        return given, False
-    name = given.removeprefix(TORCHVISION)
-    if name not in backbones():
-        raise unknown("network", name, [*WIDTHS, *networks().entries, *backbones()])
-    return name, True
-
-
-def _truth_of(bags: OwnBags, size: int) -> tuple[Tensor, Tensor]:
-    """Return the classes (B, M), -1 where an image has fewer, and boxes (B, M, 4) in pixels of the squares."""
-    marks = bags.marks or []
-    most = max([1, *map(len, marks)])
-    known, places = torch.full((len(bags), most), -1), torch.zeros(len(bags), most, 4)
-    for image, boxes in enumerate(marks):
+def _truth(bags: OwnBags, size: int) -> Truth:
+    """Return the boxes of all images, in pixels of the squares."""
+    things: list[list[tuple[int, list[float]]]] = [[] for _ in range(len(bags))]
+    for image, boxes in enumerate(bags.marks or []):
         if boxes and bags.sizes is not None:
             width, height = bags.sizes[image].tolist()
-            sides = np.array([box.place for box in boxes], np.float32)
-            known[image, : len(boxes)] = torch.tensor([box.cls for box in boxes])
-            places[image, : len(boxes)] = torch.from_numpy(fitted_boxes(sides, width, height, size))
-    return known, places
+            sides = fitted_boxes(np.array([box.place for box in boxes], np.float32), width, height, size)
+            things[image] = [(box.cls, place) for box, place in zip(boxes, sides.tolist(), strict=True)]
+    return truth_of(things, max([1, *map(len, things)]))

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from milbench.api.bags import NamedBags, Truth
+from milbench.api.bags import NamedBags
 from milbench.api.recipe import Recipe
 from milbench.api.task import Network
 from milbench.data.bag_files import BANDS, FRAMES_PER_SECOND, STRIDE, Bands, Rate, SampleRate, SequenceColumns, Stride
 from milbench.data.new_bags import new_sequences
 from milbench.data.own_bags import OwnBags, load_sequences
-from milbench.families.fixed_bags import Lazy
+from milbench.families.fixed_bags import Lazy, truth_of
 from milbench.families.sequences import (
     BATCH_FRAMES,
     EVAL_BAGS,
@@ -151,12 +151,9 @@ def _sequences(bags: OwnBags, some: NDArray[np.int64]) -> Sequences:
     lengths, labels = bags.store.sizes[some].tolist(), torch.from_numpy(bags.labels[some])
     if bags.marks is None or not len(some) or not bags.marked()[some].all():
         return Sequences(frames, lengths, labels)
-    events = [bags.marks[b] for b in some]
-    most = max(map(len, events))
-    classes, boxes = torch.full((len(some), most), -1), torch.zeros(len(some), most, 4)
-    for number, (marks, length) in enumerate(zip(events, lengths, strict=True)):
-        for place, (cls, (start, end)) in enumerate(marks):
-            left, right = start * bags.frames_per_second, min(end * bags.frames_per_second, length)
-            classes[number, place] = cls
-            boxes[number, place] = torch.tensor([left, 0, right, bags.store.width])
-    return Sequences(frames, lengths, labels, Truth(classes, boxes))
+    rate, width = bags.frames_per_second, bags.store.width
+    events = [
+        [(cls, (start * rate, 0, min(end * rate, length), width)) for cls, (start, end) in bags.marks[bag]]
+        for bag, length in zip(some.tolist(), lengths, strict=True)
+    ]
+    return Sequences(frames, lengths, labels, truth_of(events, max(map(len, events))))

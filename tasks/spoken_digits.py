@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from milbench._utils.seeding import generator
-from milbench.api.bags import Truth, label_matrix
+from milbench.api.bags import label_matrix
 from milbench.api.recipe import Recipe
 from milbench.api.task import Split
 from milbench.data.catalog import checked
@@ -22,7 +22,7 @@ from milbench.data.catalog import data_dir as default_data_dir
 from milbench.data.log_mel import LogMel
 from milbench.data.spoken_digits import SAMPLE_RATE, read_all, wav_files
 from milbench.errors import UsageError
-from milbench.families.fixed_bags import in_rounds
+from milbench.families.fixed_bags import in_rounds, truth_of
 from milbench.families.sequences import Architecture, Sequences, SequenceSplits, SequenceTask
 
 DIGITS = 10
@@ -148,19 +148,19 @@ def _placed(
     root: Path, digest: str, bags: list[list[int]], gap: tuple[float, float], rng: torch.Generator
 ) -> Sequences:
     """Return bags of recordings, given by their numbers, with when each of them is heard as truth."""
-    known, most = read_all(root, digest), max(map(len, bags))
-    classes, boxes = torch.full((len(bags), most), -1), torch.zeros(len(bags), most, 4)
-    waveforms = []
-    for bag, members in enumerate(bags):
+    known, waveforms, events = read_all(root, digest), [], []
+    for members in bags:
         silences = (gap[0] + (gap[1] - gap[0]) * torch.rand(len(members) + 1, generator=rng)) * SAMPLE_RATE
-        starts, waveform = place([known.waveforms[n] for n in members], silences.round().int().tolist())
+        digits = [known.waveforms[n] for n in members]
+        starts, waveform = place(digits, silences.round().int().tolist())
         waveforms.append(torch.from_numpy(waveform) + NOISE * torch.randn(len(waveform), generator=rng))
-        for slot, (number, start) in enumerate(zip(members, starts, strict=True)):
-            end = start + len(known.waveforms[number])
-            classes[bag, slot] = known.digits[number]
-            boxes[bag, slot] = torch.tensor([start / FRAMES.hop, 0, end / FRAMES.hop, FRAMES.bands])
-    lengths = [FRAMES.count(len(waveform)) for waveform in waveforms]
-    return Sequences(_frames(waveforms), lengths, label_matrix(classes, DIGITS), Truth(classes, boxes))
+        ends = [start + len(digit) for start, digit in zip(starts, digits, strict=True)]
+        boxes = [
+            (start / FRAMES.hop, 0, end / FRAMES.hop, FRAMES.bands) for start, end in zip(starts, ends, strict=True)
+        ]
+        events.append([*zip((known.digits[n] for n in members), boxes, strict=True)])
+    lengths, truth = [FRAMES.count(len(waveform)) for waveform in waveforms], truth_of(events, max(map(len, bags)))
+    return Sequences(_frames(waveforms), lengths, label_matrix(truth.classes, DIGITS), truth)
 
 
 def _frames(waveforms: list[Tensor]) -> list[Tensor]:

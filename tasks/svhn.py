@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from milbench.api.task import Published
-from milbench.families.street_numbers import StreetNumbers, described
+from milbench.families.street_numbers import StreetNumbers
 
 from ._paper import AS_EXACT, LI_2018, RECIPE, RULE
 
@@ -71,7 +71,6 @@ class SVHN(StreetNumbers):
         ),
     )  # fmt: skip
 
-    def caption(self, counts: Mapping[str, int], digest: str) -> str:
+    def title(self, counts: Mapping[str, int]) -> str:
         """Return the name SVHN only if every part has as many pictures as the official one."""
-        official = all(counts[part] == PICTURES[part] for part in counts)
-        return described("SVHN" if official else "SVHN-format images", counts, digest)
+        return "SVHN" if all(counts[part] == PICTURES[part] for part in counts) else "SVHN-format images"

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar, overload
 import torch
 from torch import Tensor
 
-from milbench.api.bags import Bags
+from milbench.api.bags import Bags, Truth
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.evaluation.evaluate import Centres, EvalSplit, evaluate_bags
 
@@ -43,6 +43,15 @@ def in_rounds(items: int, count: int, rng: torch.Generator) -> Tensor:
     """Return (count,) numbers of items in random order, every one before any again."""
     rounds = -(-count // items)
     return torch.cat([torch.randperm(items, generator=rng) for _ in range(rounds)])[:count]
+
+
+def truth_of(things: Sequence[Sequence[tuple[int, Sequence[float]]]], most: int) -> Truth:
+    """Return the truth about bags of up to `most` things, each one given by its class and its box."""
+    classes, boxes = torch.full((len(things), most), -1), torch.zeros(len(things), most, 4)
+    for bag, members in enumerate(things):
+        for place, (cls, box) in enumerate(members):
+            classes[bag, place], boxes[bag, place] = cls, torch.tensor(box)
+    return Truth(classes, boxes)
 
 
 class FixedBags(Task):

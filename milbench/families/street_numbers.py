@@ -7,7 +7,6 @@ number and their places are used in evaluation alone.
 from __future__ import annotations
 
 import hashlib
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -26,14 +25,14 @@ from milbench.api.task import Evaluation, Network, ScoreFunction
 from milbench.data import catalog, crops, digit_struct
 from milbench.data.crops import CROP_SIDE, Crops, CropVariant, Protocol
 from milbench.data.labelled_images import LabelledImages
-from milbench.errors import UsageError, as_usage, unknown
+from milbench.errors import UsageError, as_usage
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
 from milbench.evaluation.reading.metrics import ReadingMetrics
 from milbench.families.augmentation import SIZES, augment
 from milbench.families.fixed_bags import Lazy
 from milbench.families.image_bags import DIGITS, ImageTask
 from milbench.networks.convolutional import standardised
-from milbench.networks.registry import WIDTHS, load_network, networks
+from milbench.networks.registry import load_network, network_name, networks
 
 FIGURE_1 = 8
 """How many crops Figure 1 shows."""
@@ -68,7 +67,7 @@ def number_bags(images: LabelledImages, rng: torch.Generator | None = None, prot
 
 
 class StreetNumbers(ImageTask):
-    """Base class of tasks with house numbers; a subclass names the folder of the pictures and describes them."""
+    """Base class of tasks with house numbers; a subclass names the folder of the pictures."""
 
     instances_are_ordered = True
     revision = 3
@@ -94,7 +93,7 @@ class StreetNumbers(ImageTask):
         batch_bags: Annotated[int, Field(ge=1)] = 32,
         protocol: Protocol = "ours",
     ) -> None:
-        self.network_name = _network_name(network)
+        self.network_name = network_name(network)
         self.dependencies = networks().entry(self.network_name).source_digest
         self.crop: CropVariant = crop
         self.parts: Parts = parts
@@ -105,9 +104,9 @@ class StreetNumbers(ImageTask):
         self.protocol: Protocol = protocol
         self.positions = self._positions(sum(SIZES) // 2 if augmentation else CROP_SIDE)
 
-    @abstractmethod
-    def caption(self, counts: Mapping[str, int], digest: str) -> str:
-        """Return the data as reports show them: one line with the number of pictures of each part and the digest."""
+    def title(self, counts: Mapping[str, int]) -> str:  # noqa: ARG002
+        """Return what reports call pictures of which each part has so many."""
+        return self.name
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW in half precision.
@@ -121,7 +120,8 @@ class StreetNumbers(ImageTask):
         crops = self._crops(data_dir)
         counts = {part: len(found) for part, found in crops.items()}
         digests = "".join(f"{part} {found.digest}\n" for part, found in crops.items())
-        return self.caption(counts, hashlib.sha256(digests.encode()).hexdigest())
+        parts = " / ".join(f"{count:,} {part}" for part, count in counts.items())
+        return f"{self.title(counts)}, {parts}, sha256 {hashlib.sha256(digests.encode()).hexdigest()[:16]}"
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         """Put the crops onto `device` and split off house numbers for validation: always the same ones."""
@@ -139,8 +139,9 @@ class StreetNumbers(ImageTask):
         if extra := numbers.get("extra"):
             self._pools += [(extra, torch.arange(start, len(extra), 2)) for start in (0, 1) if start < len(extra)]
         if self.protocol == "paper":
-            self._pools = [(images, _permuted_once(index, n, self.seed))
-                           for n, (images, index) in enumerate(self._pools)]  # fmt: skip
+            for n, (images, index) in enumerate(self._pools):
+                rng = generator("street numbers", "order", n, self.seed)
+                self._pools[n] = images, index[torch.randperm(len(index), generator=rng)]
         self.evaluated_bags = len(self._test) + (self.validation or CALIBRATION_CROPS)
         self.calibration = None if self.validation else self._batches(train, kept[:CALIBRATION_CROPS])
         self.eval_splits = {"validation": EvalSplit((), self._batches(train, held))} if self.validation else {}
@@ -213,9 +214,7 @@ class StreetNumbers(ImageTask):
 
     def figure_bags(self, number: str, rng: torch.Generator) -> list[Bags]:
         """Return the test crops of Figure 1; none of any other."""
-        if number != "1":
-            return []
-        return [self.test_crops(FIGURE_1, rng)]
+        return [self.test_crops(FIGURE_1, rng)] if number == "1" else []
 
     def test_crops(self, count: int, rng: torch.Generator) -> Bags:
         """Return `count` test crops, drawn by `rng`."""
@@ -248,26 +247,10 @@ class StreetNumbers(ImageTask):
         return {part: crops.load(place / part, self.crop, most, self.protocol) for part in parts}
 
 
-def described(title: str, counts: Mapping[str, int], digest: str) -> str:
-    """Return a title with the number of pictures of each part and the digest."""
-    parts = " / ".join(f"{count:,} {part}" for part, count in counts.items())
-    return f"{title}, {parts}, sha256 {digest[:16]}"
-
-
-def _network_name(given: str) -> str:
-    if given not in WIDTHS and given not in networks().entries:
-        raise unknown("network", given, [*WIDTHS, *networks().entries])
-    return f"house-numbers-{given}" if given in WIDTHS else given
-
-
 @lru_cache(maxsize=4)
 def _example(network_name: str) -> Network:
     """Return a network for the geometry of its positions alone."""
     return load_network(network_name, StreetNumbers.channels, DIGITS, seed=0)
-
-
-def _permuted_once(index: Tensor, pool: int, seed: int) -> Tensor:
-    return index[torch.randperm(len(index), generator=generator("street numbers", "order", pool, seed))]
 
 
 def _endless(index: Tensor, rng: torch.Generator) -> Iterator[int]:

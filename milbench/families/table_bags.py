@@ -102,7 +102,10 @@ class TableBags(FixedBags):
             raise UsageError(f"{bags.path}: {problem}")
         instances = f"{bags.store.offsets[-1]:,} instances, " if self.kind == "features" else ""
         counts = f"{len(bags):,} {'bags' if instances else self.kind}, {instances}{len(bags.class_names)} classes"
-        return f"{bags.path.name}: {counts}, sha256 {self.with_folds(bags, bags.digest)[:16]}"
+        digest, _ = bags.digest, self._split_of(bags)  # which raises UsageError where there is none
+        if self.folds_file:
+            digest = hashlib.sha256(digest.encode() + self._folds_path(bags).read_bytes()).hexdigest()
+        return f"{bags.path.name}: {counts}, sha256 {digest[:16]}"
 
     def overlap(self, data_dir: Path | None) -> float:
         """Return the test bags for each training bag, of folds or splits by seed; 0 where the table has a split."""
@@ -140,13 +143,6 @@ class TableBags(FixedBags):
         self.num_classes, self.training_count = len(bags.class_names), len(self._split.train)
         self.max_labels = int(bags.labels[self._split.train].sum(axis=1).max())
         return self._split
-
-    def with_folds(self, bags: OwnBags, digest: str) -> str:
-        """Return a digest that includes the file of folds, if there is one; raise UsageError for no split."""
-        self._split_of(bags)
-        if self.folds and self.folds_file:
-            return hashlib.sha256(digest.encode() + self._folds_path(bags).read_bytes()).hexdigest()
-        return digest
 
     def found(self, name: str, data_dir: Path | None, parameter: str = "table") -> Path:
         """Return the path of a file that a parameter names, from the current folder or the folder of the data."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Literal
 
 from milbench.api.registry import Names, own_functions
 from milbench.api.task import Network
-from milbench.errors import UsageError
+from milbench.errors import UsageError, unknown
 from milbench.networks.attention_pooling import DSMIL, AttentionPooling, GatedAttention, SetTransformer
 from milbench.networks.convolutional import AllConvolutional, Layer
 from milbench.networks.instance import InstanceMLP
@@ -49,6 +49,17 @@ NETWORKS: dict[str, NetworkMaker] = {
 def networks() -> Names[NetworkMaker]:
     """Return the registry of networks."""
     return Names("network", "networks", own_functions(NETWORKS))
+
+
+def network_name(given: str, others: Sequence[str] = ()) -> str:
+    """Return the name of a network: one of `others`, one known here, or a size of those for house numbers.
+
+    Raises UsageError for any other name.
+    """
+    name = f"house-numbers-{given}" if given in WIDTHS else given
+    if name not in networks().entries and name not in others:
+        raise unknown("network", given, [*WIDTHS, *networks().entries, *others])
+    return name
 
 
 def pooling_network(name: str, encoder: Network, num_classes: int, seed: int) -> Network:
