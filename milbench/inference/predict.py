@@ -29,7 +29,7 @@ from milbench.evaluation.reading.component_decoder import (
 )
 from milbench.evaluation.reading.components import Components, class_map, find_components, strongest_positions
 from milbench.evaluation.reading.decoders import logarithms, posterior_given, read_columns
-from milbench.evaluation.reading.strings import CHARACTERS
+from milbench.evaluation.reading.patterns import String
 from milbench.inference.load import Trained
 from milbench.inference.predict_bags import label_sets
 from milbench.likelihood import presence_log_prob
@@ -53,7 +53,7 @@ class Prediction:
     presence: Tensor  # (C,) the probability that each class occurs, by the map
     components: Components  # the connected positions whose most probable class is the same
     boxes: Tensor  # (D, 4) float64, those of `components`, (left, top, right, bottom) in pixels, within the picture
-    reading: list[int] | None  # the classes of the string, in order; None for more classes than characters
+    reading: String
     read_from: Components  # what it is read from; for `columns` the `components` with LEAST_MASS or more
     decoder: Decoder
 
@@ -173,7 +173,7 @@ def notes(model: Trained) -> list[str]:
 
 def reading_text(model: Trained, found: Prediction) -> str:
     """Return what is read, in the class names of the task."""
-    names = [model.task.class_names[c] for c in found.reading or ()]
+    names = [model.task.class_names[c] for c in found.reading]
     return ("" if all(len(name) == 1 for name in names) else " ").join(names)
 
 
@@ -210,7 +210,7 @@ def as_json(
         "task": model.cell.task,
         "task_params": model.cell.task_params,
         "seed": model.cell.seed,
-        "reading": None if found.reading is None else reading_text(model, found),
+        "reading": reading_text(model, found),
         "decoder": found.decoder,
         "label_set_rule": "most probable" if model.threshold is None else "presence threshold of the cell",
         "label_set": [names[c] for c in found.labels.nonzero().flatten().tolist()],
@@ -238,25 +238,18 @@ def as_json(
 
 def _read(
     scores: Scores, labels: Tensor, decoder: Decoder, learnt: ComponentDecoder | None
-) -> tuple[list[int] | None, Components | None]:
+) -> tuple[String, Components | None]:
     """Return what is read in one bag, and the components that it is read from if the decoder reads such."""
-    probs, sets = scores.instances, labels.unsqueeze(0)
-    if probs.shape[1] - 1 > len(CHARACTERS):
-        return None, None
+    probs, sets, numbers = scores.instances, labels.unsqueeze(0), learnt or ComponentDecoder()
     if decoder == "columns":
-        return _indices(read_columns(class_map(probs), probs.shape[1] - 1)[0]), None
-    numbers = learnt or ComponentDecoder()
+        return read_columns(class_map(probs), probs.shape[1] - 1)[0], None
     if decoder == "strongest":
         components = strongest_positions(scores.strength, probs, sets)
-        return _indices(read_strongest(components, 1, numbers)[0]), components
+        return read_strongest(components, 1, numbers)[0], components
     components = find_components(*posterior_given(probs, sets))
     if learnt is None:  # nothing is known of how far a digit reaches: each component is one
-        return [piece.cls for piece in ordered_pieces(components, 1, numbers)[0]], components
-    return _indices(read_components(components, 1, learnt)[0]), kept_components(components, 1, learnt)
-
-
-def _indices(text: str) -> list[int]:
-    return [CHARACTERS.index(character) for character in text]
+        return tuple(piece.cls for piece in ordered_pieces(components, 1, numbers)[0]), components
+    return read_components(components, 1, learnt)[0], kept_components(components, 1, learnt)
 
 
 def _even_centres(height: int, width: int, rows: int, columns: int) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from milbench.evaluation.reading.components import Components
-from milbench.evaluation.reading.strings import CHARACTERS, CLASSES, collapsed
+from milbench.evaluation.reading.patterns import CLASSES, String, collapsed
 
 Length = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 DISTANCES = (0.0, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5)
@@ -55,9 +55,9 @@ class Piece(NamedTuple):
     stop: int
 
 
-def read_components(components: Components, images: int, decoder: ComponentDecoder) -> list[str]:
-    """Return the string of each of `images` images, "" for one of which no component is kept."""
-    return ["".join(_characters(pieces, decoder.reach)) for pieces in ordered_pieces(components, images, decoder)]
+def read_components(components: Components, images: int, decoder: ComponentDecoder) -> list[String]:
+    """Return the string of each of `images` images, () for one of which no component is kept."""
+    return [tuple(_classes(pieces, decoder.reach)) for pieces in ordered_pieces(components, images, decoder)]
 
 
 def ordered_pieces(components: Components, images: int, decoder: ComponentDecoder) -> list[list[Piece]]:
@@ -73,10 +73,10 @@ def ordered_pieces(components: Components, images: int, decoder: ComponentDecode
     return ordered
 
 
-def read_strongest(strongest: Components, images: int, learnt: ComponentDecoder) -> list[str]:
+def read_strongest(strongest: Components, images: int, learnt: ComponentDecoder) -> list[String]:
     """Return for each image what its strongest positions spell, each of them once, in the order of the learnt tilt."""
     ordered = ordered_pieces(strongest, images, ComponentDecoder(tilt=learnt.tilt))
-    return ["".join(CHARACTERS[piece.cls] for piece in pieces) for pieces in ordered]
+    return [tuple(piece.cls for piece in pieces) for pieces in ordered]
 
 
 def kept_components(components: Components, images: int, decoder: ComponentDecoder) -> Components:
@@ -104,7 +104,7 @@ def count_digits(pieces: Iterable[Piece], reach: float) -> int:
     return max(count, 1)
 
 
-def fit_component_decoder(components: Components, truth: Sequence[str]) -> ComponentDecoder:
+def fit_component_decoder(components: Components, truth: Sequence[String]) -> ComponentDecoder:
     """Return the decoder that suits the components of images whose strings are known; its margin is 0.
 
     `apart`, then `tilt`, then `mass` are those with the fewest strings wrong in more than how often a digit is
@@ -116,7 +116,7 @@ def fit_component_decoder(components: Components, truth: Sequence[str]) -> Compo
 
     def wrong(decoder: ComponentDecoder) -> int:
         ordered = ordered_pieces(components, len(truth), decoder)
-        read = (collapsed(CHARACTERS[piece.cls] for piece in pieces) for pieces in ordered)
+        read = (collapsed(piece.cls for piece in pieces) for pieces in ordered)
         return sum(a != b for a, b in zip(read, collapsed_truth, strict=True))
 
     def best(decoders: Iterable[ComponentDecoder]) -> ComponentDecoder:
@@ -130,12 +130,12 @@ def fit_component_decoder(components: Components, truth: Sequence[str]) -> Compo
     return decoder.model_copy(update={"reach": reach})
 
 
-def _fit_reach(ordered: list[list[Piece]], truth: Sequence[str]) -> tuple[float, ...]:
+def _fit_reach(ordered: list[list[Piece]], truth: Sequence[String]) -> tuple[float, ...]:
     longest = max((piece.stop for pieces in ordered for piece in pieces), default=1)
     wrong = np.zeros((CLASSES, longest))
     number = 0
     for pieces, string in zip(ordered, truth, strict=True):
-        if collapsed(CHARACTERS[piece.cls] for piece in pieces) != collapsed(string):
+        if collapsed(piece.cls for piece in pieces) != collapsed(string):
             continue
         for run, digits in zip(_runs(pieces), itertools.groupby(string), strict=True):
             count = len(list(digits[1]))
@@ -147,8 +147,9 @@ def _fit_reach(ordered: list[list[Piece]], truth: Sequence[str]) -> tuple[float,
     return tuple(float(b[len(b) // 2] + 1) for b in best)
 
 
-def _characters(pieces: list[Piece], reach: Sequence[float]) -> Iterable[str]:
-    return (CHARACTERS[run[0].cls] * count_digits(run, reach[run[0].cls]) for run in _runs(pieces))
+def _classes(pieces: list[Piece], reach: Sequence[float]) -> Iterable[int]:
+    for run in _runs(pieces):
+        yield from [run[0].cls] * count_digits(run, reach[run[0].cls])
 
 
 def _runs(pieces: list[Piece]) -> Iterable[list[Piece]]:

@@ -1,9 +1,9 @@
 """Decoders: from the probabilities of positions to a string of digits.
 
-Probabilities are (B, C+1, h, w), background last, for images of any size; a string has one character a digit ("0" to
-"9"). The decoder `columns` is the rule behind the published numbers. The other two are given the loss's own label set,
-the classes whose presence score is at or above its threshold. `strongest` writes each of them once, where its evidence
-is strongest. `components` reads connected components of the posterior given that label set, see
+Probabilities are (B, C+1, h, w), background last, for images of any size; a string is a tuple of classes. The decoder
+`columns` is the rule behind the published numbers. The other two are given the loss's own label set, the classes whose
+presence score is at or above its threshold. `strongest` writes each of them once, where its evidence is strongest.
+`components` reads connected components of the posterior given that label set, see
 `milbench.evaluation.reading.component_decoder`.
 """
 
@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from milbench.evaluation.reading.components import class_map
-from milbench.evaluation.reading.strings import CHARACTERS
+from milbench.evaluation.reading.patterns import String
 from milbench.likelihood import instance_posterior
 
 LARGEST_SET = 6
 """Given a larger label set P is taken for the posterior: a network that finds so many classes is hardly trained yet."""
 
 
-def read_columns(classes: Tensor, background: int) -> list[str]:
+def read_columns(classes: Tensor, background: int) -> list[String]:
     """Return the strings that the columns of a class map (B, h, w) spell; `background` is C.
 
     The digit of a column is the one that wins most of its rows, the lower digit where several do; a column in which
@@ -32,7 +32,7 @@ def read_columns(classes: Tensor, background: int) -> list[str]:
     before = torch.nn.functional.pad(digit, (1, 0), value=-1)[:, :-1]
     written = (digit >= 0) & (digit != before)
     return [
-        "".join(CHARACTERS[c] for c, here in zip(row, write, strict=True) if here)
+        tuple(c for c, here in zip(row, write, strict=True) if here)
         for row, write in zip(digit.tolist(), written.tolist(), strict=True)
     ]
 

@@ -14,8 +14,8 @@ from milbench.evaluation.items import ItemsDigest, outcomes_of
 from milbench.evaluation.localisation import box_average_precision, fit_margin, mean_iou, with_margin
 from milbench.evaluation.metrics import predicted_sets
 from milbench.evaluation.reading.component_decoder import fit_component_decoder
+from milbench.evaluation.reading.patterns import CLASSES, pattern_shares
 from milbench.evaluation.reading.reader import ReadBatch, Reader, best_decoder, join_batches, read_batch, string_error
-from milbench.evaluation.reading.strings import CLASSES, pattern_shares
 
 
 class ReadingMetrics:

@@ -25,7 +25,7 @@ from milbench.evaluation.reading.components import (
     strongest_positions,
 )
 from milbench.evaluation.reading.decoders import posterior_given, read_columns
-from milbench.evaluation.reading.strings import CHARACTERS, CLASSES, Pattern, error_pattern, is_vertical, strings
+from milbench.evaluation.reading.patterns import CLASSES, Pattern, String, error_pattern, is_vertical
 
 
 class Reader(BaseModel):
@@ -42,8 +42,8 @@ class Reader(BaseModel):
 class ReadBatch:
     """What the metrics need of B images, kept on the CPU after the probability maps are freed."""
 
-    columns: list[str]  # as the decoder `columns` reads them
-    winning: list[str]  # the classes that are the most probable one of some position
+    columns: list[String]  # as the decoder `columns` reads them
+    winning: list[set[int]]  # the classes that are the most probable one of some position
     strongest: Components  # the strongest position of each class in the loss's own label set
     components: Components  # those of the posterior given that label set
     boxes: Tensor  # (N, 4), those of `components`
@@ -53,11 +53,11 @@ class ReadBatch:
         return len(self.columns)
 
     @property
-    def truth(self) -> list[str]:
+    def truth(self) -> list[String]:
         """The true strings."""
-        return strings(self.instances.classes)
+        return [tuple(c for c in row if c >= 0) for row in self.instances.classes.tolist()]
 
-    def strings(self, decoder: Decoder, learnt: ComponentDecoder) -> list[str]:
+    def strings(self, decoder: Decoder, learnt: ComponentDecoder) -> list[String]:
         """Return what a decoder reads in each image; `strongest` uses the learnt tilt alone."""
         if decoder == "columns":
             return self.columns
@@ -65,7 +65,7 @@ class ReadBatch:
             return read_strongest(self.strongest, len(self), learnt)
         return read_components(self.components, len(self), learnt)
 
-    def patterns(self, read: Sequence[str]) -> list[Pattern | None]:
+    def patterns(self, read: Sequence[String]) -> list[Pattern | None]:
         """Return the error pattern of what a decoder read in each image; None where it is right."""
         vertical = is_vertical(self.instances)
         return [error_pattern(*case) for case in zip(read, self.truth, vertical, self.winning, strict=True)]
@@ -88,7 +88,7 @@ def read_batch(
     components = find_components(*posterior_given(probs, labels))
     return ReadBatch(
         columns=read_columns(class_maps, probs.shape[1] - 1),
-        winning=["".join(CHARACTERS[c] for c in one.unique().tolist() if c < CLASSES) for one in class_maps],
+        winning=[{*one.unique().tolist()} - {CLASSES} for one in class_maps],
         strongest=strongest_positions(strength, probs, labels),
         components=components,
         boxes=boxes_of(components, centres),
@@ -118,6 +118,6 @@ def best_decoder(batch: ReadBatch, learnt: ComponentDecoder) -> Decoder:
     return min(DECODERS, key=lambda decoder: string_error(batch.strings(decoder, learnt), batch.truth))
 
 
-def string_error(read: Sequence[str], truth: Sequence[str]) -> float:
+def string_error(read: Sequence[String], truth: Sequence[String]) -> float:
     """Return the share of strings that are not read exactly; NaN of none."""
     return sum(a != b for a, b in zip(read, truth, strict=True)) / len(truth) if truth else math.nan

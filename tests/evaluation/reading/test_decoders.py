@@ -19,6 +19,7 @@ from milbench.evaluation.reading.component_decoder import (
 )
 from milbench.evaluation.reading.components import class_map, find_components, strongest_positions
 from milbench.evaluation.reading.decoders import logarithms, posterior_given, read_columns
+from milbench.evaluation.reading.patterns import String
 from milbench.evaluation.reading.reader import Reader
 from milbench.likelihood import best_label_set, instance_posterior
 from tests._helpers.maps import draw
@@ -26,10 +27,18 @@ from tests._helpers.maps import draw
 DECODER = ComponentDecoder(mass=0.5, apart=1.5, reach=(4.0,) * 10)
 
 
+def texts(strings: list[String]) -> list[str]:
+    return ["".join(map(str, string)) for string in strings]
+
+
+def digits(*texts: str) -> list[String]:
+    return [tuple(map(int, text)) for text in texts]
+
+
 def components(probs: Tensor, decoder: ComponentDecoder = DECODER) -> list[str]:
     """The strings that the decoder `components` reads for a loss whose own label set is the most probable one."""
     given = posterior_given(probs, best_label_set(logarithms(probs))[0])
-    return read_components(find_components(*given), len(probs), decoder)
+    return texts(read_components(find_components(*given), len(probs), decoder))
 
 
 def column_rule(shown: list[list[int]], background: int) -> str:
@@ -44,7 +53,7 @@ def column_rule(shown: list[list[int]], background: int) -> str:
 
 
 def columns(probs: Tensor) -> list[str]:
-    return read_columns(class_map(probs), probs.shape[1] - 1)
+    return texts(read_columns(class_map(probs), probs.shape[1] - 1))
 
 
 def test_columns_agree_with_the_rule_in_plain_python() -> None:
@@ -86,16 +95,16 @@ def test_what_is_read_is_the_label_set_that_the_loss_finds() -> None:
     probs = 0.9 * draw("1...7... 1...7... ........", sure=0.999) + 0.1 * draw("........ " * 3, sure=0.999)
     for labels, read in (({1, 7}, "17"), ({1}, "1"), ({7}, "7"), (set(), "")):
         given, classes = posterior_given(probs, sets(labels))
-        assert read_columns(classes, 10) == [read]
+        assert texts(read_columns(classes, 10)) == [read]
         assert {*classes.unique().tolist()} == labels | {10}
         assert torch.allclose(given.sum(dim=1), torch.ones(1, 3, 8, dtype=torch.float64))
     probs[0, 4, 0, 6] *= 2
-    assert read_columns(posterior_given(probs, sets({1, 4, 7}))[1], 10) == ["174"]
+    assert texts(read_columns(posterior_given(probs, sets({1, 4, 7}))[1], 10)) == ["174"]
 
 
 def strongest(evidence: Tensor, labels: Tensor, tilt: float) -> str:
     found = strongest_positions(evidence, torch.nn.functional.pad(evidence, (0, 0, 0, 0, 0, 1)), labels)
-    return read_strongest(found, 1, ComponentDecoder(tilt=tilt))[0]
+    return texts(read_strongest(found, 1, ComponentDecoder(tilt=tilt)))[0]
 
 
 @pytest.mark.parametrize(
@@ -194,8 +203,8 @@ def test_a_decoder_learns_how_far_a_digit_reaches_and_what_to_drop() -> None:
         truth.append(string)
         pictures.append(f"{line} {line} {'.' * 36} {''.join(speck)}")
     found = find_components(draw(*pictures, sure=0.999))
-    decoder = fit_component_decoder(found, truth)
-    assert read_components(found, 60, decoder) == truth
+    decoder = fit_component_decoder(found, digits(*truth))
+    assert texts(read_components(found, 60, decoder)) == truth
     assert decoder.mass > 1
     assert 2 <= decoder.reach[1] <= 5
     assert 7 <= decoder.reach[0] <= 15
@@ -209,9 +218,9 @@ def test_a_decoder_learns_how_steep_a_number_beside_each_other_may_look() -> Non
     down = "..22.. ..22.. ...... ...... ..77.. ..77.."
     found = find_components(draw(*[across] * 5, down, sure=0.999))
     truth = ["27"] * 6
-    assert read_components(found, 6, ComponentDecoder(reach=(4.0,) * 10)) == ["72"] * 5 + ["27"]
-    decoder = fit_component_decoder(found, truth)
-    assert read_components(found, 6, decoder) == truth
+    assert texts(read_components(found, 6, ComponentDecoder(reach=(4.0,) * 10))) == ["72"] * 5 + ["27"]
+    decoder = fit_component_decoder(found, digits(*truth))
+    assert texts(read_components(found, 6, decoder)) == truth
     assert 2 <= decoder.tilt < 100
-    alone = fit_component_decoder(find_components(draw(down, sure=0.999)), ["27"])
+    alone = fit_component_decoder(find_components(draw(down, sure=0.999)), digits("27"))
     assert alone.tilt == 1, "what is not needed is not learnt"

@@ -10,9 +10,13 @@ from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.metric_info import METRICS
 from milbench.api.task import Evaluation, Scores
 from milbench.evaluation.reading.metrics import ReadingMetrics
+from milbench.evaluation.reading.patterns import PATTERNS, String, error_pattern, is_vertical, pattern_shares
 from milbench.evaluation.reading.reader import Reader
-from milbench.evaluation.reading.strings import PATTERNS, error_pattern, is_vertical, pattern_shares
 from tests._helpers.maps import draw
+
+
+def digits(text: str) -> String:
+    return tuple(map(int, text))
 
 
 @pytest.mark.parametrize(
@@ -32,12 +36,12 @@ from tests._helpers.maps import draw
     ],
 )
 def test_patterns_by_example(read: str, truth: str, vertical: bool, winning: str, expected: str | None) -> None:
-    assert error_pattern(read, truth, vertical, winning) == expected
+    assert error_pattern(digits(read), digits(truth), vertical, {*digits(winning)}) == expected
 
 
 def test_shares_add_up_to_the_error() -> None:
     read, truth = ["", "1", "21", "5", "2", "33", ""], ["1", "1", "12", "6", "777", "3", "4"]
-    values = pattern_shares([error_pattern(*pair) for pair in zip(read, truth, strict=True)])
+    values = pattern_shares([error_pattern(digits(a), digits(b)) for a, b in zip(read, truth, strict=True)])
     assert sum(values.values()) == pytest.approx(6 / 7)
     assert values["no_detection"] == 2 / 7
     assert set(values) == set(PATTERNS)

@@ -8,29 +8,23 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
 
 import torch
-from torch import Tensor
 
 from milbench.api.bags import Truth
 
-CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-"""The character of each class."""
+String = tuple[int, ...]
+"""Classes in the order of reading."""
 CLASSES = 10
 """Of digits, for which decoders learn and error patterns are named."""
 Pattern = Literal["no_detection", "orientation", "clustering", "edge_or_one", "substitution", "other"]
 PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 
 
-def strings(classes: Tensor) -> list[str]:
-    """Return the strings of classes (B, M), in their order; -1 where a bag has fewer than M instances."""
-    return ["".join(CHARACTERS[c] for c in row if c >= 0) for row in classes.tolist()]
+def collapsed(string: Iterable[int]) -> list[int]:
+    """Return a string with every run of equal classes written once."""
+    return [cls for cls, _ in itertools.groupby(string)]
 
 
-def collapsed(string: Iterable[str]) -> str:
-    """Return a string with every run of equal characters written once."""
-    return "".join(character for character, _ in itertools.groupby(string))
-
-
-def error_pattern(read: str, truth: str, vertical: bool = False, winning: str = "") -> Pattern | None:
+def error_pattern(read: String, truth: String, vertical: bool = False, winning: Iterable[int] = ()) -> Pattern | None:
     """Return the first of these patterns that applies to a wrong string that was read; None for a right one.
 
     no_detection: nothing was read.
@@ -47,11 +41,11 @@ def error_pattern(read: str, truth: str, vertical: bool = False, winning: str = 
         return None
     if not read:
         return "no_detection"
-    if sorted(read) == sorted(truth) or (vertical and set(winning) == set(truth)):
+    if sorted(read) == sorted(truth) or (vertical and {*winning} == {*truth}):
         return "orientation"
     if collapsed(read) == collapsed(truth):
         return "clustering"
-    if read.replace("1", "") == truth.replace("1", ""):
+    if [cls for cls in read if cls != 1] == [cls for cls in truth if cls != 1]:
         return "edge_or_one"
     return "substitution" if len(read) == len(truth) else "other"
 
