@@ -24,8 +24,6 @@ CROP_SIDE = 64
 """Height and width of a crop, in pixels."""
 TIGHT = 1.3
 """Side of a `tight` crop, relative to the union of the boxes: 30 % larger, as in I. Goodfellow et al. 2014."""
-KIND = "crops"
-"""Name of the folder of caches beside a folder of pictures, where it is hidden."""
 
 CropVariant = Literal["paper", "tight"]
 """How the size of the crop depends on the number of digits, see `crop_enlargement`."""
@@ -150,7 +148,7 @@ def load(folder: Path, variant: CropVariant, most_digits: int, protocol: Protoco
         uses([record.name for record in records])
         return _write(folder, records, new, variant, protocol)
 
-    found = Crops(**cached_arrays(cache_place(folder, KIND) / name, folder, write, "c"))
+    found = Crops(**cached_arrays(cache_place(folder, "crops") / name, folder, write, "c"))
     if (digits := found.classes.shape[1]) > most_digits:
         raise UsageError(
             f"{folder} has a number of {digits} digits, more than the network has positions ({most_digits})"

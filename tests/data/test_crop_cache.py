@@ -10,7 +10,7 @@ from PIL import Image
 
 from milbench.data import array_cache
 from milbench.data import crops as crops_module
-from milbench.data.crops import KIND, crop, load
+from milbench.data.crops import crop, load
 from milbench.data.digit_struct import read
 from milbench.errors import UsageError
 from tests._helpers.street_files import picture, write_folder, write_struct
@@ -74,13 +74,13 @@ def test_other_pictures_or_records_make_new_crops(folder: Path, change: Callable
     second = load(folder, "paper", 5)
     assert second.digest != before[0]
     assert not np.array_equal(second.crops, before[1])
-    assert [p.name for p in (folder.parent / f".{KIND}").iterdir()] == ["train-paper"]  # nothing temporary, nothing old
+    assert [p.name for p in (folder.parent / ".crops").iterdir()] == ["train-paper"]  # nothing temporary, nothing old
 
 
 @pytest.mark.parametrize("name", ["crops.npy", "cache.json"])
 def test_what_is_cut_short_or_lost_is_made_again(folder: Path, name: str) -> None:
     crops = load(folder, "paper", 5).crops.copy()
-    path = folder.parent / f".{KIND}" / "train-paper" / name
+    path = folder.parent / ".crops" / "train-paper" / name
     content = path.read_bytes()
     path.write_bytes(content[:-10])
     assert np.array_equal(load(folder, "paper", 5).crops, crops)
@@ -99,13 +99,13 @@ def test_what_is_cut_short_or_lost_is_made_again(folder: Path, name: str) -> Non
 ])  # fmt: skip
 def test_bad_input_leaves_the_cache_as_it_was(folder: Path, damage: Callable[[Path], None], complaint: str) -> None:
     load(folder, "paper", 5)
-    before = snapshot(folder.parent / f".{KIND}")
+    before = snapshot(folder.parent / ".crops")
     damage(folder / "2.png")
     with pytest.raises(UsageError, match=complaint) as caught:
         load(folder, "paper", 5)
     assert str(folder) in str(caught.value)
-    assert snapshot(folder.parent / f".{KIND}") == before
-    assert [p.name for p in (folder.parent / f".{KIND}").iterdir()] == ["train-paper"]
+    assert snapshot(folder.parent / ".crops") == before
+    assert [p.name for p in (folder.parent / ".crops").iterdir()] == ["train-paper"]
 
 
 def test_a_read_only_folder_is_cached_in_the_user_s_cache_folder(folder: Path, tmp_path: Path) -> None:

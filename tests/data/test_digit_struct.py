@@ -17,21 +17,11 @@ ONE = [(10.0, 3.0, -2.0, 11.0, 20.0)]
 THREE = [(1.0, 5.0, 6.0, 7.0, 8.0), (10.0, 13.0, 6.5, 8.0, 9.0), (9.0, 22.0, 7.0, 6.0, 8.0)]
 
 
-def test_records_are_those_of_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "digitStruct.mat"
-    write_struct(path, [("7.png", THREE), ("1.png", ONE)])
-    first, second = digit_struct.read(path)
-    assert (first.name, first.classes) == ("7.png", (1, 0, 9))
-    assert first.boxes.tolist() == [list(digit[1:]) for digit in THREE]
-    assert (second.name, second.classes) == ("1.png", (0,))
-    assert second.boxes.tolist() == [[3, -2, 11, 20]]
-
-
 def test_what_is_written_has_the_structure_of_svhn(tmp_path: Path) -> None:
     """Read back by the few lines that every reader of SVHN has, not by the code under test."""
     path = tmp_path / "digitStruct.mat"
     records = [
-        Record("3.png", (4, 0), np.array([[1.0, 2, 3, 4], [5, 6, 7, 8]])),
+        Record("3.png", (4, 0), np.array([[1.0, -2, 3, 4], [5, 6.5, 7, 8]])),
         Record("x.png", (0,), np.ones((1, 4))),
     ]
     digit_struct.write(path, records)
