@@ -20,7 +20,6 @@ from milbench._version import __version__
 from milbench.cli import bench, data, list_, new, predict, report, run, serve, status, tour, transfer
 from milbench.errors import INTERRUPTED, UsageError, closest, disk_failure
 
-LONGEST_SHOWN = 100  # characters of a path that a message shows; a system refuses longer names than it can keep
 HANGUP = getattr(signal, "SIGHUP", signal.SIGTERM)
 STOPPING = {signal.SIGINT, signal.SIGTERM, HANGUP}
 """The signals that stop a command; a terminal that is closed sends the last one."""
@@ -116,8 +115,7 @@ def _write_what_cannot_be_encoded() -> None:
 def _no_access(error: OSError) -> str:
     if error.filename is None or error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP):
         return ""
-    name = str(error.filename)
-    return f"cannot reach {name if len(name) <= LONGEST_SHOWN else name[:LONGEST_SHOWN] + '...'}: {error.strerror}"
+    return f"cannot reach {error.filename!s:.100}: {error.strerror}"
 
 
 @contextmanager

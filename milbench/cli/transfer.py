@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -35,12 +35,9 @@ def export(
         if no_weights or no_gallery:
             raise UsageError("--no-weights and --no-gallery are for a .zip file, and not for a table")
         frame = results(root, name).frame
-        write: dict[str, Callable[[Path], object]] = {
-            ".csv": lambda path: frame.to_csv(path, index=False),
-            ".json": lambda path: frame.to_json(path, orient="records", lines=True),
-        }
+        csv, json = partial(frame.to_csv, index=False), partial(frame.to_json, orient="records", lines=True)
         with as_usage():
-            write_atomically(out, write[out.suffix.lower()])
+            write_atomically(out, csv if out.suffix.lower() == ".csv" else json)
         said = f"wrote {len(frame):,} rows of {frame['cell'].nunique():,} cells to {out}"
         console.print(said, soft_wrap=True, markup=False)
         return 0

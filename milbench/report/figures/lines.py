@@ -9,12 +9,13 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.text import Annotation
 from matplotlib.ticker import FuncFormatter, NullLocator
 from matplotlib.transforms import Bbox, BboxBase
 from numpy.typing import ArrayLike, NDArray
 
-from milbench._utils.palette import COLOURS, INK, MUTED
+from milbench._utils.palette import COLOURS, INK, MUTED, distinct
 from milbench._utils.pictures import literal
 from milbench.report.figures.style import GREY, WIDTH, colours, value_axis, wrapped
 from milbench.report.formatting import significant
@@ -49,7 +50,8 @@ def curves_figure(study: Study, task: str) -> Figure | None:
     )  # fmt: skip
     lowest = float(data.groupby(["variant", "epoch"])["value"].mean().min())
     value_axis(axes, "y", metric, lowest, float(data["value"].max()))
-    _legend(axes, {v: palette[v] for v in named})
+    if named:
+        axes.legend(handles=_handles(axes, {v: palette[v] for v in named}), fontsize=8, loc="best", handlelength=1)
     return figure
 
 
@@ -121,10 +123,10 @@ def amounts_figure(study: Study, amounts: dict[float, str]) -> Figure:
     found = pd.concat({amount: study.summary(task) for amount, task in amounts.items()}, names=["bags"])
     data = found.dropna(subset="mean").reset_index()
     order = [v for v in study.order() if v in set(data["variant"])]
-    palette = {v: COLOURS[k % len(COLOURS)] for k, v in enumerate(order)}
-    aside = (max(amounts) / min(amounts)) ** 0.01  # so that no interval hides another one
+    palette = dict(zip(order, distinct(COLOURS, len(order)), strict=True))
+    aside = (max(amounts) / min(amounts)) ** min(0.01, 0.06 / len(order))  # so that no interval hides another one
     data["x"] = data["bags"] * aside ** data["variant"].map(order.index)
-    figure = Figure(figsize=(WIDTH * 0.8, 4), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 4), layout="constrained")
     axes = figure.subplots()
     sns.lineplot(data, x="x", y="mean", hue="variant", hue_order=order, palette=palette, style="variant",
                  style_order=order, markers=True, dashes=False, errorbar=None, ax=axes, legend=False,
@@ -139,13 +141,10 @@ def amounts_figure(study: Study, amounts: dict[float, str]) -> Figure:
     last = data[data["bags"] == max(amounts)].set_index("variant")["mean"]
     labels = {f"{v}: {study.supervision[v]} supervision" if len(study.kinds) > 1 else v: palette[v]
               for v in sorted(order, key=lambda v: -last.get(v, 0.0))}  # fmt: skip
-    _legend(axes, labels)
+    figure.legend(handles=_handles(axes, labels), fontsize=8, loc="outside right center", handlelength=1)
     return figure
 
 
-def _legend(axes: Axes, colours_of: dict[str, str]) -> None:
-    if not colours_of:
-        return
-    handles = [axes.plot([], [], color=colour, lw=3, label=literal(wrapped(label, 34)))[0]
-               for label, colour in colours_of.items()]  # fmt: skip
-    axes.legend(handles=handles, fontsize=8, loc="best", handlelength=1)
+def _handles(axes: Axes, colours_of: dict[str, str]) -> list[Line2D]:
+    return [axes.plot([], [], color=colour, lw=3, label=literal(wrapped(label, 34)))[0]
+            for label, colour in colours_of.items()]  # fmt: skip
