@@ -196,8 +196,6 @@ class Task(ABC):
     evaluation_limit: int | None = None
     """The most bags of each kind to evaluate on; None: all. Set before `prepare` in trial runs, and changed for a call
     of `evaluate` where the recipe has `interim_bags`. Tasks may ignore it."""
-    evaluated_bags: int | None = None
-    """How many bags `evaluate` scores without a limit, known after `prepare`, for estimates of time."""
     amount: ClassVar[str] = ""
     """The parameter that is the number of training bags; reports draw the error against it. "": there is none."""
     dependencies: str = ""
@@ -296,6 +294,10 @@ class Task(ABC):
     @abstractmethod
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of the validation and test bags, and what else is known of them."""
+
+    def evaluation_size(self, limit: int | None) -> int:  # noqa: ARG002
+        """Return about how many bags `evaluate` scores under an `evaluation_limit`, for a dry run; 0: not known."""
+        return 0
 
     @abstractmethod
     def gallery(self) -> Bags:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from statistics import mean
 
@@ -22,7 +23,7 @@ def outlook(
     """Return lines about the recipes of a plan with their steps, and how long its cells take, so many at a time.
 
     The time is that of cells of the same loss, task and recipe that are done, with their evaluations; else it is
-    measured on a few training steps, and on a few bags for the last evaluation where the task knows its size.
+    measured on a few training steps, and on a batch for the evaluations where the task knows how many bags they have.
     """
     known = _known_seconds(plan, root)
     seconds, details, failures = dict(known), dict[str, str](), dict[tuple[str, str, str], str]()
@@ -38,7 +39,7 @@ def outlook(
             failures[key] = " ".join(f"{plan.label(cell)} fails at once: {why}".split())
             continue
         seconds[key] = training + evaluation
-        lasts = f", the last evaluation {duration(evaluation)}" if evaluation else ""
+        lasts = f", {duration(evaluation)} of evaluations" if evaluation else ""
         details[_recipe(plan, cell)] = f", {steps} steps an epoch{lasts}"
     rates: dict[str, set[float]] = {}
     for cell in plan.cells:
@@ -49,7 +50,7 @@ def outlook(
     if to_run and seconds:
         rest = mean(seconds.values())
         total = sum(seconds.get(plan.labels[cell.id], rest) for cell in to_run) / max(workers, 1)
-        how = f"by {MEASURED_STEPS} steps a loss, with the evaluations that are named"
+        how = f"by {MEASURED_STEPS} steps a loss, with evaluations where they are named"
         if known.keys() >= {plan.labels[cell.id] for cell in to_run}:
             how = "as long as cells like these took"
         lines.append(f"about {duration(total)} with {workers} cells at a time, {how}")
@@ -79,7 +80,7 @@ def _known_seconds(plan: Plan, root: Root) -> dict[tuple[str, str, str], float]:
 
 
 def _measured(cell: Cell, threads: int, data_dir: Path | None) -> tuple[int, float, float]:
-    """Return the steps of an epoch, and the seconds of all and of the last evaluation, 0 if unknown."""
+    """Return the steps of an epoch, and the seconds of all steps and of all evaluations, 0 if unknown."""
     import torch
 
     from milbench.engine.evaluate import score_function
@@ -89,16 +90,17 @@ def _measured(cell: Cell, threads: int, data_dir: Path | None) -> tuple[int, flo
 
     set_torch_defaults(threads)
     it = set_up(cell, torch.device("cpu"), data_dir)
-    batches = iter(it.train_batches(0))
-    taken = []
-    for done in range(min(MEASURED_STEPS, it.steps)):
-        begun = time.perf_counter()
-        train_step(it, next(batches), done)
-        taken.append(time.perf_counter() - begun)
-    evaluation = 0.0
-    if bags := it.task.evaluated_bags:
-        few = it.task.gallery()
-        begun = time.perf_counter()
-        score_function(it)(few)
-        evaluation = bags * (time.perf_counter() - begun) / len(few)
-    return it.steps, it.recipe.epochs * it.steps * min(taken), evaluation
+    batches = list(islice(it.train_batches(0), MEASURED_STEPS))
+    a_step = min(_seconds(train_step, it, bags, done) for done, bags in enumerate(batches))
+    a_bag = min(_seconds(score_function(it), bags) / len(bags) for bags in batches)
+    recipe = it.recipe
+    limits = [limit for limit in (recipe.evaluation_bags, recipe.interim_bags) if limit is not None]
+    interim = (len(recipe.evaluated_epochs()) - 1) * it.task.evaluation_size(min(limits, default=None))
+    evaluated = it.task.evaluation_size(recipe.evaluation_bags) + interim
+    return it.steps, recipe.epochs * it.steps * a_step, evaluated * a_bag
+
+
+def _seconds(compute: Callable[..., object], *arguments: object) -> float:
+    begun = time.perf_counter()
+    compute(*arguments)
+    return time.perf_counter() - begun

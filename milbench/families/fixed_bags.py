@@ -93,5 +93,10 @@ class FixedBags(Task):
         """Return the metrics of single instances (instance_error) and of bags (all others)."""
         return evaluate_bags(score, self.eval_splits, self.calibration, self.centres, limit=self.evaluation_limit)
 
+    def evaluation_size(self, limit: int | None) -> int:
+        kinds = [split.bags for split in self.eval_splits.values()] + ([self.calibration] if self.calibration else [])
+        counts = [len(batches) * len(batches[0]) for batches in kinds if len(batches)]
+        return sum(min(count, limit or count) for count in counts)
+
     def gallery(self) -> Bags:
         return self.eval_splits["test"].bags[0].part(0, 8)

@@ -142,7 +142,6 @@ class StreetNumbers(ImageTask):
             for n, (images, index) in enumerate(self._pools):
                 rng = generator("street numbers", "order", n, self.seed)
                 self._pools[n] = images, index[torch.randperm(len(index), generator=rng)]
-        self.evaluated_bags = len(self._test) + (self.validation or CALIBRATION_CROPS)
         self.calibration = None if self.validation else self._batches(train, kept[:CALIBRATION_CROPS])
         self.eval_splits = {"validation": EvalSplit((), self._batches(train, held))} if self.validation else {}
         self.eval_splits["test"] = EvalSplit((), self._batches(self._test))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 
+from milbench import Bags, Scores, load_task
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import built_in_specs, read_spec
+from milbench.testing.task import untrained
 from tests._helpers.command_line import PLUGINS, SMALL, TINY, Milbench
 from tests._helpers.optimizers import needs_muon
+from tests._helpers.small_data import PARAMS
 
 BREAKING = str(PLUGINS / "breaking_loss.py")
 
@@ -87,6 +92,26 @@ def test_every_published_study_has_the_paper_first_and_says_what_limits_every_ot
         paper = read_spec(name, "paper")
         assert paper.recipe["optimizer"] == "psgd"
         assert paper.recipe["head_init"] == "paper"
+
+
+@pytest.mark.parametrize("task", ["house-numbers", "extended-digits"])
+def test_a_dry_run_reckons_with_the_bags_that_are_evaluated(task: str, milbench: Milbench, street_data: Path) -> None:
+    prepared = load_task(task, **PARAMS.get(task, {}))
+    prepared.evaluation_limit = 20
+    prepared.prepare(street_data, torch.device("cpu"))
+    scored = []
+    score = untrained(prepared)
+
+    def counting(bags: Bags) -> Scores:
+        scored.append(len(bags) if bags.labels.sum(dim=1).max() > 1 else 0)  # not those that hold a single instance
+        return score(bags)
+
+    prepared.evaluate(counting)
+    assert prepared.evaluation_size(20) == pytest.approx(sum(scored), abs=20)
+    words = ["--loss", "exact", "--task", task, "--data-dir", str(street_data), "-p", "recipe.evaluation_bags=20"]
+    settings = [f"task.{key}={value}" for key, value in PARAMS.get(task, {}).items()]
+    ran = milbench("run", *words, *(word for setting in settings for word in ("-p", setting)), "--dry-run")
+    assert re.search(r"steps an epoch, \d+ (seconds|minutes) of evaluations", ran.out), ran
 
 
 @needs_muon
