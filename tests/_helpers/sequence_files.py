@@ -56,12 +56,6 @@ def small_table(
     return write_table(folder / "table.csv", rows)
 
 
-def small_sequences(folder: Path) -> Path:
-    """Write table.csv and its recordings into a folder, which is returned."""
-    small_table(folder)
-    return folder
-
-
 def write_table(path: Path, rows: list[dict[str, str]]) -> Path:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]))

@@ -142,5 +142,5 @@ PARAMS: dict[str, dict[str, Any]] = {
 
 def small_data(root: Path) -> Path:
     """Write a small data set of every task into a folder, but for house numbers."""
-    sequence_files.small_sequences(small_images(small_table(small_mnist(small_cifar(small_spoken_digits(root))))))
+    sequence_files.small_table(small_images(small_table(small_mnist(small_cifar(small_spoken_digits(root))))))
     return root
