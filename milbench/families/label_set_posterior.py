@@ -30,12 +30,6 @@ class BagPosterior(NamedTuple):
     log_sets: Tensor
     log_instances: Tensor
 
-    @property
-    def best_set(self) -> Tensor:
-        """Return (B, C) bool, the most probable label set of each bag."""
-        sets = contains(self.log_instances.shape[1] - 1)
-        return sets[self.log_sets.argmax(dim=1)]
-
 
 def bag_posterior(
     log_joint: Tensor, mask: Tensor, log_weight: Tensor | None = None, log_joint_with_0: Tensor | None = None
@@ -98,7 +92,8 @@ def optimal_errors(
     wrong_sets, wrong_instances = [], []
     for bags in split.bags:
         found, known = of_bags(bags), bags.to(cpu)
-        wrong_sets.append((found.best_set != known.labels).any(dim=1))
+        most_probable = contains(known.labels.shape[1])[found.log_sets.argmax(dim=1)]
+        wrong_sets.append((most_probable != known.labels).any(dim=1))
         wrong_instances.append(metrics.wrong_instances(found.log_instances, known.truth, known.mask))
     return {
         "instance_error": metrics.share(metrics.wrong_classes(lone, classes)),

@@ -23,19 +23,10 @@ MOST_CLASSES = 8
 
 @dataclass(frozen=True, slots=True)
 class LabelSetRule:
-    """Which label sets bags have, by `kind`.
+    """Which label sets bags have, by parameters of the task `synthetic-bags`, which describes them.
 
-    - `independent`: those of independent instances.
-    - `together`: classes 2i and 2i+1 occur together or not at all; different pairs are independent.
-    - `mostly-together`: nine pairs in ten are those of `together`, the tenth those of `exclusive`.
-    - `exclusive`: at most one of the classes 2i and 2i+1 occurs; different pairs are independent.
-    - `constant`: class 0 occurs in every bag; the other classes are independent.
-    - `uniform`: 1 to `labels_per_bag` classes occur, each number equally often, and any set of a number equally often.
-
-    Args:
-        kind: one of these.
-        labels_per_bag: the largest number of classes; for `uniform` alone.
-        empty_share: the share of empty label sets; the others keep their proportions. None: what follows from `kind`.
+    Pairs of classes are independent of each other, and so are the other classes where class 0 is constant. Where an
+    `empty_share` is given, the sets that are not empty keep their proportions.
     """
 
     kind: LabelSets = "independent"

@@ -211,13 +211,9 @@ class StreetNumbers(ImageTask):
             raise UsageError(f"{self.name} needs a network with position centres; {self.network_name} has none")
         return found
 
-    def figure_bags(self, number: str, rng: torch.Generator) -> list[Bags]:
-        """Return the test crops of Figure 1; none of any other."""
-        return [self.test_crops(FIGURE_1, rng)] if number == "1" else []
-
-    def test_crops(self, count: int, rng: torch.Generator) -> Bags:
-        """Return `count` test crops, drawn by `rng`."""
-        return number_bags(self._test[torch.randperm(len(self._test), generator=rng)[:count]])
+    def figure_bags(self, rng: torch.Generator) -> list[Bags]:
+        """Return the test crops of Figure 1."""
+        return [number_bags(self._test[torch.randperm(len(self._test), generator=rng)[:FIGURE_1]])]
 
     def figure_pictures(self, data_dir: Path | None) -> list[tuple[Path, tuple[int, ...]]]:
         """Return the files of all whole test pictures, with the digits in each; needs no `prepare`."""

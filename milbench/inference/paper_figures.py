@@ -37,8 +37,8 @@ class PaperTask(Protocol):
     figures: tuple[str, ...]
     """Their numbers: "1" and "2" are made of bags, "4" of pictures."""
 
-    def figure_bags(self, number: str, rng: torch.Generator) -> list[Bags]:
-        """Return the test bags of a figure with their truth, drawn by `rng`; called after `prepare`."""
+    def figure_bags(self, rng: torch.Generator) -> list[Bags]:
+        """Return the test bags of Figure 1 or 2 with their truth, drawn by `rng`; called after `prepare`."""
         ...
 
     def figure_pictures(self, data_dir: Path | None) -> list[tuple[Path, tuple[int, ...]]]:
@@ -75,7 +75,7 @@ def draw_figure(
     else:
         tiles = [
             _bag(model, bags, n, decoder, by_set=number == "2")
-            for bags in task.figure_bags(number, rng)
+            for bags in task.figure_bags(rng)
             for n in range(len(bags))
         ]
     rows = -(-len(tiles) // COLUMNS)

@@ -49,7 +49,7 @@ def test_figure_1_shows_test_crops(where: tuple[Path, str, str], street_data: Pa
     task = tasks().create("house-numbers", {"validation": 10})
     assert isinstance(task, StreetNumbers)
     task.prepare(street_data, CPU)
-    crops = task.test_crops(8, generator("figure", "1", 5)).instances
+    crops = task.figure_bags(generator("figure", "1", 5))[0].instances
     expected = [(crop * 256).byte().permute(1, 2, 0).numpy() for crop in crops]
     assert all(np.array_equal(pixels, crop) for (pixels, *_), crop in zip(shown(figure), expected, strict=True))
 
