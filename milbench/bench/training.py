@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from milbench.api.bags import Bags
 from milbench.api.plan import Plan
@@ -20,11 +20,10 @@ from milbench.api.targets import make_target
 from milbench.bench.profiling import paired_timings, peak_bytes, seconds_of, synchronise
 from milbench.data import catalog
 from milbench.engine.evaluate import score_function
-from milbench.engine.parts import Setup, set_up, training_logits
+from milbench.engine.parts import Setup, set_up
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec, parse_setting
 from milbench.engine.train import train_step
-from milbench.optimizers.psgd import KroneckerPSGD
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,40 +80,48 @@ def measure(planned: Plan, device: torch.device, data_dir: Path | None, *, quick
 
 
 def _row(it: Setup, repeats: int) -> dict[str, float]:
-    network, loss, optimizer = it.model.network, it.model.loss, it.optimizer
     bags = next(iter(it.train_batches(0)))
-
-    def value() -> Tensor:
-        logits = training_logits(it, bags)
-        mean: Tensor = loss(logits, bags.labels, bags.mask, make_target(loss, bags, logits, network)).mean()
-        return mean
-
-    def backward() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        optimizer.backward(value()) if isinstance(optimizer, KroneckerPSGD) else value().backward()
+    plain = plain_step(it, bags)  # before the weights change
+    data = seconds_of_data(it, EPOCH_SECONDS * repeats)
+    it.model.network.train()
 
     def step() -> None:
         train_step(it, bags, 1)
 
-    plain = plain_step(it, bags)  # before the weights change
-    data = seconds_of_data(it, EPOCH_SECONDS * repeats)
-    network.train()
-    upto = [lambda: training_logits(it, bags), value, backward, step]  # each does what the one before does, and more
-    *timings, by_plain = paired_timings([*upto, plain], repeats)
-    forward, with_loss, with_gradient, whole = (timing.median for timing in timings)
+    whole, by_plain = paired_timings([step, plain], repeats)
+    parts = [seconds_of_parts(it, step) for _ in range(repeats)]
     return {
-        "bags/s": len(bags) / (data + whole),
-        "ms a step": 1e3 * (data + whole),
-        "±": 500 * timings[-1].spread,
+        "bags/s": len(bags) / (data + whole.median),
+        "ms a step": 1e3 * (data + whole.median),
+        "±": 500 * whole.spread,
         "data": 1e3 * data,
-        "forward": 1e3 * forward,
-        "loss": 1e3 * (with_loss - forward),
-        "backward": 1e3 * (with_gradient - with_loss),
-        "optimiser": 1e3 * (whole - with_gradient),
+        **{part: 1e3 * median(taken[part] for taken in parts) for part in parts[0]},
         "MiB": peak_bytes(step) / 2**20,
         "evaluation s": seconds_of_evaluation(it),
-        "plain/ours": by_plain.median / whole,
+        "plain/ours": by_plain.median / whole.median,
     }
+
+
+def seconds_of_parts(it: Setup, step: Callable[[], object]) -> dict[str, float]:
+    """Return the seconds of the parts of a step, each until the accelerator has finished too; clipping is backward."""
+    taken: dict[str, float] = {}
+
+    def lap(part: str) -> None:
+        synchronise()
+        taken[part] = time.perf_counter() - begun - sum(taken.values())
+
+    hooks = (
+        it.model.network.register_forward_hook(lambda *_: lap("forward")),
+        it.model.loss.register_forward_hook(lambda *_: lap("loss")),
+        it.optimizer.register_step_pre_hook(lambda *_: lap("backward")),
+    )
+    synchronise()
+    begun = time.perf_counter()
+    step()
+    lap("optimiser")
+    for hook in hooks:
+        hook.remove()
+    return taken
 
 
 def seconds_of_data(it: Setup, limit: float) -> float:

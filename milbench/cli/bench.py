@@ -45,7 +45,7 @@ def training(
     _print(
         benchmark.measure(planned, place, data_dir, quick=quick),
         f"training steps, {threads} threads: medians ± half the width of the middle half",
-        "data to optimiser: ms of a step, differences of medians; data: the mean of an epoch's batches. MiB: the most "
+        "data to optimiser: ms of a step; data: the mean of an epoch's batches. MiB: the most "
         "that the tensors of a step occupy.\nplain/ours: time of a step in float32 with AdamW, in that of ours, "
         "without data.",
     )
@@ -74,25 +74,14 @@ def losses(device: options.DeviceOption = "auto", threads: ThreadsOption = 1, qu
 
 
 def _print(frame: pd.DataFrame, title: str, explanation: str = "") -> None:
-    from rich.table import Table
+    from milbench._utils.console import console
 
-    from milbench._utils.console import PlainConsole
-
-    table = Table(title=title, title_justify="left")
-    for number, column in enumerate(frame.columns):
-        table.add_column(column, justify="right" if number else "left", no_wrap=True)
-    for row in frame.itertuples(index=False):
-        table.add_row(*(cell if isinstance(cell, str) else _rounded(cell) for cell in row))
-    wide = PlainConsole(width=220)
-    wide.print(table, markup=False)
-    if explanation:
-        wide.print(explanation, markup=False)
+    table = frame.to_string(index=False, na_rep="", float_format=_rounded)
+    console.print(f"{title}\n\n{table}\n{explanation}", soft_wrap=True, highlight=False, markup=False)
 
 
 def _rounded(value: float) -> str:
-    """Format with three significant digits and no exponent; not a number is left empty."""
-    if value != value:
-        return ""
+    """Format with three significant digits and no exponent."""
     return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
 
 

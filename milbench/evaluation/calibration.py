@@ -10,31 +10,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from milbench.api.reliability import BINS, Bin
-
-_ROUNDED = -(2.0**-24)
-"""The log-probability of what rounds to 1 in single precision, in which networks compute."""
-
-
-def presence_bins(log_odds: Tensor | None, labels: Tensor) -> list[Bin] | None:
-    """Return the bins of every class in every bag, from (B, C) each; None where a loss has no such log-odds."""
-    from scipy.special import expit  # scipy takes a while, and a plan needs none of it
-
-    if log_odds is None or bool(log_odds.isnan().any()):
-        return None
-    return reliability_bins(expit(log_odds.double().flatten().numpy()), labels.flatten().numpy())
-
-
-def set_bins(log_prob: Tensor | None, right: Tensor) -> list[Bin] | None:
-    """Return the bins of the label sets that a loss names; None where it has no probabilities of them.
-
-    `log_prob` (B,) is of the named label sets, and `right` (B,) bool tells whether they are the true ones.
-    """
-    if log_prob is None or bool(log_prob.isnan().any()):
-        return None
-    return reliability_bins(log_prob.double().clamp(max=_ROUNDED).exp().numpy(), right.numpy())
 
 
 def reliability_bins(probabilities: NDArray[Any], happened: NDArray[Any]) -> list[Bin]:

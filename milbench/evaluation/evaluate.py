@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,7 +16,7 @@ from milbench.api.reliability import Bin, calibration_error
 from milbench.api.task import Evaluation, ScoreFunction, Scores, Split
 from milbench.errors import UsageError
 from milbench.evaluation import metrics
-from milbench.evaluation.calibration import presence_bins, set_bins
+from milbench.evaluation.calibration import reliability_bins
 from milbench.evaluation.items import ItemsDigest, outcomes_of
 
 Scored = tuple[Bags, Scores]
@@ -33,6 +34,9 @@ by the label error, which serves no other metric; both before the test bags are 
 EVEN_ODDS = 0.0
 """The threshold that is preferred among those that are equally good on bags that were trained on, which a network may
 separate by a wide gap: where presence scores are log-odds, label sets then hold what is as likely as not."""
+
+ROUNDED = -(2.0**-24)
+"""The log-probability of what rounds to 1 in single precision, in which networks compute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +73,19 @@ class Predictions:
 
         One that needs probabilities which the loss has not is left out.
         """
-        right = ~metrics.wrong_sets(self.presence, self.labels, EVEN_ODDS)
-        found = {
-            "presence_ece": presence_bins(self.presence_log_odds, self.labels),
-            "set_ece": set_bins(self.even_odds_log_prob, right),
+        from scipy.special import expit  # scipy takes a while, and a plan needs none of it
+
+        forecasts = {}
+        if (odds := self.presence_log_odds) is not None:
+            forecasts["presence_ece"] = expit(odds.double().flatten().numpy()), self.labels.flatten()
+        if (log_prob := self.even_odds_log_prob) is not None:
+            right = ~metrics.wrong_sets(self.presence, self.labels, EVEN_ODDS)
+            forecasts["set_ece"] = log_prob.double().clamp(max=ROUNDED).exp().numpy(), right
+        return {
+            name: reliability_bins(probs, happened.numpy())
+            for name, (probs, happened) in forecasts.items()
+            if not np.isnan(probs).any()
         }
-        return {name: bins for name, bins in found.items() if bins is not None}
 
 
 def evaluate_bags(
