@@ -71,7 +71,7 @@ def _context(study: Study, pictures: Path, gallery: bool) -> dict[str, Any]:
     series = series_of(study)
     metrics = dict.fromkeys(name for task in study.tasks for name in study.metrics(task))
     return {
-        "plan": study.plan, "study": study, "compared": _compared(study), "sentences": sentences(study),
+        "plan": study.plan, "compared": _compared(study), "sentences": sentences(study),
         "opening": opening, "ranks": ranked, "main": main, "many": many, "sections": sections, "kept": kept,
         "names": {p.name for p in kept}, "folder": PICTURES, "counts": Counter(map(str, study.cells["status"])),
         "failures": list(failures(study)), "limits": _limits(study), "version": __version__,
