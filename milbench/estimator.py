@@ -22,6 +22,7 @@ from torch import Tensor
 
 from milbench._utils.devices import resolve
 from milbench.api.bags import Bags, pad_bags
+from milbench.api.load import load_loss
 from milbench.api.loss import Loss
 from milbench.api.recipe import Recipe
 from milbench.api.registry import tasks
@@ -222,8 +223,6 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         return tags
 
     def _new_loss(self) -> Loss:
-        from milbench import load_loss
-
         loss = copy.deepcopy(self.loss) if isinstance(self.loss, Loss) else load_loss(self.loss)
         if loss.takes_target:
             raise UsageError(f"BagClassifier trains on label sets; {loss.name} has {loss.supervision} supervision")

@@ -1,0 +1,54 @@
+"""Load a loss or a task by its name."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from milbench.api.loss import Loss, Reduction
+from milbench.api.registry import losses, tasks
+from milbench.api.task import Task
+from milbench.errors import one_of
+
+
+def load_loss(name: str, *, reduction: Reduction = "mean", **params: Any) -> Loss:
+    """Return a new loss, by its name: `load_loss("exact")` is `milbench.losses.Exact()`.
+
+    Args:
+        name: the name of a built-in or installed loss, or the path of a Python file that holds one.
+        reduction: of the losses of the bags of a batch: `mean`, `sum`, or `none`, one value a bag.
+        params: arguments of the loss's constructor, checked against its annotations.
+
+    Raises:
+        UsageError: there is no such loss, or a parameter is unknown, missing or out of range.
+
+    Examples:
+        >>> import torch
+        >>> loss = load_loss("exact", reduction="none")
+        >>> logits = torch.zeros(2, 3 + 1, 5)  # two bags of five positions, three classes and the background
+        >>> labels = torch.tensor([[True, False, False], [False, False, False]])
+        >>> loss(logits, labels)  # log(4^5 / (2^5 - 1)) / 5 and log(4^5) / 5, as every label map is equally probable
+        tensor([0.6995, 1.3863])
+    """
+    losses().read_edited()
+    loss = losses().create(name, params)
+    loss.reduction = one_of(f"reduction of {loss.name}", reduction, get_args(Reduction))
+    return loss
+
+
+def load_task(name: str, **params: Any) -> Task:
+    """Return a new task, by its name; its data are neither checked nor loaded yet.
+
+    Args:
+        name: the name of a built-in or installed task, or the path of a Python file that holds one.
+        params: arguments of the task's constructor, checked against its annotations.
+
+    Raises:
+        UsageError: there is no such task, or a parameter is unknown, missing or out of range.
+
+    Examples:
+        >>> task = load_task("synthetic-bags", num_classes=3, min_size=2, max_size=6)
+        >>> task.recipe().optimizer
+        'adamw'
+    """
+    tasks().read_edited()
+    return tasks().create(name, params)
