@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -11,8 +9,7 @@ from torch.nn import functional as F
 from milbench._utils.devices import all_to_device
 from milbench.api.recipe import Recipe
 from milbench.api.task import Published
-from milbench.data import cifar10
-from milbench.data.labelled_images import LabelledImages
+from milbench.data.image_sets import CIFAR10_SIDE
 from milbench.families.single_image import OneInstanceImages
 from milbench.networks.convolutional import Layer
 
@@ -40,7 +37,7 @@ class CIFAR10(OneInstanceImages):
 
     name = "cifar10"
     channels = 3
-    side = cifar10.CIFAR10_SIDE
+    side = CIFAR10_SIDE
     batch_bags = 32
     published = (
         Published(
@@ -73,12 +70,6 @@ class CIFAR10(OneInstanceImages):
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW in half precision, for as many epochs as the paper trains."""
         return Recipe(lr=1e-3, epochs=_EPOCHS, evaluate_every=8)
-
-    def check_data(self, data_dir: Path | None) -> str:
-        return cifar10.check(data_dir, self.any_data)
-
-    def load(self, data_dir: Path | None) -> tuple[LabelledImages, LabelledImages]:
-        return cifar10.load(data_dir)
 
     def augmented(self, pixels: Tensor, rng: torch.Generator) -> Tensor:
         """Return windows of the padded images (B, 3, 32, 32), at random places and mirrored with probability 1/2."""

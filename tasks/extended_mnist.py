@@ -9,7 +9,7 @@ from pydantic import Field
 
 from milbench.api.recipe import Recipe
 from milbench.api.task import Published, Split
-from milbench.data import mnist
+from milbench.data import image_sets
 from milbench.data.labelled_images import ImageSplits
 from milbench.families.nested_digits import NestedDigits
 from milbench.networks.convolutional import Layer
@@ -70,17 +70,17 @@ class ExtendedMNIST(NestedDigits):
         digits_per_bag: Annotated[int, Field(ge=1)] = 2,
         batch_bags: Annotated[int, Field(ge=1)] = 32,
         validation: Annotated[int, Field(ge=0)] = 5000,
-        data: mnist.Name = "mnist",
+        data: image_sets.MnistName = "mnist",
         any_data: bool = False,
     ) -> None:
         super().__init__(digits_per_bag, batch_bags)
         self.validation = validation
-        self.data: mnist.Name = data
+        self.data: image_sets.MnistName = data
         self.any_data = any_data
 
     @property
     def class_names(self) -> list[str]:
-        return mnist.class_names(self.data)
+        return image_sets.class_names(self.data)
 
     def layers(self) -> tuple[Layer, ...]:
         return mnist_layers(self.num_classes)
@@ -90,8 +90,8 @@ class ExtendedMNIST(NestedDigits):
         return Recipe(lr=5e-4, epochs=20, evaluate_every=4)
 
     def check_data(self, data_dir: Path | None) -> str:
-        return mnist.check(data_dir, self.any_data, self.data)
+        return image_sets.check(self.data, data_dir, self.any_data)
 
     def load(self, data_dir: Path | None) -> ImageSplits:
-        images = mnist.load(data_dir, self.data)
+        images = image_sets.load(self.data, data_dir)
         return ImageSplits.with_last_for_validation(*images, count=self.validation, task_name=self.name)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from milbench.api.recipe import Recipe
 from milbench.api.task import Published
-from milbench.data import mnist
-from milbench.data.labelled_images import LabelledImages
+from milbench.data.image_sets import MNIST_SIDE
 from milbench.families.single_image import OneInstanceImages
 from milbench.networks.convolutional import Layer
 
@@ -30,7 +27,7 @@ class MNIST(OneInstanceImages):
     """
 
     name = "mnist"
-    side = mnist.MNIST_SIDE
+    side = MNIST_SIDE
     batch_bags = 64
     published = (
         Published(
@@ -55,9 +52,3 @@ class MNIST(OneInstanceImages):
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW in half precision, for as many epochs as the paper trains."""
         return Recipe(lr=1e-3, epochs=_EPOCHS, evaluate_every=4)
-
-    def check_data(self, data_dir: Path | None) -> str:
-        return mnist.check(data_dir, self.any_data)
-
-    def load(self, data_dir: Path | None) -> tuple[LabelledImages, LabelledImages]:
-        return mnist.load(data_dir)

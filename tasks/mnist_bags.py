@@ -16,7 +16,7 @@ from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth, label_matrix, pad_bags
 from milbench.api.recipe import Recipe
 from milbench.api.task import Network, Published, Split
-from milbench.data import mnist
+from milbench.data import image_sets
 from milbench.data.labelled_images import LabelledImages
 from milbench.evaluation.evaluate import EvalSplit
 from milbench.families.fixed_bags import FixedBags, Lazy
@@ -25,7 +25,7 @@ from milbench.networks.initialisation import initialise
 VALIDATION_IMAGES = 5000
 """The last training images, of which validation bags are made."""
 NINE = 9
-SIDE = mnist.MNIST_SIDE
+SIDE = image_sets.MNIST_SIDE
 ILSE_2018 = "M. Ilse, J. Tomczak and M. Welling, ICML 2018, arXiv:1802.04712, MNIST-bags"
 _SINGLE_AT_ONCE, _BAGS_AT_ONCE = 500, 50
 _SMALLEST = {"task.bag_size": 10, "task.train_bags": 50, "task.labels": "nine", "task.data": "mnist"}
@@ -98,7 +98,7 @@ class MNISTBags(FixedBags):
         bag_size: Annotated[int, Field(ge=1, le=10_000)] = 10,
         train_bags: Annotated[int, Field(ge=2)] = 200,
         labels: Literal["nine", "all"] = "nine",
-        data: mnist.Name = "mnist",
+        data: image_sets.MnistName = "mnist",
         batch_bags: Annotated[int, Field(ge=1)] = 4,
         any_data: bool = False,
     ) -> None:
@@ -107,19 +107,19 @@ class MNISTBags(FixedBags):
         self.nine = labels == "nine"
         self.num_classes = 1 if self.nine else 10
         self.chance = 0.5 if self.nine else None
-        self.data: mnist.Name = data
+        self.data: image_sets.MnistName = data
         self.batch_bags = batch_bags
         self.any_data = any_data
 
     @property
     def class_names(self) -> list[str]:
-        return mnist.class_names(self.data)[-self.num_classes :]
+        return image_sets.class_names(self.data)[-self.num_classes :]
 
     def check_data(self, data_dir: Path | None) -> str:
-        return mnist.check(data_dir, self.any_data, self.data)
+        return image_sets.check(self.data, data_dir, self.any_data)
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
-        train, test = mnist.load(data_dir, self.data)
+        train, test = image_sets.load(self.data, data_dir)
         kept = min(VALIDATION_IMAGES, len(train) // 2)
         self._images = train[: len(train) - kept].to(device)
         self._bags = self.draw(self._images, self.training_count, "train", self.seed)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from milbench.api.bags import Bags
 from milbench.api.task import Network
+from milbench.data import image_sets
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.evaluation.evaluate import EvalSplit
 from milbench.families.fixed_bags import Lazy
@@ -59,9 +60,12 @@ class OneInstanceImages(ImageTask):
     def classifier_layers(self) -> tuple[Layer, ...]:
         """Return the layers of the baseline network of one position."""
 
-    @abstractmethod
+    def check_data(self, data_dir: Path | None) -> str:
+        return image_sets.check(self.name, data_dir, self.any_data)
+
     def load(self, data_dir: Path | None) -> tuple[LabelledImages, LabelledImages]:
-        """Return the training images and the test images, on the CPU."""
+        """Return the training images and the test images of the data set of the task's name, on the CPU."""
+        return image_sets.load(self.name, data_dir)
 
     def augmented(self, pixels: Tensor, rng: torch.Generator) -> Tensor:  # noqa: ARG002
         """Return training pixels (B, channels, h, w) augmented by draws from `rng`; the default changes nothing."""

@@ -1,0 +1,127 @@
+"""MNIST, Fashion-MNIST, KMNIST and CIFAR-10: found or fetched, checked, and read as labelled images."""
+
+from __future__ import annotations
+
+import gzip
+import pickle  # noqa: TID251 for an unpickler that knows arrays alone
+import struct
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from milbench.data.catalog import DATASETS, checked, data_dir
+from milbench.data.labelled_images import LabelledImages
+from milbench.errors import UsageError
+
+MnistName = Literal["mnist", "fashion-mnist", "kmnist"]
+MNIST_SIDE, CIFAR10_SIDE = 28, 32
+"""Height and width of an image, in pixels."""
+_CLASSES = 10
+_TITLES = {"mnist": "MNIST", "fashion-mnist": "FashionMNIST", "kmnist": "KMNIST", "cifar10": "CIFAR-10"}
+"""Those in the form of MNIST are the names of torchvision's classes."""
+
+
+def class_names(name: MnistName) -> list[str]:
+    """Return the names of the classes: digits for MNIST, else those that torchvision has."""
+    if name == "mnist":
+        return [str(digit) for digit in range(_CLASSES)]
+    from torchvision import datasets
+
+    return list(getattr(datasets, _TITLES[name]).classes)
+
+
+def check(name: str, given: Path | None, any_data: bool) -> str:
+    """Return the digest of the files, see `milbench.data.catalog.checked`. Raises UsageError."""
+    return checked(name, _TITLES[name], given, partial(load, name), _missing_hint(name), any_data=any_data)
+
+
+def load(name: str, given: Path | None) -> tuple[LabelledImages, LabelledImages]:
+    """Return the training and the test images, (N, 1, 28, 28) or (N, 3, 32, 32). Raises UsageError."""
+    paths = [data_dir(given) / part.path for part in DATASETS[name].parts if not part.path.endswith(".meta")]
+    for path in paths:
+        if not path.is_file():
+            raise UsageError(f"{path} not found; {_missing_hint(name)}")
+    if name != "cifar10":
+        return _idx(*paths[:2]), _idx(*paths[2:])
+    *train, test = map(_batch, paths)
+    return _labelled(*map(torch.cat, zip(*train, strict=True))), _labelled(*test)
+
+
+def _missing_hint(name: str) -> str:
+    other = "mnist is the same on smaller images" if name == "cifar10" else "extended-digits needs no download"
+    folder = Path(DATASETS[name].parts[0].path).parent
+    return (
+        f"point --data-dir or MILBENCH_DATA at a folder with {folder}, or fetch it with `milbench data fetch {name}`; "
+        f"the task {other}"
+    )
+
+
+def _labelled(pixels: Tensor, classes: Tensor) -> LabelledImages:
+    return LabelledImages(pixels, classes, white=255)
+
+
+def _idx(images: Path, labels: Path) -> LabelledImages:
+    pixels, classes = _values(images, 3), _values(labels, 1)
+    if pixels.shape[1:] != (MNIST_SIDE, MNIST_SIDE):
+        raise UsageError(f"{images} is damaged: expected images of {MNIST_SIDE}x{MNIST_SIDE} bytes")
+    if len(pixels) != len(classes) or not len(pixels):
+        raise UsageError(f"{images} has {len(pixels)} images, {labels} has {len(classes)} labels")
+    if classes.max() >= _CLASSES:
+        raise UsageError(f"{labels} has labels other than 0 to {_CLASSES - 1}")
+    return _labelled(pixels.unsqueeze(1), classes.to(torch.int64))
+
+
+def _values(path: Path, dimensions: int) -> Tensor:
+    """Return the bytes of an idx file: big-endian 0x0800 + dimensions, every dimension in 4 bytes, the values."""
+    try:
+        contents = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        magic, *shape = struct.unpack_from(f">{1 + dimensions}I", contents)
+        if magic != 0x0800 + dimensions:
+            raise ValueError("another header")
+        return torch.frombuffer(bytearray(contents), dtype=torch.uint8, offset=4 * (1 + dimensions)).view(shape)
+    except Exception as error:  # noqa: BLE001 gzip, struct and torch have errors of their own
+        raise UsageError(f"{path} is damaged: no idx file of bytes ({error})") from None
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Unpickles numpy arrays and nothing else: CIFAR-10 comes as pickles, and a file in their place may hold code."""
+
+    known = frozenset(
+        {
+            ("numpy.core.multiarray", "_reconstruct"),
+            ("numpy._core.multiarray", "_reconstruct"),
+            ("numpy", "ndarray"),
+            ("numpy", "dtype"),
+            ("_codecs", "encode"),  # how Python 3 writes bytes for Python 2
+        }
+    )
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self.known:
+            raise pickle.UnpicklingError(f"it refers to {module}.{name}")
+        return super().find_class(module, name)
+
+
+def _batch(path: Path) -> tuple[Tensor, Tensor]:
+    """Return the pixels (n, 3, 32, 32) uint8 and the classes (n,) int64 of a file of CIFAR-10. Raises UsageError.
+
+    It is a dict with `data`, (n, 3072) bytes, red before green before blue and rows from the top, and `labels`, n ints.
+    """
+    try:
+        with path.open("rb") as file:
+            batch = _ArraysOnly(file, encoding="latin1").load()
+        pixels, labels = batch["data"], batch["labels"]
+        # A pickle of a few bytes can stand for an array of any size, or for lists that all hold the same lists.
+        if not (isinstance(pixels, np.ndarray) and pixels.nbytes <= path.stat().st_size and pixels.dtype == np.uint8):
+            raise ValueError("its data are no bytes")
+        if not (labels and all(type(label) is int and 0 <= label < _CLASSES for label in labels)):
+            raise ValueError(f"expected labels from 0 to {_CLASSES - 1}")
+        if pixels.shape != (len(labels), 3 * CIFAR10_SIDE**2):
+            raise ValueError("expected n rows of 3072 bytes and n labels")
+    except Exception as error:  # noqa: BLE001 a damaged pickle may raise anything
+        raise UsageError(f"{path} is damaged: {type(error).__name__}: {error}") from None
+    return torch.tensor(pixels).view(-1, 3, CIFAR10_SIDE, CIFAR10_SIDE), torch.tensor(labels)
