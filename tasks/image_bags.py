@@ -46,13 +46,11 @@ class ImageBags(ImageTask, TableBags):
     as a patient), whose images stay together in a split; `split` (train, validation, test).
 
     Images are decoded once, shrunk or enlarged so that they just fit into squares of `size` pixels, and kept in a cache
-    beside the table, which need not fit into memory. How they are split is as in `feature-bags`.
+    beside the table, which need not fit into memory. Parameters that are not listed, such as those of the
+    split, mean what they do for `feature-bags`.
 
     Args:
-        table: path of the table, from the current folder or the folder of the data.
         image: the column of the paths of images.
-        labels: the column of label sets; or a pattern such as "has_*", or a list with ";", of columns with 0 and 1.
-        classes: the classes in their order, with ";" between them; "": those that occur, sorted.
         size: the side of the square that an image is fitted into, in pixels; what is left free has its mean colour.
         channels: 3 for colours, 1 for grey.
         network: small, medium or large, the paper's convolutions for house numbers; a network of torchvision such as
@@ -61,12 +59,6 @@ class ImageBags(ImageTask, TableBags):
         weights: a file with the state_dict of the network of torchvision; "": its weights are drawn by the seed.
         flip: whether training images are mirrored at random, left and right swapped.
         crop: training images are shifted by up to so many pixels, at random.
-        folds: the number of folds; 0: none.
-        repeats: how often the images are put into folds.
-        folds_file: a JSON file, beside the table: repetitions, each a list of folds, each a list of test images. "*" in
-            it stands for the name of the table, as in "*.folds.json".
-        test: the share of the images to test on, where a seed draws the split.
-        validation: the share of the images to validate on, where neither the table nor folds say.
         batch_bags: the number of images in a training batch.
     """
 
@@ -201,12 +193,7 @@ class ImageBags(ImageTask, TableBags):
 
     def _check_network(self, bags: OwnBags, network: Network) -> int:
         """Return the number of positions of an image. Raises UsageError for fewer than an image has classes."""
-        shape = network.output_shape(self.size, self.size)
-        if shape is None:
-            raise UsageError(
-                f"{self.name} needs a network for images that knows its output shape, as {self.network_name}"
-            )
-        positions = max(shape[0], 0) * max(shape[1], 0)
+        positions = self.positions_in(network, self.size)
         counts = bags.labels.sum(axis=1)
         if positions < max(most := int(counts.max()), 1):
             raise UsageError(

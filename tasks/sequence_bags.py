@@ -41,25 +41,17 @@ class SequenceBags(SequenceTask, TableBags):
     Where it has them, these columns are used: `events` (JSON, [[class, start, end], ...] in seconds, an event of every
     class of the labels, or empty where they are not known), for the hit rate in time and for losses with more
     supervision than label sets, and never given to others; `group` (such as a place), whose sequences stay together in
-    a split; `split` (train, validation, test). How sequences are split is as in `feature-bags`.
+    a split; `split` (train, validation, test). Parameters that are not listed, such as those of the split, mean
+    what they do for `feature-bags`.
 
     Args:
-        table: path of the table, from the current folder or the folder of the data.
         file: the column of the paths of files.
-        labels: the column of label sets; or a pattern such as "has_*", or a list with ";", of columns with 0 and 1.
-        classes: the classes in their order, with ";" between them; "": those that occur, sorted.
         network: `conv`, all-convolutional, where a position depends on 30 frames at a stride of 4, or `gru`, gated
             recurrent units in both directions, where it depends on all.
         stride: frames in the block that a position stands for.
         frames_per_second: how many frames of an array make a second, or how many are made of a second of a waveform.
         bands: log-mel bands, for waveforms.
         sample_rate: samples a second of waveforms in .npy files; audio files say theirs.
-        folds: the number of folds; 0: none.
-        repeats: how often the sequences are put into folds.
-        folds_file: a JSON file, beside the table: repetitions, each a list of folds, each a list of test files. "*" in
-            it stands for the name of the table, as in "*.folds.json".
-        test: the share of the sequences to test on, where a seed draws the split.
-        validation: the share of the sequences to validate on, where neither the table nor folds say.
         batch_bags: the number of sequences in a training batch, at most.
         batch_instances: the number of frames in a batch to train or evaluate on, at most, the padding of shorter
             sequences counted; a batch has as many sequences as fit at the length of the longest, and one at least.

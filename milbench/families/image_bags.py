@@ -10,7 +10,9 @@ from torch import Tensor
 from milbench._utils.devices import to_device
 from milbench._utils.images import colours, grey
 from milbench.api.bags import Bags, Truth, label_matrix
+from milbench.api.task import Network
 from milbench.data.labelled_images import LabelledImages
+from milbench.errors import UsageError
 from milbench.families.fixed_bags import FixedBags
 
 if TYPE_CHECKING:
@@ -37,6 +39,18 @@ class ImageTask(FixedBags):
     """Of an image: 1 for grey, 3 for colours."""
     white: ClassVar[int] = 255
     """The value of a pixel that is scaled to 1."""
+
+    network_name: str
+    """Of networks that the user chooses."""
+
+    def positions_in(self, network: Network, side: int) -> int:
+        """Return how many positions a network that the user chose has in a square image. Raises UsageError."""
+        shape = network.output_shape(side, side)
+        if shape is None:
+            raise UsageError(
+                f"{self.name} needs a network for images that knows its output shape, not {self.network_name}"
+            )
+        return max(shape[0], 0) * max(shape[1], 0)
 
     def instances_from(self, picture: Image) -> Tensor:
         """Return a picture, in grey or in colours as the images are, (channels, H, W) in [0, 1]."""

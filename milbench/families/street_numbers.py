@@ -102,7 +102,8 @@ class StreetNumbers(ImageTask):
         self.augmentation = augmentation
         self.batch_bags = batch_bags
         self.protocol: Protocol = protocol
-        self.positions = self._positions(sum(SIZES) // 2 if augmentation else CROP_SIDE)
+        side = sum(SIZES) // 2 if augmentation else CROP_SIDE
+        self.positions = self.positions_in(_example(self.network_name), side)
 
     def title(self, counts: Mapping[str, int]) -> str:  # noqa: ARG002
         """Return what reports call pictures of which each part has so many."""
@@ -225,12 +226,6 @@ class StreetNumbers(ImageTask):
             which = (torch.arange(len(images)) if which is None else which)[: self.evaluation_limit]
         return Lazy.of(images, CROPS_PER_EVAL_BATCH, number_bags, which)
 
-    def _positions(self, side: int) -> int:
-        shape = _example(self.network_name).output_shape(side, side)
-        if shape is None:
-            raise UsageError(f"{self.name} needs a network that knows its output shape; {self.network_name} does not")
-        return shape[0] * shape[1]
-
     @as_usage()
     def _crops(self, data_dir: Path | None) -> dict[str, Crops]:
         place = catalog.data_dir(data_dir) / self.folder
@@ -238,7 +233,7 @@ class StreetNumbers(ImageTask):
         for part in parts:
             if not (place / part / digit_struct.FILE).exists():
                 raise UsageError(f"{self.name} not found: no {place / part / digit_struct.FILE}; {self.instead}")
-        most = self._positions(SIZES[0] if self.augmentation else CROP_SIDE)
+        most = self.positions_in(_example(self.network_name), SIZES[0] if self.augmentation else CROP_SIDE)
         return {part: crops.load(place / part, self.crop, most, self.protocol) for part in parts}
 
 

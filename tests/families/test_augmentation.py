@@ -86,11 +86,3 @@ def test_images_are_shifted_by_up_to_so_many_pixels_each_by_its_own_draw() -> No
     places = (found[:, 0] == 255).nonzero()
     assert len(places) == 200, "no pixel is made or lost"
     assert {tuple(place) for place in places[:, 1:].tolist()} == {(y, x) for y in range(2, 7) for x in range(2, 7)}
-
-
-def test_only_the_generator_decides() -> None:
-    torch.manual_seed(1)
-    first = flip_and_crop(IMAGES, generator(3), flip=True, crop=2)
-    torch.manual_seed(2)
-    assert torch.equal(flip_and_crop(IMAGES, generator(3), flip=True, crop=2), first)
-    assert not torch.equal(flip_and_crop(IMAGES, generator(4), flip=True, crop=2), first)

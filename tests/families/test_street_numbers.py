@@ -212,7 +212,7 @@ def test_bad_parameters_and_bad_pictures_are_one_line(milbench: Callable[..., Ra
         make(root, validation=60)
     with pytest.raises(UsageError, match="unknown network 'smal'; did you mean 'small'"):
         load_task("svhn", network="smal")
-    with pytest.raises(UsageError, match="a network that knows its output shape; instance-mlp does not"):
+    with pytest.raises(UsageError, match="a network for images that knows its output shape, not instance-mlp"):
         load_task("svhn", network="instance-mlp")
     ones = [(1.0, 20.0, 5.0, 12.0, 20.0)]
     for part in ("train", "test"):

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from pathlib import Path
 
 import pytest
 import torch
 
-from milbench import Bags, Task, UsageError, generator, load_task
+from milbench import Bags, UsageError, generator, load_task
 from milbench.engine.parts import set_up
 from milbench.engine.train import train_step
 from tests._helpers.command_line import TINY, Milbench
 from tests._helpers.training import small_cell
 
 CPU = torch.device("cpu")
-
-
-def largest(task: Task, data: Path | None) -> int:
-    """Return the number of classes of the training bag with most of them."""
-    task.prepare(data, CPU)
-    return max(int(bags.labels.sum(dim=1).max()) for bags in islice(task.train_batches(0, generator("bags")), 30))
-
-
-@pytest.mark.parametrize("params", [{"num_classes": 3, "class_rate": 0.2}, {"max_size": 2, "min_size": 2}])
-def test_synthetic_bags_have_no_more_classes_than_instances(params: dict[str, float]) -> None:
-    task = load_task("synthetic-bags", **params)
-    assert task.max_labels == min(params.get("num_classes", 5), params.get("max_size", 16)) == largest(task, None)
 
 
 @pytest.fixture(scope="module")  # the registry of a process knows one file of a name

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.distributions import MultivariateNormal
 
 from milbench import Bags, Scores, generator, load_task
 from milbench.api.metric_info import METRICS
@@ -56,18 +55,6 @@ def test_sizes_classes_and_instances_follow_the_generator(many: Bags) -> None:
         assert ((x.mean(dim=0) - mean).abs() < 5 * scale / math.sqrt(len(x))).all()
         wanted = scale**2 * torch.eye(4).double()
         assert ((torch.cov(x.T) - wanted).abs() < 5 * scale**2 * math.sqrt(2 / len(x))).all()
-
-
-def test_log_posterior_is_bayes_rule(task: Any) -> None:
-    x = 3 * torch.randn(6, 2, 4, generator=torch.Generator().manual_seed(0)).double()
-    densities = []
-    for c in range(3):
-        mean = torch.zeros(4).double()
-        mean[c] = 3 / math.sqrt(2)
-        densities.append(0.2 * MultivariateNormal(mean, torch.eye(4).double()).log_prob(x).exp())
-    densities.append(0.4 * MultivariateNormal(torch.zeros(4).double(), 4 * torch.eye(4).double()).log_prob(x).exp())
-    joint = torch.stack(densities, dim=1)
-    torch.testing.assert_close(task.training.log_posterior(x).exp(), joint / joint.sum(dim=1, keepdim=True))
 
 
 def oracle(task: Any) -> Any:
