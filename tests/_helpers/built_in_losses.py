@@ -24,5 +24,6 @@ BUILT_IN = (
     *(Variant(n) for n in ("generalised-mean", "noisy-and", "log-sum-exp")),
     *(Variant("count", {"likelihood": likelihood}) for likelihood in ("joint", "marginal")),
     Variant("position"),
+    Variant("ctc"),
     Variant("cross-entropy", one_class=True),
 )

@@ -31,7 +31,6 @@ WAITING = ("hard-em", "count")  # losses that wait for the device, as their docs
 VARIANTS = [
     *(v for v in BUILT_IN if v.loss not in WAITING),
     *(Variant("exact", {"method": m}) for m in ("exact", "lower", "upper")),
-    Variant("ctc"),
 ]
 
 

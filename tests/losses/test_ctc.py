@@ -1,4 +1,4 @@
-"""CTC over columns against the enumeration of alignments, against `torch.nn.functional.ctc_loss`, and its contract."""
+"""CTC over columns against the enumeration of alignments and against `torch.nn.functional.ctc_loss`."""
 
 from __future__ import annotations
 
@@ -79,18 +79,6 @@ def test_value_and_gradient_agree_with_torch() -> None:
     assert_close(gradient, expected)
 
 
-def test_first_and_second_derivatives() -> None:
-    loss, target = per_bag("ctc"), padded([(0, 1), (1, 1), ()])
-    mask = torch.tensor(
-        [[[1, 1, 1, 1], [0, 1, 1, 0]], [[1, 0, 1, 1], [0, 0, 0, 1]], [[1, 0, 0, 0], [1, 1, 0, 0]]]
-    ).bool()
-    for scale in (0.5, 3.0):
-        logits = some_logits(3, 2, 4, scale=scale).requires_grad_()
-        for m in (None, mask):
-            assert torch.autograd.gradcheck(lambda z, m=m: call(loss, z, target, m), logits)
-            assert torch.autograd.gradgradcheck(lambda z, m=m: call(loss, z, target, m), logits, fast_mode=True)
-
-
 def test_columns_have_an_order_and_rows_have_none() -> None:
     loss, target = per_bag("ctc"), padded([(0, 1), (2, 2)])
     logits = some_logits(2, 2, 3, 4)
@@ -105,12 +93,10 @@ def test_columns_have_an_order_and_rows_have_none() -> None:
     )
 
 
-def test_no_class_is_preferred_and_padding_may_be_anywhere() -> None:
-    loss, target, order = per_bag("ctc"), padded([(0, 1), (2, 2)]), torch.tensor([2, 0, 1])
-    logits = some_logits(2, 3, 4)
-    renamed = torch.tensor([[1, 2], [0, 0]])  # channel i of the renamed logits is what was order[i]
-    assert_close(call(loss, logits[:, [*order.tolist(), C]], renamed), call(loss, logits, target))
-    assert_close(call(loss, logits, torch.tensor([[-1, 0, -1, 1], [2, -1, 2, -1]])), call(loss, logits, target))
+def test_padding_of_a_sequence_may_be_anywhere() -> None:
+    loss, logits = per_bag("ctc"), some_logits(2, 3, 4)
+    expected = call(loss, logits, padded([(0, 1), (2, 2)]))
+    assert_close(call(loss, logits, torch.tensor([[-1, 0, -1, 1], [2, -1, 2, -1]])), expected)
 
 
 def test_columns_without_instances_are_skipped() -> None:
@@ -120,34 +106,20 @@ def test_columns_without_instances_are_skipped() -> None:
     mask = torch.zeros(3, 2, 7, dtype=torch.bool)
     mask[..., [0, 1, 5, 6]] = True
     value = call(loss, logits, target)
-    for garbage in (None, 200.0, torch.inf, torch.nan):
-        filled = wide if garbage is None else wide.masked_fill(~mask.unsqueeze(1), garbage)
-        leaf = filled.clone().requires_grad_()
-        got = call(loss, leaf, target, mask)
-        assert_close(got, value)
-        (gradient,) = torch.autograd.grad(got.sum(), leaf)
-        assert (gradient.masked_select(~mask.unsqueeze(1)) == 0).all()
+    assert_close(call(loss, wide, target, mask), value)
     taller = torch.cat([logits, torch.zeros(3, C + 1, 2, 4)], dim=2)
     rows = torch.tensor([True, True, False, False]).view(1, 4, 1).expand(3, 4, 4)
     assert_close(call(loss, taller, target, rows), value)
 
 
-def test_finite_at_extreme_logits() -> None:
-    loss, target = per_bag("ctc"), padded([(0, 1), (2, 2), ()])
-    mixed = 200 * some_logits(3, 28, 28).sign().float()
-    background = torch.full((3, C + 1, 28, 28), -200.0)
+def test_nothing_is_saturated() -> None:
+    """Where all is background, raising a class of the sequence still lowers the loss."""
+    background = torch.full((1, C + 1, 28, 28), -200.0)
     background[:, C] = 200
-    for logits in (mixed, background, -background, torch.full_like(mixed, 200.0)):
-        leaf = logits.clone().requires_grad_()
-        value = call(loss, leaf, target)
-        (gradient,) = torch.autograd.grad(value.sum(), leaf)
-        assert value.isfinite().all()
-        assert gradient.isfinite().all()
-    # Nothing is saturated: where all is background, raising a class of the sequence still lowers the loss.
     leaf = background.requires_grad_()
-    (gradient,) = torch.autograd.grad(call(loss, leaf, target)[0], leaf)
-    assert gradient[0, 0].sum() < -0.5
-    assert gradient[0, 1].sum() < -0.5
+    (gradient,) = torch.autograd.grad(call(per_bag("ctc"), leaf, padded([(0, 1)])).sum(), leaf)
+    assert gradient.isfinite().all()
+    assert (gradient[0, :2].sum(dim=(1, 2)) < -0.5).all()
 
 
 def test_sequences_that_do_not_fit_are_refused_or_have_an_infinite_loss() -> None:
@@ -162,13 +134,3 @@ def test_sequences_that_do_not_fit_are_refused_or_have_an_infinite_loss() -> Non
     (gradient,) = torch.autograd.grad(value.sum(), logits)
     assert (gradient[0] != 0).any()
     assert (gradient[1] == 0).all()
-
-
-def test_outputs_for_evaluation_come_from_the_softmax() -> None:
-    loss, logits = per_bag("ctc"), some_logits(2, 3, 4)
-    mask = torch.ones(2, 3, 4).bool()
-    mask[:, 0] = False
-    probs = loss.instance_probs(logits, mask)
-    assert_close(probs[:, :, 1:], logits[:, :, 1:].softmax(dim=1))
-    assert_close(loss.class_scores(logits, mask), probs[:, :-1].sum(dim=(2, 3)))
-    assert_close(loss.presence_scores(logits, mask), loss.class_scores(logits, mask))
