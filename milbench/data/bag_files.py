@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -92,8 +93,7 @@ def open_all(open_one: Callable[[Path], BagFile], table: Path, names: Sequence[s
 
 def usual_kind(files: Sequence[BagFile]) -> str:
     """Return what kind all files are of. Raises UsageError that names those that are not as most are."""
-    kinds = [file.kind for file in files]
-    usual = max(dict.fromkeys(kinds), key=kinds.count)
+    usual = Counter(file.kind for file in files).most_common(1)[0][0]
     if wrong := [f"{file.name} has {file.kind}" for file in files if file.kind != usual]:
         fault = f"{len(wrong)} of {len(files)} files are not as the others, which have {usual}"
         raise UsageError(f"{fault}: {shown(wrong, 20)}")

@@ -58,9 +58,10 @@ def read_chunks(path: Path, text: Collection[str]) -> Iterator[pd.DataFrame]:
     Raises UsageError for a file that is missing, empty, damaged or of another kind.
     """
     _check_file(path)
+    separator = SEPARATORS.get(path.suffix.lower())
     count = 0
     with _as_table(path):
-        for frame in _frames(path, text):
+        for frame in _csv(path, text, separator) if separator else [pd.read_parquet(path).reset_index(drop=True)]:
             frame.columns = pd.Index([str(name).strip() for name in frame.columns])
             if len(twice := frame.columns[frame.columns.duplicated()]):
                 raise UsageError(f"{path}: several columns are named {twice[0]!r}, expected one")
@@ -101,13 +102,6 @@ def _as_table(path: Path) -> Iterator[None]:
         raise UsageError(f"{path} is empty, expected a header and a row an instance") from None
     except Exception as error:  # noqa: BLE001 every reader has errors of its own for a damaged file
         raise UsageError(f"{path} cannot be read as a table: {error}") from None
-
-
-def _frames(path: Path, text: Collection[str]) -> Iterator[pd.DataFrame]:
-    if (separator := SEPARATORS.get(path.suffix.lower())) is not None:
-        yield from _csv(path, text, separator)
-    else:
-        yield pd.read_parquet(path).reset_index(drop=True)
 
 
 def _csv(path: Path, text: Collection[str], separator: str) -> Iterator[pd.DataFrame]:
