@@ -97,21 +97,11 @@ METRICS: dict[str, Metric] = {
         "class occurs and their mean probability. It is above 0 by chance also where the probabilities are right. A "
         "loss whose presence has another scale has none.",
     ),
-    "presence_ece_tempered": Metric(  # this and the one of label sets are in published reports alone
-        "calibration error of presence, tempered",
-        "As calibration error of presence, with the log-odds divided by one temperature that was fitted on the "
-        "validation bags by their logarithmic score.",
-    ),
     "set_ece": Metric(
         "calibration error of label sets",
         "Expected calibration error of the probability that the loss gives, by its own model, to the label set at even "
         "odds, the classes with a presence of 0 or more, against that set being right; over "
         f"{BINS} bins of equal mass. These label sets are not those of the set error, which has its own threshold.",
-    ),
-    "set_ece_tempered": Metric(
-        "calibration error of label sets, tempered",
-        "As calibration error of label sets, with the log-odds of the set's probability divided by one temperature, "
-        "another than that of the presence, which was fitted on the validation bags by their logarithmic score.",
     ),
     "bayes_instance_error": Metric(
         "Bayes one-instance error",
