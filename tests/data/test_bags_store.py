@@ -87,6 +87,8 @@ def test_a_second_reader_reads_no_table_and_no_file(tmp_path: Path, monkeypatch:
     table = slides(tmp_path)
     monkeypatch.setattr(array_cache, "RECENT", -1e9)
     first = load_features(table, FILES)
+    os.utime(tmp_path / "features/s1.npy", (1, 1))
+    assert load_features(table, FILES).digest == first.digest, "another date is the same data, read again"
     monkeypatch.setattr(own_bags, "read_table", None)
     monkeypatch.setattr(own_bags, "read_chunks", None)
     monkeypatch.setattr(own_bags, "open_features", None)
