@@ -150,19 +150,20 @@ def _write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, p
     from milbench._utils.console import console
     from milbench.data.table_files import write_table
     from milbench.inference.predict import notes
-    from milbench.inference.predict_bags import draw_maps, position_table, predict_bags
+    from milbench.inference.predict_bags import bag_table, draw_maps, position_table
 
     table = _table_in(out, paths)
     beside, maps = table.with_stem(f"{table.stem}-positions"), table.with_name(f"{table.stem}-maps")
     _spare(paths, out, [table, beside])
     tables, places = [], []
     for batch in model.task.read_bags(paths, model.network):  # all together may not fit into memory
-        tables.append(predict_bags(model, [batch]))
+        scores = model.scores(batch.bags)
+        tables.append(bag_table(model, batch, scores))
         if positions:
-            places.append(position_table(model, batch))
+            places.append(position_table(model, batch, scores))
             if {"instance", "x", "y"} <= {*batch.places}:
                 draw_maps(places[-1], tables[-1], maps)
-    found = pd.concat(tables, ignore_index=True) if tables else predict_bags(model, [])
+    found = pd.concat(tables, ignore_index=True)
     with as_usage():
         write_table(found, table)
         if places:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ def are_bags(paths: Sequence[Path], task: Task) -> bool:
     return not has_pictures or any(path.is_dir() or is_table(path) for path in paths)
 
 
-def predict_bags(model: Trained, batches: Iterable[NamedBags]) -> pd.DataFrame:
+def bag_table(model: Trained, batch: NamedBags, scores: Scores) -> pd.DataFrame:
     """Return a row a bag: its label set, how probable that is, where its classes are, and the presence of every class.
 
     Returns:
@@ -45,51 +45,42 @@ def predict_bags(model: Trained, batches: Iterable[NamedBags]) -> pd.DataFrame:
         strongly for it by the loss's own evidence, with the probability of the class there), and for every class
         `presence CLASS`, the probability by the map that it occurs in the bag.
     """
-    names = model.task.class_names
-    rows: list[dict[str, Any]] = []
-    for batch in batches:
-        scores = model.scores(batch.bags)
-        log_probs = logarithms(scores.instances)
-        labels, log_prob = label_sets(scores.presence, log_probs, model.threshold)
-        presence = presence_log_prob(log_probs, validate=False).exp()
-        for b, name in enumerate(batch.names):
-            found = labels[b].nonzero().flatten().tolist()
-            rows.append({
-                batch.kind: name,
-                "labels": ";".join(names[c] for c in found),
-                "probability": math.exp(log_prob[b]),
-                "log_probability": float(log_prob[b]),
-                "positions": json.dumps([_strongest(batch, scores, log_probs, b, c, names[c]) for c in found]),
-                **{f"presence {name}": p for name, p in zip(names, presence[b].tolist(), strict=True)},
-            })  # fmt: skip
-    if not rows:
-        about = ["bag", "labels", "probability", "log_probability", "positions"]
-        return pd.DataFrame(columns=[*about, *(f"presence {name}" for name in names)])
-    return pd.DataFrame(rows)
+    names, log_probs = model.task.class_names, logarithms(scores.instances)
+    labels, log_prob = label_sets(scores.presence, log_probs, model.threshold)
+    sets = [one.nonzero().flatten().tolist() for one in labels]
+    frame = pd.DataFrame({
+        batch.kind: batch.names,
+        "labels": [";".join(names[c] for c in found) for found in sets],
+        "probability": log_prob.exp().numpy(),
+        "log_probability": log_prob.numpy(),
+        "positions": [
+            json.dumps([_strongest(batch, scores, log_probs, b, c, names[c]) for c in found])
+            for b, found in enumerate(sets)
+        ],
+    })  # fmt: skip
+    presence = presence_log_prob(log_probs, validate=False).exp()
+    return frame.join(pd.DataFrame(presence.numpy(), columns=[f"presence {name}" for name in names]))
 
 
-def position_table(model: Trained, batch: NamedBags) -> pd.DataFrame:
+def position_table(model: Trained, batch: NamedBags, scores: Scores) -> pd.DataFrame:
     """Return a row a bag and position: where it is, and the probability of every class and of the background there."""
     columns = [*(f"P({name})" for name in model.task.class_names), "P(background)"]
     if columns[-1] in columns[:-1]:  # a class of that name
         columns[-1] = "P(no class)"
-    probs = logarithms(model.scores(batch.bags).instances).exp().flatten(2)
+    probs = logarithms(scores.instances).exp().flatten(2)
     there = torch.ones(probs[:, 0].shape, dtype=torch.bool)
     if batch.bags.mask is not None:
         there = batch.bags.mask.flatten(1)
-    bag, _ = there.nonzero(as_tuple=True)
-    frame = pd.DataFrame({batch.kind: [batch.names[b] for b in bag.tolist()]})
+    frame = pd.DataFrame({batch.kind: [batch.names[b] for b in there.nonzero()[:, 0].tolist()]})
     for column, place in batch.places.items():
         frame[column] = place.flatten(1)[there].numpy()
-    for c, name in enumerate(columns):
-        frame[name] = probs[:, c][there].numpy()
-    return frame
+    return frame.join(pd.DataFrame(probs.movedim(1, 2)[there].numpy(), columns=columns))
 
 
 def draw_maps(positions: pd.DataFrame, bags: pd.DataFrame, folder: Path) -> None:
     """Draw the probability of each class that was found in a bag, or of the likeliest where none was, as NAME.png.
 
-    `positions` and `bags` are as `position_table` and `predict_bags` return them, with x and y of every position.
+    `positions` and `bags` are as `position_table` and `bag_table` return them, with x and y of every position.
     """
     from matplotlib.figure import Figure
 

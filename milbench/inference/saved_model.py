@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from milbench.api.bags import Bags, NamedBags
 from milbench.engine.cell import CellFolder
 from milbench.inference.load import Trained, load_trained
-from milbench.inference.predict_bags import predict_bags
+from milbench.inference.predict_bags import bag_table
 
 BAGS_AT_ONCE = 64
 
@@ -34,9 +34,12 @@ class SavedModel:
         """
         batch = torch.from_numpy(np.asarray(instances, np.float32))
         labels = torch.zeros(len(batch), self.trained.task.num_classes, dtype=torch.bool)
-        parts = Bags(batch, labels).parts(BAGS_AT_ONCE)
-        found = predict_bags(self.trained, [NamedBags("bag", [""] * len(part), part) for part in parts])
-        return found.drop(columns=["bag", "log_probability", "positions"])
+        bags = Bags(batch, labels)
+        found = [
+            bag_table(self.trained, NamedBags("bag", [""] * len(part), part), self.trained.scores(part))
+            for part in bags.parts(BAGS_AT_ONCE) or [bags]
+        ]
+        return pd.concat(found, ignore_index=True).drop(columns=["bag", "log_probability", "positions"])
 
 
 def _load_pyfunc(path: str) -> SavedModel:
