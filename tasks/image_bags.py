@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,7 +14,6 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from milbench._utils.devices import to_device
 from milbench._utils.digests import file_digest
 from milbench.api.bags import Bags, NamedBags, Truth
 from milbench.api.recipe import Recipe
@@ -133,9 +133,8 @@ class ImageBags(ImageTask, TableBags):
         }
 
     def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:
-        chosen = self._split.train[numbers.numpy()]
-        images = flip_and_crop(self._pixels(chosen), rng, **self.augmentation)
-        return Bags(images / self.white, to_device(self._labels[torch.from_numpy(chosen)], self._device))
+        bags = self._bags(self._split.train[numbers.numpy()], truth=False)
+        return replace(bags, instances=flip_and_crop(bags.instances, rng, **self.augmentation))
 
     def network(self, seed: int) -> Network:
         return self._network(self.num_classes, seed, self._tensors_read)
@@ -157,13 +156,11 @@ class ImageBags(ImageTask, TableBags):
             bags = Bags(torch.from_numpy(pixels) / self.white, labels)
             yield NamedBags(self.columns.image, names, bags, self._places(sizes, network))
 
-    def _pixels(self, numbers: NDArray[np.int64]) -> Tensor:
-        return to_device(torch.from_numpy(self._images[numbers]), self._device)
-
     def _bags(self, numbers: NDArray[np.int64], *, truth: bool) -> Bags:
         at = torch.from_numpy(numbers)
         known = self._truth.selected(at) if truth else None
-        return Bags(self._pixels(numbers) / self.white, self._labels[at], truth=known).to(self._device)
+        bags = Bags(torch.from_numpy(self._images[numbers]), self._labels[at], truth=known).to(self._device)
+        return replace(bags, instances=bags.instances / self.white)  # bytes are sent, not floats
 
     def _batches(self, numbers: NDArray[np.int64], *, truth: bool) -> Lazy[Bags]:
         return Lazy.of(numbers, _EVAL_BATCH, partial(self._bags, truth=truth))

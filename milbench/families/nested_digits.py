@@ -116,10 +116,6 @@ class NestedDigits(ImageTask):
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         splits = self.load(data_dir).to(device)
-        if len(splits.train) < self.digits_per_bag:
-            raise UsageError(
-                f"{self.name}: {len(splits.train)} training digits do not fill one bag of {self.digits_per_bag}"
-            )
         self._train, self._test = splits.train, splits.test
         self.training_count = len(splits.train) // self.digits_per_bag
         as_bags = partial(single_instance_bags, num_classes=DIGITS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import cache
 from typing import Any
 
@@ -133,16 +133,13 @@ def test_bags_are_drawn_as_often_as_the_model_says(name: str, split: Any) -> Non
             expected[tuple(min(kind, classes) for kind in kinds)] += p
         found = [tuple(row) for row in bags.truth.position_classes[sizes == size, :size].tolist()]
         assert set(found) <= set(expected)
-        counts = [found.count(z) for z in expected]
-        wanted = [p * len(found) for p in expected.values()]
-        often = [i for i, n in enumerate(wanted) if n >= 5]
-        rest = [i for i, n in enumerate(wanted) if n < 5]
-        groups = [[i] for i in often] + ([rest] if sum(wanted[i] for i in rest) >= 1 else [])
-        total = sum(wanted[i] for group in groups for i in group)
-        seen = sum(counts[i] for group in groups for i in group)
-        observed = [sum(counts[i] for i in group) for group in groups]
-        probable = [sum(wanted[i] for i in group) * seen / total for group in groups]
-        assert chisquare(observed, probable).pvalue > 1e-3
+        counts = Counter(found)
+        common = {z: p * len(found) for z, p in expected.items() if p * len(found) >= 5}
+        observed, probable = [counts[z] for z in common], [*common.values()]
+        if (rest := len(found) - sum(probable)) >= 1:
+            observed.append(len(found) - sum(observed))
+            probable.append(rest)
+        assert chisquare(observed, [n * sum(observed) / sum(probable) for n in probable]).pvalue > 1e-3
     labels = [{c for c in row if c < classes} for row in bags.truth.position_classes.tolist()]
     assert [set(row.nonzero().flatten().tolist()) for row in bags.labels] == labels
 
