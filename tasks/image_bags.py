@@ -87,7 +87,7 @@ class ImageBags(ImageTask, TableBags):
     ) -> None:
         super().__init__(table, folds, repeats, folds_file, test, validation, batch_bags)
         if crop >= size:
-            raise UsageError(f"{self.name}: crop = {crop} may leave nothing of an image of size = {size}")
+            raise UsageError(f"crop = {crop} may leave nothing of an image of size = {size}")
         self.columns = ImageColumns(image, labels, classes, size, channels)
         self.size = size
         self.channels = channels
@@ -96,7 +96,7 @@ class ImageBags(ImageTask, TableBags):
         self.network_name = name.removeprefix(TORCHVISION)
         self.dependencies = "" if self.of_torchvision else networks().entry(name).source_digest
         if weights and not self.of_torchvision:
-            raise UsageError(f"{self.name}: weights are for networks of torchvision, network = {network} is none")
+            raise UsageError(f"weights are for networks of torchvision, network = {network} is none")
         self.stride = stride
         self.weights = weights
         self.augmentation: dict[str, Any] = {"flip": flip, "crop": crop}

@@ -79,7 +79,7 @@ class SpokenDigits(SequenceTask):
         any_data: bool = False,
     ) -> None:
         if least > most:
-            raise UsageError(f"{self.name}: least = {least} is more than most = {most}")
+            raise UsageError(f"least = {least} is more than most = {most}")
         super().__init__(network, stride=4, batch_bags=32, bags_per_epoch=bags_per_epoch)
         self.least, self.most = least, most
         self.train_bags = train_bags

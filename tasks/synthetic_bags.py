@@ -122,13 +122,13 @@ class SyntheticBags(FixedBags):
         overlap: Annotated[float, Field(ge=0, le=1)] = 0.0,
     ) -> None:
         if min_size > max_size:
-            raise self._wrong(f"min_size = {min_size} is larger than max_size = {max_size}")
+            raise UsageError(f"min_size = {min_size} is larger than max_size = {max_size}")
         smallest, largest = map(int, test_sizes.split("-")) if test_sizes else (min_size, max_size)
         if smallest > largest:
-            raise self._wrong(f"test_sizes = {test_sizes}: the smallest is larger than the largest")
+            raise UsageError(f"test_sizes = {test_sizes}: the smallest is larger than the largest")
         kinds = (label_sets, test_label_sets or label_sets)
         if labels_per_bag is not None and "uniform" not in kinds:
-            raise self._wrong(f"labels_per_bag = {labels_per_bag} is for label_sets = uniform, not for {label_sets}")
+            raise UsageError(f"labels_per_bag = {labels_per_bag} is for label_sets = uniform, not for {label_sets}")
         rules = [LabelSetRule(kind, labels_per_bag if kind == "uniform" else None, empty_share) for kind in kinds]
         self.training = GaussianBags(
             num_classes, dimension, (min_size, max_size), (min_size + max_size) / 2, class_rate, separation,
@@ -137,11 +137,8 @@ class SyntheticBags(FixedBags):
         self.test = replace(self.training, sizes=(smallest, largest), rule=rules[1])
         if context_swapped:
             self.test = replace(self.test, context=(context, context_without))
-        try:
-            self.training.check()
-            self.test.check()
-        except UsageError as error:
-            raise self._wrong(str(error)) from None
+        self.training.check()
+        self.test.check()
         self.num_classes = num_classes
         self.max_labels = min(num_classes, max_size)
         self.positions = (min_size + max_size) // 2
@@ -218,9 +215,6 @@ class SyntheticBags(FixedBags):
         if not any(self._noise) or bags.mask is None:
             return bags
         return replace(bags, labels=noisy_labels(bags.labels, bags.mask.sum(dim=1), *self._noise, rng), truth=None)
-
-    def _wrong(self, what: str) -> UsageError:
-        return UsageError(f"{self.name}: {what}")
 
 
 Drawn = tuple[tuple[Split, GaussianBags, int], ...]

@@ -56,5 +56,8 @@ def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, 
             f"parameters as JSON, of {kinds} ({str(error).splitlines()[0]})"
         ) from None
     if not inspect.isabstract(cls):
-        cls(**complete)  # it checks what its annotations do not say
+        try:
+            cls(**complete)  # it checks what its annotations do not say
+        except UsageError as error:
+            raise UsageError(f"{owner}: {error}") from None
     return complete

@@ -59,12 +59,9 @@ class LabelSetRule:
             )
         if self.kind == "constant" and self.empty_share:
             raise UsageError(f"empty_share = {self.empty_share:g}: with label_sets = constant no bag is empty")
-        if most is not None and most > min(classes, smallest):
-            raise UsageError(
-                f"labels_per_bag = {most} is more than the smallest bag has instances ({smallest})"
-                if most > smallest
-                else f"labels_per_bag = {most} is more than num_classes = {classes}"
-            )
+        if most is not None and most > (limit := min(classes, smallest)):
+            what = f"num_classes = {classes}, and the smallest bag has {smallest} instances"
+            raise UsageError(f"labels_per_bag = {most} is more than {limit}: {what}")
 
 
 class LabelSetPrior:

@@ -92,7 +92,7 @@ class NestedDigits(ImageTask):
     def __init__(self, digits_per_bag: int, batch_bags: int = 32, bags_per_epoch: int | None = None) -> None:
         if digits_per_bag > (most := (self.sizes[1] // self.digit_side) ** 2):
             raise UsageError(
-                f"{self.name}: digits_per_bag = {digits_per_bag} is too large: at most {most} digits of "
+                f"digits_per_bag = {digits_per_bag} is too large: at most {most} digits of "
                 f"{self.digit_side} pixels fit side by side on a canvas of {self.sizes[1]} pixels"
             )
         self.digits_per_bag = digits_per_bag

@@ -74,12 +74,12 @@ class TableBags(FixedBags):
         self, table: str, folds: int, repeats: int, folds_file: str, test: float, validation: float, batch_bags: int
     ) -> None:
         if folds == 1:
-            raise UsageError(f"{self.name}: folds = 1 leaves no bag to train on, expected 2 or more, or 0 for none")
+            raise UsageError("folds = 1 leaves no bag to train on, expected 2 or more, or 0 for none")
         if not folds and (given := f"repeats = {repeats}" if repeats > 1 else folds_file and "folds_file"):
-            raise UsageError(f"{self.name}: {given} needs the number of folds, such as folds = 10")
+            raise UsageError(f"{given} needs the number of folds, such as folds = 10")
         if (1 / folds if folds else test) + validation >= 1:
             tested = f"folds = {folds}" if folds else f"test = {test:g}"
-            raise UsageError(f"{self.name}: {tested} and validation = {validation:g} leave no bag to train on")
+            raise UsageError(f"{tested} and validation = {validation:g} leave no bag to train on")
         self.table = table
         self.folds = Folds(folds, repeats) if folds else None
         self.folds_file = folds_file

@@ -256,7 +256,7 @@ def test_a_fixed_number_of_training_bags_is_the_same_in_every_epoch_and_another_
     ({"num_classes": 3, "label_sets": "together"}, "together needs pairs of classes, num_classes = 3 is odd"),
     ({"label_sets": "exclusive", "class_rate": 0.4}, r"the probabilities of two such classes add up to 1\.44"),
     ({"labels_per_bag": 2}, "labels_per_bag = 2 is for label_sets = uniform, not for independent"),
-    ({"label_sets": "uniform", "labels_per_bag": 3}, r"more than the smallest bag has instances \(2\)"),
+    ({"label_sets": "uniform", "labels_per_bag": 3}, "more than 2: num_classes = 2, and the smallest bag has 2"),
     ({"label_sets": "constant", "empty_share": 0.1}, "empty_share = 0.1: with label_sets = constant no bag is"),
     ({"num_classes": 10, "class_rate": 0.05, "dimension": 10, "empty_share": 0.1}, "at most 8 classes"),
     ({"context": 0.1, "dimension": 2}, "2 classes and context need as many axes and one more, dimension = 2"),
