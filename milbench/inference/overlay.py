@@ -57,7 +57,7 @@ def sensitivity_figure(model: Trained, picture: Image, found: Prediction) -> Fig
 def draw_prediction(axes: Axes, model: Trained, picture: Image, found: Prediction) -> None:
     """Draw a picture in grey, over it the most probable class of every position, and the names of what is read."""
     show_grey(axes, grey(picture) / 255)
-    classes, strengths = (values.numpy() for values in found.class_map())
+    classes, strengths = found.probs.argmax(dim=0).numpy(), found.probs.amax(dim=0).numpy()
     ys, xs = (centres.numpy() for centres in found.centres)
     draw_classes(axes, classes, strengths, len(model.task.class_names), extent_of(ys, xs))
     _name_components(axes, model, found)

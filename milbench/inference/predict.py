@@ -27,7 +27,7 @@ from milbench.evaluation.reading.component_decoder import (
     read_components,
     read_strongest,
 )
-from milbench.evaluation.reading.components import Components, class_map, find_components, strongest_positions
+from milbench.evaluation.reading.components import Components, find_components, strongest_positions
 from milbench.evaluation.reading.decoders import logarithms, posterior_given, read_columns
 from milbench.evaluation.reading.patterns import String
 from milbench.inference.load import Trained
@@ -56,10 +56,6 @@ class Prediction:
     reading: String
     read_from: Components  # what it is read from; for `columns` the `components` with LEAST_MASS or more
     decoder: Decoder
-
-    def class_map(self) -> tuple[Tensor, Tensor]:
-        """Return (h, w) each: the most probable class of every position, C for background, and its probability."""
-        return class_map(self.probs.unsqueeze(0))[0], self.probs.amax(dim=0)
 
 
 def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -> Prediction:
@@ -133,7 +129,7 @@ def sensitivities(model: Trained, picture: Image.Image, found: Prediction) -> di
     All are 0 where the positions of a class depend on no pixel. This needs the memory of a training step on the whole
     picture.
     """
-    classes, _ = found.class_map()
+    classes = found.probs.argmax(dim=0)
     instances = model.task.instances_from(picture).to(model.device)
     maps = {
         c: sensitivity(model.network, model.loss, instances, c, classes == c)
@@ -242,7 +238,7 @@ def _read(
     """Return what is read in one bag, and the components that it is read from if the decoder reads such."""
     probs, sets, numbers = scores.instances, labels.unsqueeze(0), learnt or ComponentDecoder()
     if decoder == "columns":
-        return read_columns(class_map(probs), probs.shape[1] - 1)[0], None
+        return read_columns(probs.argmax(dim=1), probs.shape[1] - 1)[0], None
     if decoder == "strongest":
         components = strongest_positions(scores.strength, probs, sets)
         return read_strongest(components, 1, numbers)[0], components

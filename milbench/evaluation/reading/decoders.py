@@ -12,7 +12,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from milbench.evaluation.reading.components import class_map
 from milbench.evaluation.reading.patterns import String
 from milbench.likelihood import instance_posterior
 
@@ -54,7 +53,7 @@ def posterior_given(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     few = labels.sum(dim=1) <= LARGEST_SET
     sharper = instance_posterior(log_probs[few], labels[few], validate=False)
     given[few] = torch.where(sharper.sum(dim=1, keepdim=True) > 0, sharper, given[few])
-    classes = class_map(given)
+    classes = given.argmax(dim=1)
     for c in range(labels.shape[1]):
         bags = (labels[:, c] & ~(classes == c).flatten(1).any(dim=1)).nonzero().flatten()
         free = (classes[bags] == labels.shape[1]).flatten(1)

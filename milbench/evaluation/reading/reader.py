@@ -19,7 +19,6 @@ from milbench.evaluation.localisation import boxes_of
 from milbench.evaluation.reading.component_decoder import ComponentDecoder, read_components, read_strongest
 from milbench.evaluation.reading.components import (
     Components,
-    class_map,
     concatenate,
     find_components,
     strongest_positions,
@@ -84,7 +83,7 @@ def read_batch(
         centres: y of every row and x of every column of positions in pixels.
     """
     probs, labels = probs.detach().cpu(), labels.cpu()
-    class_maps = class_map(probs)
+    class_maps = probs.argmax(dim=1)
     components = find_components(*posterior_given(probs, labels))
     return ReadBatch(
         columns=read_columns(class_maps, probs.shape[1] - 1),

@@ -17,7 +17,7 @@ from milbench.evaluation.reading.component_decoder import (
     read_components,
     read_strongest,
 )
-from milbench.evaluation.reading.components import class_map, find_components, strongest_positions
+from milbench.evaluation.reading.components import find_components, strongest_positions
 from milbench.evaluation.reading.decoders import logarithms, posterior_given, read_columns
 from milbench.evaluation.reading.patterns import String
 from milbench.evaluation.reading.reader import Reader
@@ -53,7 +53,7 @@ def column_rule(shown: list[list[int]], background: int) -> str:
 
 
 def columns(probs: Tensor) -> list[str]:
-    return texts(read_columns(class_map(probs), probs.shape[1] - 1))
+    return texts(read_columns(probs.argmax(dim=1), probs.shape[1] - 1))
 
 
 def test_columns_agree_with_the_rule_in_plain_python() -> None:
