@@ -30,14 +30,14 @@ SUM_TOLERANCE = 1e-3  # how far from 1 the probabilities of a position may add u
 LIMIT = 120.0  # seconds after which a check is given up: the cells will tell
 
 
-def check_all(jobs: Sequence[Job], *, in_process: bool) -> list[str]:
+def check_all(jobs: Sequence[Job]) -> list[str]:
     """Try out every loss on the first batch of every task, in another process; return what is suspicious.
 
     Raises UsageError where a loss does not suit a task, or does not return what a loss must. Whatever else the code of
     a loss or a task raises is left to the cells, even the end of the process: they will fail, and the others go on.
     """
     pairs = [*{f"{job.cell.loss} {job.cell.loss_params} {job.cell.task_key}": job for job in jobs}.values()]
-    found = [check(job) for job in pairs] if in_process else []
+    found = [check(job) for job in pairs] if pairs[0].how.in_process else []
     while len(found) < len(pairs):
         try:
             for answer in in_processes(check, pairs[len(found) :], workers=1, threads=pairs[0].threads):
@@ -59,14 +59,14 @@ def check(job: Job) -> tuple[str, str]:
     where = f"{cell.loss} on the first batch of {cell.task}"
     set_torch_defaults(job.threads)
     with Path(os.devnull).open("w") as nowhere:  # for the trace of a check that takes too long
-        if not job.in_process:
+        if not job.how.in_process:
             faulthandler.dump_traceback_later(LIMIT, exit=True, file=nowhere)
         try:
             warning = _try_out(job)
         except UsageError as error:
             return f"{where}: {error}", ""
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt) and job.in_process:
+            if isinstance(error, KeyboardInterrupt) and job.how.in_process:
                 raise
             return "", ""
         finally:
@@ -79,7 +79,7 @@ def _try_out(job: Job) -> str:
     """Return what is suspicious about the loss of a cell; raise UsageError where training cannot use it."""
     cell = job.cell
     register(job.classes)
-    key = cell.task_file or cell.task, to_json(cell.task_params), cell.seed, job.data_dir
+    key = cell.task_file or cell.task, to_json(cell.task_params), cell.seed, job.how.data_dir
     task, bags = _first_batch(*key, cell.task_revision, cell.data)
     check_max_labels(task, bags)
     loss = loss_for(cell, task)

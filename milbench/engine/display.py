@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from rich.console import Console
@@ -14,12 +14,11 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
-from milbench._utils.console import plain, write_line
+from milbench._utils.console import console, plain, write_line
 from milbench.api.metric_info import INTERIM, describe
 from milbench.api.plan import Cell, Plan
 from milbench.engine.cell import State
 from milbench.engine.folders import Root
-from milbench.engine.worker import Outcome
 from milbench.errors import UsageError
 
 FOLLOW_INTERVAL = 0.5  # seconds between two looks at the progress of the cells
@@ -29,36 +28,14 @@ LEAST_WORK = 0.02  # the share of a cell that has to be done before its speed is
 
 
 class Display:
-    """Shows a launch: here the cells that are not done, on standard error, and nothing else (--quiet)."""
+    """Shows a launch to people: tables, lines, and bars on a terminal; if `quiet`, failures alone on standard error."""
 
     def __init__(
-        self, console: Console, plan: Plan, states: Mapping[str, State], to_run: Sequence[Cell], root: Root
+        self, plan: Plan, states: Mapping[str, State], to_run: Sequence[Cell], root: Root, *, quiet: bool = False
     ) -> None:
-        self.console, self.plan, self.states, self.root = console, plan, states, root
+        self.console = Console(quiet=True, force_terminal=False) if quiet else console
+        self.plan, self.states, self.root, self.quiet = plan, states, root, quiet
         self.to_run = {cell.id: cell for cell in to_run}
-
-    def planned(self, words: Sequence[str] = ()) -> None:
-        """Say what is to be computed, and some lines below."""
-
-    def live(self) -> AbstractContextManager[None]:
-        """Show how far the cells are until the block ends."""
-        return nullcontext()
-
-    def ended(self, outcome: Outcome) -> None:
-        """Say what has become of a cell."""
-        if outcome.status != "done":
-            label = self.plan.label(self.to_run[outcome.cell_id])
-            write_line(sys.stderr, plain(f"{outcome.status}  {label}: {outcome.reason}"))
-
-    def over(self, summary: str) -> None:
-        """Say how the launch ended."""
-
-
-class Terminal(Display):
-    """Shows a launch to people: tables, lines, and bars on a terminal."""
-
-    def __init__(self, console: Console, *launch: Any) -> None:
-        super().__init__(console, *launch)
         self.ended_cells: set[str] = set()
         self.begun = time.monotonic()
         self.bars: dict[str, Any] = {}
@@ -68,12 +45,12 @@ class Terminal(Display):
             BarColumn(bar_width=24),
             TextColumn("{task.fields[state]}", markup=False),
             TimeElapsedColumn(),
-            console=console,
+            console=self.console,
             transient=True,
-            disable=not console.is_terminal,
+            disable=not self.console.is_terminal,
         )
 
-    def planned(self, words: Sequence[str] = ()) -> None:
+    def planned(self, words: Sequence[str]) -> None:
         """Print what is to be computed: a row a task, loss and recipe, and lines below."""
         self.console.print(self._table(), markup=False)
         for line in words:
@@ -109,15 +86,17 @@ class Terminal(Display):
                 over.set()
                 follower.join()
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, cell_id: str, state: State) -> None:
         """Print what has become of a cell."""
-        cell = self.to_run[outcome.cell_id]
+        cell = self.to_run[cell_id]
         self.ended_cells.add(cell.id)
-        if outcome.status == "done":
+        if state.status == "done":
             colour, what = "green", self._errors(cell, last_metrics(self.root, cell))
         else:
-            colour, what = "red", outcome.reason
-        line = Text.assemble((f"{outcome.status:10}", colour), plain(f"{self.plan.label(cell)}: {what}"))
+            colour, what = "red", state.reason
+            if self.quiet:
+                write_line(sys.stderr, plain(f"{state.status}  {self.plan.label(cell)}: {what}"))
+        line = Text.assemble((f"{state.status:10}", colour), plain(f"{self.plan.label(cell)}: {what}"))
         self.progress.print(line, highlight=False, soft_wrap=True)
         self.progress.advance(self.total)
 

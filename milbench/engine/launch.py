@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import closing
+from collections import Counter
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -123,8 +124,7 @@ class _Launch:
 
     def compute(self, plan: Plan) -> int:
         """Print a plan and compute its missing cells: those of a search, or after it those that are compared."""
-        from milbench._utils.console import console
-        from milbench.engine.display import Display, Terminal
+        from milbench.engine.display import Display
         from milbench.engine.run import shard, worker_count
 
         # By the number of all cells, not of those that are left: a resumed cell keeps its number of threads.
@@ -135,7 +135,7 @@ class _Launch:
         states = self.root.states(plan.cells)
         cells = shard(plan.compared or plan.cells, self.how.shard)
         to_run = [cell for cell in cells if states[cell.id].status in RERUN[self.how.rerun]]
-        display = (Display if self.quiet else Terminal)(console, plan, states, to_run, self.root)
+        display = Display(plan, states, to_run, self.root, quiet=self.quiet)
         notes = [self.unusable_gpu] if self.unusable_gpu and to_run else []
         if self.dry_run:
             from milbench.data import catalog
@@ -147,80 +147,61 @@ class _Launch:
             display.over("dry run: nothing was started")
             return 0
         display.planned([*plan.notes[len(self.spec.notes) :], *notes])
-        if not to_run:
-            return self._nothing_to_run(self._keep(plan), [states[cell.id].status for cell in cells], display)
         jobs = [self._job(plan, cell, slots, threads) for cell in to_run]
-        with display.live():
-            self._check(jobs, display)
+        with display.live() if jobs else nullcontext():
+            if jobs:
+                from milbench.engine.check import check_all
+
+                for warning in check_all(jobs):
+                    display.over(warning)
             return self._execute(self._keep(plan), cells, jobs, display, workers)
-
-    def _check(self, jobs: list[Job], display: Display) -> None:
-        from milbench.engine.check import check_all
-
-        for warning in check_all(jobs, in_process=self.how.in_process):
-            display.over(warning)
 
     def _job(self, plan: Plan, cell: Cell, slots: int, threads: int) -> Job:
         from milbench.engine.worker import Job
 
         # Classes that no file or module holds, as those of a notebook, are sent to workers.
         local = losses().local_class(cell.loss), tasks().local_class(cell.task)
-        return Job(
-            cell=cell,
-            folder=self.root.cell(cell.id).path,
-            devices=self.devices,
-            slots=slots,
-            threads=threads,
-            data_dir=self.how.data_dir,
-            timeout=self.how.timeout,
-            in_process=self.how.in_process,
-            classes=tuple(cls for cls in local if cls is not None),
-            label=plan.label(cell),
-        )
+        classes = tuple(cls for cls in local if cls is not None)
+        folder = self.root.cell(cell.id)
+        return Job(cell, plan.label(cell), folder, self.how, threads, self.devices, slots, classes)
 
     def _execute(self, plan: Plan, cells: list[Cell], jobs: list[Job], display: Display, workers: int) -> int:
+        """Compute cells and bring MLflow up to date, which an earlier launch may have left behind; say how it ended."""
         from milbench.engine.mirror import Mirror
         from milbench.engine.run import ClusterLost, compute_all
 
         if self.how.rerun == "all":
             for job in jobs:
-                job.cell_folder.remove()
+                job.folder.remove()
         mirror = Mirror(self.root, plan, log_models=self.how.log_models)
         mirror.start()
         stopped = ""
         try:
-            with closing(compute_all(jobs, 0 if self.how.in_process else workers, self.how.cluster)) as outcomes:
-                for outcome in outcomes:
-                    display.ended(outcome)
+            with closing(compute_all(jobs, 0 if self.how.in_process else workers, self.how.cluster)) as ended:
+                for cell_id, state in ended:
+                    display.ended(cell_id, state)
         except KeyboardInterrupt:
             stopped = "interrupted"
         except ClusterLost:
             stopped = "the cluster was lost"
-        done = sum(self.root.cell(cell.id).is_done for cell in cells)
         if behind := mirror.finish():
             display.over(behind)
-        counted = f"{done} of {len(cells)} cells"
+        statuses = Counter(state.status for state in self.root.states(cells).values())
+        undone = len(cells) - statuses["done"]
+        counted = f"{statuses['done']} of {len(cells)} cells done"
         if stopped:
-            display.over(f"{stopped}: {counted} done; the same command continues")
+            display.over(f"{stopped}: {counted}; the same command continues")
+        elif jobs:
+            left = f", {undone} not (milbench status {plan.name})" if undone else ""
+            display.over(f"{counted}{left}; next: milbench report {plan.name}")
         else:
-            left = f", {len(cells) - done} not (milbench status {plan.name})" if done < len(cells) else ""
-            display.over(f"{counted} done{left}; next: milbench report {plan.name}")
-        return INTERRUPTED if stopped == "interrupted" else int(bool(stopped) or done < len(cells))
+            display.over(f"nothing to run{self._left(statuses['running'], undone - statuses['running'])}")
+        return INTERRUPTED if stopped == "interrupted" else int(bool(stopped or undone))
 
-    def _nothing_to_run(self, plan: Plan, statuses: list[str], display: Display) -> int:
-        """Bring MLflow up to date, which a launch that was killed at its very end has left behind."""
-        from milbench.engine.mirror import Mirror
-
-        mirror = Mirror(self.root, plan, log_models=self.how.log_models)
-        if mirror.behind():
-            mirror.start()
-            if behind := mirror.finish():
-                display.over(behind)
-        left = []
-        if running := statuses.count("running"):
-            left.append(f"{running} cells are being computed by another launch")
-        if undone := len(statuses) - running - statuses.count("done"):
+    def _left(self, running: int, others: int) -> str:
+        """Return in words which cells are not done although there is nothing to run, "" if all are."""
+        left = [f"{running} cells are being computed by another launch"] * bool(running)
+        if others:
             again = "all" if self.how.rerun == "failed" else "failed"
-            left.append(f"{undone} {'cell is' if undone == 1 else 'cells are'} not done (add --rerun {again})")
-        display.over("nothing to run" + (f", but {' and '.join(left)}" if left else ""))
-        return int(bool(left))
+            left.append(f"{others} {'cell is' if others == 1 else 'cells are'} not done (add --rerun {again})")
+        return f", but {' and '.join(left)}" if left else ""

@@ -12,8 +12,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from milbench._utils import extras
+from milbench.engine.cell import State
 from milbench.engine.spec import MOST_WORKERS
-from milbench.engine.worker import Job, Outcome, compute, died, serve
+from milbench.engine.worker import Job, compute, died, serve
 from milbench.errors import UsageError
 
 T = TypeVar("T")
@@ -25,8 +26,8 @@ class ClusterLost(Exception):  # noqa: N818 it is named for what has happened
     """Raised when the scheduler of a cluster does not answer any more."""
 
 
-def compute_all(jobs: Sequence[Job], workers: int, cluster: str | None = None) -> Generator[Outcome]:
-    """Compute cells and yield what becomes of them, as they end.
+def compute_all(jobs: Sequence[Job], workers: int, cluster: str | None = None) -> Generator[tuple[str, State]]:
+    """Compute cells and yield, as they end, the id of each and what has become of it.
 
     Where a process dies, what the processes were computing is computed again, one cell alone, from its last checkpoint,
     until a cell is found whose process dies again: that one has failed. With 0 workers all are computed in this very
@@ -36,44 +37,44 @@ def compute_all(jobs: Sequence[Job], workers: int, cluster: str | None = None) -
         ClusterLost: the scheduler has ended.
         UsageError: there is no such cluster, or worker processes die before they begin.
     """
-    if not workers:
+    if not workers or not jobs:
         yield from map(compute, jobs)
         return
     left = {job.cell.id: job for job in jobs}
     for job in jobs:
-        job.cell_folder.forget_attempt()
+        job.folder.forget_attempt()
     with _cluster(cluster) as client:
         while left:
             try:
-                for outcome in in_processes(compute, list(left.values()), workers, jobs[0].threads, client):
-                    del left[outcome.cell_id]
-                    yield outcome
+                for cell_id, state in in_processes(compute, list(left.values()), workers, jobs[0].threads, client):
+                    del left[cell_id]
+                    yield cell_id, state
             except Exception as error:
                 if not (how := _death(error, client)):
                     raise
-                if not any(job.cell_folder.begun or job.cell_folder.failure() for job in left.values()):
+                if not any(job.folder.begun or job.folder.failure() for job in left.values()):
                     raise UsageError(f"worker processes die before they begin with a cell: {how}") from None
-                for outcome in _one_by_one([*left.values()], client):
-                    del left[outcome.cell_id]
-                    yield outcome
+                for cell_id, state in _one_by_one([*left.values()], client):
+                    del left[cell_id]
+                    yield cell_id, state
 
 
-def _one_by_one(left: Sequence[Job], client: Any) -> Iterator[Outcome]:
+def _one_by_one(left: Sequence[Job], client: Any) -> Iterator[tuple[str, State]]:
     """Compute one cell alone after the other, the one that was begun last first, until one is found that has died."""
     for job in left:
-        if reason := job.cell_folder.failure():  # its process has ended itself, since it has lost its GPU
-            yield Outcome(job.cell.id, "failed", reason)
-    suspects = [job for job in left if job.cell_folder.begun]
-    for job in sorted(suspects, key=lambda job: job.cell_folder.begun, reverse=True):
-        if job.cell_folder.timed_out:
-            yield Outcome(job.cell.id, "failed", died(job, ""))
+        if reason := job.folder.failure():  # its process has ended itself, since it has lost its GPU
+            yield job.cell.id, State("failed", reason)
+    suspects = [job for job in left if job.folder.begun]
+    for job in sorted(suspects, key=lambda job: job.folder.begun, reverse=True):
+        if job.folder.timed_out:
+            yield died(job, "")
             continue
         try:
             yield from in_processes(compute, [job], 1, job.threads, client)
         except Exception as error:
             if not (how := _death(error, client)):
                 raise
-            yield Outcome(job.cell.id, "failed", died(job, how))
+            yield died(job, how)
             return
 
 

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from milbench._utils import locks
 from milbench.api.plan import Cell
-from milbench.engine.cell import CellFolder
+from milbench.engine.cell import CellFolder, State
+from milbench.engine.spec import Execution
 from milbench.errors import UsageError
 
 _ONE_CELL = threading.Lock()
@@ -30,49 +30,39 @@ class Job:
     """One cell to compute, in plain data that can be sent to another process."""
 
     cell: Cell
-    folder: Path
+    label: str  # the cell in words, with what sets it apart from others of its comparison
+    folder: CellFolder
+    how: Execution
+    threads: int  # of PyTorch
     devices: Sequence[str]  # of which the worker takes a free one; of a cluster what the user said, such as ["auto"]
     slots: int  # how many cells may be computed on a GPU at once
-    threads: int  # of PyTorch
-    data_dir: Path | None
-    timeout: float | None = None  # seconds after which the process is ended
-    in_process: bool = False  # whether the launcher itself computes the cell, so that Ctrl-C is the user's
     classes: tuple[type, ...] = ()  # of the loss and the task, where no file or module holds them
-    label: str = ""  # the cell in words, with what sets it apart from others of its comparison
-
-    @property
-    def cell_folder(self) -> CellFolder:
-        """The folder of the cell."""
-        return CellFolder(self.folder)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a job; "elsewhere" where another process computes the cell."""
+def compute(job: Job) -> tuple[str, State]:
+    """Train and evaluate the cell of a job; return its id, and what has become of it.
 
-    cell_id: str
-    status: Literal["done", "failed", "elsewhere"]
-    reason: str = ""
+    Whatever a plug-in raises is kept in the folder and is the reason of the state.
+    """
+    return job.cell.id, _state_after(job)
 
 
-def compute(job: Job) -> Outcome:
-    """Train and evaluate the cell of a job. Whatever a plug-in raises is kept in the folder and part of the outcome."""
-    folder = job.cell_folder
+def _state_after(job: Job) -> State:
     try:
-        with _ONE_CELL, folder.lock() as mine:
+        with _ONE_CELL, job.folder.lock() as mine:
             if not mine:
-                return Outcome(job.cell.id, "elsewhere", "another process is computing this cell")
-            if folder.is_done:
-                return Outcome(job.cell.id, "done")
+                return State("running", "another process is computing this cell")
+            if job.folder.is_done:
+                return State("done")
             with free_device(job.devices, job.slots) as device:
-                return _compute(job, folder, device)
+                return _compute(job, job.folder, device)
     except UsageError as error:  # a file system without locks
-        return Outcome(job.cell.id, "failed", str(error))
+        return State("failed", str(error))
     except OSError as error:  # a disk that is full or read-only: there is no place for the reason either
-        return Outcome(job.cell.id, "failed", f"cannot write {error.filename or folder.path}: {error.strerror}")
+        return State("failed", f"cannot write {error.filename or job.folder.path}: {error.strerror}")
 
 
-def _compute(job: Job, folder: CellFolder, device: str) -> Outcome:
+def _compute(job: Job, folder: CellFolder, device: str) -> State:
     import torch
 
     from milbench.engine.provenance import provenance
@@ -83,21 +73,21 @@ def _compute(job: Job, folder: CellFolder, device: str) -> Outcome:
     register(job.classes)
     folder.begin(job.cell, job.label, provenance(device, job.threads))
     try:
-        with _ended_after(job.timeout, folder.hang):
-            result = train(job.cell, folder, torch.device(device), job.data_dir)
+        with _ended_after(job.how.timeout, folder.hang):
+            result = train(job.cell, folder, torch.device(device), job.how.data_dir)
         folder.finish(result | {"seconds": time.time() - begun, "finished": time.time()})
     except BaseException as error:  # SystemExit and KeyboardInterrupt of a plug-in too
-        if isinstance(error, KeyboardInterrupt) and job.in_process:
+        if isinstance(error, KeyboardInterrupt) and job.how.in_process:
             raise  # Ctrl-C
         folder.fail(reason_of(error, job), "".join(traceback.format_exception(error)))
         if not isinstance(error, UsageError):  # other data or code, for which the checkpoint is not to blame
             folder.checkpoint.unlink(missing_ok=True)  # it would fail again from there
-        if "CUDA error" in str(error) and not job.in_process:
+        if "CUDA error" in str(error) and not job.how.in_process:
             os._exit(1)  # after a failed assertion on the GPU every later call of CUDA by this process fails as well
-        return Outcome(job.cell.id, "failed", reason_of(error, job))
+        return State("failed", reason_of(error, job))
     finally:
         set_torch_defaults(job.threads)
-    return Outcome(job.cell.id, "done")
+    return State("done")
 
 
 def register(classes: Sequence[type]) -> None:
@@ -183,20 +173,20 @@ def serve(launcher: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def died(job: Job, how: str) -> str:
-    """Return in one line why the process of a cell has died, such as by an exit code, and keep it in its folder."""
-    folder = job.cell_folder
+def died(job: Job, how: str) -> tuple[str, State]:
+    """Keep in the folder of a cell why its process has died, such as by an exit code; return id and state of it."""
+    folder = job.folder
     trace = folder.hang.read_text("utf-8", "replace") if folder.timed_out else ""
     if trace:
         frames = re.findall(r'File "(.+)", line (\d+) in', trace.rpartition("Thread 0x")[2])  # the main thread is last
         mine = [frame for frame in frames if frame[0] in (job.cell.loss_file, job.cell.task_file)]
         place = "".join(f", in {Path(file).name}:{line}" for file, line in (mine or frames)[:1])
-        reason = f"it took longer than {job.timeout:g} seconds{place}"
+        reason = f"it took longer than {job.how.timeout:g} seconds{place}"
     else:
         reason = f"the process died ({how}), perhaps out of memory"
     folder.fail(reason, trace)
     folder.checkpoint.unlink(missing_ok=True)
-    return reason
+    return job.cell.id, State("failed", reason)
 
 
 def reason_of(error: BaseException, job: Job) -> str:

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from milbench import UsageError
+from milbench.engine.cell import CellFolder
 from milbench.engine.check import check_all
 from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec
+from milbench.engine.spec import Execution, make_spec
 from milbench.engine.worker import Job
 from tests._helpers.command_line import PLUGINS, TINY, Milbench
 
@@ -18,8 +19,8 @@ FAULTY = str(PLUGINS / "faulty_loss.py")
 
 def check(name: str, tmp_path: Path, **values: object) -> list[str]:
     cells = make_plan(make_spec({"name": "t", "losses": [name], "tasks": [TINY], **values})).cells
-    jobs = [Job(cell, tmp_path / cell.id, ["cpu"], 1, 1, None, in_process=True) for cell in cells]
-    return check_all(jobs, in_process=True)
+    how = Execution(in_process=True)
+    return check_all([Job(cell, "", CellFolder(tmp_path / cell.id), how, 1, ["cpu"], 1) for cell in cells])
 
 
 @pytest.mark.parametrize(

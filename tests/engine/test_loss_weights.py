@@ -1,17 +1,18 @@
-"""Weights that a loss has of its own: where they come from, that they are trained, and that they come back."""
+"""Weights that a loss has of its own: where they come from, that they are trained, and that they come back.
+
+That a resumed cell ends with the same ones is in `test_train.py`.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
 
 from milbench import Bags, Loss, load_loss
 from milbench.engine.folders import Root
 from milbench.inference.load import load_trained
-from tests._helpers import training
-from tests._helpers.training import Stop, Trained, small_cell, stop_after
+from tests._helpers.training import small_cell, train
 
 OWN = ("loss.v", "loss.w")
 
@@ -20,33 +21,16 @@ def built(seed: int) -> Loss:
     return load_loss("attention").build(3, seed)
 
 
-def train(path: Path, seed: int = 0, **recipe: object) -> Trained:
-    return training.train(small_cell("attention", seed, recipe=recipe), path)
-
-
-@pytest.mark.parametrize("optimizer", ["adamw", "psgd"])
-def test_every_optimiser_trains_them_and_a_resumed_cell_ends_bit_for_bit(tmp_path: Path, optimizer: str) -> None:
-    unbroken = train(tmp_path / "unbroken", optimizer=optimizer)
-    start = built(0)
-    for name in OWN:
-        assert not torch.equal(unbroken.weights[name], start.get_parameter(name.removeprefix("loss."))), name
-    with pytest.MonkeyPatch.context() as patch:
-        stop_after(2, patch)
-        with pytest.raises(Stop):
-            train(tmp_path / "broken", optimizer=optimizer)
-    resumed = train(tmp_path / "broken", optimizer=optimizer)
-    assert all(torch.equal(resumed.weights[name], unbroken.weights[name]) for name in unbroken.weights)
-
-
 def test_the_cells_seed_draws_them(tmp_path: Path) -> None:
-    started = [train(tmp_path / f"{seed}", seed, optimizer="sgd", lr=1e-30).weights for seed in (4, 5)]
-    for seed, weights in zip((4, 5), started, strict=True):
+    for seed in (4, 5):
+        still = small_cell("attention", seed, recipe={"optimizer": "sgd", "lr": 1e-30})
+        weights = train(still, tmp_path / f"{seed}").weights
         assert torch.equal(weights["loss.v"], built(seed).get_parameter("v"))
 
 
 def test_a_loaded_run_scores_with_the_weights_that_were_stored(root: Path) -> None:
     cell, place = small_cell("attention"), Root(root).make()
-    trained = training.train(cell, place.cell(cell.id).path)
+    trained = train(cell, place.cell(cell.id).path)
     trained.folder.finish(trained.result)
     loaded = load_trained(place.find(cell.id), torch.device("cpu"))
     for name in OWN:

@@ -95,7 +95,6 @@ def test_a_server_that_dies_half_way_gets_the_rest_from_the_next_command(
     server: MlflowServer = request.getfixturevalue(f"{database}_server")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
     name = f"half-{database}"
-    log = "milbench.engine.mirror._Run._log_end"
     monkeypatch.setattr("milbench.engine.mirror.PATIENCE", 3.0)
 
     def die(*_: object) -> None:
@@ -103,7 +102,7 @@ def test_a_server_that_dies_half_way_gets_the_rest_from_the_next_command(
         raise OSError("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(log, die)
+        patch.setattr("milbench.engine.mlflow_runs.Runs._log_end", die)
         ran = milbench("run", "--loss", "exact", "--task", TINY, "--seeds", "0-1", "--name", name)
     assert ran.code == 0, ran
     assert "cells are not in MLflow yet" in ran.out

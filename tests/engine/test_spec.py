@@ -82,9 +82,8 @@ def test_a_plan_that_would_not_fit_into_memory_is_refused_before_it_is_made() ->
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [('"seed"', '"sead"'), ('"cells"', '"cels"'), ('"cells": [', '"cells": ["x", '), ('"folds": null', '"folds": 3'),
-     ("}", "")],
-)  # fmt: skip
+    [('"seed"', '"sead"'), ('"folds": null', '"folds": 3'), ("}", "")],
+)
 def test_a_plan_that_cannot_be_read_is_one_line(old: str, new: str) -> None:
     with pytest.raises(UsageError, match="damaged or of another version"):
         Plan.from_json(tiny_plan().to_json().replace(old, new, 1))
@@ -136,16 +135,6 @@ def test_settings_go_where_they_belong() -> None:
     assert {c.recipe["clip_norm"] for c in plan.cells} == {None}
 
 
-def test_a_spec_file_and_a_built_in_one(tmp_path: Path) -> None:
-    path = tmp_path / "mine.toml"
-    path.write_text('losses = ["exact"]\ntasks = ["extended-digits"]\nseeds = "0-1"\n[recipe]\nepochs = 3\n')
-    spec = read_spec(str(path))
-    assert (spec.name, spec.losses, spec.recipe) == ("mine", ["exact"], {"epochs": 3})
-    demo = read_spec("demo")
-    assert len(demo.losses) == 4
-    assert len(parse_seeds(demo.seeds)) == 3
-
-
 def test_a_table_in_the_recipe_is_for_the_task_it_names(tmp_path: Path) -> None:
     values = {"losses": ["exact"], "tasks": [TINY, "synthetic-bags"]}
     recipe = {"lr": 0.1, "epochs": 3, "tiny": {"lr": [0.2, 0.3]}, "extended-digits": {"lr": 9.0}}
@@ -188,41 +177,25 @@ def test_every_spec_that_comes_with_milbench_can_be_planned_with_any_of_its_task
 @pytest.mark.parametrize(
     ("name", "count"), [("section-5-1", 40), ("section-5-2", 30), ("section-5-4", 72), ("supplementary-a", 60)]
 )
-def test_the_preset_paper_is_what_the_published_figures_were_measured_with(
+def test_the_preset_paper_is_what_was_published_and_quick_differs_in_whatever_decides_a_result(
     name: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = read_spec(name, "paper")
-    for task in spec.tasks:
+    for task in read_spec(name).tasks:
         monkeypatch.setattr(tasks().cls(task), "check_data", lambda self, data_dir: "not looked at")
-    plan = make_plan(spec)
-    assert len(plan.cells) == count
-    compared = 0
-    for cell in plan.cells:
-        for fact in plan.tasks[cell.task_key].published:
-            if fact.loss == cell.loss and cell.loss_params.get("normalization") != "bag":
-                compared += 1
+    for preset in ("paper", "quick"):
+        plan = make_plan(read_spec(name, preset))
+        pairs = [(cell, f) for cell in plan.cells for f in plan.tasks[cell.task_key].published if f.loss == cell.loss]
+        pairs = [(cell, fact) for cell, fact in pairs if cell.loss_params.get("normalization") != "bag"]
+        assert pairs
+        for cell, fact in pairs:
+            named = deviations(fact.protocol, [cell.params()])
+            if preset == "paper":
+                assert len(plan.cells) == count
                 assert {*fact.protocol} <= {*cell.params()}, "a name that no cell has tells nothing"
-                assert deviations(fact.protocol, [cell.params()]) == []
-    assert compared > 0
-
-
-@pytest.mark.parametrize("name", ["section-5-1", "section-5-2", "section-5-4", "supplementary-a"])
-def test_the_preset_quick_differs_from_the_paper_in_whatever_decides_a_result(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = read_spec(name, "quick")
-    for task in spec.tasks:
-        monkeypatch.setattr(tasks().cls(task), "check_data", lambda self, data_dir: "not looked at")
-    plan, compared = make_plan(spec), 0
-    for cell in plan.cells:
-        for fact in plan.tasks[cell.task_key].published:
-            named = " ".join(deviations(fact.protocol, [cell.params()]))
-            if fact.loss == cell.loss:
-                compared += 1
-                assert all(
-                    word in named for word in ("optimizer", "lr", "normalize_gradient", "clip_rms", "validation")
-                )
-    assert compared > 0
+                assert named == []
+            else:
+                for word in ("optimizer", "lr", "normalize_gradient", "clip_rms", "validation"):
+                    assert word in " ".join(named)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +204,6 @@ def test_the_preset_quick_differs_from_the_paper_in_whatever_decides_a_result(
         ({"selection": "test"}, "'last' or 'validation'"),
         ({"margin": {"set_eror": 0.01}}, "metric of margin 'set_eror'; did you mean 'set_error'"),
         ({"margin": {"set_error": -0.01}}, "margin.set_error = -0.01 is wrong"),
-        ({"margin": {"set_error": float("inf")}}, "margin.set_error = inf is wrong"),
     ],
 )
 def test_a_wrong_way_to_compare_is_one_line(values: dict[str, object], says: str) -> None:

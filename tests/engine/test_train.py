@@ -21,6 +21,8 @@ from tests._helpers.command_line import PLUGINS, TINY
 from tests._helpers.optimizers import needs_muon
 from tests._helpers.training import Stop, Trained, normed_task, small_cell, stop_after, train
 
+DRAWING = str(PLUGINS / "drawing_loss.py")
+
 
 def same(one: Trained, other: Trained) -> bool:
     weights = all(torch.equal(one.weights[name], other.weights[name]) for name in other.weights)
@@ -28,25 +30,27 @@ def same(one: Trained, other: Trained) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("saves", "recipe"),
+    ("loss", "saves", "recipe"),
     [
-        (1, {}),
-        (4, {}),
-        (5, {}),
-        (14, {}),
-        (6, {"clip_quantile": 0.3}),
-        (7, {"evaluate_every": 2, "interim_bags": 5}),
-        (6, {"average_last": 0.4}),
-        (6, {"optimizer": "psgd"}),
-        pytest.param(6, {"optimizer": "muon"}, marks=needs_muon),
-        (6, {"optimizer": "radam"}),
+        (DRAWING, 1, {}),
+        (DRAWING, 4, {}),
+        (DRAWING, 5, {}),
+        (DRAWING, 14, {}),
+        (DRAWING, 6, {"clip_quantile": 0.3}),
+        (DRAWING, 7, {"evaluate_every": 2, "interim_bags": 5}),
+        (DRAWING, 6, {"average_last": 0.4}),
+        (DRAWING, 6, {"optimizer": "psgd"}),
+        pytest.param(DRAWING, 6, {"optimizer": "muon"}, marks=needs_muon),
+        (DRAWING, 6, {"optimizer": "radam"}),
+        ("attention", 2, {}),  # a loss with weights of its own
+        ("attention", 2, {"optimizer": "psgd"}),
     ],
 )
 def test_a_killed_cell_ends_bit_for_bit_where_an_unbroken_one_does(
-    saves: int, recipe: dict[str, object], tmp_path: Path
+    loss: str, saves: int, recipe: dict[str, object], tmp_path: Path
 ) -> None:
     """An epoch has four steps with a checkpoint each, and one after it but for the last: there are fourteen."""
-    cell = small_cell(str(PLUGINS / "drawing_loss.py"), recipe={"epochs": 3, **recipe})
+    cell = small_cell(loss, recipe={"epochs": 3, **recipe})
     unbroken = train(cell, tmp_path / "unbroken")
     with pytest.MonkeyPatch.context() as patch:
         stop_after(saves, patch)

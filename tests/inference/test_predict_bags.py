@@ -20,7 +20,7 @@ from milbench import UsageError, load_task
 from milbench.api import gallery as galleries
 from milbench.api.plan import Cell
 from milbench.engine.folders import Root
-from milbench.engine.mlflow_model import write_model
+from milbench.engine.mlflow_runs import write_model
 from milbench.networks.instance import InstanceMLP
 from tests._helpers.command_line import PLUGINS, Milbench
 from tests._helpers.handmade import publish
