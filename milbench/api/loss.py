@@ -12,7 +12,7 @@ from torch.nn.functional import logsigmoid
 from milbench._utils.seeding import generator
 from milbench.api.autocast import tracing, without_autocast
 from milbench.api.loss_checks import LabelSets, checked, fault, kind_of, label_sets
-from milbench.api.supervision import Supervision
+from milbench.api.supervision import SUPERVISIONS, Supervision
 from milbench.errors import UsageError, closest, one_of, unknown
 
 Head = Literal["softmax", "sigmoid", "class"]
@@ -92,6 +92,8 @@ class Loss(torch.nn.Module, ABC):
     def __init__(self, *, reduction: Reduction = "mean") -> None:
         super().__init__()
         self.reduction: Reduction = one_of(f"reduction of {self.name}", reduction, _REDUCTIONS)
+        more = [kind for kind in SUPERVISIONS if kind != "set"]
+        one_of(f"supervision of {self.name}", self.supervision, more if self.takes_target else SUPERVISIONS)
 
     @property
     def takes_target(self) -> bool:

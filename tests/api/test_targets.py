@@ -97,6 +97,13 @@ def test_what_is_not_known_cannot_be_a_target() -> None:
         target(Position(), bags([[0]], None))
 
 
+@pytest.mark.parametrize("supervision", ["set", "counts"])
+def test_no_loss_is_given_the_truth_unless_it_says_so(supervision: str) -> None:
+    given = type("Given", (Count,), {"name": "given", "supervision": supervision})
+    with pytest.raises(UsageError, match=f"unknown supervision of given '{supervision}'.*count, order, position"):
+        given()
+
+
 def test_kinds_of_supervision_are_not_mixed_unless_that_is_meant(milbench: Milbench, tmp_path: Path) -> None:
     mixed = ("run", "--loss", "exact,position", "--task", TINY, "--dry-run")
     said = milbench(*mixed).complaint()
