@@ -1,0 +1,47 @@
+"""Lines: what is drawn where, under which name, against the frame; the Pareto front against its definition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from milbench.report.figures.lines import amounts_figure, curves_figure, pareto_figure, pareto_front
+from milbench.report.figures.style import styled
+from milbench.report.study import Study
+from tests._helpers.report_data import LOSSES, make_results
+
+ERROR = "one-instance error (%), √ scale"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_front_is_what_no_other_point_dominates(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    points = rng.integers(0, 6, size=(int(rng.integers(1, 15)), 2)).astype(float)  # with ties and equal points
+
+    def dominated(i: int) -> bool:
+        return any((other <= points[i]).all() and (other < points[i]).any() for other in points)
+
+    front = pareto_front(points[:, 0], points[:, 1])
+    assert sorted(front) == [i for i in range(len(points)) if not dominated(i)]
+    assert points[front][:, 0].tolist() == sorted(points[front][:, 0])
+
+
+def test_the_axes_of_a_figure_say_what_is_drawn_along_them() -> None:
+    results = make_results()
+    study, task = Study(results), "extended-digits"
+    rows = results.frame[(results.frame["task"] == task) & (results.frame["metric"] == "test/instance_error")]
+    with styled():
+        costs, curves = pareto_figure(study, task), curves_figure(study, task)
+        amounts = amounts_figure(study, {50: task})
+    assert costs is not None
+    assert curves is not None
+    found = [(axes.get_xlabel(), axes.get_ylabel()) for figure in (costs, curves, amounts) for axes in figure.axes]
+    assert found == [("training step (ms)", ERROR), ("epoch", ERROR), ("training bags", ERROR)]
+    (axes,) = costs.axes
+    last = rows[rows["epoch"] == rows["epoch"].max()].groupby("loss")["value"].mean()
+    expected = sorted([40.0 * (k + 1), last[loss]] for k, loss in enumerate(LOSSES))  # of which the costs are made
+    np.testing.assert_allclose(sorted(np.asarray(axes.collections[0].get_offsets()).tolist()), expected)
+    assert axes.yaxis.get_major_formatter()(0.05) == "5"
+    lines = [np.asarray(line.get_ydata()).tolist() for line in curves.axes[0].lines]
+    by_epoch = rows.groupby(["loss", "epoch"])["value"].mean().unstack().to_numpy()
+    np.testing.assert_allclose(sorted(line for line in lines if line), sorted(by_epoch.tolist()))
