@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import stat
 import tempfile
 import zipfile
 from collections.abc import Collection
@@ -32,26 +31,26 @@ def export(root: Root, name: str | None, out: Path, left_out: Collection[str] = 
     plan = root.plan(name)
     if out.is_dir():
         raise UsageError(f"--out {out} is a folder: name the file, such as {out / plan.name}.zip")
-    count = 0
+    files = [file for cell in plan.cells for file in sorted((root.cells / cell.id).glob("*"))]
+    files = [file for file in files if file.name not in (*left_out, *FORGOTTEN) and re.fullmatch(MEMBER, member(file))]
 
     def write(path: Path) -> None:
-        nonlocal count
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(PLAN, plan.to_json())
-            for cell in plan.cells:
-                folder = root.cells / cell.id
-                files = sorted(folder.iterdir()) if folder.is_dir() else []
-                count += bool(files)
-                for file in files:
-                    member = f"cells/{cell.id}/{file.name}"
-                    if file.name not in (*left_out, *FORGOTTEN) and re.fullmatch(MEMBER, member):
-                        archive.write(file, member)
+            for file in files:
+                archive.write(file, member(file))
 
     try:
         write_atomically(out, write)
     except OSError as error:
         raise UsageError(f"cannot write {out}: {error.strerror or error}") from None
+    count = len({file.parent for file in files})
     return f"wrote {count} cells of {plan.name} to {out} ({out.stat().st_size / 1e6:.1f} MB)"
+
+
+def member(file: Path) -> str:
+    """Return the name in an archive of a file of a cell."""
+    return f"cells/{file.parent.name}/{file.name}"
 
 
 def import_(file: Path, root: Root) -> str:
@@ -60,7 +59,7 @@ def import_(file: Path, root: Root) -> str:
     A cell that is done in the store stays as it is. Raises UsageError, and adds nothing, where the file is no export,
     is too large or has a member that no export has.
     """
-    if not file.exists() or not stat.S_ISREG(file.stat().st_mode):
+    if not file.is_file():
         raise UsageError(f"{file} is {'a folder or a device, not a file' if file.exists() else 'not there'}")
     try:
         with zipfile.ZipFile(file) as archive:

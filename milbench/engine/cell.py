@@ -2,7 +2,6 @@
 
     cell.json            the cell, and by which code, on which machine and with which libraries it is computed
     history.csv          epoch, metric, value: appended after every epoch
-    system.csv           time, metric, value: the load of the machine
     progress.json        how far training and evaluation are, while it is computed
     checkpoint.pt        from which training goes on
     outcomes.npz, reliability.json, decoder.json, task.json, weights.safetensors, gallery.npz   the results
@@ -16,10 +15,10 @@ A lock beside the folder is held by the process that computes the cell.
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import platform
+import re
 import shutil
 import time
 import uuid
@@ -66,7 +65,6 @@ class CellFolder:
         self._cell = path / "cell.json"
         self._result = path / "result.json"
         self._history = path / "history.csv"
-        self._system = path / "system.csv"
         self._progress = path / "progress.json"
         self._mirrored = path / "mlflow.json"
         self._lock = path.with_name(f"{path.name}.lock")
@@ -146,11 +144,6 @@ class CellFolder:
         text = HEADER + _lines(row for row in self.history() if row[0] <= epochs)
         write_atomically(self._history, lambda path: path.write_text(text, "utf-8"))
 
-    def append_load(self, moment: float, load: Mapping[str, float]) -> None:
-        """Add the load of the machine at a moment, in seconds since 1970."""
-        with self._system.open("a", encoding="utf-8") as file:
-            file.write(_lines((moment, metric, value) for metric, value in load.items()))
-
     def write_progress(self, progress: Mapping[str, Any]) -> None:
         """Say how far the cell is: "doing", "epoch", "epochs", "step", "steps", "loss", "errors", "begun", "at"."""
         with suppress(OSError):  # a display can do without
@@ -213,13 +206,12 @@ class CellFolder:
     def history(self) -> list[Row]:
         """Return the metrics of all epochs so far; a line that is being written is left out."""
         try:
-            return [(int(epoch), metric, float(value)) for epoch, metric, value in _complete_rows(self._history)[1:]]
+            rows = re.findall(r"^(\d+),(.+),(.+)\n", self._history.read_text("utf-8"), re.MULTILINE)
+            return [(int(epoch), metric, float(value)) for epoch, metric, value in rows]
+        except FileNotFoundError:
+            return []
         except ValueError:
             raise self._damaged(self._history) from None
-
-    def load(self) -> list[tuple[float, str, float]]:
-        """Return the load of the machine: moment in seconds since 1970, metric and value."""
-        return [(float(moment), metric, float(value)) for moment, metric, value in _complete_rows(self._system)]
 
     def artifacts(self) -> list[Path]:
         """Return the files of results that exist, and the traceback of a failure."""
@@ -237,17 +229,8 @@ class CellFolder:
         _write_json(self._mirrored, content)
 
 
-def _lines(rows: Iterable[tuple[float, str, float]]) -> str:
-    return "".join(f"{when!r},{metric},{value!r}\n" for when, metric, value in rows)
-
-
-def _complete_rows(path: Path) -> list[list[str]]:
-    """Return the lines of a CSV file of three columns; the last one counts once it is ended."""
-    try:
-        text = path.read_text("utf-8")
-    except OSError:
-        return []
-    return [row for row in csv.reader(text[: text.rfind("\n") + 1].splitlines()) if len(row) == 3]
+def _lines(rows: Iterable[Row]) -> str:
+    return "".join(f"{epoch},{metric},{value!r}\n" for epoch, metric, value in rows)
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

@@ -26,7 +26,7 @@ def outlook(
     measured on a few training steps, and on a batch for the evaluations where the task knows how many bags they have.
     """
     known = _known_seconds(plan, root)
-    seconds, details, failures = dict(known), dict[str, str](), dict[tuple[str, str, str], str]()
+    seconds, details, failures = dict(known), dict[tuple[str, str], str](), dict[tuple[str, str, str], str]()
     begun = time.monotonic()
     for cell in to_run:
         key = plan.labels[cell.id]
@@ -41,11 +41,14 @@ def outlook(
         seconds[key] = training + evaluation
         lasts = f", {duration(evaluation)} of evaluations" if evaluation else ""
         details[_recipe(plan, cell)] = f", {steps} steps an epoch{lasts}"
-    rates: dict[str, set[float]] = {}
+    rates: dict[tuple[str, str], set[float]] = {}
     for cell in plan.cells:
         rates.setdefault(_recipe(plan, cell), set()).add(cell.recipe["lr"])
     lines = [*plan.notes]
-    lines += [recipe.format(lr=_range(lr)) + details.get(recipe, "") for recipe, lr in rates.items()]
+    for recipe, lr in rates.items():
+        low, high = min(lr), max(lr)
+        shown = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+        lines.append(f"{recipe[0]}, lr {shown}, {recipe[1]}{details.get(recipe, '')}")
     lines += dict.fromkeys(failures.values())
     if to_run and seconds:
         rest = mean(seconds.values())
@@ -57,17 +60,12 @@ def outlook(
     return lines
 
 
-def _recipe(plan: Plan, cell: Cell) -> str:
-    """Return the task and the recipe of a cell, with a place for its rate, of which a search has many."""
+def _recipe(plan: Plan, cell: Cell) -> tuple[str, str]:
+    """Return the task and the recipe of a cell, before and behind its rate, of which a search has many."""
     recipe, limit = cell.recipe, cell.recipe["steps_per_epoch"]
     length = f"{recipe['epochs']} epochs" + (f" of at most {limit} steps" if limit else "")
-    task = plan.labels[cell.id][1].replace("{", "{{").replace("}", "}}")
-    return f"{task}: {recipe['optimizer']}, lr {{lr}}, {recipe['schedule']}, {length}, {recipe['precision']}"
-
-
-def _range(rates: set[float]) -> str:
-    low, high = min(rates), max(rates)
-    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+    task = plan.labels[cell.id][1]
+    return f"{task}: {recipe['optimizer']}", f"{recipe['schedule']}, {length}, {recipe['precision']}"
 
 
 def _known_seconds(plan: Plan, root: Root) -> dict[tuple[str, str, str], float]:

@@ -10,7 +10,6 @@ from milbench.engine.cell import CellFolder
 from milbench.engine.checkpoint import Counters
 
 INTERVAL = 0.5  # least seconds between reports of progress inside an epoch; each makes the host wait for the device
-LOAD_INTERVAL = 10.0  # seconds between two measurements of the machine's load
 
 
 class Progress:
@@ -22,13 +21,8 @@ class Progress:
             "doing": "training", "epochs": epochs, "steps": steps, "epoch": at.epoch + 1, "step": at.step,
             "begun": time.time(), "at": (at.epoch + at.step / steps) / epochs, "loss": None, "errors": {},
         }  # fmt: skip
-        self._written = self._measured = 0.0
         self._scored = 0
         self._write()
-
-    def is_due(self) -> bool:
-        """Return whether it is time to report progress."""
-        return time.monotonic() - self._written > INTERVAL
 
     def trained(self, at: Counters) -> None:
         """Report steps."""
@@ -39,7 +33,7 @@ class Progress:
     def scored(self, bags: int) -> None:
         """Report that some more bags are evaluated."""
         self._scored += bags
-        if self.is_due():
+        if time.monotonic() - self._written > INTERVAL:
             self.shown["doing"] = f"evaluating, {self._scored:,} bags"
             self._write()
 
@@ -51,20 +45,3 @@ class Progress:
     def _write(self) -> None:
         self._written = time.monotonic()
         self.folder.write_progress(self.shown)
-        if self._written - self._measured > LOAD_INTERVAL:
-            self._measured = self._written
-            self.folder.append_load(time.time(), machine_load())
-
-
-def machine_load() -> dict[str, float]:
-    """Return the load of this machine by MLflow's names; {} without the extra `ui`, whose pages show it."""
-    try:
-        import psutil
-    except ImportError:
-        return {}
-    memory = psutil.virtual_memory()
-    return {
-        "system/cpu_utilization_percentage": psutil.cpu_percent(),
-        "system/system_memory_usage_megabytes": memory.used / 1e6,
-        "system/system_memory_usage_percentage": memory.percent,
-    }

@@ -27,7 +27,6 @@ from milbench.errors import UsageError, closest, unknown
 Params = dict[str, Any]
 SETTABLE = ("supervision", "compare_by", "selection", "title", "notes")
 """The fields of a spec that `-p` sets by their names alone."""
-CHOSEN = ("origin", "changed", "preset")  # the fields of a spec that a file cannot set: how it was read decides them
 MOST_WORKERS = 1024
 """How many processes, or threads of each, there may be: more are a slip, which would exhaust the machine."""
 MOST_SEEDS = 100_000  # how many seeds there may be: more are a slip, and would not fit into memory
@@ -182,9 +181,6 @@ def _with_preset(values: Params, chosen: str | None, given: str) -> Params:
     found = values.pop("presets", {})
     if not isinstance(found, dict) or not all(isinstance(changes, dict) for changes in found.values()):
         raise UsageError(f"spec {given}: presets are tables, [presets.NAME]")
-    for table in (values, *found.values()):
-        if wrong := next((name for name in CHOSEN if name in table), None):
-            raise unknown(f"parameter of spec {given}", wrong, {*Spec.model_fields, "presets"} - {*CHOSEN})
     if not found:
         if chosen is not None:
             raise UsageError(f"spec {given} has no presets; leave out --preset {chosen}")

@@ -13,6 +13,7 @@ from typing import Any
 REPOSITORY = Path(__file__).parents[2]
 PLUGINS = Path(__file__).parent / "plugins"
 TINY = str(PLUGINS / "tiny_task.py")
+HOSTILE = str(PLUGINS / "hostile_loss.py")
 SMALL = ("-p", "recipe.epochs=1", "-p", "recipe.steps_per_epoch=2", "-p", "recipe.evaluation_bags=16")
 """The settings of a cell that is computed in a blink."""
 

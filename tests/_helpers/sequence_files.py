@@ -32,16 +32,14 @@ def tones(names: tuple[str, ...], seconds: float, rng: Any) -> tuple[NDArray[np.
     return wave.astype(np.float32), events
 
 
-def small_table(
-    folder: Path, count: int = 40, suffix: str = ".npy", events: bool = True, split: bool = False, seconds: float = 1.0
-) -> Path:
-    """Write `count` recordings, of `seconds` and a little more each, and their table, which is returned."""
+def small_table(folder: Path, count: int = 40, suffix: str = ".npy", events: bool = True) -> Path:
+    """Write `count` recordings, of a second and a little more each, and their table, which is returned."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
     rows = []
     for number in range(count):
         names = SETS[number % len(SETS)]
-        wave, found = tones(names, seconds + 0.1 * (number % 3), rng)
+        wave, found = tones(names, 1.0 + 0.1 * (number % 3), rng)
         path = folder / f"{number:03d}{suffix}"
         if suffix == ".npy":
             np.save(path, wave)
@@ -51,7 +49,6 @@ def small_table(
             soundfile.write(path, wave, RATE, subtype="FLOAT")
         row = {"file": path.name, "labels": ";".join(names)}
         row |= {"events": json.dumps(found)} if events else {}
-        row |= {"split": ("train", "train", "validation", "test")[number // 4 % 4]} if split else {}
         rows.append(row)
     return write_table(folder / "table.csv", rows)
 

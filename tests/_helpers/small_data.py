@@ -60,10 +60,10 @@ def write_batch(path: Path, batch: Any) -> None:
     path.write_bytes(path.read_bytes().replace(b"numpy._core.multiarray", b"numpy.core.multiarray"))
 
 
-def small_cifar(root: Path, a_file: int = 24, test: int = 40) -> Path:
+def small_cifar(root: Path) -> Path:
     """Make a data directory with random images in CIFAR-10's files."""
     rng = torch.Generator().manual_seed(0)
-    for name, count in (*((name, a_file) for name in TRAIN), (TEST, test)):
+    for name, count in (*((name, 24) for name in TRAIN), (TEST, 40)):
         pixels = torch.randint(256, (count, 3072), generator=rng).byte().numpy()
         labels = [(i + count) % 10 for i in range(count)]
         write_batch(root / name, {"data": pixels, "labels": labels, "batch_label": b"made up", "filenames": [b"x.png"]})
@@ -73,13 +73,13 @@ def small_cifar(root: Path, a_file: int = 24, test: int = 40) -> Path:
 RATE = 8000
 
 
-def small_spoken_digits(root: Path, takes: int = 12) -> Path:
+def small_spoken_digits(root: Path) -> Path:
     """Make a data directory where digit d is a loud tone of 300 + 300 d Hz, 0.2 to 0.4 seconds long, by one speaker."""
     folder = root / "spoken-digits" / "recordings"
     folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
     for digit in range(10):
-        for take in range(takes):
+        for take in range(12):
             times = np.arange(rng.integers(RATE // 5, 2 * RATE // 5)) / RATE
             sound = np.sin(2 * np.pi * (300 + 300 * digit) * times)
             with wave.open(str(folder / f"{digit}_ann_{take}.wav"), "wb") as file:
@@ -90,11 +90,11 @@ def small_spoken_digits(root: Path, takes: int = 12) -> Path:
     return root
 
 
-def small_table(folder: Path, bags: int = 60) -> Path:
-    """Write bags.csv with 1 to 4 instances a bag; every other bag has the label "odd", of its first instance."""
+def small_table(folder: Path) -> Path:
+    """Write bags.csv with 60 bags of 1 to 4 instances; every other one has the label "odd", of its first instance."""
     rows = [
         f"{bag},{'odd' if bag % 2 else ''},{'odd' if bag % 2 and i == 0 else ''},{bag / 7 + i},{bag * i % 5}"
-        for bag in range(bags)
+        for bag in range(60)
         for i in range(1 + bag % 4)
     ]
     (folder / "bags.csv").write_text("\n".join(["bag,labels,instance_label,f0,f1", *rows]))

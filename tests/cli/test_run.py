@@ -14,11 +14,9 @@ from milbench import Bags, Scores, load_task
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import built_in_specs, read_spec
 from milbench.testing.task import untrained
-from tests._helpers.command_line import PLUGINS, SMALL, TINY, Milbench
+from tests._helpers.command_line import HOSTILE, SMALL, TINY, Milbench
 from tests._helpers.optimizers import needs_muon
 from tests._helpers.small_data import PARAMS
-
-BREAKING = str(PLUGINS / "breaking_loss.py")
 
 
 @pytest.fixture
@@ -75,7 +73,7 @@ def test_a_study_ends_in_its_report_and_goes_on_where_it_stopped(milbench: Milbe
 
 def test_a_study_with_a_failed_cell_still_gets_its_report(milbench: Milbench, root: Path, tmp_path: Path) -> None:
     path = tmp_path / "failing.toml"
-    path.write_text(f'losses = ["exact", "{BREAKING}"]\ntasks = ["{TINY}"]\n[loss.breaking]\nhow = "nan"\n')
+    path.write_text(f'losses = ["exact", "{HOSTILE}"]\ntasks = ["{TINY}"]\n')
     ran = milbench("reproduce", str(path))
     assert ran.code == 1
     assert "not finite" in (root / "reports" / "failing" / "report.md").read_text()

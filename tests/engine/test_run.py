@@ -17,9 +17,8 @@ from milbench.engine.cell import CellFolder
 from milbench.engine.folders import Root, results
 from milbench.engine.run import worker_count
 from milbench.engine.worker import free_device
-from tests._helpers.command_line import PLUGINS, TINY, Milbench, process, wait_for
+from tests._helpers.command_line import HOSTILE, TINY, Milbench, process, wait_for
 
-HOSTILE = str(PLUGINS / "hostile_loss.py")
 AWAY = os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}  # the environment of a process whose MLflow is away
 REASONS = {
     "exit 5": "SystemExit: 5 (hostile_loss.py:",

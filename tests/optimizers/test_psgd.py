@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -51,7 +53,7 @@ def network() -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(1, 3, 3), nn.LeakyReLU(0.1), nn.Conv2d(3, 4, 3)).double()
 
 
-def bag_loss(model: nn.Module) -> Tensor:
+def bag_loss(model: Callable[[Tensor], Tensor]) -> Tensor:
     rng = torch.Generator().manual_seed(3)
     images = torch.rand(5, 1, 8, 8, generator=rng).double()
     labels = torch.rand(5, 3, generator=rng) < 0.5
@@ -74,11 +76,7 @@ def test_the_products_are_those_of_the_whole_hessian() -> None:
 
     def loss_of(*values: Tensor) -> Tensor:
         named = dict(zip((n for n, _ in model.named_parameters()), values, strict=True))
-        rng = torch.Generator().manual_seed(3)
-        images = torch.rand(5, 1, 8, 8, generator=rng).double()
-        labels = torch.rand(5, 3, generator=rng) < 0.5
-        value: Tensor = load_loss("exact")(torch.func.functional_call(model, named, (images,)), labels).mean()
-        return value
+        return bag_loss(lambda images: torch.func.functional_call(model, named, (images,)))
 
     directions, products = zip(*optimizer._curvature.values(), strict=True)
     _, expected = torch.autograd.functional.hvp(loss_of, tuple(parameters), directions)

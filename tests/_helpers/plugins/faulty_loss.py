@@ -1,8 +1,7 @@
-"""A loss that returns what a loss must not, or ends its process in the way that is asked for."""
+"""A loss that returns what a loss must not."""
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import torch
@@ -25,20 +24,14 @@ class FaultyLoss(Loss):
         scores = logits[:, :-1].mean(dim=2)
         each = torch.nn.functional.binary_cross_entropy_with_logits(scores, labels.float(), reduction="none")
         value = each.sum(dim=1)
-        if self.fault == "exit":
-            sys.exit(0)
-        if self.fault == "interrupt":
-            raise KeyboardInterrupt
         faults: dict[str, Any] = {
             "scalar": each.sum(),
             "a value a class": each,
             "number": 1.5,
-            "integers": value.long(),
             "detached": value.detach(),
             "other": value.detach() * torch.nn.Parameter(torch.ones(())),
             "infinite": value / torch.arange(len(value)),
             "nan gradient": value + (logits - logits.detach()).sqrt().sum(dim=(1, 2)),
-            "zero gradient": value.detach() + 0 * value,
         }
         returned: Tensor = faults.get(self.fault, value)
         return returned
@@ -46,9 +39,6 @@ class FaultyLoss(Loss):
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         means = logits[:, :-1].mean(dim=2)
         return {"scores with background": logits.mean(dim=2), "nan scores": means.log()}.get(self.fault, means)
-
-    def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        return logits[:, 0].mean(dim=1) if self.fault == "one presence" else self.scores(logits, mask)
 
     def evidence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         return logits[:, :-1].log() if self.fault == "nan evidence" else super().evidence(logits, mask)
