@@ -34,7 +34,8 @@ class BagStore:
         offsets: (B + 1,), bag b has the instances offsets[b] to offsets[b + 1] - 1.
         means: (B, D) float64, of each bag.
         squares: (B, D) float64, the sums of squared distances from these means.
-        ends: (4, D), the two smallest different values of each feature and the two largest, outermost first and last.
+        ends: (4, D), the two smallest different values of each feature and the two largest, outermost first and last;
+            infinite where they were not looked for.
         digests: (B, 32) uint8, equal for bags of equal content.
         packed: (N, ...) the instances; None where they are in files.
         files: of the bags, mapped where they lie.
@@ -115,8 +116,8 @@ def single(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
         return np.asarray(array, np.float32)
 
 
-def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str) -> Pass:
-    """Look once, in blocks, at all instances (K, D) of bags that start at `starts` (n,)."""
+def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str, *, ends: bool) -> Pass:
+    """Look once, in blocks, at all instances (K, D) of bags that start at `starts` (n,), at extremes too if `ends`."""
     count, width = rows.shape
     step = max(1, BLOCK // width)
     cuts = np.union1d(starts, np.arange(0, count, step))
@@ -142,8 +143,9 @@ def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str) -> Pass
             hashes[-1].update(stored[at : at + size].data)
         values = single(stored, dtype)
         means[first:last], squares[first:last] = _moments(values.astype(np.float64), inside, sizes)
-        _update(lows, values.min(axis=0), values)
-        _update(highs, -values.max(axis=0), values, sign=-1)
+        if ends:
+            _update(lows, values.min(axis=0), values)
+            _update(highs, -values.max(axis=0), values, sign=-1)
         first = last
     sizes = np.diff(cuts)
     if len(sizes) > len(starts):
@@ -171,10 +173,11 @@ def row_parts(
     return [part(low, high) for low, high in pairwise(limits.tolist())]
 
 
-def write_files(folder: Path, files: Sequence[BagFile], what: str = "files") -> dict[str, Any]:
+def write_files(folder: Path, files: Sequence[BagFile], what: str = "files", *, ends: bool = False) -> dict[str, Any]:
     """Write the instances of a table, unless all files can be mapped and are of one type, and return what is known.
 
-    Raises UsageError that names the first twenty files that cannot be read, or for a full disk.
+    To look for `ends` too takes images twice as long. Raises UsageError that names the first twenty files that cannot
+    be read, or for a full disk.
     """
     kinds = {file.dtype for file in files}
     dtype = kinds.pop() if len(kinds) == 1 else _common(kinds)
@@ -192,7 +195,7 @@ def write_files(folder: Path, files: Sequence[BagFile], what: str = "files") -> 
         if file.dtype != dtype:
             array = single(array, file.dtype) if BFLOAT16 in (dtype, file.dtype) else array.astype(stored)
         rows = array if array.ndim == 2 else np.moveaxis(array, 1, -1).reshape(-1, array.shape[1])  # pixels
-        return looked_at(rows, file.starts, dtype), None if stay else np.ascontiguousarray(array, stored)
+        return looked_at(rows, file.starts, dtype, ends=ends), None if stay else np.ascontiguousarray(array, stored)
 
     passes = []
     with (folder / "instances.npy").open("wb") as out:

@@ -221,7 +221,7 @@ def _write_rows(folder: Path, path: Path, chunks: Iterable[Table], columns: Colu
         known["coords"] = table.numbers(coords)[order]
     offsets = np.searchsorted(bags.codes[order], np.arange(len(bags.names) + 1))
     parts = row_parts(np.load(in_rows, mmap_mode="r", allow_pickle=False), order, offsets, str(path))
-    known |= write_files(folder, parts, "parts")
+    known |= write_files(folder, parts, "parts", ends=True)
     if parts[0].mapped:  # bag follows bag in the table
         in_rows.replace(folder / "instances.npy")
     else:
@@ -263,7 +263,7 @@ def _write_feature_files(folder: Path, table: Table, columns: Columns, uses: Use
         if one.shape[1] != found[0].shape[1]:
             first = f"expected {found[0].shape[1]} as in {files[0]}"
             raise UsageError(f"{one.name} has {one.shape[1]} features, {first}")
-    known |= write_files(folder, found)
+    known |= write_files(folder, found, ends=True)
     parts = [one.named[COORDINATES]() for one in found if COORDINATES in one.named]
     if [part.shape for part in parts] == [(one.shape[0], 2) for one in found]:
         known["coords"] = np.concatenate(parts).astype(np.float32)

@@ -17,7 +17,7 @@ def store_of(parts: list[NDArray[Any]]) -> BagStore:
     rows = np.concatenate(parts).astype(np.float32)
     offsets = np.cumsum([0, *map(len, parts)])
     with np.errstate(invalid="ignore"):
-        found = looked_at(rows, offsets[:-1], "float32")
+        found = looked_at(rows, offsets[:-1], "float32", ends=True)
     digests = np.frombuffer(b"".join(found.digests), np.uint8).reshape(-1, 32)
     ends = np.concatenate([found.lows, -found.highs[::-1]])
     return BagStore(offsets, found.means, found.squares, ends, digests, rows)
