@@ -159,7 +159,7 @@ def fetch(name: str, root: Path) -> DatasetStatus:
     try:
         root.mkdir(parents=True, exist_ok=True)
         DATASETS[name].fetch(root)
-    except (OSError, RuntimeError) as error:  # torchvision raises RuntimeError where every mirror fails
+    except (OSError, RuntimeError, EOFError) as error:  # of torchvision where every mirror fails; of a cut archive
         raise UsageError(f"cannot fetch {name} into {root}: {error}") from error
     return DATASETS[name].status(root)
 
@@ -254,4 +254,4 @@ _DATASETS = (
     Dataset("house-numbers", tuple(Part(path) for path in house_numbers.PICTURES), house_numbers.make),
 )  # fmt: skip
 DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in _DATASETS}
-"""The data sets that `milbench data` lists, fetches and verifies, by name."""
+"""The data sets that `milbench data` lists, checks and fetches, by name."""

@@ -74,6 +74,17 @@ def test_a_damaged_archive_is_refused(tmp_path: Path, served: Path) -> None:
     assert not [*tmp_path.iterdir()]
 
 
+def test_a_download_that_is_cut_off_is_refused_in_one_line(
+    tmp_path: Path, served: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = served / "train.tar.gz"
+    archive.write_bytes(archive.read_bytes()[:9000])
+    monkeypatch.setattr(sources, "RECORDINGS", f"{sources.SVHN}train.tar.gz")
+    with pytest.raises(UsageError, match=r"cannot fetch spoken-digits .*: Compressed file ended"):
+        catalog.fetch("spoken-digits", tmp_path)
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_part_that_is_complete_is_not_fetched_again_after_another_one_has_failed(
     tmp_path: Path, served: Path
 ) -> None:
