@@ -153,7 +153,10 @@ def _opened(reader: Reader, path: Path, key: str) -> BagFile:
             return _as_numpy(arrays[name])
 
     def flat(name: str) -> NDArray[Any]:
-        array = read(name)
+        try:
+            array = read(name)
+        except Exception as error:  # noqa: BLE001 every format has errors of its own
+            raise UsageError(f"{path}: {name} cannot be read: {error}") from None
         return array[0] if array.ndim > 1 + (name == COORDINATES) and array.shape[0] == 1 else array
 
     with reader(path) as arrays:

@@ -26,7 +26,7 @@ from milbench.data.bags_store import single
 from milbench.data.image_files import decoded
 from milbench.data.in_order import read_all
 from milbench.data.own_bags import Columns
-from milbench.data.table import bagged, read_table, shown
+from milbench.data.table import bagged, bagged_alone, read_table, shown
 from milbench.data.table_files import is_table
 from milbench.errors import UsageError
 
@@ -119,10 +119,11 @@ def _expanded(paths: Iterable[Path], endings: Sequence[str]) -> list[Path]:
 
 def _of_table(path: Path, columns: Columns, feature_names: Sequence[str]) -> Iterable[tuple[str, BagFile]]:
     table = read_table(path, (columns.bag, columns.features.removeprefix("@")))
-    bags = bagged(table, columns.bag)
     if columns.of_files:
+        bags = bagged_alone(table, columns.bag, "bag")
         opened = open_all(partial(open_features, key=columns.key), path, columns.files(table, bags.names))
         return zip(bags.names, opened, strict=True)
+    bags = bagged(table, columns.bag)
     for name in feature_names:
         table.column(name, "a feature")
     order = np.argsort(bags.codes, kind="stable")

@@ -11,6 +11,7 @@ import torch
 from safetensors.numpy import save_file
 
 from milbench.data.bags_store import single
+from milbench.data.new_bags import new_bags
 from milbench.data.own_bags import Columns, load_features
 from milbench.errors import UsageError
 
@@ -154,3 +155,19 @@ def test_classes_of_instances_come_with_the_file(tmp_path: Path, values: list[An
     (tmp_path / "t.csv").write_text("bag,labels\ns1,x\n")
     with pytest.raises(UsageError, match=r"t.csv, row 2: s1.h5: instance_labels are not one of the bag's"):
         load_features(tmp_path / "t.csv", Columns(features="*.h5", classes="x;y"))
+
+
+def test_classes_that_are_pickled_are_refused_in_one_line(tmp_path: Path) -> None:
+    classes = np.array(["x", "", "y"], dtype=object)  # as pandas has texts, and numpy saves them
+    np.savez(tmp_path / "s1.npz", features=FEATURES, instance_labels=classes)
+    (tmp_path / "t.csv").write_text("bag,labels\ns1,x;y\n")
+    with pytest.raises(UsageError, match=r"s1.npz: instance_labels cannot be read: Object arrays cannot be loaded"):
+        load_features(tmp_path / "t.csv", Columns(features="*.npz"))
+
+
+def test_new_bags_in_files_have_a_row_each(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", FEATURES)
+    np.save(tmp_path / "b.npy", FEATURES)
+    (tmp_path / "t.csv").write_text("bag,path\ns1,a.npy\ns1,b.npy\n")
+    with pytest.raises(UsageError, match="row 3: 's1' is the bag of row 2 too"):
+        new_bags([tmp_path / "t.csv"], Columns(features="@path"), ["f0", "f1"])
