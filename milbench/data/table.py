@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -75,7 +74,7 @@ class Table:
                     raise UsageError(f"{self.place(row)}: the column {name!r} holds {kind}, {expected}")
         codes, found = pd.factorize(values)  # few texts are different, and work is done once for each
         texts = [str(value).strip() for value in found.tolist()] + [""] * bool((codes < 0).any())
-        return pd.Categorical(np.array(texts, dtype=object)[codes], categories=list(dict.fromkeys(texts)))
+        return pd.Categorical(texts, categories=list(dict.fromkeys(texts)))[codes]
 
     def filled(self, name: str, what: str, expected: str) -> pd.Categorical[str]:
         """Return a column as text. Raises UsageError for an empty field."""
@@ -265,8 +264,8 @@ EXPECTED = {
     "events": "[class, start, end] in seconds, 0 <= start < end",
 }
 """The form of a mark in a column of marks."""
-LATEST = 1e12
-"""Seconds; an event that ends later is a mistake."""
+FARTHEST = 1e12
+"""Pixels or seconds; a mark that lies farther is a mistake."""
 
 
 def _marks(text: str, column: str, names: list[str], place: str) -> list[Mark]:
@@ -286,10 +285,10 @@ def _marks(text: str, column: str, names: list[str], place: str) -> list[Mark]:
 
 
 def _is_place(at: list[Any], column: str) -> bool:
-    if not all(type(number) in (int, float) and math.isfinite(number) for number in at):
+    if not all(type(number) in (int, float) and abs(number) < FARTHEST for number in at):
         return False
     if column == "events":
-        return len(at) == 2 and 0 <= at[0] < at[1] < LATEST
+        return len(at) == 2 and 0 <= at[0] < at[1]
     return len(at) == 4 and at[0] < at[2] and at[1] < at[3]
 
 

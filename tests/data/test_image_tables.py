@@ -129,6 +129,7 @@ def test_images_are_bags_with_label_sets_and_boxes(tmp_path: Path) -> None:
     ("first.png\tcat\t", r"row 3: 'first.png' is the image of row 2 too"),
     ("a.png\tcat\t[", r"row 3: boxes '\[' cannot be read"),
     (f"a.png\tcat\t{quoted([['cat', 1, 2, 3]])}", r"row 3: boxes: \['cat', 1, 2, 3\] is wrong; expected \[class"),
+    (f"a.png\tcat\t{quoted([['cat', 1, 2, 3, 10**400]])}", r"row 3: boxes: .* is wrong"),
     (f"a.png\tcat\t{quoted([['cat', 5, 2, 5, 4]])}", r"row 3: boxes: .* is wrong; .* left < right"),
     (f"a.png\tcat\t{quoted([['dgo', 1, 2, 3, 4]])}", r"row 3: 'dgo' is no class; did you mean 'dog'"),
     (f"a.png\tcat;dog\t{quoted([CAT])}", r"row 3: the boxes are of \{cat\}, .* the labels \{cat, dog\}"),
