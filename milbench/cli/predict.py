@@ -231,7 +231,7 @@ def _spare(inputs: Sequence[Path], out: Path, outputs: Sequence[Path]) -> None:
 def _save(path: Path, figure: Figure) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # the name of a class may have any letters
-        write_atomically(path, lambda temporary: figure.savefig(temporary, format="png", dpi=100))
+        write_atomically(path, lambda temporary: figure.savefig(temporary, format="png", bbox_inches="tight"))
 
 
 def _print(lines: Sequence[str]) -> None:

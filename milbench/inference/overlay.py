@@ -6,11 +6,11 @@ import textwrap
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, FigureBase
+from matplotlib.figure import Figure
 from PIL.Image import Image
 
 from milbench._utils.images import grey
-from milbench._utils.palette import INK, MUTED
+from milbench._utils.palette import INK, MUTED, class_colours
 from milbench._utils.pictures import (
     RIGHT,
     WRONG,
@@ -25,7 +25,7 @@ from milbench.inference.load import Trained
 from milbench.inference.predict import Prediction, label_set_text, pixel_at, reading_text, sensitivities
 
 LONGER_SIDE = 8.0
-"""Of a picture in its figure, in inches."""
+"""Of a picture in its figure, in inches; what is written about it may make the page larger."""
 LINE_LENGTH = 90
 DIMMED = 0.5
 """The brightness of the picture below a sensitivity map, so that the colours of the map stand out."""
@@ -35,7 +35,7 @@ def prediction_figure(model: Trained, picture: Image, found: Prediction) -> Figu
     """Return a picture in which every position has the colour of its class, with what is read above it."""
     figure, axes = _figure_of(picture)
     draw_prediction(axes, model, picture, found)
-    write_caption(figure, reading_text(model, found), details(model, found))
+    write_caption(axes, reading_text(model, found), details(model, found))
     return figure
 
 
@@ -50,7 +50,7 @@ def sensitivity_figure(model: Trained, picture: Image, found: Prediction) -> Fig
         draw_classes(axes, strongest, values.max(axis=0), len(model.task.class_names), extent)
     _name_components(axes, model, found)
     meaning = "colour: the class that depends most on a pixel; strength: how much it depends"
-    write_caption(figure, reading_text(model, found), f"{details(model, found)}\n{meaning}")
+    write_caption(axes, reading_text(model, found), f"{details(model, found)}\n{meaning}")
     return figure
 
 
@@ -63,15 +63,30 @@ def draw_prediction(axes: Axes, model: Trained, picture: Image, found: Predictio
     _name_components(axes, model, found)
 
 
-def write_caption(figure: FigureBase, read: str, below: str, truth: str | None = None) -> None:
-    """Write what is read above a figure, judged where the truth is known, and details below it."""
+def draw_letters(axes: Axes, model: Trained, picture: Image, found: Prediction) -> None:
+    """Write the most probable class at every position of a picture, the fainter the less probable."""
+    classes, strengths = found.probs.argmax(dim=0).numpy(), found.probs.amax(dim=0).numpy()
+    ys, xs = (centres.numpy() for centres in found.centres)
+    axes.set(xlim=(0, picture.width), ylim=(picture.height, 0), aspect="equal", facecolor="black")
+    names = model.task.class_names
+    colours = class_colours(len(names))
+    for c in np.unique(classes[classes < len(names)]):
+        rows, columns = (classes == c).nonzero()
+        opacity = 0.4 + 0.6 * strengths[rows, columns]
+        axes.scatter(
+            xs[columns], ys[rows], s=24, marker=f"$\\mathbf{{{names[c]}}}$", color=colours[c], alpha=opacity, lw=0
+        )
+
+
+def write_caption(axes: Axes, read: str, below: str, truth: str | None = None) -> None:
+    """Write what is read above a picture, judged where the truth is known, and details below it."""
     verdict, colour = "", INK
     if truth is not None:
         verdict, colour = ("  ✓", RIGHT) if read == truth else (f"  ✗ {truth}", WRONG)
     head = textwrap.fill(f"{read or 'nothing'}{verdict}", LINE_LENGTH // 2)
-    figure.suptitle(literal(head), color=colour, fontsize=14, fontweight="bold")
+    axes.set_title(literal(head), loc="left", color=colour, fontsize=14, fontweight="bold")
     lines = [textwrap.fill(line, LINE_LENGTH) for line in below.splitlines()]
-    figure.supxlabel(literal("\n".join(lines)), color=MUTED, fontsize=9)
+    axes.set_xlabel(literal("\n".join(lines)), loc="left", color=MUTED, fontsize=9)
 
 
 def details(model: Trained, found: Prediction) -> str:
@@ -82,9 +97,8 @@ def details(model: Trained, found: Prediction) -> str:
 
 def _figure_of(picture: Image) -> tuple[Figure, Axes]:
     inches = LONGER_SIDE / max(picture.size)
-    size = max(picture.width * inches, LONGER_SIDE / 2), picture.height * inches + 1.2
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots()
+    figure = Figure(figsize=(picture.width * inches, picture.height * inches))
+    axes = figure.add_axes((0, 0, 1, 1))
     plain(axes)
     return figure, axes
 

@@ -19,7 +19,7 @@ from milbench.api.bags import Bags
 from milbench.api.decoder import Decoder
 from milbench.errors import UsageError
 from milbench.inference.load import Trained
-from milbench.inference.overlay import details, draw_prediction, write_caption
+from milbench.inference.overlay import details, draw_letters, draw_prediction, write_caption
 from milbench.inference.predict import Prediction, label_set_text, notes, predict, read_picture, reading_text
 
 CONTENT = {"1": "house numbers", "2": "digits on canvases", "4": "house numbers"}
@@ -79,17 +79,18 @@ def draw_figure(
             for n in range(len(bags))
         ]
     rows = -(-len(tiles) // COLUMNS)
-    figure = Figure(figsize=(COLUMNS * TILE[0], rows * TILE[1] + 0.4), layout="constrained")
+    figure = Figure(figsize=(COLUMNS * TILE[0], rows * TILE[1] + 0.4), dpi=150, layout="constrained")
     largest = tuple(max(tile.picture.size[side] for tile in tiles) for side in (0, 1))
     for part, tile in zip(figure.subfigures(rows, COLUMNS, squeeze=False).flat, tiles, strict=False):
         left, right = part.subplots(1, 2)
         left.imshow(tile.picture.convert("RGB"), interpolation="none", extent=(0, *tile.picture.size, 0))
-        draw_prediction(right, model, tile.picture, tile.found)
+        draw = draw_letters if number == "1" else draw_prediction
+        draw(right, model, tile.picture, tile.found)
         for axes in (left, right):
             plain(axes)
             if number == "2":  # the digits of all canvases have one size
                 axes.set(xlim=(0, largest[0]), ylim=(largest[1], 0), frame_on=False)
-        write_caption(part, tile.read, f"{tile.size}\n{details(model, tile.found)}", tile.truth)
+        write_caption(left, tile.read, f"{tile.size}\n{details(model, tile.found)}", tile.truth)
     figure.supxlabel(f"{model.name}, cell {model.cell.id}; test pictures drawn with seed {seed}", fontsize=10)
     return figure, remarks
 

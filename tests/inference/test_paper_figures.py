@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -19,6 +21,7 @@ from milbench.families.nested_digits import NestedDigits
 from milbench.families.street_numbers import StreetNumbers
 from milbench.inference.load import load_trained
 from milbench.inference.paper_figures import draw_figure
+from milbench.inference.predict import predict
 from tests._helpers.command_line import Milbench
 from tests._helpers.handmade import cell, network_of, publish
 
@@ -33,15 +36,19 @@ def where(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     return root.path, digits, numbers
 
 
-def shown(figure: Figure) -> list[tuple[NDArray[np.uint8], str, object]]:
+def shown(figure: Figure) -> list[tuple[NDArray[Any], str, object]]:
     """Return the pictures of a figure with the text above each and its colour."""
+    pictures = [part.axes[0] for part in figure.subfigs if part.axes]
+    above = [next(t for t in axes.findobj(Text) if t.get_text() == axes.get_title("left")) for axes in pictures]
     return [
-        (np.asarray(part.axes[0].get_images()[0].get_array()), part.texts[0].get_text(), part.texts[0].get_color())
-        for part in figure.subfigs if part.axes
+        (np.asarray(axes.get_images()[0].get_array()), text.get_text(), text.get_color())
+        for axes, text in zip(pictures, above, strict=True)
     ]  # fmt: skip
 
 
-def test_figure_1_shows_test_crops(where: tuple[Path, str, str], street_data: Path) -> None:
+def test_figure_1_shows_test_crops_and_the_class_at_every_position(
+    where: tuple[Path, str, str], street_data: Path
+) -> None:
     root, _, numbers = where
     model = load_trained(Root(root).find(numbers), CPU)
     figure, notes = draw_figure("1", model, 5, street_data, None)
@@ -52,6 +59,14 @@ def test_figure_1_shows_test_crops(where: tuple[Path, str, str], street_data: Pa
     crops = task.figure_bags(generator("figure", "1", 5))[0].instances
     expected = [(crop * 256).byte().permute(1, 2, 0).numpy() for crop in crops]
     assert all(np.array_equal(pixels, crop) for (pixels, *_), crop in zip(shown(figure), expected, strict=True))
+    for part, crop in zip(figure.subfigs, crops, strict=True):
+        found = predict(model, crop)
+        classes = found.probs.argmax(dim=0)
+        ys, xs = found.centres
+        seen = classes[classes < 10].unique().tolist()
+        for letters, c in zip(part.axes[1].collections, seen, strict=True):
+            rows, columns = (classes == c).nonzero(as_tuple=True)
+            assert np.array_equal(letters.get_offsets(), torch.stack([xs[columns], ys[rows]], dim=1))
 
 
 def test_figure_4_shows_whole_pictures_with_what_is_read_in_them(

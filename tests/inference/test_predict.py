@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -248,6 +249,11 @@ def test_pictures_of_any_size(predict: Milbench, monkeypatch: pytest.MonkeyPatch
         complaint = predict("5.png", name, "--out", "no").complaint()
         assert f"{name}: {size[0]}x{size[1]} pixels: the network of extended-digits needs at least 5x5" in complaint
     assert not Path("no").exists()
+    Image.fromarray(np.tile(squares()[:13], 200)).save("strip.png")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # such as of a caption that leaves no room for its picture
+        assert predict("strip.png").code == 0
+    assert read("strip")["reading"] == 200 * "3"
     monkeypatch.setattr(images.bounded, "__defaults__", (2400,))
     Image.fromarray(squares()).resize((400, 240), Image.Resampling.NEAREST).save("large.png")
     assert predict("large.png").code == 0
