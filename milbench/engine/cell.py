@@ -2,6 +2,7 @@
 
     cell.json            the cell, and by which code, on which machine and with which libraries it is computed
     history.csv          epoch, metric, value: appended after every epoch
+    system.csv           milliseconds since 1970, metric, value: the load of the machine
     progress.json        how far training and evaluation are, while it is computed
     checkpoint.pt        from which training goes on
     outcomes.npz, reliability.json, decoder.json, task.json, weights.safetensors, gallery.npz   the results
@@ -65,6 +66,7 @@ class CellFolder:
         self._cell = path / "cell.json"
         self._result = path / "result.json"
         self._history = path / "history.csv"
+        self._system = path / "system.csv"
         self._progress = path / "progress.json"
         self._mirrored = path / "mlflow.json"
         self._lock = path.with_name(f"{path.name}.lock")
@@ -144,6 +146,12 @@ class CellFolder:
         text = HEADER + _lines(row for row in self.history() if row[0] <= epochs)
         write_atomically(self._history, lambda path: path.write_text(text, "utf-8"))
 
+    def append_load(self, load: Mapping[str, float]) -> None:
+        """Add the load of the machine at this moment."""
+        moment = int(1000 * time.time())
+        with self._system.open("a", encoding="utf-8") as file:
+            file.write(_lines((moment, metric, value) for metric, value in load.items()))
+
     def write_progress(self, progress: Mapping[str, Any]) -> None:
         """Say how far the cell is: "doing", "epoch", "epochs", "step", "steps", "loss", "errors", "begun", "at"."""
         with suppress(OSError):  # a display can do without
@@ -205,13 +213,20 @@ class CellFolder:
 
     def history(self) -> list[Row]:
         """Return the metrics of all epochs so far; a line that is being written is left out."""
+        return self._rows(self._history)
+
+    def load(self) -> list[Row]:
+        """Return the load of the machine so far: the moment in milliseconds since 1970, the metric and its value."""
+        return self._rows(self._system)
+
+    def _rows(self, path: Path) -> list[Row]:
         try:
-            rows = re.findall(r"^(\d+),(.+),(.+)\n", self._history.read_text("utf-8"), re.MULTILINE)
-            return [(int(epoch), metric, float(value)) for epoch, metric, value in rows]
+            rows = re.findall(r"^(\d+),(.+),(.+)\n", path.read_text("utf-8"), re.MULTILINE)
+            return [(int(when), metric, float(value)) for when, metric, value in rows]
         except FileNotFoundError:
             return []
         except ValueError:
-            raise self._damaged(self._history) from None
+            raise self._damaged(path) from None
 
     def artifacts(self) -> list[Path]:
         """Return the files of results that exist, and the traceback of a failure."""

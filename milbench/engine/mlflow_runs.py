@@ -90,7 +90,7 @@ class Runs:
             known = self._created(experiment, cell, folder)
         if known.get("status") not in ("running", status):
             self.client.update_run(known["run"], status="RUNNING")  # it was stopped, and goes on
-        known |= {"rows": self._log_metrics(folder, known)}
+        known |= self._log_metrics(folder, known)
         folder.keep_mirrored(known)
         if status != "running":
             self._log_end(cell, folder, known["run"], status, log_models)
@@ -107,18 +107,20 @@ class Runs:
         run = found[0] if found else self.client.create_run(experiment, start, tags, run_name=self.plan.label(cell))
         params = [Param(key, str(value)) for key, value in cell.params().items()]
         self.client.log_batch(run.info.run_id, params=params)
-        known = {"uri": self.uri, "run": run.info.run_id, "start": run.info.start_time, "status": "running", "rows": 0}
+        known = {"uri": self.uri, "run": run.info.run_id, "start": run.info.start_time, "status": "running"}
+        known |= {"rows": 0, "load": 0}
         folder.keep_mirrored(known)
         return known
 
-    def _log_metrics(self, folder: CellFolder, known: Mapping[str, Any]) -> int:
-        """Log what is new in the history of a cell; return the number of its rows."""
-        history = folder.history()
+    def _log_metrics(self, folder: CellFolder, known: Mapping[str, Any]) -> dict[str, int]:
+        """Log what is new in the history of a cell and in the load of its machine; return how many rows these have."""
+        history, load = folder.history(), folder.load()
         moments = _moments(known["start"], history)
         new = [Metric(name, value, moments[epoch], epoch) for epoch, name, value in history[known["rows"] :]]
+        new += [Metric(name, value, at, (at - load[0][0]) // 1000) for at, name, value in load[known["load"] :]]
         for start in range(0, len(new), 900):  # of which a server takes 1,000 at once
             self.client.log_batch(known["run"], metrics=new[start : start + 900])
-        return len(history)
+        return {"rows": len(history), "load": len(load)}
 
     def _log_end(self, cell: Cell, folder: CellFolder, run_id: str, status: Status, log_models: bool) -> None:
         result, end = folder.result(), int(1000 * time.time())

@@ -10,6 +10,7 @@ from milbench.engine.cell import CellFolder
 from milbench.engine.checkpoint import Counters
 
 INTERVAL = 0.5  # least seconds between reports of progress inside an epoch; each makes the host wait for the device
+LOAD_INTERVAL = 10.0  # seconds between two measurements of the machine's load
 
 
 class Progress:
@@ -21,7 +22,7 @@ class Progress:
             "doing": "training", "epochs": epochs, "steps": steps, "epoch": at.epoch + 1, "step": at.step,
             "begun": time.time(), "at": (at.epoch + at.step / steps) / epochs, "loss": None, "errors": {},
         }  # fmt: skip
-        self._scored = 0
+        self._scored, self._measured = 0, 0.0
         self._write()
 
     def trained(self, at: Counters) -> None:
@@ -45,3 +46,20 @@ class Progress:
     def _write(self) -> None:
         self._written = time.monotonic()
         self.folder.write_progress(self.shown)
+        if self._written - self._measured > LOAD_INTERVAL:
+            self._measured = self._written
+            self.folder.append_load(machine_load())
+
+
+def machine_load() -> dict[str, float]:
+    """Return the load of this machine by MLflow's names; {} without the extra `ui`, whose pages show it."""
+    try:
+        import psutil
+    except ImportError:
+        return {}
+    memory = psutil.virtual_memory()
+    return {
+        "system/cpu_utilization_percentage": psutil.cpu_percent(),
+        "system/system_memory_usage_megabytes": memory.used / 1e6,
+        "system/system_memory_usage_percentage": memory.percent,
+    }
