@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from milbench import Bags, Loss, Recipe, Task, UsageError, generator, load_task
+from milbench import Bags, Loss, Recipe, Task, UsageError, generator, load_loss, load_task
 from milbench.api.registry import RegistryEntry, tasks
 from milbench.api.reliability import load_reliability
+from milbench.engine.folders import Root
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
+from milbench.inference.load import load_trained
 from milbench.optimizers.registry import optimizers
 from tests._helpers.command_line import PLUGINS, TINY
 from tests._helpers.optimizers import needs_muon
@@ -240,3 +242,31 @@ def test_the_loss_is_computed_in_the_precision_that_the_recipe_names(
     outcome = train(small_cell(recipe={"loss_precision": precision}), tmp_path / "c")
     assert seen == {getattr(torch, precision)}
     assert all(weights.dtype == torch.float32 for weights in outcome.weights.values())
+
+
+def own_weights(seed: int) -> Loss:
+    return load_loss("attention").build(3, seed)
+
+
+def test_the_cells_seed_draws_the_weights_of_a_loss(tmp_path: Path) -> None:
+    for seed in (4, 5):
+        still = small_cell("attention", seed, recipe={"optimizer": "sgd", "lr": 1e-30})
+        weights = train(still, tmp_path / f"{seed}").weights
+        assert torch.equal(weights["loss.v"], own_weights(seed).get_parameter("v"))
+
+
+def test_a_loaded_cell_scores_with_the_weights_that_were_stored(root: Path) -> None:
+    cell, place = small_cell("attention"), Root(root).make()
+    trained = train(cell, place.cell(cell.id).path)
+    trained.folder.finish(trained.result)
+    loaded = load_trained(place.find(cell.id), torch.device("cpu"))
+    for name in ("loss.v", "loss.w"):
+        stored = trained.weights[name]
+        assert torch.equal(loaded.loss.get_parameter(name.removeprefix("loss.")), stored)
+        assert (stored - own_weights(cell.seed).get_parameter(name.removeprefix("loss."))).abs().max() > 1e-3, (
+            "not initial"
+        )
+    bag = Bags(torch.randn(1, 5, 2), torch.zeros(1, 3))
+    with torch.no_grad():
+        expected = loaded.loss.presence_scores(loaded.network(bag.instances).double())
+    torch.testing.assert_close(loaded.scores(bag).presence, expected)
