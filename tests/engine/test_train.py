@@ -261,11 +261,9 @@ def test_a_loaded_cell_scores_with_the_weights_that_were_stored(root: Path) -> N
     trained.folder.finish(trained.result)
     loaded = load_trained(place.find(cell.id), torch.device("cpu"))
     for name in ("loss.v", "loss.w"):
-        stored = trained.weights[name]
-        assert torch.equal(loaded.loss.get_parameter(name.removeprefix("loss.")), stored)
-        assert (stored - own_weights(cell.seed).get_parameter(name.removeprefix("loss."))).abs().max() > 1e-3, (
-            "not initial"
-        )
+        stored, key = trained.weights[name], name.removeprefix("loss.")
+        assert torch.equal(loaded.loss.get_parameter(key), stored)
+        assert (stored - own_weights(cell.seed).get_parameter(key)).abs().max() > 1e-3, "not initial"
     bag = Bags(torch.randn(1, 5, 2), torch.zeros(1, 3))
     with torch.no_grad():
         expected = loaded.loss.presence_scores(loaded.network(bag.instances).double())
