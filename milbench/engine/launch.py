@@ -99,8 +99,7 @@ class _Launch:
 
         metric = draws.search.metric if draws.search else ""
         done = [cell for cell in draws.cells if self.root.cell(cell.id).is_done]
-        found = {cell.id: last_metrics(self.root, cell) for cell in done}
-        return {cell: metrics[metric] for cell, metrics in found.items() if metric in metrics}
+        return {cell.id: known[metric] for cell in done if metric in (known := last_metrics(self.root, cell))}
 
     def _earlier(self) -> Plan | None:
         """Return the plan of earlier launches of the name that this one adds to, if there are any."""

@@ -44,22 +44,20 @@ def compute(job: Job) -> tuple[str, State]:
 
     Whatever a plug-in raises is kept in the folder and is the reason of the state.
     """
-    return job.cell.id, _state_after(job)
-
-
-def _state_after(job: Job) -> State:
     try:
         with _ONE_CELL, job.folder.lock() as mine:
             if not mine:
-                return State("running", "another process is computing this cell")
-            if job.folder.is_done:
-                return State("done")
-            with free_device(job.devices, job.slots) as device:
-                return _compute(job, job.folder, device)
+                state = State("running", "another process is computing this cell")
+            elif job.folder.is_done:
+                state = State("done")
+            else:
+                with free_device(job.devices, job.slots) as device:
+                    state = _compute(job, job.folder, device)
     except UsageError as error:  # a file system without locks
-        return State("failed", str(error))
+        state = State("failed", str(error))
     except OSError as error:  # a disk that is full or read-only: there is no place for the reason either
-        return State("failed", f"cannot write {error.filename or job.folder.path}: {error.strerror}")
+        state = State("failed", f"cannot write {error.filename or job.folder.path}: {error.strerror}")
+    return job.cell.id, state
 
 
 def _compute(job: Job, folder: CellFolder, device: str) -> State:
