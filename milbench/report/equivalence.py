@@ -41,15 +41,16 @@ def equivalence_frame(study: Study) -> pd.DataFrame:
 
     Returns:
         The columns first, other, row and column (the values of the first and the second half of the parameters that
-        tasks cross), difference and verdict. Empty without a margin for the primary metric, with one loss, or where no
-        two parameters are crossed.
+        tasks cross), difference and verdict. Empty without a margin for the primary metric, with one loss, and where
+        tasks are not one task whose parameters are crossed, at least two.
     """
     params = {task: study.cell_of(task).task_params for task in study.tasks}
     varied = [key for key in params[study.tasks[0]] if len({str(p.get(key)) for p in params.values()}) > 1]
     half, (first, *others), rows = len(varied) // 2, study.supervision, []
-    for task in study.tasks if half else ():
-        margin, lower = study.plan.margin.get(study.primary(task)), study.metric(task).lower_is_better
-        row, column = (", ".join(f"{k}={params[task].get(k)}" for k in keys) for keys in (varied[:half], varied[half:]))
+    crossed = half and len({(study.cell_of(task).task, study.primary(task)) for task in study.tasks}) == 1
+    margin, lower = study.plan.margin.get(study.primary(study.tasks[0])), study.metric(study.tasks[0]).lower_is_better
+    for task in study.tasks if crossed else ():
+        row, column = (", ".join(f"{k}={params[task][k]}" for k in keys) for keys in (varied[:half], varied[half:]))
         for other in others:
             if margin is not None and {first, other} <= set(study.variants(task)):
                 pair = study.compare(task, first, other)

@@ -34,23 +34,24 @@ def make_results(
     statuses: Mapping[tuple[str, str, int], tuple[str, str]] | None = None,
     supervision: Mapping[str, str] | None = None,
     info: Mapping[str, Any] | None = None,
+    params: Mapping[str, Mapping[str, Any]] | None = None,
     **plan: Any,
 ) -> Results:
     """Return results of losses x tasks x seeds.
 
     folder: where to write galleries, none without; losses: name -> final error; tasks: name -> primary metric;
     statuses: (loss, task, seed) -> (status, reason) of the cells that are not done; supervision: loss -> its kind;
-    info: more fields of every `TaskInfo`; plan: fields of the spec, such as compare_by, and of the plan.
+    info: more fields of every `TaskInfo`; params: task -> more of its parameters;
+    plan: fields of the spec, such as compare_by, and of the plan.
     """
     losses, tasks = losses or LOSSES, tasks or TWO
     cells, rows, folders, infos = [], [], {}, {}
     for t, (task, primary) in enumerate(tasks.items()):
+        own_params = {"digits_per_bag": 2, **(params or {}).get(task, {})}
         for k, (loss, level) in enumerate(losses.items()):
             for seed in range(seeds):
                 kind = (supervision or {}).get(loss, "set")
-                cell = Cell(
-                    loss, {}, "1", kind, task, {"digits_per_bag": 2}, "1", f"data {t}", {"epochs": epochs}, seed
-                )
+                cell = Cell(loss, {}, "1", kind, task, own_params, "1", f"data {t}", {"epochs": epochs}, seed)
                 cells.append(cell)
                 status, reason = (statuses or {}).get((loss, task, seed), ("done", ""))
                 said = {

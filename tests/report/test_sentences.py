@@ -44,6 +44,14 @@ def test_few_tasks_have_a_sentence_each_and_many_are_counted() -> None:
     assert sentence(many) == "Contenders for the best loss, with 95 % confidence on each task: a on 5 of 5 tasks."
 
 
+@pytest.mark.parametrize("primary", ["set_error", "instance_error"])
+def test_equivalence_is_not_counted_over_several_tasks(primary: str) -> None:
+    several = {"a": primary, "b": "set_error"}
+    margin, params = {"set_error": 0.01}, {"a": {"size": 3, "share": 0.5}}
+    said = sentence(make_results(tasks=several, margin=margin, params=params))
+    assert said.startswith("On a ")
+
+
 def test_tests_that_are_passed_are_counted() -> None:
     marks = [Mark("easy", "set_error", 0.3), Mark("hard", "set_error", 0.05)]
     results = make_results(losses={"a": 0.01, "b": 0.1, "c": 0.6}, tasks={"t": "set_error"}, info={"marks": marks})
