@@ -214,6 +214,11 @@ def test_bad_parameters_and_bad_pictures_are_one_line(milbench: Callable[..., Ra
         load_task("svhn", network="smal")
     with pytest.raises(UsageError, match="a network for images that knows its output shape, not instance-mlp"):
         load_task("svhn", network="instance-mlp")
+    for name, verb in (("svhn", "fetch"), ("house-numbers", "make")):
+        with pytest.raises(
+            UsageError, match=f"/{name}/train/digitStruct.mat; {verb} it with `milbench data fetch {name}"
+        ):
+            load_task(name).check_data(tmp_path)
     ones = [(1.0, 20.0, 5.0, 12.0, 20.0)]
     for part in ("train", "test"):
         write_folder(tmp_path / "svhn" / part, [(60, 40, ones)] * 3)
