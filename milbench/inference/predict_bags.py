@@ -84,6 +84,8 @@ def draw_maps(positions: pd.DataFrame, bags: pd.DataFrame, folder: Path) -> None
     """
     from matplotlib.figure import Figure
 
+    from milbench._utils.pictures import literal
+
     folder.mkdir(parents=True, exist_ok=True)
     kind = str(positions.columns[0])
     stems = unique_stems([Path(str(name)) for name in bags[kind]])
@@ -97,7 +99,7 @@ def draw_maps(positions: pd.DataFrame, bags: pd.DataFrame, folder: Path) -> None
             dots = axes.scatter(
                 places["x"], places["y"], c=places[column], s=size, vmin=0, vmax=1, cmap="viridis", lw=0
             )
-            axes.set(aspect="equal", title=f"{name}: {column}")
+            axes.set(aspect="equal", title=literal(f"{name}: {column}"))
             axes.invert_yaxis()  # as pictures are: y grows downwards
             figure.colorbar(dots, ax=axes)
         figure.savefig(folder / f"{stem}.png", dpi=120)

@@ -269,7 +269,7 @@ def test_where_instances_are_is_drawn_in_the_gallery_and_by_predict(
         features[: 5 * (n % 2)] += 6
         with h5py.File(tmp_path / f"h5_files/s{n}.h5", "w") as file:
             file["features"], file["coords"] = features.astype(np.float16), np.arange(40).reshape(20, 2) + n
-        rows.append({"slide_id": f"s{n}", "label": "tumour" * (n % 2)})
+        rows.append({"slide_id": f"s{n}", "label": "$t_$" * (n % 2)})
     pd.DataFrame(rows).to_csv("slides.csv", index=False)
     words = ("task.table=slides.csv", "task.bag=slide_id", "task.labels=label", "task.features=h5_files/*.h5")
     settings = [word for value in words for word in ("-p", value)]
