@@ -118,10 +118,15 @@ def _move_apart(axes: Axes, labels: Sequence[Annotation], dots: NDArray[np.float
         taken.append(extent)
 
 
-def amounts_figure(study: Study, amounts: dict[float, str]) -> Figure:
-    """Draw the primary metric against the number of training bags, to which `amounts` gives the task."""
+def amounts_figure(study: Study, amounts: dict[float, str]) -> Figure | None:
+    """Draw the primary metric against the number of training bags, to which `amounts` gives the task.
+
+    None where no cell has a result.
+    """
     found = pd.concat({amount: study.summary(task) for amount, task in amounts.items()}, names=["bags"])
     data = found.dropna(subset="mean").reset_index()
+    if data.empty:
+        return None
     order = [v for v in study.order() if v in set(data["variant"])]
     palette = dict(zip(order, distinct(COLOURS, len(order)), strict=True))
     aside = (max(amounts) / min(amounts)) ** min(0.01, 0.06 / len(order))  # so that no interval hides another one

@@ -26,6 +26,12 @@ def test_the_front_is_what_no_other_point_dominates(seed: int) -> None:
     assert points[front][:, 0].tolist() == sorted(points[front][:, 0])
 
 
+def test_nothing_is_drawn_where_no_cell_has_a_result() -> None:
+    failed = {("exact", "t", seed): ("failed", "RuntimeError: late") for seed in range(3)}
+    study = Study(make_results(losses={"exact": 0.1}, tasks={"t": "set_error"}, statuses=failed))
+    assert amounts_figure(study, {50: "t", 100: "t", 200: "t"}) is None
+
+
 def test_the_axes_of_a_figure_say_what_is_drawn_along_them() -> None:
     results = make_results()
     study, task = Study(results), "extended-digits"
@@ -35,6 +41,7 @@ def test_the_axes_of_a_figure_say_what_is_drawn_along_them() -> None:
         amounts = amounts_figure(study, {50: task})
     assert costs is not None
     assert curves is not None
+    assert amounts is not None
     found = [(axes.get_xlabel(), axes.get_ylabel()) for figure in (costs, curves, amounts) for axes in figure.axes]
     assert found == [("training step (ms)", ERROR), ("epoch", ERROR), ("training bags", ERROR)]
     (axes,) = costs.axes
