@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import keyword
 import re
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from milbench._utils.files import write_atomically
 from milbench.errors import UsageError, as_usage
 
 app = typer.Typer(no_args_is_help=True, help="Write a loss or a task, and its test.\n\nExample: milbench new loss mine")
@@ -51,7 +53,7 @@ def _write(kind: str, name: str, then: str) -> int:
                 raise UsageError(f"{path} is there already and stays as it is; choose another name or remove it")
         _check_module(file)
         for path, text in texts.items():
-            path.write_text(text, "utf-8")
+            write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
     typer.echo(f"wrote {file} and {tests}; try: milbench run {then.format(file)} --dry-run; pytest {tests}")
     return 0
 
