@@ -19,7 +19,7 @@ help:
 	@echo "make test         the test suite"
 	@echo "make test-lowest  the test suite with the oldest dependencies that pyproject.toml allows"
 	@echo "make test-kills   a hundred launches killed at random moments"
-	@echo "make test-simulations  how often intervals and verdicts are wrong, counted on simulated losses (an hour)"
+	@echo "make test-simulations  how often intervals and verdicts are wrong, counted on simulated losses (half an hour)"
 	@echo "make lint         ruff: rules and formatting; import-linter: which package may import which"
 	@echo "make typecheck    mypy --strict"
 	@echo "make docs         the site, into site/: broken links and requests to other hosts are errors"
@@ -71,7 +71,7 @@ lint: $(READY)
 	$(BIN)/lint-imports --no-logo
 
 typecheck: $(READY)
-	$(BIN)/mypy milbench losses tasks tests website .ci/release_check.py
+	$(BIN)/mypy milbench losses tasks benchmarks tests website .ci/release_check.py
 
 docs: $(READY_DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --clean --quiet

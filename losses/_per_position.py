@@ -7,24 +7,22 @@ from typing import Literal
 
 from torch import Tensor
 
-from milbench import Loss, Reduction, bag_sizes
+from milbench import bag_sizes
 from milbench.errors import one_of
-from milbench.likelihood import EXACT_LABEL_LIMIT, bag_log_prob_bounds, bag_log_prob_from_logits, presence_log_odds
+from milbench.likelihood import EXACT_LABEL_LIMIT, bag_log_prob_bounds, bag_log_prob_from_logits
 
-from ._positions import expected_counts
+from ._softmax import IndependentPositions
 
 
-class PerPosition(Loss):
+class PerPosition(IndependentPositions):
     """A loss of all positions of a bag together, divided by how many there are: `divide_by` as in `exact`.
 
     By default a class scores by its expected number of positions, and is present by its log-odds when positions are
     independent: that is what the softmax at every position says. So is the probability of a label set.
     """
 
-    presence_is_log_odds = True
-
-    def __init__(self, divide_by: Literal["batch", "bag", "none"] = "batch", *, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction=reduction)
+    def __init__(self, divide_by: Literal["batch", "bag", "none"] = "batch") -> None:
+        super().__init__()
         self.divide_by = one_of(f"divide_by of {self.name}", divide_by, ("batch", "bag", "none"))
 
     @abstractmethod
@@ -37,12 +35,6 @@ class PerPosition(Loss):
             return loss
         sizes = bag_sizes(logits, mask)
         return loss / (sizes if self.divide_by == "bag" or mask is None else sizes.mean())
-
-    def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        return expected_counts(logits, mask)
-
-    def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        return presence_log_odds(logits.log_softmax(dim=1), mask, validate=self.validate)
 
     def set_log_prob(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor | None:
         """Return (B,), log Prb(L | P); a lower bound for label sets of more than EXACT_LABEL_LIMIT classes.

@@ -27,11 +27,6 @@ def sum_positions(values: Tensor, mask: Tensor | None) -> Tensor:
     return (values if mask is None else values * mask.unsqueeze(1)).sum(dim=2)
 
 
-def expected_counts(logits: Tensor, mask: Tensor | None) -> Tensor:
-    """Return (B, C), the expected number of positions of each class, sum_k p_{c,k}, P the softmax over channels."""
-    return sum_positions(logits.softmax(dim=1)[:, :-1], mask)
-
-
 def softmax_log_odds(logits: Tensor) -> Tensor:
     """Return log(p / (1 - p)) of every channel, P the softmax over dim 1, also where P rounds to 0 or 1."""
     log_p = logits.log_softmax(dim=1)

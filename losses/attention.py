@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench import Loss, Reduction, bag_sizes
+from milbench import Loss, bag_sizes
 from milbench.errors import one_of, positive
 
 from ._positions import exclude_masked, presence_cross_entropy
@@ -26,7 +26,7 @@ class Attention(Loss):
     all three to 0, and muon takes them for the weights of a layer: it makes steps of one length for all classes.
 
     In the source the attention weighs embeddings of the instances, and a classifier then sees their mean. That is
-    another network (`one-vs-rest` with `network=gated-attention`): a loss that sees logits cannot compute it.
+    another network (`one-vs-rest` with the network `gated-attention`): a loss that sees logits cannot compute it.
 
     The evidence of a position is its part in the sum, log(a_{c,k} sigmoid(z_{c,k})). In the map the odds of a detector
     are multiplied by its attention over the mean attention, K a_{c,k} exp(z_{c,k}), and a position shows one class at
@@ -48,15 +48,8 @@ class Attention(Loss):
     head = "sigmoid"
     presence_is_log_odds = True
 
-    def __init__(
-        self,
-        attention: Literal["class", "shared"] = "class",
-        gated: bool = False,
-        hidden: int = 128,
-        *,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(reduction=reduction)
+    def __init__(self, attention: Literal["class", "shared"] = "class", gated: bool = False, hidden: int = 128) -> None:
+        super().__init__()
         self.attention = one_of("attention of attention", attention, ("class", "shared"))
         self.gated = gated
         self.hidden = positive("hidden of attention", hidden, least=1)

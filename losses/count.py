@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench import Loss, Reduction, UsageError
+from milbench import UsageError
 from milbench.errors import one_of
-from milbench.likelihood import presence_log_odds
 
-from ._positions import expected_counts, flatten_positions
+from ._positions import flatten_positions
+from ._softmax import IndependentPositions
 
 MOST_STATES = 4096
 """Most states of the joint recursion for one bag, prod_c (n_c + 1)."""
@@ -20,7 +20,7 @@ NEVER = -1e30
 """The logarithm of a probability of 0: finite, so that no gradient is NaN."""
 
 
-class Count(Loss):
+class Count(IndependentPositions):
     """Minus the log-likelihood of the counts of a bag, in nats.
 
         loss = -log Prb(class c is shown at n_c positions, for all c).
@@ -50,10 +50,9 @@ class Count(Loss):
     name = "count"
     revision = 2
     supervision = "count"
-    presence_is_log_odds = True
 
-    def __init__(self, likelihood: Literal["joint", "marginal"] = "joint", *, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction=reduction)
+    def __init__(self, likelihood: Literal["joint", "marginal"] = "joint") -> None:
+        super().__init__()
         self.likelihood = one_of("likelihood of count", likelihood, ("joint", "marginal"))
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
@@ -74,12 +73,6 @@ class Count(Loss):
                 "or use loss.count.likelihood=marginal"
             )
         return -joint_log_prob(flat, target, flat_mask).masked_fill(impossible, -torch.inf)
-
-    def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        return expected_counts(logits, mask)
-
-    def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        return presence_log_odds(logits.log_softmax(dim=1), mask, validate=self.validate)
 
 
 def joint_log_prob(logits: Tensor, counts: Tensor, mask: Tensor | None) -> Tensor:

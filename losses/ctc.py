@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench import Loss, UsageError
+from milbench import UsageError
 from milbench.likelihood.columns import FLOOR
 
-from ._positions import expected_counts
+from ._softmax import SoftmaxLoss
 
 
-class Ctc(Loss):
+class Ctc(SoftmaxLoss):
     """Connectionist temporal classification of columns, summed over all alignments of the sequence.
 
         loss = -log Prb(sequence) = -log sum over alignments of prod_t Prb_t(symbol at column t).
@@ -60,9 +60,6 @@ class Ctc(Loss):
             )
         loss = -_log_prob(column_log_probs(grid, grid_mask), target, repeats, lengths, occupied)
         return torch.where(short, torch.inf, loss)
-
-    def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        return expected_counts(logits, mask)
 
 
 def column_log_probs(grid: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Literal
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench import Reduction, UsageError
+from milbench import UsageError
 from milbench.errors import one_of
 from milbench.likelihood import EXACT_LABEL_LIMIT, bag_log_prob_bounds, bag_log_prob_from_logits
 
@@ -52,10 +52,8 @@ class Exact(PerPosition):
         divide_by: Literal["batch", "bag", "none"] = "batch",
         rule: Literal["sum", "exact"] = "sum",
         method: Literal["auto", "exact", "upper", "lower"] = "auto",
-        *,
-        reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(divide_by, reduction=reduction)
+        super().__init__(divide_by)
         self.rule = one_of("rule of exact", rule, ("sum", "exact"))
         self.method = one_of("method of exact", method, ("auto", "exact", "upper", "lower"))
 

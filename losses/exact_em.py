@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from milbench import Reduction, UsageError
+from milbench import UsageError
 from milbench.errors import positive
 from milbench.likelihood import EXACT_LABEL_LIMIT, instance_posterior
 
@@ -47,14 +47,8 @@ class ExactEM(PerPosition):
 
     name = "exact-em"
 
-    def __init__(
-        self,
-        divide_by: Literal["batch", "bag", "none"] = "batch",
-        sharpness: float = 1.0,
-        *,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(divide_by, reduction=reduction)
+    def __init__(self, divide_by: Literal["batch", "bag", "none"] = "batch", sharpness: float = 1.0) -> None:
+        super().__init__(divide_by)
         self.sharpness = positive("sharpness of exact-em", sharpness)
         if sharpness > _SHARPEST:
             raise UsageError(f"sharpness of exact-em must be at most {_SHARPEST}, got {sharpness:g}")

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench import Reduction
 from milbench.errors import positive
 
 from ._pooling import PooledLoss, log_mean_exp
@@ -34,8 +33,8 @@ class GeneralisedMean(PooledLoss):
 
     name = "generalised-mean"
 
-    def __init__(self, exponent: float = 2.5, *, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction=reduction)
+    def __init__(self, exponent: float = 2.5) -> None:
+        super().__init__()
         self.exponent = positive("exponent of generalised-mean", exponent)
 
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:

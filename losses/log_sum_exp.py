@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from milbench import Reduction
 from milbench.errors import positive
 
 from ._pooling import PooledLoss, log_mean_exp
@@ -33,8 +32,8 @@ class LogSumExp(PooledLoss):
 
     name = "log-sum-exp"
 
-    def __init__(self, sharpness: float = 5.0, learn: bool = True, *, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction=reduction)
+    def __init__(self, sharpness: float = 5.0, learn: bool = True) -> None:
+        super().__init__()
         self.sharpness = positive("sharpness of log-sum-exp", sharpness)
         self.log_factor = torch.nn.Parameter(torch.zeros(())) if learn else None
 

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench import Reduction
 from milbench.errors import positive
 
 from ._pooling import PooledLoss, log_mean_exp
@@ -37,8 +36,8 @@ class NoisyAnd(PooledLoss):
 
     name = "noisy-and"
 
-    def __init__(self, slope: float = 10.0, *, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction=reduction)
+    def __init__(self, slope: float = 10.0) -> None:
+        super().__init__()
         self.slope = positive("slope of noisy-and", slope)
 
     def make_weights(self, num_classes: int, rng: torch.Generator) -> None:  # noqa: ARG002 nothing is drawn

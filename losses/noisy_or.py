@@ -7,7 +7,7 @@ from typing import Literal
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench import Loss, Reduction
+from milbench import Loss
 from milbench.errors import one_of
 
 from ._positions import exclude_masked, presence_cross_entropy, softmax_log_odds
@@ -40,8 +40,8 @@ class NoisyOr(Loss):
     revision = 2
     presence_is_log_odds = True
 
-    def __init__(self, head: Literal["softmax", "sigmoid"] = "sigmoid", *, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction=reduction)
+    def __init__(self, head: Literal["softmax", "sigmoid"] = "sigmoid") -> None:
+        super().__init__()
         self.head = one_of("head of noisy-or", head, ("softmax", "sigmoid"))
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from torch import Tensor
-
-from milbench import Reduction
 
 from ._pooling import PooledLoss
 from ._positions import exclude_masked
@@ -20,10 +16,8 @@ class OneVsRest(PooledLoss):
     The classes have independent detectors; the background channel is not used. Positions that tie for a maximum share
     its gradient equally.
 
-    Args:
-        network: `task`: that of the task, which sees instances or their surroundings. Or a network that pools the
-            instances of a bag by attention (`milbench list networks`): m_c is then its logit of the whole bag, and the
-            evidence of a position its attention.
+    With a network that pools the instances of a bag by attention, such as `gated-attention`, m_c is its logit of the
+    whole bag, and the evidence of a position its attention.
 
     Source: M. Oquab, L. Bottou, I. Laptev and J. Sivic, "Is Object Localization for Free? Weakly-Supervised Learning
     with Convolutional Neural Networks", CVPR 2015; the maximum for one class: S. Andrews, I. Tsochantaridis and
@@ -32,15 +26,6 @@ class OneVsRest(PooledLoss):
 
     name = "one-vs-rest"
     revision = 2
-
-    def __init__(
-        self,
-        network: Literal["task", "gated-attention", "dsmil", "set-transformer"] = "task",
-        *,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(reduction=reduction)
-        self.network = network
 
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
         return exclude_masked(detectors, mask).amax(dim=2)

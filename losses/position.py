@@ -5,12 +5,13 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench import Loss, bag_sizes
+from milbench import bag_sizes
 
-from ._positions import expected_counts, flatten_positions, sum_positions
+from ._positions import flatten_positions, sum_positions
+from ._softmax import SoftmaxLoss
 
 
-class Position(Loss):
+class Position(SoftmaxLoss):
     """Cross-entropy of every position, averaged over the positions of a bag.
 
         loss = -(1 / K) sum_k log p_{t_k,k},
@@ -34,6 +35,3 @@ class Position(Loss):
         flat, flat_mask = flatten_positions(logits, mask)
         losses = F.cross_entropy(logits, target, reduction="none").reshape(len(flat), 1, flat.shape[2])
         return sum_positions(losses, flat_mask).squeeze(1) / bag_sizes(flat, flat_mask)
-
-    def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        return expected_counts(logits, mask)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from milbench import Reduction, bag_sizes
+from milbench import bag_sizes
 from milbench.errors import positive
 
 from ._pooling import PooledLoss
@@ -31,8 +31,8 @@ class TopK(PooledLoss):
 
     name = "top-k"
 
-    def __init__(self, one_in: int = 8, *, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction=reduction)
+    def __init__(self, one_in: int = 8) -> None:
+        super().__init__()
         self.one_in = positive("one_in of top-k", one_in, least=1)
 
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:

@@ -16,14 +16,17 @@ from milbench.errors import UsageError
 if TYPE_CHECKING:
     from milbench._utils.seeding import generator
     from milbench.api.bags import Bags, Truth, label_matrix, pad_bags
+    from milbench.api.geometry import Layer
     from milbench.api.load import load_loss, load_task
     from milbench.api.loss import Head, Loss, Reduction, bag_sizes
     from milbench.api.loss_checks import LabelSets
+    from milbench.api.network import Network, NetworkMaker
     from milbench.api.outcomes import Outcomes
     from milbench.api.published import Published
     from milbench.api.recipe import Recipe
+    from milbench.api.scores import Scores
     from milbench.api.supervision import Supervision
-    from milbench.api.task import Evaluation, Network, ScoreFunction, Scores, Split, Task
+    from milbench.api.task import Evaluation, ScoreFunction, Split, Task
     from milbench.comparison import Comparison, compare, results
     from milbench.data.labelled_images import ImageSplits, LabelledImages
     from milbench.estimator import BagClassifier
@@ -31,30 +34,34 @@ if TYPE_CHECKING:
     from milbench.families.nested_digits import NestedDigits
     from milbench.families.single_image import OneInstanceImages
     from milbench.families.street_numbers import StreetNumbers
-    from milbench.networks.convolutional import AllConvolutional, Layer
+    from milbench.networks.convolutional import AllConvolutional
     from milbench.networks.instance import InstanceMLP
     from milbench.networks.registry import load_network
+    from milbench.networks.sequence import SequenceNetwork
 
 __all__ = [
     "AllConvolutional", "BagClassifier", "Bags", "Comparison", "EvalSplit", "Evaluation", "Head", "ImageSplits",
-    "InstanceMLP", "LabelSets", "LabelledImages", "Layer", "Loss", "NestedDigits", "Network",
-    "OneInstanceImages", "Outcomes", "Published", "Recipe", "Reduction", "ScoreFunction", "Scores", "Split",
-    "StreetNumbers", "Supervision", "Task", "Truth", "UsageError", "__version__", "bag_sizes",
-    "compare", "evaluate_bags", "generator", "label_matrix", "load_loss", "load_network",
-    "load_task", "pad_bags", "results",
+    "InstanceMLP", "LabelSets", "LabelledImages", "Layer", "Loss", "NestedDigits", "Network", "NetworkMaker",
+    "OneInstanceImages", "Outcomes", "Published", "Recipe", "Reduction", "ScoreFunction", "Scores",
+    "SequenceNetwork", "Split", "StreetNumbers", "Supervision", "Task", "Truth", "UsageError", "__version__",
+    "bag_sizes", "compare", "evaluate_bags", "generator", "label_matrix", "load_loss", "load_network", "load_task",
+    "pad_bags", "results",
 ]  # fmt: skip
 
 _HOMES = {
     "milbench._utils.seeding": ("generator",),
     "milbench.api.bags": ("Bags", "Truth", "label_matrix", "pad_bags"),
+    "milbench.api.geometry": ("Layer",),
     "milbench.api.load": ("load_loss", "load_task"),
     "milbench.api.loss_checks": ("LabelSets",),
+    "milbench.api.network": ("Network", "NetworkMaker"),
     "milbench.api.loss": ("Head", "Loss", "Reduction", "bag_sizes"),
     "milbench.api.outcomes": ("Outcomes",),
     "milbench.api.published": ("Published",),
     "milbench.api.recipe": ("Recipe",),
+    "milbench.api.scores": ("Scores",),
     "milbench.api.supervision": ("Supervision",),
-    "milbench.api.task": ("Evaluation", "Network", "ScoreFunction", "Scores", "Split", "Task"),
+    "milbench.api.task": ("Evaluation", "ScoreFunction", "Split", "Task"),
     "milbench.comparison": ("Comparison", "compare", "results"),
     "milbench.data.labelled_images": ("ImageSplits", "LabelledImages"),
     "milbench.estimator": ("BagClassifier",),
@@ -62,9 +69,10 @@ _HOMES = {
     "milbench.families.nested_digits": ("NestedDigits",),
     "milbench.families.single_image": ("OneInstanceImages",),
     "milbench.families.street_numbers": ("StreetNumbers",),
-    "milbench.networks.convolutional": ("AllConvolutional", "Layer"),
+    "milbench.networks.convolutional": ("AllConvolutional",),
     "milbench.networks.instance": ("InstanceMLP",),
     "milbench.networks.registry": ("load_network",),
+    "milbench.networks.sequence": ("SequenceNetwork",),
 }
 """Where each public name that is imported on first use is defined."""
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -12,7 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
-from milbench.api import registry
+from milbench.api.registry import Registry
+from milbench.api.registry import losses as all_losses
+from milbench.api.registry import tasks as all_tasks
+from milbench.api.resolver import add_object, read_edited, resolve
 from milbench.api.results import Results
 from milbench.engine import folders
 from milbench.engine.launch import launch
@@ -24,9 +26,9 @@ if TYPE_CHECKING:
 
     from milbench.report.study import Study
 
-One = str | Path | type | ModuleType
+One = str | Path | type | Callable[..., Any] | ModuleType
 Named = One | Iterable[One] | Mapping[Any, Mapping[str, Any]]
-"""Names, paths, classes or modules, or a mapping from these to parameters of each."""
+"""Names, paths, classes (or functions, of networks) or modules, or a mapping from these to parameters of each."""
 Rerun = Literal["missing", "failed", "all"]
 
 
@@ -142,6 +144,7 @@ def compare(
     tasks: Named,
     seeds: str | int | Iterable[int] | None = None,
     *,
+    networks: Named | None = None,
     recipe: Mapping[str, Any] | None = None,
     name: str | None = None,
     root: Path | str = ".",
@@ -160,6 +163,8 @@ def compare(
             parameters, where a list makes an axis.
         tasks: likewise.
         seeds: such as range(3) or "0-9"; None: seed 0, or all folds of a task's cross-validation.
+        networks: likewise, "default" for the first of each task; None: that alone. Functions from the number of inputs,
+            that of classes, and a seed to a `milbench.Network` are accepted too.
         recipe: changes to the recipes of the tasks, such as {"epochs": 5}.
         name: of the comparison; None: the names of the tasks.
         root: the folder with the store, runs/, and reports/.
@@ -188,14 +193,17 @@ def compare(
         >>> found
         <milbench.Comparison 'synthetic-bags': 2 of 2 cells done>
     """
-    for registered in (registry.losses(), registry.tasks()):
-        registered.read_edited()
-    chosen_losses, of_losses = _named(losses, registry.losses())
-    chosen_tasks, of_tasks = _named(tasks, registry.tasks())
+    from milbench.networks.registry import networks as network_registry
+
+    registries: list[Registry[Any]] = [all_losses(), all_tasks(), network_registry()]
+    for registry in registries:
+        read_edited(registry)
+    chosen, params = zip(*map(_named, (losses, tasks, networks), registries), strict=True)
     if isinstance(seeds, bool) or not (seeds is None or isinstance(seeds, str | int | Iterable)):
         raise UsageError(f'seeds = {seeds!r}: expected numbers, such as range(3), 3 or "0-9"')
     given: dict[str, Any] = {
-        "losses": chosen_losses, "tasks": chosen_tasks, "loss": of_losses or None, "task": of_tasks or None,
+        **dict(zip(("losses", "tasks", "networks"), chosen, strict=True)),
+        **{kind: given or None for kind, given in zip(("loss", "task", "network"), params, strict=True)},
         "name": name, "recipe": recipe or None, "supervision": list(supervision) or None,
         "seeds": seeds if seeds is None or isinstance(seeds, str | int) else list(seeds),
     }  # fmt: skip
@@ -217,20 +225,31 @@ def results(root: Path | str = ".", name: str | None = None) -> Comparison:
     return Comparison(folders.results(root, name), Path(root) / "reports")
 
 
-def _named(given: Named, kinds: registry.Registry[Any]) -> tuple[list[str], dict[str, dict[str, Any]]]:
-    chosen: Any = [given] if isinstance(given, str | Path | ModuleType) or inspect.isclass(given) else given
+def _named(given: Named | None, registry: Registry[Any]) -> tuple[list[str] | None, dict[str, dict[str, Any]]]:
+    if given is None and registry.kind == "network":
+        return None, {}
+    chosen: Any = [given] if isinstance(given, str | Path | ModuleType) or callable(given) else given
     if not isinstance(chosen, Iterable):
-        raise UsageError(f"{kinds.kind} = {given!r}: expected a name, several, or a mapping from names to parameters")
+        raise UsageError(
+            f"{registry.kind} = {given!r}: expected a name, several, or a mapping from names to parameters"
+        )
     if not isinstance(chosen, Mapping):
-        return [_name(one, kinds) for one in chosen], {}
+        return [_name(one, registry) for one in chosen], {}
     for one, params in chosen.items():
         if not isinstance(params, Mapping | None):
-            raise UsageError(f'{kinds.kind} {one!r}: {params!r} are no parameters, expected such as {{"KEY": VALUE}}')
-    names = {_name(one, kinds): params for one, params in chosen.items()}
-    return [*names], {kinds.entry(name).name: dict(params) for name, params in names.items() if params}
+            raise UsageError(
+                f'{registry.kind} {one!r}: {params!r} are no parameters, expected such as {{"KEY": VALUE}}'
+            )
+    names = {_name(one, registry): params for one, params in chosen.items()}
+    return [*names], {_registered(name, registry): dict(params) for name, params in names.items() if params}
 
 
-def _name(one: Any, kinds: registry.Registry[Any]) -> str:
+def _registered(name: str, registry: Registry[Any]) -> str:
+    """Return the name behind a file or module; one that a task alone knows stays as it is."""
+    return resolve(registry, name) if registry.kind != "network" or ":" in name or "." in name else name
+
+
+def _name(one: Any, registry: Registry[Any]) -> str:
     if isinstance(one, ModuleType):
         return one.__name__
-    return kinds.add_class(one) if inspect.isclass(one) else str(one)
+    return add_object(registry, one) if callable(one) else str(one)

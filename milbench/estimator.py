@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -24,9 +24,10 @@ from milbench._utils.devices import resolve
 from milbench.api.bags import Bags, pad_bags
 from milbench.api.load import load_loss
 from milbench.api.loss import Loss
+from milbench.api.network import Network, NetworkMaker
 from milbench.api.recipe import Recipe
 from milbench.api.registry import tasks
-from milbench.api.task import Network
+from milbench.api.task import Task
 from milbench.api.validation import validated
 from milbench.engine.train import fit
 from milbench.errors import UsageError, positive
@@ -34,7 +35,7 @@ from milbench.evaluation.evaluate import EVEN_ODDS
 from milbench.evaluation.metrics import best_threshold
 from milbench.families.fixed_bags import FixedBags
 from milbench.networks.instance import InstanceMLP
-from milbench.networks.registry import load_network
+from milbench.networks.registry import make_network, network_name
 
 EVAL_BATCH = 64  # bags that are predicted at once
 
@@ -53,8 +54,9 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
 
     Args:
         loss: a name, the path of a file, or a `Loss`.
-        network: None: a perceptron with one hidden layer of 64 units for every instance; a name that `milbench list
-            networks` shows; or a function from the number of features, that of classes and a seed to a `Network`.
+        network: the name of a network for the task feature-bags, `default` for a perceptron with one hidden layer of 64
+            units for every instance; a file, a class, or a function from the number of features, that of classes and a
+            seed to a `Network`.
         epochs: how many epochs are trained.
         batch_bags: the number of bags in a training batch.
         recipe: settings of `milbench.Recipe` in place of those of the task feature-bags, such as {"lr": 1e-2}.
@@ -85,7 +87,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         self,
         loss: str | Loss = "exact",
         *,
-        network: str | Callable[[int, int, int], Network] | None = None,
+        network: str | Callable[..., Network] = "default",
         epochs: int = 40,
         batch_bags: int = 8,
         recipe: Mapping[str, Any] | None = None,
@@ -117,7 +119,9 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         torch.set_num_threads(threads if callable(self.network) else 1)
         try:
             with torch.random.fork_rng([device] if device.type == "cuda" else []):
-                fitted = fit(task, self._new_loss(), task.recipe(), seed, device)
+                torch.manual_seed(seed)
+                loss = self._new_loss().build(task.num_classes, seed)
+                fitted = fit(task, self._new_network(task, loss, seed), loss, task.recipe(), seed, device)
         finally:
             torch.set_num_threads(threads)
         self.network_, self.loss_ = fitted
@@ -169,7 +173,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         for start in range(0, len(bags), EVAL_BATCH):
             instances, mask = pad_bags(bags[start : start + EVAL_BATCH])
             some = Bags(instances, torch.zeros(len(instances), 0, dtype=torch.bool), mask).to(device)
-            found.append(self.loss_.presence_scores(self.network_.logits_of(some).float(), some.mask).cpu())
+            logits, there = self.network_.logits_of(some).float(), self.network_.mask_of(some)
+            found.append(self.loss_.score(logits, there).presence.cpu())
         return torch.cat(found)
 
     def _instances(self, X: Any, index: ArrayLike | None, *, reset: bool) -> tuple[NDArray[np.float32], list[int]]:
@@ -228,41 +233,40 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
             raise UsageError(f"BagClassifier trains on label sets; {loss.name} has {loss.supervision} supervision")
         return loss
 
+    def _new_network(self, task: Task, loss: Loss, seed: int) -> Network:
+        given = self.network
+        if callable(given) and not isinstance(given, torch.nn.Module):
+            made: object = given(task.inputs, task.num_classes, seed)
+            if not isinstance(made, Network):
+                raise UsageError(f"network must return a milbench.Network, got {type(made).__name__}")
+            return made
+        if not isinstance(given, str):
+            raise UsageError(f"network must be a name, a file, a class or a function, got {type(given).__name__}")
+        name = network_name(task, given, loss.head)
+        return make_network(task, name, {}, seed, loss.head)
+
 
 class _TrainingBags(FixedBags):
-    """The training bags of a `BagClassifier`; batches and recipe are those of the task feature-bags."""
+    """The training bags of a `BagClassifier`; batches, networks and recipe are those of the task feature-bags."""
 
     name = "feature-bags"
+    networks: ClassVar[Mapping[str, NetworkMaker]] = {"mlp": InstanceMLP}
 
-    def __init__(self, of: BagClassifier, bags: Sequence[Tensor], labels: Tensor, device: torch.device) -> None:
-        self.batch_bags = positive("batch_bags", of.batch_bags, least=1)
-        self.of, self.bags, self.labels, self.device = of, bags, labels, device
+    def __init__(self, classifier: BagClassifier, bags: Sequence[Tensor], labels: Tensor, device: torch.device) -> None:
+        self.batch_bags = positive("batch_bags", classifier.batch_bags, least=1)
+        self.classifier, self.bags, self.labels, self.device = classifier, bags, labels, device
+        self.inputs = bags[0].shape[1]
         self.training_count, self.num_classes = labels.shape
         self.max_labels = int(labels.sum(dim=1).max())
-        self.positions = max(1, round(sum(map(len, bags)) / len(bags)))
+        self.typical_size = (max(1, round(sum(map(len, bags)) / len(bags))),)
 
     def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
         instances, mask = pad_bags([self.bags[number] for number in numbers.tolist()])
         return Bags(instances, self.labels[numbers], None if bool(mask.all()) else mask).to(self.device)
 
-    def network(self, seed: int) -> Network:
-        features, given = self.bags[0].shape[1], self.of.network
-        if given is None:
-            return super().network(seed)
-        if isinstance(given, str):
-            return load_network(given, features, self.num_classes, seed)
-        made: object = None if isinstance(given, torch.nn.Module) else given(features, self.num_classes, seed)
-        if not isinstance(made, Network):
-            got = type(given if made is None else made).__name__
-            raise UsageError(f"network must be a name, or a function that returns a milbench.Network, got {got}")
-        return made
-
-    def encoder(self, width: int, seed: int) -> Network:
-        return InstanceMLP((self.bags[0].shape[1], 64, width), seed)
-
     def recipe(self) -> Recipe:
         default: Recipe = tasks().create(self.name, {"table": ""}).recipe()
-        given = {"epochs": self.of.epochs, **(self.of.recipe or {})}
+        given = {"epochs": self.classifier.epochs, **(self.classifier.recipe or {})}
         recipe: Recipe = validated("recipe", Recipe, default.model_dump() | given)
         return recipe
 

@@ -1,4 +1,4 @@
-"""What several tasks share of X.-L. Li, arXiv:1811.12346: the protocol of the published runs, and the MNIST network.
+"""What several tasks share of X.-L. Li, arXiv:1811.12346: the protocol of the published runs.
 
 Keys of a protocol name a setting as reports do: `recipe.x`, `task.x` or `loss.x`. A run that differs from the published
 one in any of them is not compared with it.
@@ -7,8 +7,6 @@ one in any of them is not compared with it.
 from __future__ import annotations
 
 from typing import Any
-
-from milbench.networks.convolutional import Layer
 
 LI_2018 = "X.-L. Li, arXiv:1811.12346, 2018"
 RULE = "by the smallest test error of all epochs, as in the author's program (our reading)"
@@ -20,16 +18,13 @@ RECIPE: dict[str, Any] = {
     "recipe.weight_decay": 0.0,
     "recipe.head_init": "paper",
     "recipe.steps_per_epoch": None,
-    "recipe.clip_norm": None,
-    "recipe.clip_quantile": None,
-    "recipe.normalize_gradient": False,
     "recipe.precision": "float32",
     "recipe.evaluate_every": 1,
-    "recipe.interim_bags": None,
     "task.validation": 0,
 }
 """Settings of all published runs."""
-PROTOCOL: dict[str, Any] = {**RECIPE, "recipe.schedule": "drop-at-half", "recipe.clip_rms": 0.1, "task.any_data": False}
+PROTOCOL: dict[str, Any] = {**RECIPE, "recipe.schedule": "drop-at-half", "recipe.gradient_norm": "rms:0.1",
+                            "task.any_data": False, "network": "paper"}  # fmt: skip
 """Settings of the published runs on MNIST, extended MNIST and CIFAR-10."""
 AS_EXACT: dict[str, Any] = {
     "loss.divide_by": ("bag", "batch"),
@@ -38,10 +33,3 @@ AS_EXACT: dict[str, Any] = {
 }
 """Parameters of the loss `exact` in the published runs. All bags of their batches have one size, so that to divide by
 the size of the bag and by the mean size in the batch is the same."""
-
-
-def mnist_layers(num_classes: int) -> tuple[Layer, ...]:
-    """Return the network for MNIST and extended MNIST: 28 pixels give 4 positions, 56 give 18, 84 give 32."""
-    same = Layer(64, 5, padding=2)
-    return (same, same, Layer(64, 5, stride=2, padding=2), Layer(64, 5, padding=1), Layer(64, 5),
-            Layer(num_classes + 1, 5))  # fmt: skip

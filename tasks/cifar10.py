@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from milbench._utils.devices import all_to_device
+from milbench.api.geometry import Layer
+from milbench.api.network import Network, NetworkMaker
 from milbench.api.recipe import Recipe
 from milbench.api.task import Published
 from milbench.data.image_sets import CIFAR10_SIDE
 from milbench.families.single_image import OneInstanceImages
-from milbench.networks.convolutional import Layer
+from milbench.networks.convolutional import AllConvolutional, Classifier
 
 from ._paper import AS_EXACT, LI_2018, PROTOCOL, RULE, TWICE_THE_SPREAD
 
@@ -20,6 +25,22 @@ PADDING = 4
 _EPOCHS = 64
 _AS_PUBLISHED = {**PROTOCOL, "recipe.epochs": _EPOCHS, "recipe.lr": 0.01}
 _NOTE = f"{TWICE_THE_SPREAD} The runs are those that the author's programs list"
+
+
+_LOW, _MIDDLE, _HIGH = (Layer(width, 3, padding=1) for width in (128, 192, 256))
+_FIRST_SIX = (_LOW, _LOW, _LOW, _MIDDLE._replace(stride=2), _MIDDLE, _MIDDLE)
+
+
+def _network(inputs: int, num_classes: int, seed: int) -> Network:
+    """Make the paper's ten 3x3 convolutions: 32 pixels give 4 positions."""
+    last = _HIGH._replace(stride=2), _HIGH, Layer(256, 3), Layer(num_classes + 1, 3)
+    return AllConvolutional((*_FIRST_SIX, *last), inputs, seed)
+
+
+def _baseline(inputs: int, num_classes: int, seed: int) -> Network:
+    """Make the baseline, not padded from the seventh layer on: 32 pixels give 1 position."""
+    last = Layer(256, 3, stride=2), Layer(256, 3), Layer(256, 3), Layer(num_classes, 3)
+    return Classifier((*_FIRST_SIX, *last), inputs, seed)
 
 
 class CIFAR10(OneInstanceImages):
@@ -36,9 +57,11 @@ class CIFAR10(OneInstanceImages):
     """
 
     name = "cifar10"
-    channels = 3
+    inputs = 3
     side = CIFAR10_SIDE
     batch_bags = 32
+    networks: ClassVar[Mapping[str, NetworkMaker]] = {"paper": _network}
+    classifiers: ClassVar[Mapping[str, NetworkMaker]] = {"paper": _baseline}
     published = (
         Published(
             "exact", "instance_error", 0.087, f"{LI_2018}, Section 5.1.2: {RULE}", 0.003,
@@ -56,16 +79,6 @@ class CIFAR10(OneInstanceImages):
     @property
     def class_names(self) -> list[str]:
         return ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
-
-    def layers(self) -> tuple[Layer, ...]:
-        """Return the paper's ten 3x3 convolutions: 32 pixels give 4 positions."""
-        low, middle, high = (Layer(width, 3, padding=1) for width in (128, 192, 256))
-        return (low, low, low, middle._replace(stride=2), middle, middle, high._replace(stride=2), high, Layer(256, 3),
-                Layer(self.num_classes + 1, 3))  # fmt: skip
-
-    def classifier_layers(self) -> tuple[Layer, ...]:
-        """Return the same, not padded from the seventh layer on: 32 pixels give 1 position."""
-        return (*self.layers()[:6], Layer(256, 3, stride=2), Layer(256, 3), Layer(256, 3), Layer(self.num_classes, 3))
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW in half precision, for as many epochs as the paper trains."""

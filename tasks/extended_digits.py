@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import math
+from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -15,15 +16,24 @@ from pydantic import Field
 
 from milbench._utils.digests import remembered
 from milbench._utils.seeding import generator
+from milbench.api.geometry import Layer
+from milbench.api.network import Network, NetworkMaker
 from milbench.api.recipe import Recipe
 from milbench.api.task import Split
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.families.nested_digits import NestedDigits
-from milbench.networks.convolutional import Layer
+from milbench.networks.convolutional import AllConvolutional
 
 SPLIT_SEED = 181112346
 TRAINING_IMAGES, VALIDATION_IMAGES, TEST_IMAGES = 1258, 179, 360
 """Numbers of images. Results are comparable only for these numbers and this seed."""
+
+
+def _network(inputs: int, num_classes: int, seed: int) -> Network:
+    """Make five 3x3 convolutions: 8 pixels give 2 positions, 20 give 8; each position depends on 17x17 pixels."""
+    same = Layer(32, 3, padding=1)
+    layers = same, Layer(32, 3, stride=2, padding=1), same, same, Layer(num_classes + 1, 3)
+    return AllConvolutional(layers, inputs, seed)
 
 
 class ExtendedDigits(NestedDigits):
@@ -48,6 +58,7 @@ class ExtendedDigits(NestedDigits):
     """
 
     name = "extended-digits"
+    networks: ClassVar[Mapping[str, NetworkMaker]] = {"conv": _network}
     sizes = (16, 24)
     digit_side = 8
     revision = 2
@@ -67,11 +78,6 @@ class ExtendedDigits(NestedDigits):
             self.sizes = smallest, largest
         super().__init__(digits_per_bag, batch_bags, bags_per_epoch)
         self.split = split
-
-    def layers(self) -> tuple[Layer, ...]:
-        """Return five 3x3 convolutions: 8 pixels give 2 positions, 20 give 8; each position depends on 17x17 pixels."""
-        same = Layer(32, 3, padding=1)
-        return (same, Layer(32, 3, stride=2, padding=1), same, same, Layer(self.num_classes + 1, 3))
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW; rate and epochs were chosen on the validation split, for all losses together."""

@@ -12,9 +12,9 @@ from milbench.api.task import Published, Split
 from milbench.data import image_sets
 from milbench.data.labelled_images import ImageSplits
 from milbench.families.nested_digits import NestedDigits
-from milbench.networks.convolutional import Layer
 
-from ._paper import AS_EXACT, LI_2018, PROTOCOL, RULE, TWICE_THE_SPREAD, mnist_layers
+from ._mnist_networks import NETWORKS
+from ._paper import AS_EXACT, LI_2018, PROTOCOL, RULE, TWICE_THE_SPREAD
 
 _AS_PUBLISHED = {
     **PROTOCOL, "recipe.epochs": 20, "recipe.lr": 0.02, "recipe.loss_precision": "float32", "task.digits_per_bag": 2,
@@ -42,6 +42,7 @@ class ExtendedMNIST(NestedDigits):
     name = "extended-mnist"
     sizes = (56, 84)
     digit_side = 28
+    networks = NETWORKS
     revision = 2
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
     eval_batches = (500, 50)
@@ -81,9 +82,6 @@ class ExtendedMNIST(NestedDigits):
     @property
     def class_names(self) -> list[str]:
         return image_sets.class_names(self.data)
-
-    def layers(self) -> tuple[Layer, ...]:
-        return mnist_layers(self.num_classes)
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW in half precision, for as many epochs as the paper trains."""

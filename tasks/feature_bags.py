@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, NamedBags, Truth, pad_bags
+from milbench.api.network import Network, NetworkMaker
 from milbench.api.recipe import Recipe
-from milbench.api.task import Evaluation, Network, ScoreFunction
+from milbench.api.task import Evaluation, ScoreFunction
 from milbench.data.bag_files import COORDINATES
 from milbench.data.bags_store import single
+from milbench.data.catalog import found_file
 from milbench.data.new_bags import finite, new_bags
 from milbench.data.own_bags import Columns, OwnBags, load_features
 from milbench.errors import UsageError
@@ -27,6 +28,7 @@ from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
 from milbench.families.fixed_bags import Lazy
 from milbench.families.table_bags import Count, FoldCount, Share, TableBags, TestShare, by_size, in_turn
 from milbench.networks.instance import InstanceMLP
+from milbench.networks.standardise import StandardiseFeatures
 
 _EVAL_BATCH = 64
 _GALLERY = 8
@@ -65,8 +67,6 @@ class FeatureBags(TableBags):
         test: the share of the bags to test on, where a seed draws the split.
         validation: the share of the bags to validate on, where neither the table nor folds say; with folds the share
             of all bags, from those that are not tested on.
-        hidden: the width of each hidden layer of the network, which is the same for every instance.
-        layers: the number of hidden layers.
         batch_bags: the number of bags in a training batch, at most.
         batch_instances: the number of instances in a batch to train or evaluate on, at most, the padding of smaller
             bags counted; a training batch has as many bags as fit at the size of the largest, and one at least.
@@ -79,6 +79,7 @@ class FeatureBags(TableBags):
 
     name = "feature-bags"
     kind = "features"
+    networks: ClassVar[Mapping[str, NetworkMaker]] = {"mlp": InstanceMLP}
 
     def __init__(
         self,
@@ -94,8 +95,6 @@ class FeatureBags(TableBags):
         folds_file: str = "",
         test: TestShare = 0.2,
         validation: Share = 0.1,
-        hidden: Count = 64,
-        layers: Annotated[int, Field(ge=0)] = 1,
         batch_bags: Count = 8,
         batch_instances: Count = 65_536,
         instances: FoldCount = 0,
@@ -106,10 +105,9 @@ class FeatureBags(TableBags):
         self.batch_instances = batch_instances
         self.instances = instances
         self.leaves_out_small = small_bags == "leave-out"
-        self.hidden = [hidden] * layers
 
     def own_bags(self, data_dir: Path | None) -> OwnBags:
-        return load_features(self.found(self.table, data_dir), self.columns)
+        return load_features(found_file(self.table, data_dir, "task.table"), self.columns)
 
     def check_data(self, data_dir: Path | None) -> str:
         caption = super().check_data(data_dir)
@@ -127,10 +125,11 @@ class FeatureBags(TableBags):
         split = self.split_bags(own)
         sizes = own.store.sizes[split.train]
         sizes = np.minimum(sizes, self.instances) if self.instances else sizes
-        self.positions = max(1, round(float(sizes.mean())))
+        self.typical_size = (max(1, round(float(sizes.mean()))),)
         self.batch_bags = max(1, min(self.batch_bags, self.batch_instances // int(sizes.max())))
         self._device = device
         self._feature_names = own.feature_names
+        self.inputs = len(own.feature_names)
         mean, spread = own.store.standard(split.train)
         self._standard = torch.from_numpy(mean), torch.from_numpy(spread)
         self._labels = torch.from_numpy(own.labels)
@@ -141,8 +140,8 @@ class FeatureBags(TableBags):
     def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:
         return self._filled(self._split.train[numbers.numpy()], rng)
 
-    def encoder(self, width: int, seed: int) -> Network:
-        return InstanceMLP((len(self._feature_names), *self.hidden, width), seed, *self._standard)
+    def standardise(self) -> StandardiseFeatures:
+        return StandardiseFeatures(*self._standard)
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW, between settings that were tried with exact; the spec `classic` says on what."""
@@ -154,8 +153,7 @@ class FeatureBags(TableBags):
     def recall(self, memory: Mapping[str, Any]) -> None:
         super().recall(memory)
         self._feature_names = [str(name) for name in memory["features"]]
-        features = len(self._feature_names)
-        self._standard = torch.zeros(features), torch.ones(features)  # the weights of the run replace these
+        self._standard = torch.zeros(self.inputs), torch.ones(self.inputs)  # the weights of the run replace these
 
     def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:  # noqa: ARG002
         found = [*new_bags(paths, self.columns, self._feature_names).items()]

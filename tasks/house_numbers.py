@@ -26,7 +26,6 @@ class HouseNumbers(StreetNumbers):
 
     def __init__(
         self,
-        network: str = "small",
         crop: CropVariant = "paper",
         contrast: PixelContrast = "standard",
         validation: Annotated[int, Field(ge=0)] = 500,
@@ -34,4 +33,4 @@ class HouseNumbers(StreetNumbers):
         batch_bags: Annotated[int, Field(ge=1)] = 32,
         protocol: Protocol = "ours",
     ) -> None:
-        super().__init__(network, crop, "train", contrast, validation, augmentation, batch_bags, protocol)
+        super().__init__(crop, "train", contrast, validation, augmentation, batch_bags, protocol)

@@ -6,9 +6,9 @@ from milbench.api.recipe import Recipe
 from milbench.api.task import Published
 from milbench.data.image_sets import MNIST_SIDE
 from milbench.families.single_image import OneInstanceImages
-from milbench.networks.convolutional import Layer
 
-from ._paper import AS_EXACT, LI_2018, PROTOCOL, RULE, TWICE_THE_SPREAD, mnist_layers
+from ._mnist_networks import BASELINES, NETWORKS
+from ._paper import AS_EXACT, LI_2018, PROTOCOL, RULE, TWICE_THE_SPREAD
 
 _EPOCHS = 20
 _AS_PUBLISHED = {**PROTOCOL, "recipe.epochs": _EPOCHS, "recipe.lr": 0.02, "recipe.loss_precision": "float32"}
@@ -29,6 +29,8 @@ class MNIST(OneInstanceImages):
     name = "mnist"
     side = MNIST_SIDE
     batch_bags = 64
+    networks = NETWORKS
+    classifiers = BASELINES
     published = (
         Published(
             "exact", "instance_error", 0.0048, f"{LI_2018}, Section 5.1.1: {RULE}", 0.0004,
@@ -40,14 +42,6 @@ class MNIST(OneInstanceImages):
             protocol=_AS_PUBLISHED, values=(0.0055, 0.0055, 0.0052), margin=0.0006, note=_NOTE,
         ),
     )  # fmt: skip
-
-    def layers(self) -> tuple[Layer, ...]:
-        return mnist_layers(self.num_classes)
-
-    def classifier_layers(self) -> tuple[Layer, ...]:
-        """Return the same with less padding: 28 pixels give 1 position."""
-        same = Layer(64, 5, padding=2)
-        return (same, same, Layer(64, 5, stride=2, padding=1), Layer(64, 5), Layer(64, 5), Layer(self.num_classes, 5))
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW in half precision, for as many epochs as the paper trains."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -11,15 +12,16 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from milbench._utils.devices import to_device
 from milbench._utils.seeding import generator
-from milbench.api.bags import Bags, Truth, label_matrix, pad_bags
+from milbench.api.bags import Bags
+from milbench.api.network import Network, NetworkMaker
 from milbench.api.recipe import Recipe
-from milbench.api.task import Network, Published, Split
+from milbench.api.task import Published, Split
 from milbench.data import image_sets
 from milbench.data.labelled_images import LabelledImages
 from milbench.evaluation.evaluate import EvalSplit
 from milbench.families.fixed_bags import FixedBags, Lazy
+from milbench.families.image_sets import filled
 from milbench.networks.initialisation import initialise
 
 VALIDATION_IMAGES = 5000
@@ -47,13 +49,13 @@ class LeNet(Network):
 
     head: nn.Linear
 
-    def __init__(self, outputs: int, seed: int) -> None:
+    def __init__(self, inputs: int, num_classes: int, seed: int) -> None:  # noqa: ARG002
         super().__init__()
         self.body = nn.Sequential(
             nn.Conv2d(1, 20, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.ReLU(), nn.MaxPool2d(2),
             nn.Flatten(), nn.Linear(800, 500), nn.ReLU(),
         )  # fmt: skip
-        self.head = nn.Linear(500, outputs)
+        self.head = nn.Linear(500, num_classes + 1)
         initialise(self, seed)
 
     def forward(self, instances: Tensor) -> Tensor:
@@ -86,6 +88,8 @@ class MNISTBags(FixedBags):
     """
 
     name = "mnist-bags"
+    networks: ClassVar[Mapping[str, NetworkMaker]] = {"lenet": LeNet}
+    inputs = SIDE * SIDE
     amount = "train_bags"
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 200, "test": 1000}
     published = (
@@ -102,7 +106,8 @@ class MNISTBags(FixedBags):
         batch_bags: Annotated[int, Field(ge=1)] = 4,
         any_data: bool = False,
     ) -> None:
-        self.bag_size = self.positions = bag_size
+        self.bag_size = bag_size
+        self.typical_size = (bag_size,)
         self.training_count = train_bags
         self.nine = labels == "nine"
         self.num_classes = 1 if self.nine else 10
@@ -151,9 +156,6 @@ class MNISTBags(FixedBags):
     def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
         return self._filled(self._images, [self._bags[n] for n in numbers.tolist()])
 
-    def encoder(self, width: int, seed: int) -> Network:
-        return LeNet(width, seed)
-
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW, with the epochs of the authors' program; nothing was searched."""
         return Recipe(lr=1e-3, weight_decay=1e-2, epochs=20, evaluate_every=20, precision="float32")
@@ -164,13 +166,6 @@ class MNISTBags(FixedBags):
         return EvalSplit(Lazy.of(single, _SINGLE_AT_ONCE, fill), Lazy.of(bags, _BAGS_AT_ONCE, fill))
 
     def _filled(self, images: LabelledImages, bags: Sequence[Tensor]) -> Bags:
-        """Return bags of the images with these numbers as one batch, the smaller ones padded."""
-        index, mask = pad_bags(bags)
-        drawn, there = images[index], to_device(mask, images.classes.device)
-        pixels = drawn.scaled().flatten(2) * there.unsqueeze(2)
-        known = torch.where(drawn.classes == NINE, 0, 1) if self.nine else drawn.classes
-        known = known.masked_fill(~there, self.num_classes)
-        classes = known.masked_fill(known == self.num_classes, -1)
-        labels = label_matrix(classes, self.num_classes)
-        full = bool(mask.all())  # on the host, which need not wait for it
-        return Bags(pixels, labels, None if full else there, Truth(classes, position_classes=known))
+        if self.nine:
+            images = replace(images, classes=torch.where(images.classes == NINE, 0, 1))
+        return filled(images, bags, self.num_classes)

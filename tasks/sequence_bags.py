@@ -10,25 +10,25 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from milbench.api.bags import NamedBags
+from milbench.api.bags import Bags, NamedBags
+from milbench.api.network import Network
 from milbench.api.recipe import Recipe
-from milbench.api.task import Network
-from milbench.data.bag_files import BANDS, FRAMES_PER_SECOND, STRIDE, Bands, Rate, SampleRate, SequenceColumns, Stride
+from milbench.data.bag_files import BANDS, FRAMES_PER_SECOND, Bands, Rate, SampleRate, SequenceColumns
+from milbench.data.catalog import found_file
 from milbench.data.new_bags import new_sequences
 from milbench.data.own_bags import OwnBags, load_sequences
 from milbench.families.fixed_bags import Lazy, truth_of
 from milbench.families.sequences import (
     BATCH_FRAMES,
     EVAL_BAGS,
-    Architecture,
     Sequences,
     SequenceSplits,
     SequenceTask,
 )
 from milbench.families.table_bags import Count, FoldCount, Share, TableBags, TestShare
-from milbench.networks.instance import divisors
-from milbench.networks.sequence import block_count
+from milbench.networks.standardise import divisors
 
 
 class SequenceBags(SequenceTask, TableBags):
@@ -46,9 +46,6 @@ class SequenceBags(SequenceTask, TableBags):
 
     Args:
         file: the column of the paths of files.
-        network: `conv`, all-convolutional, where a position depends on 30 frames at a stride of 4, or `gru`, gated
-            recurrent units in both directions, where it depends on all.
-        stride: frames in the block that a position stands for.
         frames_per_second: how many frames of an array make a second, or how many are made of a second of a waveform.
         bands: log-mel bands, for waveforms.
         sample_rate: samples a second of waveforms in .npy files; audio files say theirs.
@@ -67,8 +64,6 @@ class SequenceBags(SequenceTask, TableBags):
         file: str = "file",
         labels: str = "labels",
         classes: str = "",
-        network: Architecture = "conv",
-        stride: Stride = STRIDE,
         frames_per_second: Rate = FRAMES_PER_SECOND,
         bands: Bands = BANDS,
         sample_rate: SampleRate | None = None,
@@ -80,19 +75,16 @@ class SequenceBags(SequenceTask, TableBags):
         batch_bags: Count = 32,
         batch_instances: Count = BATCH_FRAMES,
     ) -> None:
-        SequenceTask.__init__(self, network, stride, batch_bags, batch_instances=batch_instances)
+        SequenceTask.__init__(self, batch_bags, batch_instances=batch_instances)
         TableBags.__init__(self, table, folds, repeats, folds_file, test, validation, batch_bags)
-        self.columns = SequenceColumns(file, labels, classes, stride, frames_per_second, bands, sample_rate)
+        self.columns = SequenceColumns(file, labels, classes, frames_per_second, bands, sample_rate)
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW, with more epochs than `sound-events` has, as tables are often small."""
         return Recipe(lr=5e-3, epochs=30, evaluate_every=10, precision="float32")
 
     def own_bags(self, data_dir: Path | None) -> OwnBags:
-        return load_sequences(self.found(self.table, data_dir), self.columns)
-
-    def positions_of(self, bags: OwnBags) -> NDArray[np.int64]:
-        return -(-bags.store.sizes // self.stride)
+        return load_sequences(found_file(self.table, data_dir, "task.table"), self.columns)
 
     def load(self, data_dir: Path | None) -> SequenceSplits:
         bags = self.own_bags(data_dir)
@@ -115,9 +107,9 @@ class SequenceBags(SequenceTask, TableBags):
         super().recall(memory)
         self.frames_per_second, self._kind = float(memory["frames_per_second"]), str(memory["kind"])
         mean, spread = (torch.tensor(memory[name]).unsqueeze(1) for name in ("mean", "spread"))
-        self._scale, self.features = (mean, spread), len(mean)
+        self._scale = mean, spread
 
-    def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:  # noqa: ARG002
+    def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:
         """Yield the sequences of tables, folders and files; a position has its start and its end, in seconds."""
         found = new_sequences(paths, self.columns, self._kind)
         while some := list(islice(found, EVAL_BAGS)):
@@ -126,11 +118,17 @@ class SequenceBags(SequenceTask, TableBags):
             labels = torch.zeros(len(frames), self.num_classes, dtype=torch.bool)
             lengths = [one.shape[1] for one in frames]
             bags = self.bags(Sequences(frames, lengths, labels))
-            first = torch.arange(block_count(max(lengths), self.stride)) * self.stride
-            ends = torch.tensor(lengths).unsqueeze(1)
-            places = {"start": first.expand(len(frames), -1), "end": (first + self.stride).minimum(ends)}
-            seconds = {name: frame / rates[0] for name, frame in places.items()}
-            yield NamedBags(self.columns.file, list(names), bags, seconds)
+            yield NamedBags(self.columns.file, list(names), bags, _seconds(network, bags, lengths, rates[0]))
+
+
+def _seconds(network: Network, bags: Bags, lengths: list[int], rate: float) -> dict[str, Tensor]:
+    """Return start and end of every position, in seconds, of a network that says where its positions are."""
+    if (centres := network.centres_in(bags)) is None:
+        return {}
+    half = float(centres[1][0])  # positions are blocks of frames from the first on
+    ends = torch.tensor(lengths).unsqueeze(1)
+    places = {"start": (centres[1] - half).expand(len(lengths), -1), "end": (centres[1] + half).minimum(ends)}
+    return {name: frame / rate for name, frame in places.items()}
 
 
 def _with_one_event(bags: OwnBags, some: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from milbench.api.bags import Truth, label_matrix
 from milbench.api.task import Split
 from milbench.data.log_mel import LogMel
 from milbench.data.sounds import CLASSES, SAMPLE_RATE, SAMPLES, draw_recordings
-from milbench.families.sequences import Architecture, Sequences, SequenceSplits, SequenceTask
+from milbench.families.sequences import Sequences, SequenceSplits, SequenceTask
 
 FRAMES = LogMel(SAMPLE_RATE, hop=128, window=256, bands=32)
 _AT_ONCE = 50
@@ -30,8 +30,6 @@ class SoundEvents(SequenceTask):
     train on them. Those to validate and test on are the same for all seeds.
 
     Args:
-        network: `conv`, all-convolutional, where a position depends on 30 frames at a stride of 4, or `gru`, gated
-            recurrent units in both directions, where it depends on all.
         snr_db: the mean power of every sound while it lasts, above that of the noise, in decibels.
         max_events: the largest number of sounds in a recording.
         train_bags: the number of training recordings.
@@ -49,17 +47,16 @@ class SoundEvents(SequenceTask):
 
     def __init__(
         self,
-        network: Architecture = "conv",
         snr_db: Annotated[float, Field(ge=-40, le=60)] = -5.0,
         max_events: Annotated[int, Field(ge=1, le=16)] = 4,
         train_bags: Annotated[int, Field(ge=1)] = 5000,
         bags_per_epoch: Annotated[int, Field(ge=1, le=10_000_000)] | None = None,
     ) -> None:
-        super().__init__(network, stride=4, batch_bags=32, bags_per_epoch=bags_per_epoch)
+        super().__init__(batch_bags=32, bags_per_epoch=bags_per_epoch)
         self.snr_db = snr_db
         self.max_events = max_events
         self.train_bags = train_bags
-        self.features = FRAMES.bands
+        self.inputs = FRAMES.bands
         self.chance = 1 - 1 / (max_events + 1)  # by the most frequent label set, the empty one
 
     @property

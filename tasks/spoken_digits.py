@@ -23,7 +23,7 @@ from milbench.data.log_mel import LogMel
 from milbench.data.spoken_digits import SAMPLE_RATE, read_all, wav_files
 from milbench.errors import UsageError
 from milbench.families.fixed_bags import in_rounds, truth_of
-from milbench.families.sequences import Architecture, Sequences, SequenceSplits, SequenceTask
+from milbench.families.sequences import Sequences, SequenceSplits, SequenceTask
 
 DIGITS = 10
 FRAMES = LogMel(SAMPLE_RATE, hop=128, window=256, bands=32)
@@ -54,8 +54,6 @@ class SpokenDigits(SequenceTask):
     used again.
 
     Args:
-        network: `conv`, all-convolutional, where a position depends on 30 frames at a stride of 4, or `gru`, gated
-            recurrent units in both directions, where it depends on all.
         least: the smallest number of digits in a bag.
         most: the largest number, all from the smallest on equally frequent.
         train_bags: the number of training bags.
@@ -71,7 +69,6 @@ class SpokenDigits(SequenceTask):
 
     def __init__(
         self,
-        network: Architecture = "conv",
         least: Annotated[int, Field(ge=1, le=16)] = 2,
         most: Annotated[int, Field(ge=1, le=16)] = 4,
         train_bags: Annotated[int, Field(ge=1)] = 600,
@@ -80,11 +77,11 @@ class SpokenDigits(SequenceTask):
     ) -> None:
         if least > most:
             raise UsageError(f"least = {least} is more than most = {most}")
-        super().__init__(network, stride=4, batch_bags=32, bags_per_epoch=bags_per_epoch)
+        super().__init__(batch_bags=32, bags_per_epoch=bags_per_epoch)
         self.least, self.most = least, most
         self.train_bags = train_bags
         self.any_data = any_data
-        self.features = FRAMES.bands
+        self.inputs = FRAMES.bands
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW; the rate was chosen of three on validation bags, for all losses together."""

@@ -14,7 +14,7 @@ BEST = f"best of three sizes, each by its {RULE}"
 PICTURES = {"train": 33_402, "test": 13_068, "extra": 202_353}
 """The number of pictures of each part."""
 _AS_PUBLISHED = {
-    **RECIPE, **AS_EXACT, "recipe.schedule": "drop-at-thirds", "recipe.lr": 0.01, "recipe.clip_rms": 0.05,
+    **RECIPE, **AS_EXACT, "recipe.schedule": "drop-at-thirds", "recipe.lr": 0.01, "recipe.gradient_norm": "rms:0.05",
     "recipe.loss_precision": "float64", "recipe.epochs": 21, "task.crop": "paper", "task.parts": "train+extra",
     "task.contrast": "raw", "task.augmentation": True, "task.batch_bags": 32, "task.protocol": "paper",
 }  # fmt: skip
@@ -28,12 +28,10 @@ class SVHN(StreetNumbers):
     SVHN's format are accepted. They are called SVHN only if they are 33,402 to train and 13,068 to test on.
 
     Args:
-        network: `small`, `medium` or `large` (widths (48, 64, 96), (96, 128, 192) or (128, 192, 256)), or the name of
-            another network for images that `milbench list networks` shows.
         crop: the side of the crop. `paper`: the fewer digits, the larger it is, at test time too. `tight`: 30 % larger
             than the number, for all numbers.
         parts: with `train+extra` a batch comes from train, odd extra or even extra with equal probability.
-        contrast: with `standard` the network brings every picture to mean 0 and deviation 1; the paper's is `raw`.
+        contrast: with `standard` every picture is brought to mean 0 and deviation 1; the paper's is `raw`.
         validation: the number of house numbers of train that are kept for validation; the paper keeps none.
         augmentation: whether training crops vary in place, colour and size.
         batch_bags: the number of crops in a training batch.

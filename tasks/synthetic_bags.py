@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -15,8 +15,9 @@ from torch import Tensor
 from milbench._utils.devices import to_device
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, label_matrix
+from milbench.api.network import NetworkMaker
 from milbench.api.recipe import Recipe
-from milbench.api.task import Evaluation, Network, ScoreFunction, Split
+from milbench.api.task import Evaluation, ScoreFunction, Split
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit, limited_splits
 from milbench.families.fixed_bags import FixedBags
@@ -91,6 +92,7 @@ class SyntheticBags(FixedBags):
     """
 
     name = "synthetic-bags"
+    networks: ClassVar[Mapping[str, NetworkMaker]] = {"mlp": partial(InstanceMLP, layers=2)}
     primary = "posterior_error"
     revision = 2
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
@@ -141,7 +143,8 @@ class SyntheticBags(FixedBags):
         self.test.check()
         self.num_classes = num_classes
         self.max_labels = min(num_classes, max_size)
-        self.positions = (min_size + max_size) // 2
+        self.inputs = self.training.dimension
+        self.typical_size = ((min_size + max_size) // 2,)
         self.bags_per_epoch: int = bags_per_epoch
         self.training_count = training_bags
         self._noise = labels_dropped, labels_added
@@ -173,9 +176,6 @@ class SyntheticBags(FixedBags):
 
     def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
         return self._pool.selected(to_device(numbers, self._device))
-
-    def encoder(self, width: int, seed: int) -> Network:
-        return InstanceMLP((self.training.dimension, 64, 64, width), seed)
 
     def recipe(self) -> Recipe:
         return Recipe(lr=1e-2, epochs=20, evaluate_every=5, precision="float32")

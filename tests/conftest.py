@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from milbench.api.registry import losses, tasks
+from milbench.api.resolver import local_object
 from milbench.engine import costs
+from milbench.networks.registry import networks
 from tests._helpers.command_line import Ran
 from tests._helpers.mlflow_server import MlflowServer, initdb, mlflow_server, postgres
 from tests._helpers.small_data import small_data
@@ -24,7 +26,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell lets what it st
 
 @pytest.fixture(autouse=True)
 def plug_ins_of_one_test() -> Iterator[None]:
-    """Forget the losses and tasks that a test loads from files, so that two tests may use the same name.
+    """Forget the losses, tasks and networks that a test loads from files, so that two tests may use the same name.
 
     So are those that were loaded before: by a fixture that several tests share, or by the tests of the templates.
     """
@@ -34,11 +36,10 @@ def plug_ins_of_one_test() -> Iterator[None]:
 
 
 def _forget_plug_ins() -> None:
-    registries: list[Any] = [losses(), tasks()]  # those that there are now: a test may have made new ones
+    registries: list[Any] = [losses(), tasks(), networks()]  # those that there are now: a test may have made new ones
     for registry in registries:
-        known = registry.entries.items()
-        registry.entries = {name: e for name, e in known if not e.source and name not in registry._classes}
-        registry._classes = {}
+        known = [*registry.entries.items()]
+        registry.entries = {n: e for n, e in known if not e.source and local_object(registry, n) is None}
 
 
 @pytest.fixture(autouse=True)
@@ -91,14 +92,14 @@ def milbench(
     request.getfixturevalue("blank_figures")
 
     def call(*words: str) -> Ran:
-        computes = words[0] in ("run", "tune", "reproduce")
+        computes = words[0] in ("run", "reproduce")
         takes_root = computes or words[0] in (
             "report", "status", "sync", "list", "ui", "export", "import", "predict", "figure"
         )  # fmt: skip
         # In this process, where a test can patch things, unless the test is about workers.
-        here = computes and words[0] != "reproduce" and not {"--jobs", "--cluster"} & {*words}
+        here = computes and not {"--jobs", "--cluster"} & {*words}
         more = ["-p", "run.in_process=true"] if here else []
-        more += ["-p", "run.threads=1"] if computes and words[0] != "reproduce" else []
+        more += ["-p", "run.threads=1"] if computes else []
         where = ["--root", str(root)] if takes_root and "--root" not in words else []
         monkeypatch.setattr(sys, "argv", ["milbench", *words, *more, *where])
         capsys.readouterr()

@@ -79,7 +79,7 @@ def read_toml(block: Block, folder: Path, milbench: Milbench, where: str) -> Non
     if "losses" not in found or block.not_run:
         return
     (folder / "my.toml").write_text(block.text, "utf-8")
-    ran = milbench("tune" if "tune" in found else "run", "my.toml", "--dry-run")
+    ran = milbench("run", "my.toml", "--dry-run")
     assert ran.code == 0, (where, ran.err)
 
 
@@ -92,7 +92,7 @@ def run_commands(block: Block, milbench: Milbench, where: str) -> str:
         elif block.not_run:
             parse(words[1:], where)
         else:
-            ran = milbench(*words[1:], *(block.words if words[1] in ("run", "tune") else ()))
+            ran = milbench(*words[1:], *(block.words if words[1] == "run" else ()))
             assert ran.code == 0, f"{where}: {' '.join(words)}: {ran.err}"
             said = ran.out
     return said

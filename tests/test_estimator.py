@@ -137,7 +137,12 @@ def test_scikit_learns_own_checks_pass() -> None:
         ({}, BAGS, LABELS.sum(axis=1), "For more give label sets"),
         ({}, BAGS, [[]] * 60, "all label sets are empty"),
         ({}, [*BAGS[:-1], np.zeros((0, 3))], LABELS, "bag 59 has no instances"),
-        ({"network": torch.nn.Linear(3, 3)}, BAGS, LABELS, "a function that returns a milbench.Network, got Linear"),
+        (
+            {"network": torch.nn.Linear(3, 3)},
+            BAGS,
+            LABELS,
+            "must be a name, a file, a class or a function, got Linear",
+        ),
         ({"batch_bags": 0}, BAGS, LABELS, "batch_bags must be a whole number from 1 on, got 0"),
         ({"recipe": {"lr": -1}}, BAGS, LABELS, "recipe: lr = -1"),
     ],

@@ -48,7 +48,7 @@ def test_the_wheel_holds_losses_tasks_specs_and_templates(built: tuple[Path, Pat
     assert "milbench/specs/demo.toml" in names
     assert {"milbench/py.typed", "milbench/likelihood/__init__.py"} <= names
     assert any(name.startswith("milbench/report/templates/") for name in names)
-    assert not any(name.startswith(("losses/", "tasks/", "runs/", "tests/")) for name in names)
+    assert not any(name.startswith(("losses/", "tasks/", "runs/", "tests/", "benchmarks/")) for name in names)
     assert not any(name.endswith((".db", ".pt", ".npz")) for name in names)
 
 

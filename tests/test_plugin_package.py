@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from milbench.api import registry
+from milbench.api.plan import Cell
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
 from milbench.networks import registry as network_registry
@@ -61,16 +62,20 @@ def test_what_a_package_adds_is_listed_with_its_origin(
 
 
 def test_a_cell_of_all_four_runs(milbench: Milbench, installed: None) -> None:
-    ran = milbench("run", "--loss", "lowest-mean", "--task", "two-heaps", *SMALL)
+    ran = milbench("run", "--loss", "lowest-mean", "--task", "two-heaps", "--network", "one-layer", *SMALL)
     assert ran.code == 0, ran
     assert "1 of 1 cells done" in ran.out
 
 
 def test_the_package_is_part_of_the_identity_of_a_cell(installed: None) -> None:
-    def cell(recipe: dict[str, str]) -> dict[str, object]:
-        spec = make_spec({"name": "t", "losses": ["exact"], "tasks": ["two-heaps"], "recipe": recipe})
-        return make_plan(spec).cells[0].recipe
+    def planned(recipe: dict[str, str]) -> Cell:
+        given = {"losses": ["exact"], "tasks": ["two-heaps"], "networks": ["one-layer"], "recipe": recipe}
+        return make_plan(make_spec({"name": "t", **given})).cells[0]
 
+    def cell(recipe: dict[str, str]) -> dict[str, object]:
+        return planned(recipe).recipe
+
+    assert planned({}).network_revision.endswith(" of somebodys-bags 1.2")
     assert cell({})["optimizer"] == "signs"
     assert cell({})["optimizer_origin"] == "somebodys-bags 1.2"
     assert cell({"optimizer_origin": "another 9"}) == cell({})

@@ -38,7 +38,7 @@ def _surfaces(loss: Loss) -> Figure:
     shown = {
         "the class occurs: loss": _values(loss, batch, occurs=True),
         "it does not occur: loss": _values(loss, batch, occurs=False),
-        "presence, log-odds" if loss.presence_is_log_odds else "presence score": loss.presence_scores(batch)[:, 0],
+        "presence, log-odds" if loss.presence_is_log_odds else "presence score": loss.score(batch).presence[:, 0],
     }
     figure = Figure(figsize=(9.6, 3.1), layout="constrained")
     for axes, (title, values) in zip(figure.subplots(1, 3), shown.items(), strict=True):

@@ -36,7 +36,7 @@ def files() -> dict[str, str | bytes]:
     """Return the pages, with their pictures."""
     made: dict[str, str | bytes] = {}
     for name in tasks().names():
-        made[_path(name)] = _page(name, tasks().cls(name))
+        made[_path(name)] = _page(name, tasks().get(name))
         if name in DRAWN:
             made[f"reference/tasks/{name}.png"] = picture(name)
     return made

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import sys
 import unicodedata
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -71,3 +73,15 @@ class PlainConsole(Console):
 
 # Lines in logs and pipes are not wrapped at the usual 80 columns: programs read them too.
 console = PlainConsole() if sys.stdout and sys.stdout.isatty() else PlainConsole(width=200)
+
+
+def table_of(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Return a table for the console, without columns in which every row is empty; numbers stand on the right."""
+    table = Table(title=title, title_justify="left")
+    used = [column for column, _ in enumerate(headings) if not rows or any(row[column] for row in rows)]
+    for column in used:
+        numbers = all(row[column].isdigit() for row in rows)
+        table.add_column(headings[column], justify="right" if numbers else "left")
+    for row in rows:
+        table.add_row(*(row[column] for column in used))
+    return table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -81,11 +82,20 @@ def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
             yield Path(folder)
 
 
-def folder_digest(folder: Path) -> str:
-    """Return a SHA-256 of the relative paths and contents of all files below a folder, hidden files left out."""
+def folder_digest(folder: Path, pattern: str = "*") -> str:
+    """Return a SHA-256 of the relative paths and contents of all files below a folder, hidden files left out.
+
+    With a `pattern`, such as "*.ogg", other files do not count.
+    """
     digest = hashlib.sha256()
-    for path in sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")):
+    for path in sorted(p for p in folder.rglob(pattern) if p.is_file() and not p.name.startswith(".")):
         with path.open("rb") as file:
             content = hashlib.file_digest(file, "sha256").hexdigest()
         digest.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
     return digest.hexdigest()
+
+
+def file_and_member(source: str) -> tuple[str, str]:
+    """Return the path and the name in FILE.py or FILE.py:NAME; ("", "") of a source that is no file."""
+    match = re.fullmatch(r"(.+\.py)(?::(\w+))?", source, re.DOTALL)
+    return (match[1], match[2] or "") if match else ("", "")

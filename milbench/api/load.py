@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 from milbench.api.loss import Loss, Reduction
 from milbench.api.registry import losses, tasks
+from milbench.api.resolver import read_edited, resolve
 from milbench.api.task import Task
-from milbench.errors import one_of
 
 
 def load_loss(name: str, *, reduction: Reduction = "mean", **params: Any) -> Loss:
@@ -29,9 +29,9 @@ def load_loss(name: str, *, reduction: Reduction = "mean", **params: Any) -> Los
         >>> loss(logits, labels)  # log(4^5 / (2^5 - 1)) / 5 and log(4^5) / 5, as every label map is equally probable
         tensor([0.6995, 1.3863])
     """
-    losses().read_edited()
-    loss = losses().create(name, params)
-    loss.reduction = one_of(f"reduction of {loss.name}", reduction, get_args(Reduction))
+    read_edited(losses())
+    loss = losses().create(resolve(losses(), name), params)
+    loss.reduction = reduction
     return loss
 
 
@@ -50,5 +50,5 @@ def load_task(name: str, **params: Any) -> Task:
         >>> task.recipe().optimizer
         'adamw'
     """
-    tasks().read_edited()
-    return tasks().create(name, params)
+    read_edited(tasks())
+    return tasks().create(resolve(tasks(), name), params)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal, Self, get_args
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import torch
 from torch import Tensor
@@ -12,13 +14,13 @@ from torch.nn.functional import logsigmoid
 from milbench._utils.seeding import generator
 from milbench.api.autocast import tracing, without_autocast
 from milbench.api.loss_checks import LabelSets, checked, fault, kind_of, label_sets
+from milbench.api.scores import Scores
 from milbench.api.supervision import SUPERVISIONS, Supervision
 from milbench.errors import UsageError, closest, one_of, unknown
 
 Head = Literal["softmax", "sigmoid", "class"]
 _HEADS: tuple[str, ...] = get_args(Head)
 Reduction = Literal["none", "mean", "sum"]
-_REDUCTIONS: tuple[str, ...] = get_args(Reduction)  # here, as PyTorch 2.6 cannot compile the call
 
 
 class Loss(torch.nn.Module, ABC):
@@ -41,8 +43,9 @@ class Loss(torch.nn.Module, ABC):
     (B, C) bool and a mask (B, K) or None, but for `target_loss`, which receives the positions as they are.
 
     Args:
-        reduction: of the losses of the bags of a batch: their mean, their sum, or none, (B,). It is no parameter of a
-            cell: milbench trains on the mean of what `none` returns.
+        reduction: of the losses of the bags of a batch: their mean, their sum, or none, (B,). Every loss takes it,
+            whatever its own constructor takes. It is no parameter of a cell: milbench trains on the mean of what `none`
+            returns.
 
     Examples:
         >>> import torch
@@ -63,7 +66,7 @@ class Loss(torch.nn.Module, ABC):
         tensor([1.3863, 1.3863])
         >>> MeanPooling()(logits, [[0], [0, 1]])  # their mean; the classes by their numbers
         tensor(1.3863)
-        >>> loss.instance_probs(logits).shape
+        >>> loss.score(logits).instances.shape
         torch.Size([2, 3, 4, 6])
     """
 
@@ -74,10 +77,8 @@ class Loss(torch.nn.Module, ABC):
     """To be raised when the loss computes something else than before: older results are then not reused."""
     head: Head = "softmax"
     """What a logit means. softmax: the classes compete in each position; sigmoid: one independent detector a class;
-    class: the classes of a whole bag compete, which has one instance, and the network is the task's `classifier`.
+    class: the classes of a whole bag compete, which has one instance, and the network is one of `Task.classifiers`.
     """
-    network: str = "task"
-    """The network that it is trained with: that of the task, or one that pools instances, on the task's `encoder`."""
     presence_is_log_odds: bool = False
     """Whether `presence` is the log-odds that a class occurs in a bag, by the loss's own probabilities: a forecast, 0
     at even odds. Otherwise it ranks bags and no more."""
@@ -91,9 +92,23 @@ class Loss(torch.nn.Module, ABC):
 
     def __init__(self, *, reduction: Reduction = "mean") -> None:
         super().__init__()
-        self.reduction: Reduction = one_of(f"reduction of {self.name}", reduction, _REDUCTIONS)
+        self.reduction = reduction
         more = [kind for kind in SUPERVISIONS if kind != "set"]
         one_of(f"supervision of {self.name}", self.supervision, more if self.takes_target else SUPERVISIONS)
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if "__init__" in vars(cls):
+            cls.__init__ = _with_reduction(cls.__init__)  # type: ignore[method-assign]
+
+    @property
+    def reduction(self) -> Reduction:
+        """Of the losses of the bags of a batch: `mean`, `sum` or `none`."""
+        return self._reduction
+
+    @reduction.setter
+    def reduction(self, value: Reduction) -> None:
+        self._reduction: Reduction = one_of(f"reduction of {self.name}", value, get_args(Reduction))
 
     @property
     def takes_target(self) -> bool:
@@ -131,7 +146,7 @@ class Loss(torch.nn.Module, ABC):
             ...
             ...     def scores(self, logits, mask):
             ...         return self.scale.to(logits) * logits[:, :-1].amax(dim=2)
-            >>> Scaled().build(num_classes=3).class_scores(torch.zeros(2, 3 + 1, 5)).shape
+            >>> Scaled().build(num_classes=3).score(torch.zeros(2, 3 + 1, 5)).classes.shape
             torch.Size([2, 3])
         """
 
@@ -155,7 +170,11 @@ class Loss(torch.nn.Module, ABC):
         """Return (B, C); the largest names the class of a bag that holds one. -inf in a whole row: none is named."""
 
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), larger where the class is more likely to occur in the bag, comparable between bags."""
+        """Return (B, C), larger where the class is more likely to occur in the bag, comparable between bags.
+
+        Where the network becomes surer they must go on to differ: of values that round to one no threshold tells the
+        bags.
+        """
         return self.scores(logits, mask)
 
     def set_log_prob(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor | None:
@@ -212,14 +231,51 @@ class Loss(torch.nn.Module, ABC):
             raise fault(self, method, "values with a gradient", "values that are detached from the logits")
         if self.reduction == "none":
             return values
-        one_of(f"reduction of {self.name}", self.reduction, _REDUCTIONS)  # it may have been set since
         return values.mean() if self.reduction == "mean" else values.sum()
 
     @without_autocast
+    def score(self, logits: Tensor, mask: Tensor | None = None) -> Scores:
+        """Return all that the loss says of bags and positions, from logits (B, C+1, *positions) alone.
+
+        Masked positions are background, with evidence of -inf. Each loss has its own scale of presence.
+
+        Examples:
+            One bag of two positions. By their own detectors, both classes are the likeliest at the first position.
+
+            >>> import torch
+            >>> from milbench import load_loss
+            >>> scores = load_loss("one-vs-rest").score(torch.tensor([[[4.0, 1.0], [5.0, 0.0], [0.0, 0.0]]]))
+            >>> scores.presence
+            tensor([[4., 5.]])
+            >>> scores.evidence
+            tensor([[[4., 1.],
+                     [5., 0.]]])
+        """
+        flat, flat_mask = self._flatten(logits, mask)
+        by_class = (len(flat), flat.shape[1] - 1)
+        classes = presence = checked(self, "scores", self.scores(flat, flat_mask), by_class)
+        if type(self).presence is not Loss.presence:
+            presence = checked(self, "presence", self.presence(flat, flat_mask), by_class)
+        instances = checked(self, "posterior", self.posterior(flat, flat_mask), flat.shape)
+        evidence = checked(self, "evidence", self.evidence(flat, flat_mask), (*by_class, flat.shape[2]))
+        if flat_mask is not None:
+            masked = ~flat_mask.unsqueeze(1)
+            background = torch.zeros_like(instances)
+            background[:, -1] = 1
+            instances = torch.where(masked, background, instances)
+            evidence = evidence.masked_fill(masked, -torch.inf)
+        return Scores(
+            classes,
+            presence,
+            instances.reshape(logits.shape),
+            evidence.reshape(*by_class, *logits.shape[2:]),
+            log_odds=presence if self.presence_is_log_odds else None,
+        )
+
     def predict(self, logits: Tensor, mask: Tensor | None = None, threshold: float | None = None) -> Tensor:
         """Return the label set that the loss reads from each bag, (B, C) bool; one class where `head` is class.
 
-        A class occurs where `presence_scores` are at least the threshold; None: even odds. Where they are no log-odds,
+        A class occurs where its presence is at least the threshold; None: even odds. Where the presence is no log-odds,
         a threshold is needed (UsageError), best chosen on bags that were not trained on.
 
         Examples:
@@ -229,34 +285,18 @@ class Loss(torch.nn.Module, ABC):
             >>> load_loss("exact").predict(logits)
             tensor([[ True, False]])
         """
+        scores = self.score(logits, mask)
         if self.head == "class":
-            scores = self.class_scores(logits, mask)
-            return torch.zeros_like(scores, dtype=torch.bool).scatter(1, scores.argmax(dim=1, keepdim=True), True)
+            named = scores.classes.argmax(dim=1, keepdim=True)
+            return torch.zeros_like(scores.classes, dtype=torch.bool).scatter(1, named, True)
         if threshold is None:
-            if not self.presence_is_log_odds:
+            if scores.log_odds is None:
                 raise UsageError(
                     f"the presence scores of {self.name} are no log-odds: predict needs a threshold, such as the best "
-                    "one of the presence_scores of validation bags"
+                    "one of score(...).presence of validation bags"
                 )
             threshold = 0.0
-        return self.presence_scores(logits, mask) >= threshold
-
-    @without_autocast
-    def class_scores(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return (B, C) for logits (B, C+1, *positions); the largest names the class of a bag that holds one."""
-        scores = self.scores(*self._flatten(logits, mask))
-        return checked(self, "scores", scores, (len(logits), logits.shape[1] - 1))
-
-    @without_autocast
-    def presence_scores(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return (B, C) for logits (B, C+1, *positions), larger where the class is more likely to occur in the bag.
-
-        The scores can be compared between bags; each loss has its own scale. Where the network becomes surer they must
-        go on to differ: of scores that round to one value no threshold tells the bags.
-        """
-        method = "scores" if type(self).presence is Loss.presence else "presence"
-        presence = self.presence(*self._flatten(logits, mask))
-        return checked(self, method, presence, (len(logits), logits.shape[1] - 1))
+        return scores.presence >= threshold
 
     @without_autocast
     def label_log_prob(self, logits: Tensor, labels: LabelSets, mask: Tensor | None = None) -> Tensor | None:
@@ -280,39 +320,6 @@ class Loss(torch.nn.Module, ABC):
         flat, flat_mask = self._flatten(logits, mask)
         found = self.set_log_prob(flat, label_sets(labels, flat, flat_mask, values=False), flat_mask)
         return None if found is None else checked(self, "set_log_prob", found, (len(logits),))
-
-    @without_autocast
-    def instance_probs(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return (B, C+1, *positions), the probability that a position shows each class; masked: background."""
-        flat, flat_mask = self._flatten(logits, mask)
-        probs = checked(self, "posterior", self.posterior(flat, flat_mask), flat.shape)
-        if flat_mask is not None:
-            background = torch.zeros_like(probs)
-            background[:, -1] = 1
-            probs = torch.where(flat_mask.unsqueeze(1), probs, background)
-        return probs.reshape(logits.shape)
-
-    @without_autocast
-    def instance_evidence(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return (B, C, *positions), how strongly each position speaks for each class, by the rule of this loss.
-
-        It is comparable between the positions of one bag within one class, and -inf where masked.
-
-        Examples:
-            One bag of two positions. By their own detectors, both classes are the likeliest at the first position.
-
-            >>> import torch
-            >>> from milbench import load_loss
-            >>> load_loss("one-vs-rest").instance_evidence(torch.tensor([[[4.0, 1.0], [5.0, 0.0], [0.0, 0.0]]]))
-            tensor([[[4., 1.],
-                     [5., 0.]]])
-        """
-        flat, flat_mask = self._flatten(logits, mask)
-        shape = (len(flat), flat.shape[1] - 1, flat.shape[2])
-        found = checked(self, "evidence", self.evidence(flat, flat_mask), shape)
-        if flat_mask is not None:
-            found = found.masked_fill(~flat_mask.unsqueeze(1), -torch.inf)
-        return found.reshape(len(logits), shape[1], *logits.shape[2:])
 
     def _of_bags(self, logits: Tensor, labels: LabelSets, mask: Tensor | None, target: Tensor | None) -> Tensor:
         """Return (B,), the loss of every bag."""
@@ -354,15 +361,27 @@ class Loss(torch.nn.Module, ABC):
             raise UsageError(f"{self.name}: logits have no positions: {kind_of(logits)}")
         if logits.dtype in (torch.float16, torch.bfloat16):
             logits = logits.float()
-        flat = logits.unsqueeze(-1).flatten(2)  # also without position dimensions, also an empty batch
+        flat = logits.flatten(2) if positions else logits.unsqueeze(2)
         if mask is None:
             return flat, None
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (batch, *positions):
             raise UsageError(
                 f"{self.name}: mask must be a bool tensor of shape {(batch, *positions)}, got {kind_of(mask)}"
             )
-        flat_mask = mask.unsqueeze(-1).flatten(1)
+        flat_mask = mask.flatten(1) if positions else mask.unsqueeze(1)
         return flat.masked_fill(~flat_mask.unsqueeze(1), 0.0), flat_mask
+
+
+def _with_reduction(init: Callable[..., None]) -> Callable[..., None]:
+    """Return the constructor of a loss with the keyword `reduction`, which it need not have itself."""
+
+    @functools.wraps(init)
+    def constructor(self: Loss, *args: Any, reduction: Reduction | None = None, **params: Any) -> None:
+        init(self, *args, **params)
+        if reduction is not None:
+            self.reduction = reduction
+
+    return constructor
 
 
 def bag_sizes(logits: Tensor, mask: Tensor | None) -> Tensor:

@@ -6,9 +6,6 @@ from dataclasses import dataclass
 
 from milbench.api.reliability import BINS
 
-INTERIM = "interim/"
-"""Before the names of metrics of an evaluation on some of the bags, see `milbench.api.recipe.Recipe.interim_bags`."""
-
 
 @dataclass(frozen=True, slots=True)
 class Metric:

@@ -1,41 +1,49 @@
-"""The parameters of a loss or a task, which are those of its constructor, and values checked against them."""
+"""The parameters of a loss, a task or a network, those of its constructor, and values checked against them."""
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from milbench.api.validation import validated
 from milbench.errors import UsageError
 
 
-def _named(cls: type) -> str:
-    return f"{cls.__name__} ({getattr(sys.modules.get(cls.__module__), '__file__', None) or cls.__module__})"
+def _named(made: Callable[..., Any]) -> str:
+    made = getattr(made, "func", made)  # of a partial its function
+    return f"{made.__name__} ({getattr(sys.modules.get(made.__module__), '__file__', None) or made.__module__})"
+
+
+def _parameters(made: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters that can be given by name, with their annotations evaluated."""
+    try:
+        found = inspect.signature(made, eval_str=True).parameters.values()
+    except (NameError, AttributeError, TypeError, SyntaxError) as error:  # of what the type checker alone imports
+        raise UsageError(
+            f"{_named(made)}: its parameters have annotations that cannot be evaluated ({error}); import what they "
+            "name at the top of the file"
+        ) from None
+    return [p for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
 
 
 def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
-    """Return the keyword parameters of a constructor, by name, with their annotations evaluated.
+    """Return the keyword parameters of the constructor of a loss or a task, by name.
 
     The `reduction` of a loss is left out: it belongs to who calls the loss, and training always takes the mean.
     """
-    try:
-        found = inspect.signature(cls.__init__, eval_str=True).parameters.values()  # type: ignore[misc]
-    except (NameError, AttributeError, TypeError, SyntaxError) as error:  # of what the type checker alone imports
-        raise UsageError(
-            f"{_named(cls)}: its parameters have annotations that cannot be evaluated ({error}); import what they name "
-            "at the top of the file"
-        ) from None
-    return {
-        p.name: p
-        for p in found
-        if p.name not in ("self", "reduction") and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-    }
+    of_init = cls.__init__  # type: ignore[misc]
+    return {p.name: p for p in _parameters(of_init) if p.name not in ("self", "reduction")}
 
 
-def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all arguments of a constructor, checked against its annotations, with the defaults filled in.
+def network_parameters(maker: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a class or function of networks, by name, behind inputs, num_classes and seed."""
+    return {p.name: p for p in _parameters(maker)[3:]}
+
+
+def check_values(owner: str, parameters: Mapping[str, inspect.Parameter], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of all parameters, checked against their annotations, with the defaults filled in.
 
     Raises UsageError where a parameter is unknown, missing or out of range; `owner`, such as "loss exact", begins it.
     """
@@ -44,17 +52,26 @@ def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, 
 
     fields: dict[str, Any] = {
         p.name: (Any if p.annotation is p.empty else p.annotation, ... if p.default is p.empty else p.default)
-        for p in constructor_parameters(cls).values()
+        for p in parameters.values()
     }
     try:
-        model = create_model(cls.__name__, __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields)
+        model = create_model("Parameters", __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields)
         complete: dict[str, Any] = validated(owner, model, params).model_dump()
     except PydanticUserError as error:
         kinds = "bool, int, float, str, Literal, list and dict, each also | None"
         raise UsageError(
-            f"{_named(cls)}: a parameter has an annotation that no value can be checked against; a cell stores its "
+            f"{owner}: a parameter has an annotation that no value can be checked against; a cell stores its "
             f"parameters as JSON, of {kinds} ({str(error).splitlines()[0]})"
         ) from None
+    return complete
+
+
+def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all arguments of the constructor of a loss or a task, as `check_values` does, which it accepts.
+
+    Raises UsageError as that does, and where the constructor does.
+    """
+    complete = check_values(owner, constructor_parameters(cls), params)
     if not inspect.isabstract(cls):
         try:
             cls(**complete)  # it checks what its annotations do not say

@@ -1,4 +1,4 @@
-"""Cells (one loss on one task with one seed under one recipe) and plans (the cells of a named comparison)."""
+"""Cells (one loss on one task with one network, recipe and seed) and plans (the cells of a named comparison)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from milbench._utils.files import file_and_member
 from milbench.api.published import Published
 from milbench.errors import UsageError
 
@@ -19,9 +20,28 @@ LONGEST_NAME = 200
 """Most characters in the name of a comparison: common file systems hold 255 bytes, and temporary names are longer."""
 Selection = Literal["last", "validation"]
 """The rules by which losses may be compared: the last epoch, or the one with the smallest validation set error."""
-Label = tuple[str, str]
-"""The labels of the loss and of the recipe of a variant, see `labels`."""
-CELL_FORMAT = 2
+
+
+class Label(NamedTuple):
+    """Names of the task, loss, network and recipe of a cell, with the parameters that set it apart in its comparison.
+
+    That of the network is "" where the task has one, or it is asked for as the default; that of the recipe is "" where
+    there is one.
+    """
+
+    task: str
+    loss: str
+    network: str = ""
+    recipe: str = ""
+
+    @property
+    def variant(self) -> str:
+        """What is compared on a task, as reports name it."""
+        network, recipe = f" with {self.network}" * bool(self.network), f" ({self.recipe})" * bool(self.recipe)
+        return f"{self.loss}{network}{recipe}"
+
+
+CELL_FORMAT = 3
 """To be raised when training computes something else from the same cell: older results are then not reused."""
 
 
@@ -36,11 +56,14 @@ class Cell:
         supervision: the loss's kind of supervision, which follows from the loss.
         task: the name of the task; `task_params` and `task_revision` as of the loss.
         data: the digest that `Task.check_data` returned.
+        network: the name of the network; `network_params` and `network_revision` as of the loss, the latter with a
+            digest of a file of initial weights.
         recipe: all fields of the `Recipe`.
         seed: of the initial weights and of the order and content of the bags.
-        loss_file: the path of the file that holds the loss, "" for one that is built in or installed; `task_file` as
-            well.
+        loss_file: the path of the file that holds the loss, "" for one that is built in or installed; `task_file` and
+            `network_file` as well.
         task_name: a short name for the task with these parameters, "" for none.
+        network_is_default: whether the network was asked for as the first of its task, whatever that is.
     """
 
     loss: str
@@ -51,11 +74,16 @@ class Cell:
     task_params: dict[str, Any]
     task_revision: str
     data: str
+    network: str
+    network_params: dict[str, Any]
+    network_revision: str
     recipe: dict[str, Any]
     seed: int
     loss_file: str = ""
     task_file: str = ""
+    network_file: str = ""
     task_name: str = ""
+    network_is_default: bool = False
 
     @cached_property
     def id(self) -> str:
@@ -64,14 +92,21 @@ class Cell:
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     @property
-    def version(self) -> tuple[str, str, str]:
-        """What code and data made it: the revision of its loss, that of its task, and the digest of its data."""
-        return self.loss_revision, self.task_revision, self.data
+    def version(self) -> tuple[str, ...]:
+        """What code and data made it: the revisions of its loss, task and network, and the digest of its data."""
+        return self.loss_revision, self.task_revision, self.network_revision, self.data
+
+    @property
+    def plugin_files(self) -> tuple[str, ...]:
+        """The files of the user's own that it needs, and names of modules."""
+        given = (self.loss_file, self.task_file, self.network_file)
+        return tuple(file_and_member(source)[0] or source for source in given if source)
 
     @cached_property
     def variant_key(self) -> str:
-        """Loss, task and recipe with all parameters, whatever the seed and the versions of code and data."""
-        return to_json([self.loss, self.loss_params, self.task, self.task_params, self.recipe])
+        """Loss, task, network and recipe with all parameters, whatever the seed and the versions of code and data."""
+        of_network = [self.network, self.network_params]
+        return to_json([self.loss, self.loss_params, self.task, self.task_params, of_network, self.recipe])
 
     @cached_property
     def task_key(self) -> str:
@@ -79,17 +114,18 @@ class Cell:
         return task_key(self.task, self.task_params)
 
     def params(self) -> dict[str, Any]:
-        """Return every parameter in one flat dict ("loss", "task", "seed", "loss.KEY", "task.KEY", "recipe.KEY")."""
-        flat: dict[str, Any] = {"loss": self.loss, "task": self.task, "seed": self.seed}
-        for section, values in (("loss", self.loss_params), ("task", self.task_params), ("recipe", self.recipe)):
-            flat |= {f"{section}.{k}": v for k, v in values.items()}
-        return flat
+        """Return every parameter in one flat dict: "loss", "task", "network", "seed", "loss.KEY", "recipe.KEY", ..."""
+        flat: dict[str, Any] = {name: getattr(self, name) for name in ("loss", "task", "network", "seed")}
+        for section in ("loss", "task", "network"):
+            flat |= {f"{section}.{key}": value for key, value in getattr(self, f"{section}_params").items()}
+        return flat | {f"recipe.{key}": value for key, value in self.recipe.items()}
 
     def __str__(self) -> str:
         return f"{self.loss} on {self.task_name or self.task}, seed {self.seed}"
 
 
-HASHED = sorted({f.name for f in fields(Cell)} - {"loss_file", "task_file", "task_name", "supervision"})
+NOT_HASHED = {"loss_file", "task_file", "network_file", "task_name", "network_is_default", "supervision"}
+HASHED = sorted({f.name for f in fields(Cell)} - NOT_HASHED)
 """The fields that the content hash of a cell depends on."""
 to_json = json.JSONEncoder(sort_keys=True).encode
 
@@ -146,12 +182,12 @@ class Contrast:
     Args:
         name: what the difference shows, such as "what the softmax adds".
         margin: metric -> the largest difference that counts as none; it takes the place of that of the comparison.
-        variants: label of the task -> the labels of the first and the second variant on it.
+        variants: label of the task -> the names of the first and the second variant on it, see `Label.variant`.
     """
 
     name: str
     margin: dict[str, float] = field(default_factory=dict)
-    variants: dict[str, tuple[Label, Label]] = field(default_factory=dict)
+    variants: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -160,16 +196,16 @@ class SearchRecord:
 
     Args:
         metric: the metric that chose, with its split, of label sets alone.
-        draws: cell id -> the keys "loss" and "task" (labels), "draw" (a number from 0), "settings" (by name) and
-            "asked" (how many draws were asked for).
-        chosen: "LOSS|TASK" (labels) -> the draw that was chosen; empty before all draws are done.
-        compared: cell id -> the labels of loss and task of a cell with a chosen draw.
+        draws: cell id -> the keys "arm" (label of task, loss and network), "draw" (a number from 0), "settings" (by
+            name) and "asked" (how many draws were asked for).
+        chosen: "TASK|LOSS|NETWORK" (labels) -> the draw that was chosen; empty before all draws are done.
+        compared: cell id -> the label of a cell with chosen settings.
     """
 
     metric: str
     draws: dict[str, dict[str, Any]]
     chosen: dict[str, int] = field(default_factory=dict)
-    compared: dict[str, list[str]] = field(default_factory=dict)
+    compared: dict[str, Label] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -214,14 +250,15 @@ class Plan:
         return list(self.spec["compare_by"])
 
     @cached_property
-    def labels(self) -> dict[str, tuple[str, str, str]]:
-        """Cell id -> names of its loss, task and recipe, see `labels`; the recipe of a draw is its number."""
+    def labels(self) -> dict[str, Label]:
+        """Cell id -> its label, see `labels`; the recipe of a draw is its number."""
         if self.search is None:
             return labels(self.cells)
         draws = {
-            cell: (draw["loss"], draw["task"], f"draw {draw['draw'] + 1}") for cell, draw in self.search.draws.items()
+            cell: Label(*draw["arm"])._replace(recipe=f"draw {draw['draw'] + 1}")
+            for cell, draw in self.search.draws.items()
         }
-        return draws | {cell: (loss, task, "") for cell, (loss, task) in self.search.compared.items()}
+        return draws | self.search.compared
 
     @property
     def compared(self) -> list[Cell]:
@@ -230,9 +267,8 @@ class Plan:
         return [cell for cell in self.cells if cell.id not in draws]
 
     def label(self, cell: Cell) -> str:
-        """Return the task, loss, recipe and seed of a cell, in one line."""
-        loss, task, recipe = self.labels[cell.id]
-        return f"{task}, {loss}, {recipe + ', ' if recipe else ''}seed {cell.seed}"
+        """Return the task, loss, network, recipe and seed of a cell, in one line."""
+        return ", ".join([*filter(None, self.labels[cell.id]), f"seed {cell.seed}"])
 
     def joined(self, earlier: Plan) -> Plan:
         """Return this plan with the cells of an earlier one of the same comparison, so that losses can be added.
@@ -244,14 +280,14 @@ class Plan:
         kept = [cell for cell in earlier.cells if versions.get(cell.variant_key, cell.version) == cell.version]
         search = self.search
         if search is not None and earlier.search is not None:
-            mine = {self.labels[cell.id][:2] for cell in self.cells}
-            kept = [cell for cell in kept if earlier.labels[cell.id][:2] not in mine]
+            arms = {self.labels[cell.id][:3] for cell in self.cells}
+            kept = [cell for cell in kept if earlier.labels[cell.id][:3] not in arms]
             ids = {cell.id for cell in kept}
             search = SearchRecord(
                 search.metric,
                 {cell: draw for cell, draw in earlier.search.draws.items() if cell in ids} | search.draws,
                 earlier.search.chosen | search.chosen,
-                {cell: arm for cell, arm in earlier.search.compared.items() if cell in ids} | search.compared,
+                {cell: label for cell, label in earlier.search.compared.items() if cell in ids} | search.compared,
             )
         cells = {cell.id: cell for cell in [*kept, *self.cells]}
         return replace(self, cells=list(cells.values()), tasks=earlier.tasks | self.tasks, search=search)
@@ -273,31 +309,38 @@ class Plan:
             raise UsageError(f"the plan is damaged or of another version of milbench ({why})") from None
 
 
-def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:
-    """Return cell id -> names of its loss, task and recipe, with the parameters in which cells of that kind differ.
-
-    The name of the recipe is "" where the task has one recipe.
-    """
+def labels(cells: Iterable[Cell]) -> dict[str, Label]:
+    """Return cell id -> the names of what it is made of, with the parameters in which cells of that kind differ."""
     cells = list(cells)
     losses = _distinguishing((c.loss, c.loss_params) for c in cells)
     tasks = _distinguishing((c.task, c.task_params) for c in cells)
-    recipes = _distinguishing((c.task, c.recipe) for c in cells)
+    networks = _distinguishing(((c.task, c.network), c.network_params) for c in cells)
+    recipes = _distinguishing(((c.task, c.network), c.recipe) for c in cells)
+    used: dict[str, set[tuple[str, str]]] = {}
+    for c in cells:
+        used.setdefault(c.task, set()).add((c.network, repr(c.network_params)))
+
+    def network(c: Cell) -> str:
+        name = _named(c.network, c.network_params, networks[c.task, c.network])
+        return "" if len(used[c.task]) == 1 or (c.network_is_default and name == c.network) else name
+
     return {
-        c.id: (
-            _named(c.loss, c.loss_params, losses[c.loss]),
+        c.id: Label(
             c.task_name or _named(c.task, c.task_params, tasks[c.task]),
-            _named("", c.recipe, recipes[c.task]),
+            _named(c.loss, c.loss_params, losses[c.loss]),
+            network(c),
+            _named("", c.recipe, recipes[c.task, c.network]),
         )
         for c in cells
     }
 
 
-def _distinguishing(named: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, dict[str, dict[str, str]]]:
+def _distinguishing(named: Iterable[tuple[Any, dict[str, Any]]]) -> dict[Any, dict[str, dict[str, str]]]:
     """Return, by name, the parameters that tell apart all that differ, with a text for each value."""
-    by_name: dict[str, dict[str, dict[str, Any]]] = {}
+    by_name: dict[Any, dict[str, dict[str, Any]]] = {}
     for name, params in {(name, id(params)): (name, params) for name, params in named}.values():  # cells share them
         by_name.setdefault(name, {})[repr(params)] = params
-    found: dict[str, dict[str, dict[str, str]]] = {}
+    found: dict[Any, dict[str, dict[str, str]]] = {}
     for name, variants in by_name.items():
         shown: dict[str, dict[str, str]] = {}
         apart = 1

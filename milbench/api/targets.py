@@ -8,7 +8,7 @@ from torch import Tensor
 from milbench._utils.devices import all_to_device
 from milbench.api.bags import Bags, Truth
 from milbench.api.loss import Loss
-from milbench.api.task import Network
+from milbench.api.network import Network
 from milbench.errors import UsageError
 
 CENTRAL = 0.25

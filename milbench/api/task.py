@@ -1,20 +1,22 @@
-"""The contract of a task: training bags, evaluation, and a network and a recipe that suit them."""
+"""The contract of a task: training bags, evaluation, and the networks and the recipe that suit them."""
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from milbench.api.bags import Bags, NamedBags
+from milbench.api.network import BagKind, Network, NetworkMaker
 from milbench.api.published import Published as Published  # noqa: PLC0414 re-exported
 from milbench.api.recipe import Recipe
+from milbench.api.scores import Scores as Scores  # noqa: PLC0414 re-exported
 from milbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,35 +26,6 @@ if TYPE_CHECKING:
     from milbench.api.reliability import Bin
 
 Split = Literal["validation", "test"]
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """The scores of one batch of bags, computed by the methods of `milbench.api.loss.Loss` from the network's logits.
-
-    Args:
-        classes: (B, C), the largest names the class of a bag that holds one; -inf in a whole row: none is named.
-        presence: (B, C), larger where the class is more likely to occur in the bag, comparable between bags.
-        instances: (B, C+1, *positions), the probability that a position shows each class, background last.
-        evidence: (B, C, *positions), larger where a position speaks more strongly for a class, comparable between the
-            positions of one bag within one class; None: the probabilities of the classes.
-        log_prob: (B,), of the true label set by the model of the loss, see `Loss.label_log_prob`; None: not known.
-        even_odds_log_prob: (B,), that of the label set at even odds, the classes whose presence is 0 or more.
-        presence_log_odds: (B, C), which do not round where a network is sure; None: the presence has no log-odds.
-    """
-
-    classes: Tensor
-    presence: Tensor
-    instances: Tensor
-    evidence: Tensor | None = None
-    log_prob: Tensor | None = None
-    even_odds_log_prob: Tensor | None = None
-    presence_log_odds: Tensor | None = None
-
-    @property
-    def strength(self) -> Tensor:
-        """(B, C, *positions), the evidence, or the probabilities of the classes where there is none."""
-        return self.instances[:, :-1] if self.evidence is None else self.evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,71 +74,13 @@ class Evaluation:
     reliability: dict[str, list[Bin]] | None = None
 
 
-class Network(torch.nn.Module, ABC):
-    """Base class of networks: instances (B, *bag_shape) to logits (B, C+1, *positions), background last.
-
-    The logits of a position must not depend on how far its bag was padded: those of a set depend on the instance there
-    alone, those of a sequence on frames that are numbers, since its padding is NaN. A network that looks at all
-    instances of a set `sees_mask`: it is given the mask of the bags as a second argument.
-    """
-
-    head: torch.nn.Conv1d | torch.nn.Conv2d | torch.nn.Linear
-    """The last layer, with C+1 outputs and a bias."""
-    sees_mask: ClassVar[bool] = False
-
-    def logits_of(self, bags: Bags) -> Tensor:
-        """Return the logits (B, C+1, *positions) of B bags, which are on the device of the network."""
-        instances = bags.instances
-        if instances.ndim == 4:
-            instances = instances.contiguous(memory_format=torch.channels_last)
-        logits: Tensor = self(instances, bags.mask) if self.sees_mask else self(instances)
-        return logits
-
-    def start_at_prior(self, positions: int) -> None:
-        """Set the biases of the head to the bag prior: about one instance of each class in a bag of `positions`.
-
-        Class biases become -log(positions) and the background's 0. A softmax then gives each class a probability near
-        1/positions everywhere (as long as the classes together are few beside the positions), and so does a sigmoid.
-        With random biases of order one instead, a bag of K positions starts out with some K C/(C+1) expected instances,
-        nearly all label sets have a probability near 0, and the likelihood is flat in a direction where every class is
-        equally unlikely everywhere: training can stay there. AttributeError: the head has no `bias`.
-        """
-        bias = self.head.get_parameter("bias")
-        with torch.no_grad():
-            bias.fill_(-math.log(positions))
-            bias[-1] = 0
-
-    def move_to(self, device: torch.device) -> Self:
-        """Move to `device`, weights channels last, as images: faster on a CPU and in half precision on a GPU."""
-        return self.to(device).to(memory_format=torch.channels_last)
-
-    def output_shape(self, height: int, width: int) -> tuple[int, int] | None:  # noqa: ARG002
-        """Return (h, w), the positions of an image of `height` x `width` pixels; None where that is not known."""
-        return None
-
-    def smallest_side(self) -> int:
-        """Return the side in pixels of the smallest square image that has a position; 1 where that is not known."""
-        shapes = ((side, self.output_shape(side, side)) for side in range(1, 100_000))
-        return next((side for side, shape in shapes if shape is None or min(shape) > 0), 1)
-
-    def position_centres(self, height: int, width: int) -> tuple[Tensor, Tensor] | None:  # noqa: ARG002
-        """Return y of every row and x of every column of positions, in pixels from the left and top edges of an image.
-
-        None where they are not known.
-        """
-        return None
-
-    def centres_in(self, bags: Bags) -> tuple[Tensor, Tensor] | None:
-        """Return `position_centres` for the images of `bags`, or of sequences in time; None: not known."""
-        return self.position_centres(*bags.instances.shape[-2:]) if bags.are_images else None
-
-
 class Task(ABC):
     """Base class of tasks: bags with label sets to train on, and the evaluation of what was learnt.
 
-    A subclass lives in a file of its own and sets `name` (the file's name with hyphens), `num_classes` and `positions`.
-    Its constructor takes the task's parameters, all of them annotated (they are checked against the annotations), and
-    reads no data; `prepare` does, and is called before what needs them.
+    A subclass lives in a file of its own and sets `name` (the file's name with hyphens), `num_classes`, `inputs`,
+    `typical_size` and `networks`. Its constructor takes the task's parameters, all of them annotated (they are checked
+    against the annotations), and reads no data; `prepare` does, and is called before what needs them. Bags, their order
+    and what is evaluated depend neither on the loss nor on the network.
     """
 
     name: ClassVar[str]
@@ -173,8 +88,20 @@ class Task(ABC):
     """To be raised when the same parameters give other bags than before: older results are then not reused."""
     num_classes: int
     """C, the background not counted."""
-    positions: int
-    """How many positions a training bag typically has, for the initial biases where `head_init` is `prior`."""
+    bag_kind: ClassVar[BagKind] = "sets"
+    """What the instances of a bag are, which says what networks may suit."""
+    inputs: int
+    """How many channels an image has, or features an instance or a frame; known after `prepare`."""
+    typical_size: tuple[int, ...]
+    """Of a typical training bag: (H, W) of images, (T,) frames of sequences, (K,) instances of sets; known after
+    `prepare`. A network's positions in it decide the initial biases where `head_init` is `prior`."""
+    batch_bags: int = 32
+    """How many bags a training batch has, about: with the network it decides how many threads of a CPU a step gets."""
+    networks: ClassVar[Mapping[str, NetworkMaker]] = MappingProxyType({})
+    """The networks that suit the task by name, the first by default: classes, or functions from `inputs`,
+    `num_classes`, a seed and parameters of their own to a new `Network` on the CPU."""
+    classifiers: ClassVar[Mapping[str, NetworkMaker]] = MappingProxyType({})
+    """Likewise of networks with one position, for losses that name one class of a bag."""
     max_labels: int | None = None
     """The largest number of classes in a training bag's label set, or an upper bound, known after `prepare`. With it
     the exact likelihood does not make the host wait for a GPU. Training refuses a bag with more. None: not known."""
@@ -194,12 +121,9 @@ class Task(ABC):
     folds: Folds | None = None
     """Where seeds are the folds of a cross-validation; a run without seeds then takes all. None: there is none."""
     evaluation_limit: int | None = None
-    """The most bags of each kind to evaluate on; None: all. Set before `prepare` in trial runs, and changed for a call
-    of `evaluate` where the recipe has `interim_bags`. Tasks may ignore it."""
+    """The most bags of each kind to evaluate on; None: all. Set before `prepare`. Tasks may ignore it."""
     amount: ClassVar[str] = ""
     """The parameter that is the number of training bags; reports draw the error against it. "": there is none."""
-    dependencies: str = ""
-    """Names and versions of what comes from other packages, such as a network: another version makes another cell."""
 
     @property
     def class_names(self) -> list[str]:
@@ -225,7 +149,7 @@ class Task(ABC):
         return {}
 
     def recall(self, memory: Mapping[str, Any]) -> None:  # noqa: B027 a task without a memory recalls nothing
-        """Set what `memory` has returned, in place of `prepare`; `network` and `read_bags` can be called afterwards.
+        """Set what `memory` has returned, in place of `prepare`: networks can be made then, and `read_bags` called.
 
         Raises KeyError where something is missing.
         """
@@ -269,23 +193,12 @@ class Task(ABC):
         All chance comes from `rng`, a generator on the CPU, seeded by task, seed and epoch.
         """
 
-    @abstractmethod
-    def network(self, seed: int) -> Network:
-        """Return a new network on the CPU; its initial weights depend on the seed and their shapes alone."""
+    def standardise(self) -> torch.nn.Module | None:
+        """Return a new module that instances go through before any network, known after `prepare`; None: none.
 
-    def classifier(self, seed: int) -> Network:  # noqa: ARG002
-        """Return a new network with one position, for losses that name one class of a bag.
-
-        Raises UsageError where there is none.
+        What it holds is stored with the weights.
         """
-        raise UsageError(f"{self.name} has no network for a loss that names one class of a whole bag")
-
-    def encoder(self, width: int, seed: int) -> Network:  # noqa: ARG002
-        """Return the task's network with `width` outputs at each position, for a network that pools them.
-
-        Raises UsageError where there is none.
-        """
-        raise UsageError(f"{self.name} has no encoder for a network that pools instances")
+        return None
 
     @abstractmethod
     def recipe(self) -> Recipe:

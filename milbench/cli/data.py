@@ -74,7 +74,7 @@ def weights(
     root = _directory_to_fill(data_dir)
     path = fetch_weights(network, root)
     console.print(f"{network} is complete in {path}", soft_wrap=True, markup=False)
-    console.print(f"use them by -p task.network={network} -p task.weights={path.relative_to(root)}", markup=False)
+    console.print(f"use them by --network {network} -p network.weights={path.relative_to(root)}", markup=False)
     return 0
 
 
@@ -134,8 +134,7 @@ def _findings(table: Path, given: dict[str, Any]) -> list[Finding]:
     kind, columns, load = kinds[next((name for name in kinds if given.get(name, name) in names), "bag")]
     chosen = columns(**check_params(f"{kind} of {table}", columns, given))
     bags = load(table, chosen)
-    positions = -(-bags.store.sizes // chosen.stride) if kind == "sequences" else None
-    return check_bags(bags, kind, positions=positions)
+    return check_bags(bags, kind)
 
 
 def _directory_to_fill(data_dir: Path | None) -> Path:

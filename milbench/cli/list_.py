@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from inspect import Parameter
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from milbench.cli import options
 from milbench.engine.folders import Root
 from milbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from milbench.api.task import Task
 
 Kind = Literal["losses", "tasks", "optimizers", "networks", "specs", "runs"]
 
@@ -31,10 +37,15 @@ def list_(
     if what == "runs":
         table, rows = Table("comparison", "cells", "done", "launched"), _comparisons(Root(root))
     elif what == "specs":
-        table, rows = Table("spec", "what it compares"), _specs()
+        table, rows = Table("spec", "what it compares", "searches settings"), _specs()
+    elif what == "networks":
+        table, rows = Table("network", "what it is", "parameters", "suits", "from"), _networks()
+    elif what == "tasks":
+        table, rows = Table("task", "what it is", "parameters", "networks", "from"), _entries(what)
+    elif what == "losses":
+        table, rows = Table("loss", "what it is", "parameters", "from"), _entries(what)
     else:
-        parameters = ["parameters"] if what in ("losses", "tasks") else []
-        table, rows = Table({"losses": "loss"}.get(what, what[:-1]), "what it is", *parameters, "from"), _entries(what)
+        table, rows = Table("optimizer", "what it is", "from"), _entries(what)
     for row in rows:
         table.add_row(*row)
     console.print(table, markup=False)
@@ -52,28 +63,70 @@ def _specs() -> Iterator[tuple[str, ...]]:
     from milbench.engine.spec import built_in_specs, read_spec
 
     for name in built_in_specs():
-        yield name, read_spec(name).title
+        spec = read_spec(name)
+        yield name, spec.title, f"{spec.tune.draws} draws a loss" if spec.tune else ""
 
 
 def _entries(what: Kind) -> Iterator[tuple[str, ...]]:
+    """Yield name, summary, parameters of losses and tasks, networks of tasks, and origin."""
     from milbench.api.parameters import constructor_parameters
     from milbench.api.registry import losses, tasks
-    from milbench.networks.registry import networks
     from milbench.optimizers.registry import optimizers
 
-    registry: Any = {"losses": losses, "tasks": tasks, "optimizers": optimizers, "networks": networks}[what]()
-    of_classes = what in ("losses", "tasks")
+    registry: Any = {"losses": losses, "tasks": tasks, "optimizers": optimizers}[what]()
+    columns = {"losses": 1, "tasks": 2, "optimizers": 0}[what]
     for name in registry.names():
-        defaults = ""
+        origin = registry.entry(name).origin
         try:
-            found = registry.cls(name) if of_classes else registry.function(name)
-            doc = getattr(found, "func", found).__doc__ or ""  # of a partial its function's
-            summary = doc.strip().partition("\n")[0]
-            if of_classes:
-                parameters = constructor_parameters(found).values()
-                defaults = ", ".join(
-                    f"{p.name} (required)" if p.default is p.empty else f"{p.name}={p.default}" for p in parameters
-                )
+            found = registry.get(name)
+            details = [_defaults(constructor_parameters(found)) if columns else "", ""]
+            if what == "tasks":
+                details[1] = ", ".join(found.networks)
+            yield (name, _summary(found), *details[:columns], origin)
         except UsageError as error:
-            summary = f"broken: {error}"
-        yield (name, summary, *([defaults] if of_classes else []), registry.entry(name).origin)
+            yield (name, f"broken: {error}", *[""] * columns, origin)
+
+
+def _networks() -> Iterator[tuple[str, ...]]:
+    """Yield name, summary, parameters, what it suits and origin of the networks of tasks, then of the others."""
+    from milbench.api.parameters import network_parameters
+    from milbench.networks.backbone import Backbone, backbones
+    from milbench.networks.registry import networks, pools
+
+    of_tasks: dict[tuple[str, Any, str], list[str]] = {}
+    for task, origin, cls in working_tasks():
+        for makers, losses in ((cls.networks, ""), (cls.classifiers, " (losses with a class head)")):
+            for name, maker in makers.items():
+                of_tasks.setdefault((name, maker, origin), []).append(f"{task}{losses}")
+    for (name, maker, origin), suited in sorted(of_tasks.items(), key=lambda item: item[0][0]):
+        yield name, _summary(maker), _defaults(network_parameters(maker)), ", ".join(suited), origin
+    for name in networks().names():
+        origin = networks().entry(name).origin
+        try:
+            maker = networks().get(name)
+            suited = ["every task, losses with a sigmoid head"] if pools(maker) else ["tasks with bags of its kind"]
+            yield name, _summary(maker), _defaults(network_parameters(maker)), *suited, origin
+        except UsageError as error:
+            yield name, f"broken: {error}", "", "", origin
+    several, maker = f"resnet18, ... ({len(backbones())} of torchvision)", partial(Backbone, "resnet18")
+    yield several, _summary(maker), _defaults(network_parameters(maker)), "tasks whose bags are images", "torchvision"
+
+
+def working_tasks() -> Iterator[tuple[str, str, type[Task]]]:
+    """Yield name, origin and class of every task that can be imported."""
+    from milbench.api.registry import tasks
+
+    for name in tasks().names():
+        with suppress(UsageError):
+            yield name, tasks().entry(name).origin, tasks().get(name)
+
+
+def _summary(made: Any) -> str:
+    """Return the first line of the docstring of a class or function."""
+    return (getattr(made, "func", made).__doc__ or "").strip().partition("\n")[0]  # of a partial its function's
+
+
+def _defaults(parameters: Mapping[str, Parameter]) -> str:
+    return ", ".join(
+        f"{p.name} (required)" if p.default is p.empty else f"{p.name}={p.default}" for p in parameters.values()
+    )

@@ -17,7 +17,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from milbench._version import __version__
-from milbench.cli import bench, data, list_, new, predict, report, run, serve, status, tour, transfer
+from milbench.cli import data, list_, new, predict, report, run, serve, status, tour, transfer
 from milbench.errors import INTERRUPTED, UsageError, closest, disk_failure
 
 HANGUP = getattr(signal, "SIGHUP", signal.SIGTERM)
@@ -34,7 +34,6 @@ app = typer.Typer(
 )
 COMMANDS: dict[str, Callable[..., int]] = {
     "run": run.run,
-    "tune": run.tune,
     "reproduce": run.reproduce,
     "report": report.report,
     "export": transfer.export,
@@ -50,7 +49,6 @@ COMMANDS: dict[str, Callable[..., int]] = {
 for name, command in COMMANDS.items():
     app.command(name)(command)
 app.add_typer(data.app, name="data")
-app.add_typer(bench.app, name="bench")
 app.add_typer(new.app, name="new")
 
 

@@ -1,4 +1,4 @@
-"""`milbench new`: the file of a loss or a task of one's own, and its test, which run as they are."""
+"""`milbench new`: the file of a loss, a task or a network of one's own, and its test, which run as they are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import typer
 from milbench._utils.files import write_atomically
 from milbench.errors import UsageError, as_usage
 
-app = typer.Typer(no_args_is_help=True, help="Write a loss or a task, and its test.\n\nExample: milbench new loss mine")
+HELP = "Write a loss, a task or a network, and its test.\n\nExample: milbench new loss mine"
+app = typer.Typer(no_args_is_help=True, help=HELP)
 NameArgument = Annotated[str, typer.Argument(help="In lower case with hyphens, such as mean-pooling.")]
 
 
@@ -35,6 +36,15 @@ def new_task(name: NameArgument) -> int:
     Example: milbench new task my-task
     """
     return _write("task", name, then="--loss exact,max-pooling --task {}")
+
+
+@app.command("network")
+def new_network(name: NameArgument) -> int:
+    """Write NAME.py, a network for images that runs as it is, and test_NAME.py, its contract test.
+
+    Example: milbench new network my-network
+    """
+    return _write("network", name, then="--loss exact --task extended-digits --network default,{}")
 
 
 def _write(kind: str, name: str, then: str) -> int:
@@ -60,18 +70,32 @@ def _write(kind: str, name: str, then: str) -> int:
 
 def _check_name(kind: str, name: str, code: str) -> None:
     """Raise UsageError where a name is not one, is taken, or makes a class whose name the code uses for another."""
-    from milbench.api.registry import check_name, losses, tasks
+    from milbench.api.registry import check_name
 
     check_name(name)
-    registry: Any = losses() if kind == "loss" else tasks()
-    known = registry.entries.get(name)
-    if known is not None and not known.is_file:
-        raise UsageError(f"there is a {kind} {name!r} already, from {known.origin}; choose another name")
+    if origin := _known(kind).get(name):
+        raise UsageError(f"there is a {kind} {name!r} already, from {origin}; choose another name")
     own = _class_name(name)
     if keyword.iskeyword(own) or re.search(rf"\b{own}\b", code):
         raise UsageError(
             f"the class of {name!r} would be {own}, a name that Python or the file uses; choose another name"
         )
+
+
+def _known(kind: str) -> dict[str, str]:
+    """Return the names that a loss, task or network cannot have, each with what has it."""
+    from milbench.api.registry import losses, tasks
+
+    if kind != "network":
+        registry: Any = losses() if kind == "loss" else tasks()
+        return {name: entry.origin for name, entry in registry.entries.items() if not entry.is_file}
+    from milbench.cli.list_ import working_tasks
+    from milbench.networks.backbone import backbones
+    from milbench.networks.registry import networks
+
+    of_tasks = {name: f"the task {task}" for task, _, cls in working_tasks() for name in cls.networks}
+    others = {name: entry.origin for name, entry in networks().entries.items() if not entry.is_file}
+    return of_tasks | others | dict.fromkeys(backbones(), "torchvision")
 
 
 def _check_module(file: Path) -> None:

@@ -30,17 +30,15 @@ SettingOption = Annotated[
         "-p",
         "--set",
         metavar="KEY=VALUE",
-        help="recipe.KEY=V, loss.KEY=V, task.KEY=V, run.KEY=V, or loss.NAME.KEY=V for one; V1,V2 compares both. "
-        "supervision=V1,V2 admits losses of both kinds.",
+        help="recipe.KEY=V, loss.KEY=V, task.KEY=V, network.KEY=V, run.KEY=V, or loss.NAME.KEY=V for one; V1,V2 "
+        "compares both. supervision=V1,V2 admits losses of both kinds; tune.draws=N sets a search.",
     ),
 ]
 RerunOption = Annotated[
     Literal["missing", "failed", "all"] | None, typer.Option("--rerun", help="Cells to compute; default: missing.")
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="Print failures alone.")]
-SeedsOption = Annotated[
-    str | None, typer.Option(metavar="SEEDS", help="Such as 0-9 or 0,2,5; default: 0, or all folds.")
-]
+SeedsOption = Annotated[str | None, typer.Option(metavar="SEEDS", help="Such as 0-9 or 0,2; default: 0, or all folds.")]
 PresetOption = Annotated[str | None, typer.Option(metavar="NAME", help="A preset of the spec; default: its first.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show plan, recipes and time; compute nothing.")]
 GalleryOption = Annotated[bool, typer.Option("--gallery/--no-gallery", help="Show pictures of test bags.")]

@@ -1,4 +1,4 @@
-"""`milbench run`, `tune` and `reproduce`: compute the cells of a comparison that are missing."""
+"""`milbench run` and `reproduce`: compute the cells of a comparison that are missing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import typer
 from milbench.cli import options
 from milbench.cli.options import SeveralNames, names
 from milbench.engine.launch import launch
-from milbench.engine.spec import requested_spec
-from milbench.errors import INTERRUPTED, UsageError
+from milbench.engine.spec import presets, requested_spec
+from milbench.errors import INTERRUPTED
 
 
 def run(
@@ -19,6 +19,7 @@ def run(
     ] = None,
     loss: SeveralNames = None,
     task: SeveralNames = None,
+    network: SeveralNames = None,
     seeds: options.SeedsOption = None,
     setting: options.SettingOption = None,
     preset: options.PresetOption = None,
@@ -41,11 +42,13 @@ def run(
     """Train every loss on every task with every seed, where that is not done yet.
 
     One such training is a cell. The same command continues after Ctrl-C (exit code 130) and does not repeat what is
-    done. Exit code 1 if a cell fails.
+    done. Exit code 1 if a cell fails. Where the spec has a table [tune], settings are searched for every loss first.
 
     Example: milbench run --loss exact,noisy-or --task extended-digits --seeds 0-2
     """
-    given: dict[str, Any] = {"losses": names(loss), "tasks": names(task), "seeds": seeds, "name": name}
+    given: dict[str, Any] = {
+        "losses": names(loss), "tasks": names(task), "networks": names(network), "seeds": seeds, "name": name
+    }  # fmt: skip
     given["run"] = {
         "data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun, "cluster": cluster, "shard": shard,
         "log_models": log_models or None,
@@ -54,65 +57,48 @@ def run(
     return launch(wanted, root, options.command_line(), quiet=quiet, dry_run=dry_run)
 
 
-def tune(
-    spec: Annotated[str, typer.Argument(help="A TOML file or a built-in spec that has a table [tune].")],
-    draws: Annotated[int | None, typer.Option(metavar="N", min=1, help="Settings to try for every loss.")] = None,
-    loss: SeveralNames = None,
-    task: SeveralNames = None,
-    seeds: options.SeedsOption = None,
-    setting: options.SettingOption = None,
-    preset: options.PresetOption = None,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="Name the comparison; default: as the spec.")] = None,
-    data_dir: options.DataDirOption = None,
-    device: options.DevicesOption = None,
-    jobs: options.JobsOption = None,
-    rerun: options.RerunOption = None,
-    dry_run: options.DryRunOption = False,
-    quiet: options.QuietOption = False,
-    root: options.RootOption = options.HERE,
-) -> int:
-    """Search settings for every loss, then compare the losses with the best ones.
-
-    Every loss gets on every task the same number of draws from the same space. The best draw has the smallest set
-    error on validation bags; the comparison trains it with new seeds. The same command continues, and more --draws
-    extend the search.
-
-    Example: milbench tune joint-or-marginal --draws 4
-    """
-    given: dict[str, Any] = {"losses": names(loss), "tasks": names(task), "seeds": seeds, "name": name}
-    given["run"] = {"data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun}
-    budget = [] if draws is None else [f"tune.draws={draws}"]
-    wanted = requested_spec(spec, preset, given, [*(setting or []), *budget])
-    if wanted.tune is None:
-        raise UsageError(f"spec {wanted.name} has no table [tune], which says what is searched; or use milbench run")
-    return launch(wanted, root, options.command_line(), quiet=quiet, dry_run=dry_run)
-
-
 def reproduce(
     study: Annotated[str, typer.Argument(help="A spec with presets, such as supplementary-a.")],
     preset: options.PresetOption = None,
     loss: SeveralNames = None,
     seeds: options.SeedsOption = None,
+    setting: options.SettingOption = None,
     data_dir: options.DataDirOption = None,
     device: options.DevicesOption = None,
     jobs: options.JobsOption = None,
     rerun: options.RerunOption = None,
-    dry_run: options.DryRunOption = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show presets, plan, published figures and time; compute nothing.")
+    ] = False,
     gallery: options.GalleryOption = True,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Compute a published comparison again and write its report.
+    """Compute a published comparison again and write its report, beside the published figures.
 
-    The same command continues where it was stopped.
+    It begins with the first preset, which two cores can do. The same command continues where it was stopped.
 
-    Example: milbench reproduce supplementary-a --preset quick
+    Example: milbench reproduce supplementary-a --dry-run
     """
     from milbench.cli.report import write_report
 
     given: dict[str, Any] = {"losses": names(loss), "seeds": seeds}
     given["run"] = {"data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun}
-    wanted = requested_spec(study, preset, given)
+    wanted = requested_spec(study, preset, given, setting or [])
+    if dry_run:
+        _show_presets(study, wanted.preset)
     code = launch(wanted, root, options.command_line(), dry_run=dry_run)
     if code != INTERRUPTED and not dry_run:  # a report is useful as well where some cells failed
         write_report(wanted.name, root, gallery=gallery)
     return code
+
+
+def _show_presets(study: str, chosen: str) -> None:
+    from rich.table import Table
+
+    from milbench._utils.console import console
+
+    table = Table("--preset", "what it is, and how long it takes", "", title_justify="left")
+    for name, about in presets(study).items():
+        table.add_row(name, about, "shown below" if name == chosen else "")
+    if table.rows:
+        console.print(table, markup=False)

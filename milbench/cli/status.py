@@ -82,20 +82,18 @@ def sync(
 
 def _table(plan: Plan, states: Mapping[str, State], *, running_alone: bool) -> Table:
     """Return one row a cell, or those that are computed now, with why a cell failed or how far it is."""
-    from rich.table import Table
-
+    from milbench._utils.console import table_of
     from milbench.engine.display import where
 
     title = f"{plan.name}: {_summary(states)}" if running_alone else f"{plan.name}, launched {plan.launched}"
-    headings = "task", "loss", "recipe", "seed", "cell", "status", "how far, or why"
-    table = Table(*headings, title=title, title_justify="left")
+    headings = "task", "loss", "network", "recipe", "seed", "cell", "status", "progress or error"
+    rows = []
     for cell in plan.cells:
-        loss, task, recipe = plan.labels[cell.id]
         state = states[cell.id]
         if state.status == "running" or not running_alone:
             detail = where(state.progress) if state.progress else state.reason
-            table.add_row(task, loss, recipe, str(cell.seed), cell.id, state.status, detail)
-    return table
+            rows.append((*plan.labels[cell.id], str(cell.seed), cell.id, state.status, detail))
+    return table_of(title, headings, rows)
 
 
 def _summary(states: Mapping[str, State]) -> str:

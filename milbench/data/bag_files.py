@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +33,6 @@ SampleRate = Annotated[int, Field(ge=100)]
 FRAMES_PER_SECOND: Final = 62.5
 """Where nothing else is asked for, as below."""
 BANDS: Final = 32
-Stride = Literal[1, 2, 4, 8, 16, 32]
-"""Frames that a position stands for."""
-STRIDE: Final = 4
 WINDOW_STEPS = 2
 """Length of a window of the transform, in steps between frames: neighbours overlap by half."""
 BFLOAT16 = "bfloat16"
@@ -72,13 +69,12 @@ class BagFile:
 class SequenceColumns:
     """Which columns of a table of sequences hold what, and how files become frames, as the task sequence-bags says it.
 
-    Frames a second of waveforms are approximate. The bags are the same for any stride.
+    Frames a second of waveforms are approximate.
     """
 
     file: str = "file"
     labels: str = "labels"
     classes: str = ""
-    stride: Stride = STRIDE
     frames_per_second: Rate = FRAMES_PER_SECOND
     bands: Bands = BANDS
     sample_rate: SampleRate | None = None

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from milbench._utils import digests
 from milbench._utils.files import expanded, folder_digest, scratch_folder
-from milbench.data import house_numbers, sources, spoken_digits
+from milbench.data import esc10, house_numbers, ocr_letters, sources, spoken_digits
 from milbench.errors import UsageError, as_usage, unknown
 
 ENVIRONMENT = "MILBENCH_DATA"
@@ -29,10 +29,14 @@ _downloads = ContextVar("downloads", default=True)
 
 
 class Part(NamedTuple):
-    """A file of a data set, with its MD5, or a folder, with its digest or "" for that of its seal."""
+    """A file of a data set, with its MD5, or a folder, with its digest or "" for that of its seal.
+
+    Where the same data may lie in other bytes, `contents` returns the SHA-256 of what counts.
+    """
 
     path: str
     digest: str = ""
+    contents: Callable[[Path], str] | None = None
 
     def expected(self, root: Path) -> str:
         """Return the digest that it should have, "" where that is not known."""
@@ -51,11 +55,13 @@ class Part(NamedTuple):
             if not (expected := self.expected(root)):
                 return ""
             kind, read = "MD5", partial(digests.read_digest, path, "md5")
-            if path.is_dir():
-                kind, read = "SHA-256", partial(folder_digest, path)
+            if self.contents or path.is_dir():
+                kind, read = "SHA-256", partial(self.contents or folder_digest, path)
             found = digests.remembered(kind, self.files(root), read) if remembered else read()
         except OSError as error:
             return f"{path} cannot be read: {error.strerror}"
+        except UsageError as error:
+            return str(error)
         return "" if found == expected else f"{path} is damaged: expected {kind} {expected}, found {found}"
 
     def is_complete(self, root: Path) -> bool:
@@ -146,6 +152,15 @@ def data_dir(given: Path | None) -> Path:
     if not path.is_dir():
         origin = "" if given else f" (from {ENVIRONMENT})"
         raise UsageError(f"the data directory {path}{origin} {'is a file' if path.exists() else 'does not exist'}")
+    return path
+
+
+def found_file(name: str, folder: Path | None, parameter: str) -> Path:
+    """Return the path of a file that a parameter names, from the current folder or the data directory."""
+    path = expanded(Path(name), parameter)
+    if not path.exists() and not path.is_absolute():
+        beside = data_dir(folder) / path
+        path = beside if beside.exists() else path
     return path
 
 
@@ -248,6 +263,26 @@ _DATASETS = (
         "spoken-digits",
         (Part(str(spoken_digits.FOLDER), "dbd573d7cafe79c4b49f65718115e1304e24e067fa39eff18a660dc6cb9c360f"),),
         sources.recordings,
+    ),
+    Dataset(
+        "ocr-letters",
+        (
+            Part(
+                str(ocr_letters.FILE), "2a7206b9f43ee439462453c14261643f4487bdf735ec0c97834a43430cd60f2e",
+                lambda path: ocr_letters.read(path).digest(),
+            ),
+        ),
+        sources.letters,
+    ),
+    Dataset(
+        "esc10",
+        (
+            Part(
+                str(esc10.FOLDER), "90f86c372a5566235f4a724cc3bd6163390aae3eebb52b3fd167001f2014db91",
+                partial(folder_digest, pattern=esc10.CLIPS),
+            ),
+        ),
+        sources.clips,
     ),
     Dataset("svhn", (Part("svhn/train"), Part("svhn/test")), sources.svhn),
     Dataset("svhn-extra", (Part("svhn/extra"),), sources.svhn),

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from milbench.data.own_bags import Kind, OwnBags
 from milbench.data.splits import apart_groups
@@ -21,6 +20,8 @@ FAR = 5
 """A value is far from all others if its distance from the nearest is so many times what they span."""
 TOO_SMALL = "bags with too few instances"
 """The finding of bags that have more classes than instances."""
+STRIDE = 4
+"""The frames of a position, in networks for sequences where nothing else is asked for."""
 _FEWEST = 10
 """Of fewer other values nothing is said."""
 
@@ -33,21 +34,11 @@ class Finding(NamedTuple):
     found: str
 
 
-def check_bags(
-    bags: OwnBags,
-    kind: Kind,
-    positions: NDArray[np.int64] | None = None,
-    *,
-    quick: bool = False,
-) -> list[Finding]:
-    """Return what is to be known of the bags of a table.
-
-    `positions` (B,) is how many a network has in each sequence; `quick` leaves out what may read instances again, which
-    is never fatal.
-    """
+def check_bags(bags: OwnBags, kind: Kind, *, quick: bool = False) -> list[Finding]:
+    """Return what is to be known of the bags of a table; `quick`: but what may read instances again, never fatal."""
     about = {"features": _features, "images": _images, "sequences": _sequences}[kind](bags)
     far = _far_values(bags) if kind == "features" and not quick else ()
-    sets = (*_large_sets(bags), *_too_small(bags, kind, positions))
+    sets = (*_large_sets(bags), *_too_small(bags, kind))
     same = _duplicates(bags, "bags" if kind == "features" else kind, "fatal" if kind == "sequences" else "warning")
     return [*about, *far, *_labels(bags), *_parts(bags), *_classes(bags), *sets, *same]
 
@@ -218,18 +209,18 @@ def _large_sets(bags: OwnBags) -> Iterator[Finding]:
         )
 
 
-def _too_small(bags: OwnBags, kind: Kind, positions: NDArray[np.int64] | None) -> Iterator[Finding]:
+def _too_small(bags: OwnBags, kind: Kind) -> Iterator[Finding]:
     counts, sizes = bags.labels.sum(axis=1), bags.store.sizes
     if kind == "features" and (small := [bags.bags[b] for b in np.flatnonzero(counts > sizes)]):
         found = f"{len(small):,} have more classes than instances: {shown(small)}"
         yield Finding("fatal", TOO_SMALL, f"{found} (small_bags = leave-out leaves them out)")
     if kind == "sequences":
-        places, rows = sizes if positions is None else positions, _with_rows(bags)
-        short = [
-            f"{rows[b]} has {counts[b]} classes and {places[b]} positions in its {sizes[b]:,} frames"
-            for b in np.flatnonzero(counts > places)
-        ]
-        yield from _listed("fatal", "sequences with too few positions (a smaller stride gives more)", short, 4)
+        rows, positions = _with_rows(bags), -(-sizes // STRIDE)
+        named = [f"{rows[b]} has {counts[b]} classes and {sizes[b]:,} frames" for b in range(len(rows))]
+        short, none = np.flatnonzero((counts > positions) & (counts <= sizes)), np.flatnonzero(counts > sizes)
+        yield from _listed("fatal", "sequences with too few frames", [named[b] for b in none], 4)
+        what = f"sequences with too few positions of {STRIDE} frames (network.stride=1 gives more)"
+        yield from _listed("warning", what, [named[b] for b in short], 4)
 
 
 def _duplicates(bags: OwnBags, what: str, across: Level) -> Iterator[Finding]:

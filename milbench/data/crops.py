@@ -135,10 +135,10 @@ def crop(
     return np.asarray(cut), boxes.clip(0, CROP_SIDE).astype(np.float32)
 
 
-def load(folder: Path, variant: CropVariant, most_digits: int, protocol: Protocol = "ours") -> Crops:
+def load(folder: Path, variant: CropVariant, protocol: Protocol = "ours") -> Crops:
     """Return the crops of all pictures of a folder with a digitStruct.mat, made first if there is no current cache.
 
-    Raises UsageError for a damaged record or picture, a number of more than `most_digits` digits, or a full disk.
+    Raises UsageError for a damaged record or picture, or a full disk.
     """
     name = f"{folder.name}-{variant}" + ("" if protocol == "ours" else f"-by-{protocol}")
 
@@ -148,12 +148,7 @@ def load(folder: Path, variant: CropVariant, most_digits: int, protocol: Protoco
         uses([record.name for record in records])
         return _write(folder, records, new, variant, protocol)
 
-    found = Crops(**cached_arrays(cache_place(folder, "crops") / name, folder, write, "c"))
-    if (digits := found.classes.shape[1]) > most_digits:
-        raise UsageError(
-            f"{folder} has a number of {digits} digits, more than the network has positions ({most_digits})"
-        )
-    return found
+    return Crops(**cached_arrays(cache_place(folder, "crops") / name, folder, write, "c"))
 
 
 def _write(folder: Path, records: Sequence[Record], new: Path, variant: CropVariant, protocol: Protocol) -> Known:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,6 @@ from milbench.data.bag_files import (
     CLASSES,
     COORDINATES,
     FEATURE_FILES,
-    STRIDE,
     BagFile,
     SequenceColumns,
     open_all,
@@ -180,7 +179,7 @@ def load_sequences(path: Path, columns: SequenceColumns) -> OwnBags:
         known |= {"kind": usual_kind(files), "frames_per_second": files[0].frames_per_second, "files": bags.names}
         return known | write_files(folder, files)
 
-    return _loaded(path, ["sequences", asdict(replace(columns, stride=STRIDE))], pack)  # the same for any stride
+    return _loaded(path, ["sequences", asdict(columns)], pack)
 
 
 def _described(

@@ -29,6 +29,9 @@ ARCHIVES = {
 """The SHA-256 of the archive of each part of SVHN."""
 COMMIT = "26eb9aaf76e81b692f806f9140c2d2777410d7a1"
 RECORDINGS = f"https://github.com/Jakobovski/free-spoken-digit-dataset/archive/{COMMIT}.tar.gz"
+ESC10_COMMIT = "9c866b987dd6d351badb95af9465f9310c68339b"
+ESC10 = f"https://github.com/karoldvl/ESC-10/archive/{ESC10_COMMIT}.tar.gz"
+LETTERS = "http://ai.stanford.edu/~btaskar/ocr/letter.data.gz"
 
 
 @contextmanager
@@ -74,6 +77,18 @@ def recordings(folder: Path, wanted: str) -> None:
     shutil.unpack_archive(_downloaded(RECORDINGS, folder), folder, filter="data")
     (folder / wanted).parent.mkdir()
     (folder / f"free-spoken-digit-dataset-{COMMIT}/recordings").rename(folder / wanted)
+
+
+def clips(folder: Path, wanted: str) -> None:
+    """Download ESC-10 as of one commit, K. J. Piczak, 2015, CC BY 3.0; its README.txt has the licence of each clip."""
+    shutil.unpack_archive(_downloaded(ESC10, folder), folder, filter="data")
+    (folder / f"ESC-10-{ESC10_COMMIT}").rename(folder / wanted)
+
+
+def letters(folder: Path, wanted: str) -> None:
+    """Download the letters of R. Kassel's handwritten words (MIT, 1995) as B. Taskar published them, for research."""
+    (folder / wanted).parent.mkdir()
+    _downloaded(LETTERS, folder).rename(folder / wanted)
 
 
 def _downloaded(address: str, folder: Path) -> Path:

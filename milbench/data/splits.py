@@ -110,6 +110,21 @@ def apart_groups(table: OwnBags, parts: Sequence[object]) -> list[str]:
     return list(dict.fromkeys(group for group, part in pairs if first.setdefault(group, part) != part))
 
 
+def official_split(folds: NDArray[np.int64], count: int, seed: int) -> BagSplit:
+    """Return the split of a seed where every item has its fold (N,), from 0 to `count` - 1.
+
+    Fold seed % `count` is tested on, the one after it, the first after the last, is validated on, and all others are
+    trained on. Raises UsageError where one of the three has no item.
+    """
+    tested, validated = seed % count, (seed + 1) % count
+    train = np.flatnonzero((folds != tested) & (folds != validated))
+    split = BagSplit(train, np.flatnonzero(folds == validated), np.flatnonzero(folds == tested))
+    for part, items in zip(BagSplit._fields, split, strict=True):
+        if not len(items):
+            raise UsageError(f"of {count} folds, those of the {part} split of seed {seed} are empty")
+    return split
+
+
 def _with_validation(
     table: OwnBags, rest: NDArray[np.int64], tested: NDArray[np.int64], share: float, seed: int
 ) -> BagSplit:

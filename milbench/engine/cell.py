@@ -215,6 +215,12 @@ class CellFolder:
         """Return the metrics of all epochs so far; a line that is being written is left out."""
         return self._rows(self._history)
 
+    def last_metrics(self) -> dict[str, float]:
+        """Return the metrics after the last epoch so far."""
+        rows = self.history()
+        last = max((epoch for epoch, *_ in rows), default=0)
+        return {name: value for epoch, name, value in rows if epoch == last}
+
     def load(self) -> list[Row]:
         """Return the load of the machine so far: the moment in milliseconds since 1970, the metric and its value."""
         return self._rows(self._system)

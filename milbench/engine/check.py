@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,11 +18,13 @@ from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
 from milbench.api.loss import Loss
 from milbench.api.loss_checks import fault
-from milbench.api.plan import to_json
+from milbench.api.network import Network
+from milbench.api.plan import Cell, to_json
 from milbench.api.registry import tasks
+from milbench.api.resolver import resolve
 from milbench.api.targets import make_target
-from milbench.api.task import Network, Task
-from milbench.engine.parts import check_max_labels, loss_for, network_for
+from milbench.api.task import Task
+from milbench.engine.parts import check_max_labels, loss_for, network_for, typical_positions
 from milbench.engine.run import in_processes
 from milbench.engine.worker import Job, register, set_torch_defaults
 from milbench.errors import UsageError
@@ -36,7 +39,7 @@ def check_all(jobs: Sequence[Job]) -> list[str]:
     Raises UsageError where a loss does not suit a task, or does not return what a loss must. Whatever else the code of
     a loss or a task raises is left to the cells, even the end of the process: they will fail, and the others go on.
     """
-    pairs = [*{f"{job.cell.loss} {job.cell.loss_params} {job.cell.task_key}": job for job in jobs}.values()]
+    pairs = [*{_tried(job.cell): job for job in jobs}.values()]
     found = [check(job) for job in pairs] if pairs[0].how.in_process else []
     while len(found) < len(pairs):
         try:
@@ -50,13 +53,17 @@ def check_all(jobs: Sequence[Job]) -> list[str]:
     return [warning for _, warning in found if warning]
 
 
+def _tried(cell: Cell) -> str:
+    return to_json([cell.loss, cell.loss_params, cell.network, cell.network_params, cell.task_key])
+
+
 def check(job: Job) -> tuple[str, str]:
     """Run the loss of a cell once on the first batch of its task, from the network's start, and check what it gives.
 
     Returns in one line each why the loss does not suit the task, "" if it does, and what is suspicious.
     """
     cell = job.cell
-    where = f"{cell.loss} on the first batch of {cell.task}"
+    where = f"{cell.loss} with network {cell.network} on the first batch of {cell.task}"
     set_torch_defaults(job.threads)
     with Path(os.devnull).open("w") as nowhere:  # for the trace of a check that takes too long
         if not job.how.in_process:
@@ -78,25 +85,40 @@ def check(job: Job) -> tuple[str, str]:
 def _try_out(job: Job) -> str:
     """Return what is suspicious about the loss of a cell; raise UsageError where training cannot use it."""
     cell = job.cell
-    register(job.classes)
+    register(job.local)
     key = cell.task_file or cell.task, to_json(cell.task_params), cell.seed, job.how.data_dir
     task, bags = _first_batch(*key, cell.task_revision, cell.data)
     check_max_labels(task, bags)
     loss = loss_for(cell, task)
-    network = network_for(loss, task, cell.seed, cell.recipe["head_init"])
+    network = network_for(cell, task, loss, job.how.data_dir)
+    positions = typical_positions(network, task)
+    if cell.recipe["head_init"] == "prior" and loss.head != "class":
+        network.start_at_prior(positions)
     with torch.no_grad():
         logits = network.logits_of(bags).float()
+    _check_positions(bags, logits)
     warning = _check_training(loss, network, bags, logits)
+    bags = replace(bags, mask=network.mask_of(bags))
     with torch.no_grad():
         _check_scores(loss, bags, logits)
     return warning
+
+
+def _check_positions(bags: Bags, logits: Tensor) -> None:
+    """Raise UsageError where a bag has more classes than the network has positions for its instances."""
+    most, positions = int(bags.labels.sum(dim=1).max()), logits.shape[2:].numel()
+    if most > positions:
+        raise UsageError(
+            f"a bag has {most} classes, and the network {positions} positions in {(*bags.instances.shape[1:],)}: "
+            "choose larger bags, another network or a smaller network.stride"
+        )
 
 
 def _check_training(loss: Loss, network: Network, bags: Bags, logits: Tensor) -> str:
     method = "target_loss" if loss.takes_target else "bag_loss"
     target = make_target(loss, bags, logits, network)
     logits = logits.clone().requires_grad_()
-    values = loss(logits, bags.labels, bags.mask, target)
+    values = loss(logits, bags.labels, network.mask_of(bags), target)
     _check_finite(loss, method, "finite values", values)
     (gradient,) = torch.autograd.grad(values.sum(), logits, allow_unused=True)
     if gradient is None:
@@ -116,14 +138,13 @@ def _check_finite(loss: Loss, method: str, expected: str, values: Tensor) -> Non
 
 
 def _check_scores(loss: Loss, bags: Bags, logits: Tensor) -> None:
-    scores = {"scores": loss.class_scores, "presence": loss.presence_scores}
-    for method, public in scores.items():
-        if public(logits, bags.mask).isnan().any():
+    scores = loss.score(logits, bags.mask)
+    for method, values in {"scores": scores.classes, "presence": scores.presence}.items():
+        if values.isnan().any():
             raise fault(loss, method, "scores that can be compared", "nan")
-    evidence = loss.instance_evidence(logits, bags.mask)
-    if evidence.isnan().any():
+    if scores.evidence.isnan().any():
         raise fault(loss, "evidence", "values that can be compared", "nan")
-    probs = loss.instance_probs(logits, bags.mask)
+    probs = scores.instances
     if not (probs >= 0).all() or not (probs <= 1 + SUM_TOLERANCE).all():
         raise fault(loss, "posterior", "probabilities", f"values from {probs.min():.3g} to {probs.max():.3g}")
     sums = probs.sum(dim=1)
@@ -135,7 +156,7 @@ def _check_scores(loss: Loss, bags: Bags, logits: Tensor) -> None:
 @lru_cache(maxsize=1)
 def _first_batch(name: str, params: str, seed: int, data_dir: Path | None, *version: str) -> tuple[Task, Bags]:  # noqa: ARG001
     """Return a task and its first batch, of the last call where the task is the same."""
-    task: Task = tasks().create(name, json.loads(params))
+    task: Task = tasks().create(resolve(tasks(), name), json.loads(params))
     task.seed = seed
     task.prepare(data_dir, torch.device("cpu"))
     return task, next(iter(task.train_batches(0, generator("bags", task.name, seed, 0))))

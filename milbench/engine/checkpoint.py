@@ -25,6 +25,15 @@ class Counters:
     clipped: float = 0.0
     seconds: float = 0.0
 
+    def means(self) -> dict[str, float]:
+        """Return the metrics of the steps that were made."""
+        return {
+            "train/loss": self.loss_sum / self.step,
+            "train/clipped": self.clipped / self.step,
+            "cost/train_seconds": self.seconds,
+            "cost/step_seconds": self.seconds / self.step,
+        }
+
 
 class Checkpoint:
     """A file with the states of objects by name, each of which has a `state_dict`, and of torch's random generators."""
@@ -37,7 +46,7 @@ class Checkpoint:
         """Write the file, which exists only when it is whole."""
         content = {
             "counters": vars(counters),
-            "states": {name: of.state_dict() for name, of in self.states.items()},
+            "states": {name: part.state_dict() for name, part in self.states.items()},
             "cpu": torch.get_rng_state(),
             "cuda": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
         }
@@ -63,8 +72,8 @@ class Checkpoint:
         except Exception:  # noqa: BLE001 of a damaged file torch raises errors of many kinds
             self.path.unlink(missing_ok=True)
             return Counters()
-        for name, of in self.states.items():
-            of.load_state_dict(content["states"][name])
+        for name, part in self.states.items():
+            part.load_state_dict(content["states"][name])
         torch.set_rng_state(content["cpu"])
         if content["cuda"] is not None and self.device.type == "cuda":
             torch.cuda.set_rng_state(content["cuda"], self.device)

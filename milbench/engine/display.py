@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -14,12 +14,11 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
-from milbench._utils.console import console, plain, write_line
-from milbench.api.metric_info import INTERIM, describe
+from milbench._utils.console import console, plain, table_of, write_line
+from milbench.api.metric_info import describe
 from milbench.api.plan import Cell, Plan
 from milbench.engine.cell import State
 from milbench.engine.folders import Root
-from milbench.errors import UsageError
 
 FOLLOW_INTERVAL = 0.5  # seconds between two looks at the progress of the cells
 LINE_INTERVALS = (5.0, 60.0, 300.0)
@@ -57,20 +56,17 @@ class Display:
             self.over(line)
 
     def _table(self) -> Table:
-        table = Table(title_justify="left")
-        table.title = f"{self.plan.name}: {len(self.plan.cells)} cells, {len(self.to_run)} to run"
-        for heading in ("task", "loss", "recipe", "seeds", "done", "to run", "other"):
-            table.add_column(heading, justify="right" if heading in ("seeds", "done", "to run") else "left")
         groups: dict[tuple[str, ...], list[Cell]] = {}
         for cell in self.plan.cells:
-            loss, task, recipe = self.plan.labels[cell.id]
-            groups.setdefault((task, loss, recipe), []).append(cell)
+            groups.setdefault(self.plan.labels[cell.id], []).append(cell)
+        rows = []
         for key, cells in groups.items():
             left = [cell for cell in cells if cell.id not in self.to_run]
             others = [cell for cell in left if self.states[cell.id].status != "done"]
             named = ", ".join(f"{self.states[cell.id].status} (seed {cell.seed})" for cell in others)
-            table.add_row(*key, str(len(cells)), str(len(left) - len(others)), str(len(cells) - len(left)), named)
-        return table
+            rows.append((*key, str(len(cells)), str(len(left) - len(others)), str(len(cells) - len(left)), named))
+        title = f"{self.plan.name}: {len(self.plan.cells)} cells, {len(self.to_run)} to run"
+        return table_of(title, ("task", "loss", "network", "recipe", "seeds", "done", "to run", "other"), rows)
 
     @contextmanager
     def live(self) -> Iterator[None]:
@@ -91,7 +87,7 @@ class Display:
         cell = self.to_run[cell_id]
         self.ended_cells.add(cell.id)
         if state.status == "done":
-            colour, what = "green", self._errors(cell, last_metrics(self.root, cell))
+            colour, what = "green", self._errors(cell, self.root.cell(cell.id).last_metrics())
         else:
             colour, what = "red", state.reason
             if self.quiet:
@@ -107,13 +103,8 @@ class Display:
     def _errors(self, cell: Cell, metrics: Mapping[str, float]) -> str:
         """Return the task's primary metric and the set error on test bags as text; those not measured are left out."""
         names = dict.fromkeys([self.plan.tasks[cell.task_key].primary, "set_error"])
-        known = [
-            f"{when}{describe(name).label} {_number(name, metrics[key])}"
-            for name in names
-            for when, key in (("", f"test/{name}"), ("on some bags: ", f"{INTERIM}test/{name}"))
-            if key in metrics
-        ]
-        return ", ".join(known)
+        known = {name: metrics[f"test/{name}"] for name in names if f"test/{name}" in metrics}
+        return ", ".join(f"{describe(name).label} {number(name, value)}" for name, value in known.items())
 
     def _follow(self, over: threading.Event) -> None:
         intervals = [*LINE_INTERVALS]
@@ -161,13 +152,6 @@ class Display:
         self.progress.print(plain(f"        {', '.join(filter(None, parts))}"), highlight=False, soft_wrap=True)
 
 
-def last_metrics(root: Root, cell: Cell) -> dict[str, float]:
-    """Return the metrics of a cell after its last epoch."""
-    with suppress(UsageError):
-        return {name: value for epoch, name, value in root.cell(cell.id).history() if epoch == cell.recipe["epochs"]}
-    return {}
-
-
 def share(progress: Mapping[str, Any]) -> float:
     """Return how much of a cell's training is done, from 0 to 1."""
     steps = progress.get("steps") or 0
@@ -192,5 +176,6 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} seconds"
 
 
-def _number(name: str, value: float) -> str:
+def number(name: str, value: float) -> str:
+    """Format a value of a metric, a share in percent."""
     return f"{100 * value:.2f} %" if describe(name).percent else f"{value:.4g}"

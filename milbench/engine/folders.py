@@ -138,15 +138,28 @@ def results(root: Path | str = ".", name: str | None = None) -> Results:
             folders[cell.id] = folder.path
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     frame[["epoch", "draw"]] = frame[["epoch", "draw"]].astype("Int64")
-    text = ["task", "loss", "recipe", "supervision", "status", "reason", "metric", "cell", "run", "machine", "code"]
+    text = [
+        "task",
+        "loss",
+        "network",
+        "recipe",
+        "supervision",
+        "status",
+        "reason",
+        "metric",
+        "cell",
+        "run",
+        "machine",
+        "code",
+    ]
     frame[text] = frame[text].astype("category")
     return Results(plan, frame, folders)
 
 
 def _rows(plan: Plan, cell: Cell, folder: CellFolder, state: State) -> Iterator[tuple[Any, ...]]:
-    loss, task, recipe = plan.labels[cell.id]
+    label = plan.labels[cell.id]
     draw = plan.search.draws.get(cell.id, {}).get("draw") if plan.search else None
-    shared = task, loss, recipe, cell.supervision, cell.seed, state.status, state.reason
+    shared = *label, cell.supervision, cell.seed, state.status, state.reason
     history = [] if state.status == "missing" else folder.history()
     provenance = folder.provenance() if history or state.status == "failed" else {}
     where = cell.id, folder.mirrored().get("run", "") if provenance else "", provenance.get("machine", "")

@@ -8,11 +8,12 @@ from collections import Counter
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from milbench._utils import locks
 from milbench.api.plan import Cell, Plan
-from milbench.api.registry import losses, tasks
+from milbench.api.registry import Registry, losses, tasks
+from milbench.api.resolver import local_object
 from milbench.engine.folders import Root
 from milbench.engine.spec import Spec
 from milbench.errors import INTERRUPTED, UsageError
@@ -95,11 +96,9 @@ class _Launch:
 
     def _chosen_by(self, draws: Plan) -> dict[str, float]:
         """Return the metric of a search by the id of a cell, of those that have it."""
-        from milbench.engine.display import last_metrics
-
         metric = draws.search.metric if draws.search else ""
-        done = [cell for cell in draws.cells if self.root.cell(cell.id).is_done]
-        return {cell.id: known[metric] for cell in done if metric in (known := last_metrics(self.root, cell))}
+        done = [folder for folder in map(self.root.cell, (cell.id for cell in draws.cells)) if folder.is_done]
+        return {folder.id: known[metric] for folder in done if metric in (known := folder.last_metrics())}
 
     def _earlier(self) -> Plan | None:
         """Return the plan of earlier launches of the name that this one adds to, if there are any."""
@@ -138,12 +137,13 @@ class _Launch:
         notes = [self.unusable_gpu] if self.unusable_gpu and to_run else []
         if self.dry_run:
             from milbench.data import catalog
-            from milbench.engine.estimate import outlook
+            from milbench.engine.estimate import outlook, published
 
+            display.planned([*plan.notes, *published(plan)])
             with catalog.downloads(allowed=False):
                 lines = outlook(plan, to_run, self.root, workers, threads, self.how.data_dir)
-            display.planned([*lines, *notes])
-            display.over("dry run: nothing was started")
+            for line in (*lines, *notes, "dry run: nothing was started"):
+                display.over(line)
             return 0
         display.planned([*plan.notes[len(self.spec.notes) :], *notes])
         jobs = [self._job(plan, cell, slots, threads) for cell in to_run]
@@ -157,12 +157,15 @@ class _Launch:
 
     def _job(self, plan: Plan, cell: Cell, slots: int, threads: int) -> Job:
         from milbench.engine.worker import Job
+        from milbench.networks.registry import networks
 
         # Classes that no file or module holds, as those of a notebook, are sent to workers.
-        local = losses().local_class(cell.loss), tasks().local_class(cell.task)
-        classes = tuple(cls for cls in local if cls is not None)
+        named: list[tuple[str, Registry[Any], str]] = [
+            ("loss", losses(), cell.loss), ("task", tasks(), cell.task), ("network", networks(), cell.network)
+        ]  # fmt: skip
+        local = tuple((kind, found) for kind, registry, name in named if (found := local_object(registry, name)))
         folder = self.root.cell(cell.id)
-        return Job(cell, plan.label(cell), folder, self.how, threads, self.devices, slots, classes)
+        return Job(cell, plan.label(cell), folder, self.how, threads, self.devices, slots, local)
 
     def _execute(self, plan: Plan, cells: list[Cell], jobs: list[Job], display: Display, workers: int) -> int:
         """Compute cells and bring MLflow up to date, which an earlier launch may have left behind; say how it ended."""

@@ -199,11 +199,12 @@ def write_model(place: Path, folder: CellFolder, cell: Cell, result: Mapping[str
             if path.exists():
                 shutil.copyfile(path, data / path.name)
         inside: dict[str, Any] = {}
-        for kind, file in (("loss", cell.loss_file), ("task", cell.task_file)):
+        for kind, given in (("loss", cell.loss_file), ("task", cell.task_file), ("network", cell.network_file)):
+            file, colon, member = given.partition(":")
             if file.endswith(".py"):
                 (data / kind).mkdir()
                 shutil.copyfile(file, data / kind / Path(file).name)
-                inside[f"{kind}_file"] = f"{kind}/{Path(file).name}"
+                inside[f"{kind}_file"] = f"{kind}/{Path(file).name}{colon}{member}"
         CellFolder(data).begin(replace(cell, **inside), folder.label(), provenance={})
         CellFolder(data).finish(result)
         columns = [("labels", "string"), ("probability", "double")]  # as milbench.inference.saved_model returns them

@@ -1,4 +1,4 @@
-"""What the training of a cell is made of: its task, loss, network and optimiser, as they were when it was planned."""
+"""The parts of a training run: its task, loss, network and optimiser, as they were when the cell was planned."""
 
 from __future__ import annotations
 
@@ -13,18 +13,25 @@ import torch
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_swa_avg_fn
 
+from milbench._utils.digests import file_digest
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
 from milbench.api.loss import Loss
+from milbench.api.network import Network
 from milbench.api.plan import Cell
 from milbench.api.recipe import Recipe
 from milbench.api.registry import losses, tasks
-from milbench.api.task import Network, Task
+from milbench.api.resolver import resolve
+from milbench.api.task import Task
+from milbench.data.catalog import found_file
 from milbench.engine.costs import reset_memory_peak
 from milbench.errors import UsageError
-from milbench.networks.registry import HIDDEN, pooling_network
-from milbench.optimizers.clipping import Clipping
-from milbench.optimizers.registry import make_optimizer
+from milbench.networks.registry import make_network, networks, suitable_networks
+from milbench.optimizers.clipping import GradientNorm
+from milbench.optimizers.registry import learning_rate, make_optimizer
+
+SMALL_STEP = 200_000_000
+"""Multiplications of a forward pass that one thread computes in about ten milliseconds."""
 
 
 class Model(torch.nn.Module):
@@ -37,44 +44,71 @@ class Model(torch.nn.Module):
 
 @dataclass(frozen=True)
 class Setup:
-    """What a training is made of, on its device."""
+    """The parts of a training run, on its device."""
 
-    cell: Cell
     recipe: Recipe
+    seed: int
     task: Task  # prepared
     model: Model
     optimizer: torch.optim.Optimizer
-    clipping: Clipping
-    mean: AveragedModel | None  # of the model over its last steps (Izmailov et al., UAI 2018)
+    gradient_norm: GradientNorm
+    averaged_model: AveragedModel | None  # over the last steps (Izmailov et al., UAI 2018)
     steps: int  # of an epoch
     device: torch.device
 
     @property
     def states(self) -> dict[str, Any]:
         """What a checkpoint holds."""
-        states = {"model": self.model, "optimizer": self.optimizer, "clipping": self.clipping, "mean": self.mean}
-        return {name: of for name, of in states.items() if of is not None}
+        parts = {
+            "model": self.model, "optimizer": self.optimizer, "gradient_norm": self.gradient_norm,
+            "averaged_model": self.averaged_model,
+        }  # fmt: skip
+        return {name: part for name, part in parts.items() if part is not None}
 
     @property
-    def first_averaged(self) -> int:
-        """The step (from 0) after which weights count for the mean first."""
-        steps = self.recipe.epochs * self.steps
-        return steps - max(1, math.floor((self.recipe.average_last or 0.0) * steps))
+    def all_steps(self) -> int:
+        """How many steps the whole training has."""
+        return self.recipe.epochs * self.steps
 
     @property
-    def kept(self) -> Model:
-        """The model that is evaluated and stored: the mean of its weights, where there is one by now."""
-        averaged = self.mean is not None and int(self.mean.n_averaged) > 0
-        model: Model = self.mean.module if averaged else self.model  # type: ignore[union-attr,assignment]
-        return model
+    def final_model(self) -> Model:
+        """The model that is evaluated and stored: the mean of the last weights, where there is one by now."""
+        if self.averaged_model is None or not int(self.averaged_model.n_averaged):
+            return self.model
+        averaged: Model = self.averaged_model.module  # type: ignore[assignment]
+        return averaged
 
     def train_batches(self, epoch: int) -> Iterator[Bags]:
-        """Return the batches of an epoch (from 0), which depend on task, seed and epoch, but not on the loss."""
-        return self.task.train_batches(epoch, generator("bags", self.task.name, self.cell.seed, epoch))
+        """Return the batches of an epoch (from 0), which depend on task, seed and epoch alone."""
+        return self.task.train_batches(epoch, generator("bags", self.task.name, self.seed, epoch))
+
+    def descend(self, value: Tensor, step: int) -> Tensor:
+        """Update the weights by the loss () of a batch, at a step (from 0) of the whole training.
+
+        Returns:
+            () bool, whether the gradient, or the step, was changed in length.
+        """
+        optimizer, groups = self.optimizer, self.optimizer.param_groups
+        for group in groups:
+            group["lr"] = learning_rate(self.recipe, step, self.all_steps)
+        optimizer.zero_grad(set_to_none=True)
+        getattr(optimizer, "backward", Tensor.backward)(value)
+        clipped = self.gradient_norm.apply([p for group in groups for p in group["params"]])
+        optimizer.step()
+        if self.averaged_model is not None and step >= self.all_steps - self._averaged_steps:
+            self.averaged_model.update_parameters(self.model)
+        return clipped | getattr(optimizer, "clipped", clipped)
+
+    @property
+    def _averaged_steps(self) -> int:
+        return max(1, math.floor((self.recipe.average_last or 0.0) * self.all_steps))
 
 
-def set_up(cell: Cell, device: torch.device, data_dir: Path | None) -> Setup:
-    """Return what the training of a cell is made of, before its first step.
+def set_up(cell: Cell, device: torch.device, data_dir: Path | None, *, threads_by_work: bool = False) -> Setup:
+    """Return the parts of the training of a cell, before its first step.
+
+    With `threads_by_work` PyTorch gets one thread of the CPU where a step is small: more gain nothing then, and wait
+    for each other where other work takes the cores.
 
     Raises:
         UsageError: a plug-in file or the data are not those that the cell was planned with.
@@ -88,26 +122,33 @@ def set_up(cell: Cell, device: torch.device, data_dir: Path | None) -> Setup:
     reset_memory_peak(device)
     # No built-in loss draws from the global generator, but a plug-in may: it too must depend on the seed alone.
     torch.manual_seed(cell.seed)
-    return assembled(cell, recipe, task, loss_for(cell, task).to(device), device)
+    loss = loss_for(cell, task).to(device)
+    torch.manual_seed(cell.seed)  # again: what the loss has drawn must not change the network
+    network = network_for(cell, task, loss, data_dir)
+    if threads_by_work and device.type == "cpu" and work_of_step(network, task) < SMALL_STEP:
+        torch.set_num_threads(1)
+    return build_setup(recipe, cell.seed, task, network, loss, device)
 
 
-def assembled(cell: Cell, recipe: Recipe, task: Task, loss: Loss, device: torch.device) -> Setup:
-    """Return what a training is made of, of a prepared task and a loss on the device."""
+def build_setup(recipe: Recipe, seed: int, task: Task, network: Network, loss: Loss, device: torch.device) -> Setup:
+    """Return the parts of a training run, of a prepared task, a new network on the CPU and a loss on the device."""
+    loss.reduction = "none"
     loss.max_labels = task.max_labels
     loss.validate = device.type == "cpu"
-    torch.manual_seed(cell.seed)  # again: what the loss has drawn must not change the network
-    model = Model(network_for(loss, task, cell.seed, recipe.head_init).move_to(device), loss)
+    if recipe.head_init == "prior" and loss.head != "class":
+        network.start_at_prior(typical_positions(network, task))
+    model = Model(network.move_to(device), loss)
     # Without the function torch averages all weights in one operation where it can, which refuses whole numbers, such
     # as the number of batches that BatchNorm counts.
     average = recipe.average_last is not None
     return Setup(
-        cell=cell,
         recipe=recipe,
+        seed=seed,
         task=task,
         model=model,
-        optimizer=make_optimizer(model, recipe, cell.seed),
-        clipping=Clipping(recipe),
-        mean=AveragedModel(model, avg_fn=get_swa_avg_fn(), use_buffers=True) if average else None,
+        optimizer=make_optimizer(model, recipe, seed),
+        gradient_norm=GradientNorm(recipe.gradient_norm),
+        averaged_model=AveragedModel(model, avg_fn=get_swa_avg_fn(), use_buffers=True) if average else None,
         steps=min(recipe.steps_per_epoch or task.steps_per_epoch, task.steps_per_epoch),
         device=device,
     )
@@ -115,30 +156,71 @@ def assembled(cell: Cell, recipe: Recipe, task: Task, loss: Loss, device: torch.
 
 def task_for(cell: Cell) -> Task:
     """Return the task of a cell, as it is when cells are planned: not prepared, and without the seed."""
-    task: Task = tasks().create(cell.task_file or cell.task, cell.task_params)
+    task: Task = tasks().create(resolve(tasks(), cell.task_file or cell.task), cell.task_params)
     return task
 
 
 def loss_for(cell: Cell, task: Task) -> Loss:
     """Return the loss of a cell for a prepared task, with the initial weights that it has of its own, on the CPU."""
-    loss: Loss = losses().create(cell.loss_file or cell.loss, cell.loss_params)
+    loss: Loss = losses().create(resolve(losses(), cell.loss_file or cell.loss), cell.loss_params)
     loss.reduction = "none"
     return loss.build(task.num_classes, cell.seed)
 
 
-def network_for(loss: Loss, task: Task, seed: int, head_init: str = "paper") -> Network:
-    """Return a new network of a prepared task for this kind of loss, not trained, on the CPU.
+def network_for(cell: Cell, task: Task, loss: Loss, data_dir: Path | None = None, *, initial: bool = True) -> Network:
+    """Return the network of a cell, not trained, on the CPU; the task is prepared, or has recalled what it remembers.
 
-    The `network` and `head` of the loss decide between one that pools instances, the task's classifier of whole bags
-    and its network of positions; `head_init` sets the initial biases of its head, see `milbench.Recipe`.
+    Weights from a file, which its parameter `weights` names, are read where they are `initial`.
     """
-    if loss.network != "task":
-        network = pooling_network(loss.network, task.encoder(HIDDEN, seed), task.num_classes, seed)
-    else:
-        network = task.classifier(seed) if loss.head == "class" else task.network(seed)
-    if head_init == "prior" and loss.head != "class":
-        network.start_at_prior(task.positions)
-    return network
+    params = cell.network_params
+    if cell.network_file:
+        resolve(networks(), cell.network_file)
+    if weights := params.get("weights"):
+        path = found_file(weights, data_dir, "network.weights")
+        if initial and not cell.network_revision.endswith(file_digest(path, "sha256")[:16]):
+            raise UsageError(f"{path} was changed after the cell was planned; run the same command again")
+        params = params | {"weights": str(path) if initial else ""}
+    return make_network(task, cell.network, params, cell.seed, loss.head)
+
+
+def typical_positions(network: Network, task: Task) -> int:
+    """Return how many positions a network has in a typical training bag of a task.
+
+    Raises UsageError where it does not return logits of positions for such a bag, with the networks that suit.
+    """
+    bag = _typical_bag(task)
+    try:
+        logits = _evaluated(network, bag)
+    except Exception as error:
+        shown = f"{type(error).__name__}: {error}, for one bag {(*bag.instances.shape,)}"
+        suitable = ", ".join(suitable_networks(task))
+        raise UsageError(f"the network does not suit {task.name}: {shown} (there are: {suitable})") from error
+    if logits.shape[:2] != (1, task.num_classes + 1) or logits.ndim < 3:
+        shapes = f"{(*logits.shape,)} for one bag {(*bag.instances.shape,)}"
+        raise UsageError(f"the network returns {shapes}, expected logits (B, {task.num_classes + 1}, *positions)")
+    return max(1, logits.shape[2:].numel())
+
+
+def work_of_step(network: Network, task: Task) -> int:
+    """Return about how many multiplications the forward pass of a training batch has."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        _evaluated(network, _typical_bag(task))
+    return task.batch_bags * int(counter.get_total_flops()) // 2
+
+
+def _typical_bag(task: Task) -> Bags:
+    shape = (*task.typical_size, task.inputs) if task.bag_kind == "sets" else (task.inputs, *task.typical_size)
+    return Bags(torch.zeros(1, *shape), torch.zeros(1, task.num_classes, dtype=torch.bool))
+
+
+@torch.no_grad()
+def _evaluated(network: Network, bags: Bags) -> Tensor:
+    training = network.training
+    logits = network.eval().logits_of(bags)
+    network.train(training)
+    return logits
 
 
 def check_max_labels(task: Task, bags: Bags) -> None:
@@ -159,8 +241,9 @@ def check_unchanged(cell: Cell) -> None:
     for registry, file, revision in (
         (losses(), cell.loss_file, cell.loss_revision),
         (tasks(), cell.task_file, cell.task_revision),
+        (networks(), cell.network_file, cell.network_revision.partition(" weights ")[0]),
     ):
-        if file and not revision.endswith(registry.entry(file).source_digest):
+        if file and not revision.endswith(registry.entry(resolve(registry, file)).source_digest):
             raise UsageError(f"{file} was changed after the cell was planned; run the same command again")
 
 
@@ -177,10 +260,11 @@ def check_data_unchanged(task: Task, cell: Cell, data_dir: Path | None) -> None:
         )
 
 
-def training_logits(it: Setup, bags: Bags) -> Tensor:
+def training_logits(setup: Setup, bags: Bags) -> Tensor:
     """Return the logits (B, C+1, *positions) of training, in the precision of the loss."""
-    logits = network_logits(it.model.network, bags, it.device, half=it.recipe.precision == "bfloat16")
-    return logits.double() if it.recipe.loss_precision == "float64" else logits
+    half = setup.recipe.precision == "bfloat16"
+    logits = network_logits(setup.model.network, bags, setup.device, half=half)
+    return logits.double() if setup.recipe.loss_precision == "float64" else logits
 
 
 def network_logits(network: Network, bags: Bags, device: torch.device, *, half: bool = False) -> Tensor:
@@ -188,11 +272,3 @@ def network_logits(network: Network, bags: Bags, device: torch.device, *, half: 
     with torch.autocast(device.type, torch.bfloat16) if half else nullcontext():
         logits = network.logits_of(bags)
     return logits.float()
-
-
-def check_finite(what: str, values: Tensor, done: int, steps: int) -> Tensor:
-    """Return logits or losses, after `done` steps; on a CPU they are checked, for a GPU one would have to wait."""
-    if values.device.type == "cpu" and not bool(torch.isfinite(values).all()):
-        place = f"epoch {done // steps + 1}, step {done % steps + 1}"
-        raise FloatingPointError(f"the {what} in training: not finite at {place}")
-    return values

@@ -1,24 +1,25 @@
-"""How a spec becomes a plan: every combination of its losses, tasks, recipes and seeds is a cell.
+"""How a spec becomes a plan: every combination of its losses, tasks, networks, recipes and seeds is a cell.
 
-A parameter given as a list is an axis: there are cells for each of its values, and for all combinations of axes. A
-value in the list of a recipe may be a table of several settings: three rules of clipping are then one axis of any name.
+A parameter given as a list is an axis: there are cells for each of its values, and for all combinations of axes.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from milbench._utils.digests import file_digest
 from milbench.api.metric_info import METRICS
-from milbench.api.parameters import check_params, constructor_parameters
+from milbench.api.parameters import check_params, check_values, constructor_parameters, network_parameters
 from milbench.api.plan import Cell, Contrast, Label, Plan, TaskInfo, labels, task_key
 from milbench.api.registry import losses, tasks
+from milbench.api.resolver import resolve
 from milbench.api.validation import validated
-from milbench.engine.search_space import settings_of
-from milbench.engine.spec import NamedContrast, Params, PassMark, Spec, parse_seeds
-from milbench.errors import UsageError, unknown
+from milbench.data.catalog import found_file
+from milbench.engine.spec import DEFAULT, NamedContrast, Params, PassMark, Spec, as_list, parse_seeds
+from milbench.errors import UsageError, as_usage, unknown
 
 if TYPE_CHECKING:
     from milbench.api.task import Task
@@ -35,32 +36,39 @@ def make_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
         UsageError: a name, a parameter or the data of a task are wrong, or losses of different supervision are compared
             without `spec.supervision`.
     """
-    of_losses = [_loss_fields(name, params) for name, params, _ in _variants(losses(), spec.losses, spec.loss)]
+    sections = {name: {k: v for k, v in table.items() if k != "networks"} for name, table in spec.loss.items()}
+    of_losses = [_loss_fields(name, params) for name, params, _ in _variants(losses(), spec.losses, sections)]
     _check_supervision(spec)
     _check_order(spec)
     _check_metrics(spec)
     cells, infos, notes = dict[str, Cell](), dict[str, TaskInfo](), list[str]()
     for name, params, short, mark in _tests(spec):
-        task: Task = tasks().cls(name)(**params)
+        task: Task = tasks().get(name)(**params)
         key = task_key(task.name, params)
         if key not in infos:
             infos[key] = _info(spec, task, params)
-            recipes = _recipes(spec, task)
-            if not precision and any(recipe["precision"] == "auto" for recipe in recipes):
+            seeds = _seeds_of(spec, task)
+            trained = [
+                of_loss | of_network | {"recipe": recipe}
+                for of_loss in of_losses
+                for of_network, own in _networks(spec, task, of_loss)
+                for recipe in _recipes(spec, task, own)
+            ]
+            if not precision and any(one["recipe"]["precision"] == "auto" for one in trained):
                 precision, note = _auto_precision(device, spec)
                 notes.append(note)
-            recipes = [r | {"precision": precision} if r["precision"] == "auto" else r for r in recipes]
-            seeds = _seeds_of(spec, task)
-            if (count := len(recipes) * len(of_losses) * len(seeds)) > MOST_CELLS:
+            if (count := len(trained) * len(seeds)) > MOST_CELLS:
                 raise UsageError(f"{count:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}")
             of_task = _task_fields(name, params, task, spec) | {"task_name": short}
-            for recipe, of_loss, seed in itertools.product(recipes, of_losses, seeds):
-                cell = Cell(**of_loss, **of_task, recipe=recipe, seed=seed)
+            for one, seed in itertools.product(trained, seeds):
+                if one["recipe"]["precision"] == "auto":
+                    one["recipe"] |= {"precision": precision}
+                cell = Cell(**one, **of_task, seed=seed)
                 cells[cell.id] = cell
         infos[key].marks.extend(one for one in (mark.marks() if mark else []) if one not in infos[key].marks)
     named = labels(cells.values())
     # Searched settings are no part of a variant: what is compared has those that the search has chosen.
-    of_variants = {cell: (loss, task, "") for cell, (loss, task, _) in named.items()} if spec.tune else named
+    of_variants = {cell: label._replace(recipe="") for cell, label in named.items()} if spec.tune else named
     contrasts, left_out = _contrasts(spec, cells.values(), of_variants)
     notes = [*spec.notes, *left_out, *notes]
     return Plan(spec.model_dump(mode="json"), [*cells.values()], infos, notes, contrasts, precision=precision)
@@ -70,9 +78,9 @@ def _tests(spec: Spec) -> Iterator[tuple[str, Params, str, PassMark | None]]:
     """Yield every task with its parameters, its short name and a mark, those of the spec first, without one."""
     for found in _variants(tasks(), spec.tasks, spec.task):
         yield (*found, None)
-    chosen = {tasks().entry(given).name: given for given in spec.tasks}
+    chosen = {resolve(tasks(), given): given for given in spec.tasks}
     for mark in spec.marks:
-        name = tasks().entry(mark.task).name
+        name = resolve(tasks(), mark.task)
         if name in chosen:  # else a flag has left it out
             given = spec.task.get(name, {})
             changed = [table | mark.params for table in given] if isinstance(given, list) else given | mark.params
@@ -82,17 +90,16 @@ def _tests(spec: Spec) -> Iterator[tuple[str, Params, str, PassMark | None]]:
 
 def _variants(registry: Any, chosen: Sequence[str], sections: Params) -> Iterator[tuple[str, Params, str]]:
     """Yield the entries with complete parameters, for every combination of axes, and a short name, "" for none."""
-    for given in dict.fromkeys(chosen):
-        entry, cls = registry.entry(given), registry.cls(given)
-        tables, names = sections.get(entry.name, {}), [""]
+    for name in dict.fromkeys(resolve(registry, given) for given in chosen):
+        cls, tables, names = registry.get(name), sections.get(name, {}), [""]
         if isinstance(tables, list):
             names = [str(table.get("name", "")) for table in tables]
             tables = [{key: value for key, value in table.items() if key != "name"} for table in tables]
-        if twice := next((name for name in names if name and names.count(name) > 1), None):
-            raise UsageError(f"two variants of {registry.kind} {entry.name} are named {twice!r}")
-        for table, name in zip(tables if isinstance(tables, list) else [tables], names, strict=True):
+        if twice := next((short for short in names if short and names.count(short) > 1), None):
+            raise UsageError(f"two variants of {registry.kind} {name} are named {twice!r}")
+        for table, short in zip(as_list(tables), names, strict=True):
             for params in _axes(table):
-                yield given, check_params(f"{registry.kind} {entry.name}", cls, settings_of(params)), name
+                yield name, check_params(f"{registry.kind} {name}", cls, params), short
 
 
 def _axes(params: Params) -> Iterator[Params]:
@@ -108,7 +115,7 @@ def _axes(params: Params) -> Iterator[Params]:
 
 
 def _loss_fields(name: str, params: Params) -> Params:
-    entry, cls = losses().entry(name), losses().cls(name)
+    entry, cls = losses().entry(name), losses().get(name)
     return {
         "loss": entry.name, "loss_params": params, "loss_file": entry.source, "supervision": cls.supervision,
         "loss_revision": f"{cls.revision}{entry.source_digest}",
@@ -119,9 +126,46 @@ def _task_fields(name: str, params: Params, task: Task, spec: Spec) -> Params:
     entry = tasks().entry(name)
     return {
         "task": entry.name, "task_params": params, "task_file": entry.source,
-        "task_revision": f"{task.revision}{entry.source_digest}{task.dependencies}",
+        "task_revision": f"{task.revision}{entry.source_digest}",
         "data": task.check_data(spec.run.data_dir),
     }  # fmt: skip
+
+
+def _networks(spec: Spec, task: Task, of_loss: Params) -> Iterator[tuple[Params, Params]]:
+    """Yield the fields of the networks that a loss is trained with on a task, for every combination of axes.
+
+    Beside them are the settings of the recipe that suit the network.
+    """
+    from milbench.networks.registry import network_maker, network_name, source_of
+
+    head = losses().create(of_loss["loss"], of_loss["loss_params"]).head
+    for given in as_list(spec.loss.get(of_loss["loss"], {}).get("networks", spec.networks)):
+        name = network_name(task, given, head)
+        maker = network_maker(task, name, head)
+        revision, file = source_of(task, name, head)
+        for params in _axes(_section(spec, name, network_parameters(maker))):
+            complete = check_values(f"network {name}", network_parameters(maker), params)
+            weights = complete.get("weights")
+            of_network = {
+                "network": name, "network_params": complete, "network_file": file,
+                "network_revision": revision + (_weights_digest(weights, spec) if weights else ""),
+                "network_is_default": given == DEFAULT,
+            }  # fmt: skip
+            yield of_network, dict(getattr(maker, "recipe", {}))
+
+
+def _section(spec: Spec, network: str, parameters: Container[str]) -> Params:
+    """Return the settings of a network, without those that only another task's network of this name knows."""
+    others = [tasks().get(resolve(tasks(), task)).networks.get(network) for task in spec.tasks]
+    elsewhere = {key for maker in others if maker for key in network_parameters(maker)}
+    section = spec.network.get(network, {})
+    return {key: value for key, value in section.items() if key in parameters or key not in elsewhere}
+
+
+def _weights_digest(weights: str, spec: Spec) -> str:
+    path = found_file(weights, spec.run.data_dir, "network.weights")
+    with as_usage():
+        return f" weights {file_digest(path, 'sha256')[:16]}"
 
 
 def _info(spec: Spec, task: Task, params: Params) -> TaskInfo:
@@ -170,7 +214,8 @@ def _seeds_of(spec: Spec, task: Task) -> list[int]:
 
 
 def _check_supervision(spec: Spec) -> None:
-    found = {losses().cls(name).supervision: losses().entry(name).name for name in spec.losses}
+    names = [resolve(losses(), given) for given in spec.losses]
+    found = {losses().get(name).supervision: name for name in names}
     if len(found) > 1 and not set(found) <= set(spec.supervision):
         listed = ", ".join(f"{name} has {supervision} supervision" for supervision, name in found.items())
         raise UsageError(
@@ -180,20 +225,28 @@ def _check_supervision(spec: Spec) -> None:
 
 
 def _check_order(spec: Spec) -> None:
-    ordered = next((name for name in spec.losses if losses().cls(name).supervision == "order"), None)
-    without = next((name for name in spec.tasks if not tasks().cls(name).instances_are_ordered), None)
+    loss_names, task_names = [resolve(losses(), n) for n in spec.losses], [resolve(tasks(), n) for n in spec.tasks]
+    ordered = next((name for name in loss_names if losses().get(name).supervision == "order"), None)
+    without = next((name for name in task_names if not tasks().get(name).instances_are_ordered), None)
     if ordered is not None and without is not None:
-        loss, task = losses().entry(ordered).name, tasks().entry(without).name
+        suitable = [name for name in tasks().names() if _is_ordered(name)]
         raise UsageError(
-            f"{loss} learns from the order of the instances, and those of {task} have none; it needs a task with "
-            "instances_are_ordered = True, such as sound-events or house-numbers"
+            f"{ordered} learns from the order of the instances, and those of {without} have none; it needs a task with "
+            f"instances_are_ordered = True, such as {' or '.join(suitable[:2])}"
         )
 
 
+def _is_ordered(task: str) -> bool:
+    try:
+        return tasks().get(task).instances_are_ordered
+    except UsageError:  # a plug-in that cannot be imported
+        return False
+
+
 def _check_metrics(spec: Spec) -> None:
-    known = {*METRICS, *(tasks().cls(name).primary for name in spec.tasks)}
+    known = {*METRICS, *(tasks().get(resolve(tasks(), name)).primary for name in spec.tasks)}
     for one in spec.published:
-        parameters = constructor_parameters(tasks().cls(one.task))
+        parameters = constructor_parameters(tasks().get(resolve(tasks(), one.task)))
         for name in one.params:
             if name not in parameters:
                 raise unknown(f"parameter of task {one.task} in [[published]]", name, parameters)
@@ -209,18 +262,15 @@ def _check_metrics(spec: Spec) -> None:
                 raise unknown(f"metric of {where}", name, known)
 
 
-def _contrasts(
-    spec: Spec, cells: Iterable[Cell], labels: Mapping[str, tuple[str, str, str]]
-) -> tuple[list[Contrast], list[str]]:
+def _contrasts(spec: Spec, cells: Iterable[Cell], labels: Mapping[str, Label]) -> tuple[list[Contrast], list[str]]:
     """Return the contrasts of a spec with their variants on every task, by the labels of cells.
 
     One that does not name two variants is an error, unless flags have changed what the spec compares: it is left out
     then, with a remark.
     """
-    of_tasks: dict[str, dict[Label, Cell]] = {}
+    of_tasks: dict[str, dict[str, None]] = {}
     for cell in cells if spec.contrasts else ():
-        loss, task, recipe = labels[cell.id]
-        of_tasks.setdefault(task, {}).setdefault((loss, recipe), cell)
+        of_tasks.setdefault(labels[cell.id].task, {})[labels[cell.id].variant] = None
     found, notes = list[Contrast](), list[str]()
     for contrast in spec.contrasts:
         try:
@@ -237,40 +287,34 @@ def _contrasts(
     return found, notes
 
 
-def _pair(contrast: NamedContrast, known: Iterable[Label]) -> tuple[Label, Label]:
-    names = {", ".join(filter(None, label)): label for label in known}
+def _pair(contrast: NamedContrast, known: Iterable[str]) -> tuple[str, str]:
     for side in (contrast.first, contrast.second):
-        if side not in names:
-            raise unknown(f"variant in contrast {contrast.name!r}", side, names)
+        if side not in known:
+            raise unknown(f"variant in contrast {contrast.name!r}", side, known)
     if contrast.first == contrast.second:
         raise UsageError(f"contrast {contrast.name!r}: first and second are one variant, {contrast.first!r}")
-    return names[contrast.first], names[contrast.second]
+    return contrast.first, contrast.second
 
 
-def _recipes(spec: Spec, task: Task) -> list[Params]:
-    """Return the recipes of a task: its own with the changes of the spec, one for every combination of axes."""
+def _recipes(spec: Spec, task: Task, of_network: Params) -> list[Params]:
+    """Return the recipes of a task with a network, changed by the spec, one for every combination of axes."""
+    defaults = changed_recipe(task.recipe().model_dump(), of_network)
     common = {key: value for key, value in spec.recipe.items() if not isinstance(value, dict)}
-    return [
-        changed_recipe(task.recipe().model_dump(), settings_of(changes))
-        for changes in _axes(common | spec.recipe.get(task.name, {}))
-    ]
+    return [changed_recipe(defaults, changes) for changes in _axes(common | spec.recipe.get(task.name, {}))]
 
 
 def changed_recipe(defaults: Params, changes: Params) -> Params:
     """Return a recipe, such as that of a task, with changes that have an effect; "none" stands for None.
 
-    Another optimiser comes with settings of its own, and a rule for the length of a gradient, or none, replaces the one
-    before.
+    Another optimiser comes with settings of its own.
     """
     from milbench.api.recipe import Recipe
-    from milbench.optimizers.clipping import CLIPPING
     from milbench.optimizers.registry import SETTINGS, check_recipe, optimizers
 
-    changes = {k: None if v == "none" else v for k, v in changes.items()}
+    changes = {k: None if v == "none" and k != "gradient_norm" else v for k, v in changes.items()}
     other = changes.get("optimizer", defaults["optimizer"])
     settings = SETTINGS.get(other, {}) if other != defaults["optimizer"] and isinstance(other, str) else {}
-    replaced = CLIPPING if CLIPPING.keys() & changes else {}
-    recipe: Recipe = validated("the recipe", Recipe, {**defaults, **settings, **replaced, **changes})
+    recipe: Recipe = validated("the recipe", Recipe, {**defaults, **settings, **changes})
     check_recipe(recipe)
     origin = optimizers().entry(recipe.optimizer).source_digest.removeprefix(" of ")
     return recipe.model_copy(update={"optimizer_origin": origin}).model_dump()

@@ -48,8 +48,7 @@ class Range(BaseModel):
 
 
 Dimension = Range | list[Any]
-"""A range, or a list of values, each as probable as it is often in the list. A value that is a table sets all settings
-in it: three rules of clipping are one dimension of three tables."""
+"""A range, or a list of values, each as probable as it is often in the list."""
 
 
 class Search(BaseModel):
@@ -59,10 +58,13 @@ class Search(BaseModel):
 
     draws: int = Field(default=16, ge=1, le=MOST_DRAWS)  # settings that are tried for every loss on every task
     seeds: str | int | list[int] = "1000"  # with which each is trained; none is a seed of the comparison
-    metric: Literal["set_error", "label_error", "own_label_error"] = "set_error"  # of validation bags, which chooses
+    metric: Literal["set_error", "label_error", "own_label_error", "instance_error"] = "set_error"
+    """Of validation bags, which chooses; the instance error is that of bags of one instance."""
     recipe: dict[str, Dimension | dict[str, Dimension]] = Field(default_factory=dict)
     """Setting -> its values; in a table under the name of a task, those of that task."""
     loss: dict[str, dict[str, Dimension]] = Field(default_factory=dict)  # name -> parameter of its own -> its values
+    draw_recipe: Params = Field(default_factory=dict)  # what differs from the recipe of the comparison, such as epochs
+    draw_task: dict[str, Params] = Field(default_factory=dict)  # likewise of the parameters of a task
 
     @model_validator(mode="after")
     def _something_to_search(self) -> Self:
@@ -104,11 +106,3 @@ def _value(dimension: Dimension, share: float) -> Any:
     if isinstance(dimension, Range):
         return dimension.at(share)
     return dimension[min(int(share * len(dimension)), len(dimension) - 1)]
-
-
-def settings_of(chosen: Params) -> Params:
-    """Return settings by name: a value that is a table, as {"clipping": {"clip_norm": 1.0}}, stands for those in it."""
-    settings: Params = {}
-    for name, value in chosen.items():
-        settings |= value if isinstance(value, dict) else {name: value}
-    return settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import tomllib
@@ -15,16 +16,19 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from milbench.api.metric_info import METRICS
-from milbench.api.parameters import constructor_parameters
+from milbench.api.parameters import constructor_parameters, network_parameters
 from milbench.api.plan import COMPARISON_NAME, LONGEST_NAME, Mark, Selection
 from milbench.api.published import Published
 from milbench.api.registry import Registry, losses, tasks
+from milbench.api.resolver import resolve
 from milbench.api.supervision import Supervision
 from milbench.api.validation import validated
 from milbench.engine.search_space import Search
 from milbench.errors import UsageError, closest, unknown
 
 Params = dict[str, Any]
+DEFAULT = "default"
+"""Stands for the first network of each task."""
 SETTABLE = ("supervision", "compare_by", "selection", "title", "notes")
 """The fields of a spec that `-p` sets by their names alone."""
 MOST_WORKERS = 1024
@@ -138,10 +142,13 @@ class Spec(Table):
     title: str = ""  # of its report
     losses: list[str] = Field(min_length=1)  # names, modules or paths of files
     tasks: list[str] = Field(min_length=1)
+    networks: list[str] = Field(default=[DEFAULT], min_length=1)  # likewise; "default" is the first of each task
     seeds: str | int | list[int] | None = None  # such as "0-9" or "0,2,5"; None: seed 0, or all folds of a task
-    loss: dict[str, Params] = Field(default_factory=dict)  # name -> arguments; one given as a list is an axis
+    loss: dict[str, Params] = Field(default_factory=dict)
+    """Name -> arguments, where one given as a list is an axis; `networks` there replaces those of the spec."""
     task: dict[str, Params | list[Params]] = Field(default_factory=dict)
     """Name -> arguments, or a list of tables of them, a variant each, which may have a short `name`."""
+    network: dict[str, Params] = Field(default_factory=dict)  # name -> arguments, as of losses
     recipe: Params = Field(default_factory=dict)  # changes for all tasks; in a table under the name of a task, for it
     run: Execution = Field(default_factory=Execution)
     supervision: list[Supervision] = Field(default_factory=list)  # the kinds that are compared on purpose
@@ -151,6 +158,7 @@ class Spec(Table):
     """The metrics that losses are compared by, the first in place of each task's primary one; empty: that alone."""
     contrasts: list[NamedContrast] = Field(default_factory=list)  # differences that the comparison is made for
     preset: str = ""  # the one that was chosen
+    about: str = ""  # what that preset is, and how long it takes
     notes: list[str] = Field(default_factory=list)  # for the reader of the report, such as the limits of a preset
     differences: list[Difference] = Field(default_factory=list)  # between a publication and its code
     published: list[Literature] = Field(default_factory=list)  # from the literature, to stand beside the results
@@ -165,16 +173,25 @@ def read_spec(given: str, preset: str | None = None) -> Spec:
 
     Raises UsageError where there is no such spec or preset, or something in the spec is wrong.
     """
+    name, values = _read(given)
+    return make_spec({"name": name} | _with_preset(values, preset, given), owner=f"spec {given}")
+
+
+def presets(given: str) -> dict[str, str]:
+    """Return what the presets of a spec say about themselves, by name, the default first."""
+    return {name: changes.get("about", "") for name, changes in _read(given)[1].get("presets", {}).items()}
+
+
+def _read(given: str) -> tuple[str, Params]:
     path, built_in = Path(given), built_in_specs()
     name = path.name.removesuffix(".toml")
     file = path if path.is_file() else built_in.get(name)
     if file is None:
         raise unknown("spec (no such file, and no built-in one)", given, built_in)
     try:
-        values = tomllib.loads(file.read_text("utf-8").removeprefix("\ufeff"))  # with which editors of Windows begin
+        return name, tomllib.loads(file.read_text("utf-8").removeprefix("\ufeff"))  # editors of Windows begin with it
     except (ValueError, RecursionError) as error:  # a number of 5,000 digits, tables in tables without end
         raise UsageError(f"{given} is not TOML: {error}") from None
-    return make_spec({"name": name} | _with_preset(values, preset, given), owner=f"spec {given}")
 
 
 def _with_preset(values: Params, chosen: str | None, given: str) -> Params:
@@ -222,15 +239,16 @@ def make_spec(values: Params, owner: str = "the run") -> Spec:
             f"{owner}: recipe.{wrong} is a table; a list of values is an axis, and ranges that are searched stand in "
             "[tune.recipe]"
         )
-    for kind, sections, chosen, registry in (
+    registries: list[tuple[str, list[str], list[str], Registry[Any]]] = [
         ("loss", [*spec.loss], spec.losses, losses()),
         ("task", [*spec.task], spec.tasks, tasks()),
         ("recipe", _tables(spec.recipe), spec.tasks, tasks()),
         ("tune.loss", [*spec.tune.loss] if spec.tune else [], spec.losses, losses()),
         ("tune.recipe", _tables(spec.tune.recipe) if spec.tune else [], spec.tasks, tasks()),
-    ):
+    ]
+    for kind, sections, chosen, registry in registries:
         # A section of a loss or task that exists but is not chosen is no mistake: a flag may have left it out.
-        known = {registry.entry(name).name for name in chosen} | {*registry.names()}
+        known = {resolve(registry, name) for name in chosen} | {*registry.names()}
         for section in sections:
             if section not in known:
                 raise unknown(f"{kind} section of {owner}", section, known)
@@ -257,13 +275,13 @@ def requested_spec(spec: str | None, preset: str | None, given: Params, settings
             "milbench list losses|tasks|specs shows what there is"
         )
     else:
-        values["name"] = "+".join(tasks().entry(task).name for task in given["tasks"])
+        values["name"] = "+".join(resolve(tasks(), task) for task in given["tasks"])
     run = {key: value for key, value in given.get("run", {}).items() if value is not None}
     changes = {key: value for key, value in given.items() if key != "run" and value is not None}
     deciding = [setting for setting in settings if not setting.startswith("run.")]
     said = [
         {key: value for key, value in values.items() if spec and key != "run"},
-        {key: value for key, value in changes.items() if key not in ("name", "losses", "tasks", "seeds")},
+        {key: value for key, value in changes.items() if key not in ("name", "losses", "tasks", "networks", "seeds")},
         deciding,
     ]
     values |= changes | {"run": values.get("run", {}) | run}
@@ -278,8 +296,9 @@ def parse_setting(values: Params, setting: str) -> None:
     """Change the values of a spec by one setting of the command line (`-p`).
 
     It is recipe.KEY=VALUE for all tasks, recipe.TASK.KEY=VALUE for one, loss.KEY=VALUE for every chosen loss that has
-    such a parameter, loss.NAME.KEY=VALUE for one (tasks likewise), run.KEY=VALUE for where and how cells are computed,
-    tune.KEY=VALUE for a search, KEY=VALUE for another field of the spec. Commas between values make an axis.
+    such a parameter, loss.NAME.KEY=VALUE for one (tasks and networks likewise), run.KEY=VALUE for where and how cells
+    are computed, tune.KEY=VALUE for a search, KEY=VALUE for another field of the spec. Commas between values make an
+    axis.
 
     Raises:
         UsageError: the setting has another form, or no chosen loss or task has such a parameter.
@@ -291,12 +310,12 @@ def parse_setting(values: Params, setting: str) -> None:
     if equals and not names and kind in SETTABLE:
         values[kind] = parsed if kind in ("supervision", "compare_by", "notes") else value
         return
-    longest = {"recipe": 2, "loss": 2, "task": 2, "run": 1, "tune": 1}.get(kind, 0)
+    longest = {"recipe": 2, "loss": 2, "task": 2, "network": 2, "run": 1, "tune": 1}.get(kind, 0)
     if not equals or not 1 <= len(names) <= longest or not all(names):
         close = _closest_setting(kind)
         raise UsageError(
             f"-p {setting}: expected recipe.KEY=VALUE, recipe.TASK.KEY=VALUE, loss.KEY=VALUE, loss.NAME.KEY=VALUE, "
-            f"task.KEY=VALUE, task.NAME.KEY=VALUE or run.KEY=VALUE{f'; did you mean {close}?' if close else ''}"
+            f"task.KEY=VALUE, network.KEY=VALUE or run.KEY=VALUE{f'; did you mean {close}?' if close else ''}"
         )
     *names, parameter = names
     if kind in ("run", "tune"):
@@ -318,7 +337,7 @@ def _closest_setting(key: str) -> str | None:
         f"{table}.{name}" for table, model in (("recipe", Recipe), ("run", Execution)) for name in model.model_fields
     ]
     whole = next((name for name in full if name.endswith(f".{key}")), None)
-    tables = ("recipe", "loss", "task")
+    tables = ("recipe", "loss", "task", "network")
     return whole or (None if key in (*tables, "run") else closest(key, [*SETTABLE, *full, *tables]))
 
 
@@ -331,18 +350,40 @@ def _with_setting(recipe: Params, task: list[str], change: Params) -> Params:
 
 
 def _takers(values: Params, kind: str, names: list[str], parameter: str, setting: str) -> list[str]:
-    """Return the chosen losses or tasks that a setting is for: the one it names, else all with such a parameter."""
-    registry: Registry[Any] = losses() if kind == "loss" else tasks()
-    chosen = [registry.entry(name).name for name in values["losses" if kind == "loss" else "tasks"]]
+    """Return the chosen losses, tasks or networks that a setting is for: the one it names, else all that have it."""
+    known = _known_parameters(values, kind)
     if names:
-        if names[0] not in chosen:
-            raise unknown(f"{kind} of this run in -p {setting}", names[0], chosen)
+        if names[0] not in known:
+            raise unknown(f"{kind} of this run in -p {setting}", names[0], known)
         return names
-    known = {name: {*constructor_parameters(registry.cls(name))} for name in chosen}
-    takers = [name for name in chosen if parameter in known[name]]
+    takers = [name for name in known if parameter in known[name]]
     if not takers:
-        raise unknown(f"parameter of {kind} {', '.join(chosen)}", parameter, set().union(*known.values()))
+        raise unknown(f"parameter of {kind} {', '.join(known)}", parameter, set().union(*known.values()))
     return takers
+
+
+def _known_parameters(values: Params, kind: str) -> dict[str, set[str]]:
+    """Return the parameters of every chosen loss, task or network, by its name."""
+    if kind == "loss":
+        chosen = [resolve(losses(), given) for given in values["losses"]]
+        return {name: {*constructor_parameters(losses().get(name)), "networks"} for name in chosen}
+    found = [resolve(tasks(), given) for given in values["tasks"]]
+    if kind == "task":
+        return {name: {*constructor_parameters(tasks().get(name))} for name in found}
+    from milbench.networks.registry import network_maker, network_name
+
+    of_losses = [as_list(table.get("networks", [])) for table in values.get("loss", {}).values()]
+    given = [*values.get("networks", [DEFAULT]), *itertools.chain.from_iterable(of_losses)]
+    known: dict[str, set[str]] = {}
+    for cls, one in itertools.product(map(tasks().get, found), given):
+        name = network_name(cls, one)
+        known.setdefault(name, set()).update(network_parameters(network_maker(cls, name)))
+    return known
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a value that need not be in a list as one."""
+    return value if isinstance(value, list) else [value]
 
 
 def scalar(text: str) -> Any:

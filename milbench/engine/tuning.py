@@ -9,14 +9,16 @@ from dataclasses import replace
 from typing import Any
 
 from milbench.api.parameters import check_params
-from milbench.api.plan import Cell, Plan, SearchRecord
+from milbench.api.plan import Cell, Label, Plan, SearchRecord
 from milbench.api.registry import losses
 from milbench.engine.planning import changed_recipe, make_plan
-from milbench.engine.search_space import Search, draw, settings_of
-from milbench.engine.spec import Spec, parse_seeds
+from milbench.engine.search_space import Search, draw
+from milbench.engine.spec import Spec, merged, parse_seeds
 from milbench.errors import UsageError
 
 Params = dict[str, Any]
+Arm = tuple[str, str, str]
+"""The labels of task, loss and network, for which settings are searched."""
 
 
 def search_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
@@ -26,26 +28,28 @@ def search_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
         UsageError: as in `make_plan`; a setting of [tune] is wrong, is also an axis, or belongs to no loss or task;
             a seed of the search is one of the comparison.
     """
-    search = _checked(spec)
+    search = spec.tune
+    assert search is not None  # noqa: S101 launches search where there is one
+    drawn_with = {"recipe": merged(spec.recipe, search.draw_recipe), "task": _with_params(spec.task, search.draw_task)}
+    spec = spec.model_copy(update=drawn_with)
+    _check_axes(spec, search)
     base = make_plan(spec, device, precision)
     seeds = parse_seeds(search.seeds)
     cells: list[Cell] = []
     draws: dict[str, Params] = {}
-    for (loss, task), compared in _arms(base).items():
+    for arm, compared in _arms(base).items():
         _check_seeds(seeds, compared, base)
         for number, (settings, drawn) in enumerate(_draws(search, compared[0])):
             for seed in seeds:
                 cell = replace(drawn, seed=seed)
                 if cell.id not in draws:  # two draws of few values may be the same
                     cells.append(cell)
-                    draws[cell.id] = {
-                        "loss": loss, "task": task, "draw": number, "settings": settings, "asked": search.draws
-                    }  # fmt: skip
+                    draws[cell.id] = {"arm": arm, "draw": number, "settings": settings, "asked": search.draws}
     return replace(base, cells=cells, search=SearchRecord(f"validation/{search.metric}", draws))
 
 
 def tuned_plan(spec: Spec, draws: Plan, values: Mapping[str, float], device: str = "cpu") -> Plan:
-    """Return the plan of the comparison, the draws among its cells: each loss with its best draw and fresh seeds.
+    """Return the plan of the comparison, the draws among its cells: each loss with its best settings and fresh seeds.
 
     `draws` is what `search_plan` returned; `values` is the metric of the search by the id of a cell. A draw whose cell
     is absent, or has no finite value, is the worst. Raises UsageError where no draw on a task has the metric.
@@ -58,20 +62,23 @@ def tuned_plan(spec: Spec, draws: Plan, values: Mapping[str, float], device: str
                 "does not evaluate validation bags"
             )
     base = make_plan(spec, device, draws.precision)
-    tried: dict[tuple[str, str], dict[int, list[Cell]]] = {}
+    tried: dict[Arm, dict[int, list[Cell]]] = {}
     for cell in draws.cells:
-        of = draws.search.draws[cell.id]
-        tried.setdefault((of["loss"], of["task"]), {}).setdefault(of["draw"], []).append(cell)
+        draw = draws.search.draws[cell.id]
+        tried.setdefault(tuple(draw["arm"]), {}).setdefault(draw["draw"], []).append(cell)
     cells, chosen = list(draws.cells), {}
-    compared: dict[str, list[str]] = {}
-    for (loss, task), planned in _arms(base).items():
-        of_arm = tried[loss, task]
+    compared: dict[str, Label] = {}
+    for arm, planned in _arms(base).items():
+        of_arm = tried[arm]
         best = min(of_arm, key=lambda number: _mean_of(of_arm[number], values))
-        chosen[f"{loss}|{task}"] = best
-        fresh = [replace(of_arm[best][0], seed=seed) for seed in dict.fromkeys(cell.seed for cell in planned)]
-        cells += fresh
-        compared |= {cell.id: [loss, task] for cell in fresh}
-    return replace(base, cells=cells, search=replace(draws.search, chosen=chosen, compared=compared))
+        chosen["|".join(arm)] = best
+        settings = draws.search.draws[of_arm[best][0].id]["settings"]
+        for cell in planned:
+            with_settings = _with_settings(cell, settings)
+            cells.append(with_settings)
+            compared[with_settings.id] = base.labels[cell.id]
+    search = replace(draws.search, chosen=chosen, compared=compared)
+    return replace(base, cells=cells, tasks=draws.tasks | base.tasks, search=search)
 
 
 def _mean_of(cells: list[Cell], values: Mapping[str, float]) -> float:
@@ -81,11 +88,11 @@ def _mean_of(cells: list[Cell], values: Mapping[str, float]) -> float:
     return round(mean, 12) if math.isfinite(mean) else math.inf  # equal errors are ties whatever their order
 
 
-def _arms(base: Plan) -> dict[tuple[str, str], list[Cell]]:
-    """Return the cells of every loss on every task, by their labels."""
-    arms: dict[tuple[str, str], list[Cell]] = {}
+def _arms(base: Plan) -> dict[Arm, list[Cell]]:
+    """Return the cells of every loss and network on every task, by their labels."""
+    arms: dict[Arm, list[Cell]] = {}
     for cell in base.cells:
-        arms.setdefault(base.labels[cell.id][:2], []).append(cell)
+        arms.setdefault(base.labels[cell.id][:3], []).append(cell)
     return arms
 
 
@@ -109,34 +116,43 @@ def _draws(search: Search, first: Cell) -> Iterator[tuple[Params, Cell]]:
     own = search.loss.get(first.loss, {})
     recipe = search.recipe_of(first.task)
     most = max([0, *map(len, search.loss.values())])
-    cls = losses().cls(first.loss_file or first.loss)
     for of_recipe, of_loss in draw([recipe, own], search.draws, len(recipe) + most):
-        try:
-            params = check_params(f"loss {first.loss}", cls, first.loss_params | settings_of(of_loss))
-            changed = changed_recipe(first.recipe, settings_of(of_recipe))
-        except UsageError as error:
-            hint = "; a range of whole numbers has integer = true" if "valid integer" in str(error) else ""
-            raise UsageError(f"[tune] {error}{hint}") from None
         settings = {f"recipe.{k}": v for k, v in of_recipe.items()} | {f"loss.{k}": v for k, v in of_loss.items()}
-        yield settings, replace(first, recipe=changed, loss_params=params)
+        yield settings, _with_settings(first, settings)
 
 
-def _checked(spec: Spec) -> Search:
-    """Return the search of a spec, if it has one and no axes beside it."""
-    search = spec.tune
-    assert search is not None  # noqa: S101 launches search where there is one
+def _with_settings(cell: Cell, settings: Params) -> Cell:
+    """Return a cell with settings of a draw in its recipe and in the parameters of its loss. Raises UsageError."""
+    of_recipe, of_loss = (
+        {k.removeprefix(kind): v for k, v in settings.items() if k.startswith(kind)} for kind in ("recipe.", "loss.")
+    )
+    try:
+        params = check_params(f"loss {cell.loss}", losses().get(cell.loss), cell.loss_params | of_loss)
+        return replace(cell, recipe=changed_recipe(cell.recipe, of_recipe), loss_params=params)
+    except UsageError as error:
+        hint = "; a range of whole numbers has integer = true" if "valid integer" in str(error) else ""
+        raise UsageError(f"[tune] {error}{hint}") from None
+
+
+def _with_params(task: Params, changes: Mapping[str, Params]) -> Params:
+    """Return the parameters of tasks with those that differ while settings are searched, in each of their variants."""
+    changed = dict(task)
+    for name, params in changes.items():
+        variants = task.get(name, {})
+        changed[name] = [one | params for one in variants] if isinstance(variants, list) else variants | params
+    return changed
+
+
+def _check_axes(spec: Spec, search: Search) -> None:
+    """Raise UsageError where a setting is an axis of the draws."""
     tables = [spec.recipe, *(table for table in spec.recipe.values() if isinstance(table, dict))]
     for name, value in itertools.chain.from_iterable(table.items() for table in tables):
         if isinstance(value, list):
-            raise UsageError(f"recipe.{name} is an axis; beside [tune] a setting has one value or is searched")
+            raise UsageError(
+                f"recipe.{name} is an axis; beside [tune] a setting has one value or is searched, or has one value for "
+                f"the draws in [tune.draw_recipe]"
+            )
     for loss, space in search.loss.items():
-        for name in _searched(space):
+        for name in space:
             if isinstance(spec.loss.get(loss, {}).get(name), list):
                 raise UsageError(f"loss.{loss}.{name} is an axis and is searched; expected one of the two")
-    return search
-
-
-def _searched(space: Params) -> set[str]:
-    """Return the parameters that a space searches: its own names, and those in tables among its values."""
-    choices = (choice for values in space.values() if isinstance(values, list) for choice in values)
-    return {*space}.union(*(choice for choice in choices if isinstance(choice, dict)))

@@ -14,9 +14,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from milbench._utils import locks
 from milbench.api.plan import Cell
+from milbench.api.registry import Registry
 from milbench.engine.cell import CellFolder, State
 from milbench.engine.spec import Execution
 from milbench.errors import UsageError
@@ -36,7 +38,7 @@ class Job:
     threads: int  # of PyTorch
     devices: Sequence[str]  # of which the worker takes a free one; of a cluster what the user said, such as ["auto"]
     slots: int  # how many cells may be computed on a GPU at once
-    classes: tuple[type, ...] = ()  # of the loss and the task, where no file or module holds them
+    local: tuple[tuple[str, Any], ...] = ()  # kind and class or function that no file or module holds
 
 
 def compute(job: Job) -> tuple[str, State]:
@@ -68,11 +70,12 @@ def _compute(job: Job, folder: CellFolder, device: str) -> State:
 
     begun = time.time()
     set_torch_defaults(job.threads)
-    register(job.classes)
+    register(job.local)
     folder.begin(job.cell, job.label, provenance(device, job.threads))
     try:
         with _ended_after(job.how.timeout, folder.hang):
-            result = train(job.cell, folder, torch.device(device), job.how.data_dir)
+            by_work = job.how.threads is None
+            result = train(job.cell, folder, torch.device(device), job.how.data_dir, threads_by_work=by_work)
         folder.finish(result | {"seconds": time.time() - begun, "finished": time.time()})
     except BaseException as error:  # SystemExit and KeyboardInterrupt of a plug-in too
         if isinstance(error, KeyboardInterrupt) and job.how.in_process:
@@ -88,13 +91,15 @@ def _compute(job: Job, folder: CellFolder, device: str) -> State:
     return State("done")
 
 
-def register(classes: Sequence[type]) -> None:
-    """Let the registries of this process know classes that no file or module holds."""
-    from milbench.api.loss import Loss
+def register(local: Sequence[tuple[str, Any]]) -> None:
+    """Let the registries of this process know classes and functions that no file or module holds."""
     from milbench.api.registry import losses, tasks
+    from milbench.api.resolver import add_object
+    from milbench.networks.registry import networks
 
-    for cls in classes:
-        (losses() if issubclass(cls, Loss) else tasks()).add_class(cls, digest="of the launcher")
+    registries: dict[str, Registry[Any]] = {"loss": losses(), "task": tasks(), "network": networks()}
+    for kind, given in local:
+        add_object(registries[kind], given, digest="of the launcher")
 
 
 def set_torch_defaults(threads: int) -> None:
@@ -177,8 +182,8 @@ def died(job: Job, how: str) -> tuple[str, State]:
     trace = folder.hang.read_text("utf-8", "replace") if folder.timed_out else ""
     if trace:
         frames = re.findall(r'File "(.+)", line (\d+) in', trace.rpartition("Thread 0x")[2])  # the main thread is last
-        mine = [frame for frame in frames if frame[0] in (job.cell.loss_file, job.cell.task_file)]
-        place = "".join(f", in {Path(file).name}:{line}" for file, line in (mine or frames)[:1])
+        of_plugin = [frame for frame in frames if frame[0] in job.cell.plugin_files]
+        place = "".join(f", in {Path(file).name}:{line}" for file, line in (of_plugin or frames)[:1])
         reason = f"it took longer than {job.how.timeout:g} seconds{place}"
     else:
         reason = f"the process died ({how}), perhaps out of memory"
@@ -193,8 +198,8 @@ def reason_of(error: BaseException, job: Job) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, UsageError) or not frames:
         return text
-    mine = [frame for frame in frames if frame.filename in (job.cell.loss_file, job.cell.task_file)]
-    frame = (mine or frames)[-1]
+    of_plugin = [frame for frame in frames if frame.filename in job.cell.plugin_files]
+    frame = (of_plugin or frames)[-1]
     # Of torch's allocators on a GPU and on Linux, and of NVIDIA's libraries.
     signs = ("out of memory", "can't allocate memory", "not enough memory", "_STATUS_ALLOC_FAILED")
     small = isinstance(error, MemoryError) or any(sign in text for sign in signs)

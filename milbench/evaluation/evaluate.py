@@ -13,7 +13,8 @@ from torch import Tensor
 from milbench.api.bags import Bags, Truth
 from milbench.api.outcomes import Outcomes
 from milbench.api.reliability import Bin, calibration_error
-from milbench.api.task import Evaluation, ScoreFunction, Scores, Split
+from milbench.api.scores import Scores
+from milbench.api.task import Evaluation, ScoreFunction, Split
 from milbench.errors import UsageError
 from milbench.evaluation import metrics
 from milbench.evaluation.calibration import reliability_bins
@@ -24,8 +25,6 @@ Scored = tuple[Bags, Scores]
 Hook = Callable[[str, Scores, Bags, float], None]
 """Called with the split (or "calibration"), the scores and the bags of every batch, and the threshold that makes the
 loss's own label sets of presence scores, to compute further metrics."""
-Centres = Callable[[int, int], tuple[Tensor, Tensor]]
-"""From height and width of an image to y of every row and x of every column of positions, all in pixels."""
 CPU = torch.device("cpu")
 THRESHOLD, LABEL_THRESHOLD = "chosen/threshold", "chosen/label_threshold"
 """The threshold on presence scores from which a class counts as detected, chosen by the set error, and another one
@@ -55,7 +54,7 @@ class EvalSplit:
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """What a loss predicts for the B bags of a split, on the CPU; see `milbench.api.task.Scores`."""
+    """What a loss predicts for the B bags of a split, on the CPU; see `milbench.Scores`."""
 
     classes: Tensor  # (B, C)
     presence: Tensor  # (B, C)
@@ -64,9 +63,9 @@ class Predictions:
     wrong: Tensor  # (B,) int64, how many instances have another most probable class than their own
     sizes: Tensor  # (B,) int64, how many instances there are; 0 where their classes are not known by position
     items: str  # a digest of the bags, see `ItemsDigest`
+    log_odds: Tensor | None = None  # (B, C), of the presence
     log_prob: Tensor | None = None  # (B,)
     even_odds_log_prob: Tensor | None = None  # (B,)
-    presence_log_odds: Tensor | None = None  # (B, C)
 
     def reliability(self) -> dict[str, list[Bin]]:
         """Return the bins behind the calibration errors of presence and of the label sets at even odds.
@@ -76,7 +75,7 @@ class Predictions:
         from scipy.special import expit  # scipy takes a while, and a plan needs none of it
 
         forecasts = {}
-        if (odds := self.presence_log_odds) is not None:
+        if (odds := self.log_odds) is not None:
             forecasts["presence_ece"] = expit(odds.double().flatten().numpy()), self.labels.flatten()
         if (log_prob := self.even_odds_log_prob) is not None:
             right = ~metrics.wrong_sets(self.presence, self.labels, EVEN_ODDS)
@@ -92,7 +91,6 @@ def evaluate_bags(
     score: ScoreFunction,
     splits: Mapping[Split, EvalSplit],
     calibration: Sequence[Bags] | None = None,
-    centres: Centres | None = None,
     hook: Hook | None = None,
     limit: int | None = None,
 ) -> Evaluation:
@@ -106,7 +104,6 @@ def evaluate_bags(
         score: the scores of a batch of bags.
         splits: the bags of each split.
         calibration: bags to choose the threshold on, which may be training bags; None: those of the validation split.
-        centres: for images, the centres of the positions; None: the hit rate is left out.
         hook: called once with every batch of bags, its scores and the threshold.
         limit: how many bags of each kind are used, the first ones; None: all. A task passes its `evaluation_limit`.
 
@@ -134,7 +131,7 @@ def evaluate_bags(
     own = calibration is None
     batches = scored(score, splits["validation"].bags if calibration is None else first_bags(calibration, limit))
     kept = list(batches) if hook else []
-    chosen_on = predictions_of(kept or batches, centres)
+    chosen_on = predictions_of(kept or batches)
     near = None if own else EVEN_ODDS
     threshold = metrics.best_threshold(chosen_on.presence, chosen_on.labels, near)
     by_labels = metrics.best_label_threshold(chosen_on.presence, chosen_on.labels, near)
@@ -144,7 +141,7 @@ def evaluate_bags(
     kept.clear()  # maps are large
     predictions = {
         name: chosen_on if own and name == "validation"
-        else predictions_of(_hooked(scored(score, split.bags), hook, name, threshold), centres)
+        else predictions_of(_hooked(scored(score, split.bags), hook, name, threshold))
         for name, split in splits.items()
     }  # fmt: skip
     values, outcomes, reliability = {THRESHOLD: threshold, LABEL_THRESHOLD: by_labels}, {}, {}
@@ -218,10 +215,11 @@ def first_bags(batches: Sequence[Bags], limit: int | None) -> Sequence[Bags]:
     return taken
 
 
-def predictions_of(batches: Iterable[Scored], centres: Centres | None = None) -> Predictions:
+def predictions_of(batches: Iterable[Scored]) -> Predictions:
     """Return the predictions for bags, batch by batch: images of different batches may differ in size.
 
-    Without instance truth, hits are None and no instance counts as wrong; without centres hits on images are None.
+    Without instance truth, hits are None and no instance counts as wrong; without centres of the positions in their
+    scores hits on images and sequences are None.
 
     Raises:
         UsageError: some batches have truth and others have none.
@@ -231,14 +229,14 @@ def predictions_of(batches: Iterable[Scored], centres: Centres | None = None) ->
     hits: list[Tensor] = []
     items = ItemsDigest()
     for bags, scores in batches:
-        where = centres(*bags.instances.shape[-2:]) if centres else None
-        truth, mask = bags.truth and bags.truth.to(CPU), None if bags.mask is None else bags.mask.cpu()
+        where = scores.centres
+        truth, mask = bags.truth and bags.truth.to(CPU), bags.mask if scores.mask is None else scores.mask
         if truth is not None and (
             truth.position_classes is not None or (where is not None and truth.boxes is not None)
         ):
-            hits.append(metrics.class_hits(scores.strength.cpu(), truth, where))
-        wrong, sizes = _wrong_a_bag(scores.instances.cpu(), truth, mask)
-        probabilities.append((scores.log_prob, scores.even_odds_log_prob, scores.presence_log_odds))
+            hits.append(metrics.class_hits(scores.evidence.cpu(), truth, where))
+        wrong, sizes = _wrong_a_bag(scores.instances.cpu(), truth, None if mask is None else mask.cpu())
+        probabilities.append((scores.log_odds, scores.log_prob, scores.even_odds_log_prob))
         parts.append((scores.classes.cpu(), scores.presence.cpu(), bags.labels.cpu(), wrong, sizes))
         items.add(bags)
     if len(hits) not in (0, len(parts)):

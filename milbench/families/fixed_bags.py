@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from milbench.api.bags import Bags, Truth
-from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
-from milbench.evaluation.evaluate import Centres, EvalSplit, evaluate_bags
+from milbench.api.task import Evaluation, ScoreFunction, Split, Task
+from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
 
 T = TypeVar("T")
 
@@ -69,8 +69,6 @@ class FixedBags(Task):
     """The bags to validate on, if there are any, and those to test on."""
     calibration: Sequence[Bags] | None = None
     """Training bags that thresholds are chosen on where there are none to validate on."""
-    centres: Centres | None = None
-    """Of images and sequences, where positions are; None: the hit rate is left out."""
 
     @property
     def steps_per_epoch(self) -> int:
@@ -86,12 +84,9 @@ class FixedBags(Task):
         """Return the training bags of some numbers (B,), changed by draws from `rng` where the task does so."""
         raise NotImplementedError
 
-    def network(self, seed: int) -> Network:
-        return self.encoder(self.num_classes + 1, seed)
-
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of single instances (instance_error) and of bags (all others)."""
-        return evaluate_bags(score, self.eval_splits, self.calibration, self.centres, limit=self.evaluation_limit)
+        return evaluate_bags(score, self.eval_splits, self.calibration, limit=self.evaluation_limit)
 
     def evaluation_size(self, limit: int | None) -> int:
         kinds = [split.bags for split in self.eval_splits.values()] + ([self.calibration] if self.calibration else [])

@@ -10,9 +10,7 @@ from torch import Tensor
 from milbench._utils.devices import to_device
 from milbench._utils.images import colours, grey
 from milbench.api.bags import Bags, Truth, label_matrix
-from milbench.api.task import Network
 from milbench.data.labelled_images import LabelledImages
-from milbench.errors import UsageError
 from milbench.families.fixed_bags import FixedBags
 
 if TYPE_CHECKING:
@@ -35,26 +33,15 @@ def single_instance_bags(images: LabelledImages, num_classes: int) -> Bags:
 class ImageTask(FixedBags):
     """Base class of tasks whose bags are images, which a network can read from pictures."""
 
-    channels: int = 1
+    bag_kind = "images"
+    inputs: int = 1
     """Of an image: 1 for grey, 3 for colours."""
     white: ClassVar[int] = 255
     """The value of a pixel that is scaled to 1."""
 
-    network_name: str
-    """Of networks that the user chooses."""
-
-    def positions_in(self, network: Network, side: int) -> int:
-        """Return how many positions a network that the user chose has in a square image. Raises UsageError."""
-        shape = network.output_shape(side, side)
-        if shape is None:
-            raise UsageError(
-                f"{self.name} needs a network for images that knows its output shape, not {self.network_name}"
-            )
-        return max(shape[0], 0) * max(shape[1], 0)
-
     def instances_from(self, picture: Image) -> Tensor:
         """Return a picture, in grey or in colours as the images are, (channels, H, W) in [0, 1]."""
-        return torch.from_numpy(grey(picture) if self.channels == 1 else colours(picture)) / self.white
+        return torch.from_numpy(grey(picture) if self.inputs == 1 else colours(picture)) / self.white
 
     def picture_from(self, instances: Tensor) -> Image:
         from PIL.Image import fromarray

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from milbench.api.bags import Bags, Truth
-from milbench.api.task import ScoreFunction, Scores, Split
+from milbench.api.scores import Scores
+from milbench.api.task import ScoreFunction, Split
 from milbench.evaluation import metrics
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
 

@@ -18,13 +18,12 @@ from torch import Tensor
 from milbench._utils.devices import all_to_device
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth, label_matrix
-from milbench.api.task import Network, Split
+from milbench.api.task import Split
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit
 from milbench.families.fixed_bags import Lazy, in_rounds
 from milbench.families.image_bags import DIGITS, ImageTask, single_instance_bags
-from milbench.networks.convolutional import AllConvolutional, Layer, output_size, position_centres
 
 TRIES = 1000
 """Random places that are tried to put digits onto a canvas without overlap."""
@@ -67,7 +66,7 @@ def draw_canvases(digits: LabelledImages, index: Tensor, sizes: tuple[int, int],
 
 
 class NestedDigits(ImageTask):
-    """Base class of tasks of this family; a subclass adds the digits, the canvas sizes and the layers.
+    """Base class of tasks of this family; a subclass adds the digits, the canvas sizes and the networks.
 
     Args:
         digits_per_bag: M, the number of digits on a canvas.
@@ -99,12 +98,7 @@ class NestedDigits(ImageTask):
         self.batch_bags = batch_bags
         self.bags_per_epoch = bags_per_epoch
         self.max_labels = min(DIGITS, digits_per_bag)
-        middle = output_size(self.layers(), sum(self.sizes) // 2)
-        self.positions = middle * middle
-
-    @abstractmethod
-    def layers(self) -> tuple[Layer, ...]:
-        """Return the layers of the network."""
+        self.typical_size = (sum(self.sizes) // 2,) * 2
 
     @abstractmethod
     def load(self, data_dir: Path | None) -> ImageSplits:
@@ -139,15 +133,6 @@ class NestedDigits(ImageTask):
         order = in_rounds(len(self._train), bags * self.digits_per_bag, rng)
         for index in order.view(bags, self.digits_per_bag).split(self.batch_bags):
             yield draw_canvases(self._train, index, self.sizes, rng)
-
-    def encoder(self, width: int, seed: int) -> Network:
-        """Return the all-convolutional network of `layers` with `width` outputs at each position."""
-        *layers, last = self.layers()
-        return AllConvolutional((*layers, last._replace(channels=width)), 1, seed)
-
-    def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
-        """Return y of every row and x of every column of positions on a canvas of this size, in pixels."""
-        return position_centres(self.layers(), height, width)
 
     def figure_bags(self, rng: torch.Generator) -> list[Bags]:
         """Return the canvases of FIGURE_2, each as a batch of its own."""

@@ -7,22 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Literal, Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from milbench.api.bags import Bags, Truth
+from milbench.api.network import NetworkMaker
 from milbench.api.recipe import Recipe
-from milbench.api.task import Network, Split
+from milbench.api.task import Split
 from milbench.evaluation.evaluate import EvalSplit
 from milbench.families.fixed_bags import FixedBags, Lazy
-from milbench.networks.instance import divisors
-from milbench.networks.sequence import SequenceConvolutional, SequenceGRU, block_centres, block_count, pad_frames
+from milbench.networks.sequence import SequenceConvolutional, SequenceGRU, pad_frames
+from milbench.networks.standardise import divisors
 
-Architecture = Literal["conv", "gru"]
-WIDTH = 48
-"""Channels between the layers of the convolutional network, and the size of each state of the recurrent one."""
 EVAL_BAGS, GALLERY_BAGS = 250, 8
 BATCH_FRAMES = 1 << 21
 """Frames in a batch, at most, where nothing else is asked for."""
@@ -81,28 +79,23 @@ class SequenceTask(FixedBags):
     Features are standardised by the mean and the standard deviation of the training frames.
 
     Args:
-        network: `conv`, all-convolutional, where a position depends on 30 frames at a stride of 4, or `gru`, gated
-            recurrent units in both directions, where it depends on all.
-        stride: frames in the block that a position stands for, a power of 2.
         batch_bags: the number of sequences in a training batch.
         bags_per_epoch: how many training sequences an epoch has, all of them in turn; None: each once.
         batch_instances: the most frames in a batch, padding counted, unless a single sequence has more.
     """
 
+    bag_kind = "sequences"
+    networks: ClassVar[Mapping[str, NetworkMaker]] = {"conv": SequenceConvolutional, "gru": SequenceGRU}
     instances_are_ordered = True
     primary = "set_error"
     _device = torch.device("cpu")
 
     def __init__(
         self,
-        network: Architecture,
-        stride: int,
         batch_bags: int,
         bags_per_epoch: int | None = None,
         batch_instances: int = BATCH_FRAMES,
     ) -> None:
-        self.architecture: Architecture = network
-        self.stride = stride
         self.batch_bags = batch_bags
         self.bags_per_epoch = bags_per_epoch
         self.batch_instances = batch_instances
@@ -115,8 +108,8 @@ class SequenceTask(FixedBags):
         splits, self._device = self.load(data_dir), device
         self._train, self._test = splits.train, splits.evaluated["test"]
         self._scale = splits.scale or self._train.mean_and_divisor()
-        self.features = len(self._scale[0])
-        self.positions = block_count(round(median(self._train.lengths)), self.stride)
+        self.inputs = len(self._scale[0])
+        self.typical_size = (round(median(self._train.lengths)),)
         self.max_labels = int(self._train.labels.sum(dim=1).max())
         self.training_count = len(self._train)
         self.batch_bags = self.fitting(self.batch_bags, self._train)
@@ -128,11 +121,10 @@ class SequenceTask(FixedBags):
         self.calibration = None if "validation" in self.eval_splits else self._batches(self._train)
 
     def bags(self, sequences: Sequences) -> Bags:
-        """Return sequences, standardised, as one batch; shorter ones are padded, and a position is `stride` frames."""
+        """Return sequences, standardised, as one batch; the mask (B, T) is False at frames that pad shorter ones."""
         mask = None
         if len(set(sequences.lengths)) > 1:
-            counts = torch.tensor([block_count(length, self.stride) for length in sequences.lengths])
-            mask = torch.arange(int(counts.max())) < counts.unsqueeze(1)
+            mask = torch.arange(max(sequences.lengths)) < torch.tensor(sequences.lengths).unsqueeze(1)
         mean, divisor = self._scale
         frames = (pad_frames(sequences.frames) - mean) / divisor
         return Bags(frames, sequences.labels, mask, sequences.truth).to(self._device)
@@ -140,20 +132,9 @@ class SequenceTask(FixedBags):
     def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
         return self.bags(self._train[numbers])
 
-    def encoder(self, width: int, seed: int) -> Network:
-        kind = SequenceConvolutional if self.architecture == "conv" else SequenceGRU
-        return kind(self.features, WIDTH, width, self.stride, seed)
-
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW; rate and epochs were chosen on validation bags of `sound-events`, for all losses."""
         return Recipe(lr=5e-3, epochs=10, evaluate_every=5, precision="float32")
-
-    def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
-        """Return y of the row of positions, and x of every position in frames, for sequences of `width` frames.
-
-        The hit rate is that in time: the middle of the strongest position is inside an event of the class.
-        """
-        return block_centres(height, width, self.stride)
 
     def gallery(self) -> Bags:
         """Return the first eight test sequences that have a class, or the first eight where none has."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,13 +12,13 @@ from pydantic import Field
 from torch import Tensor
 
 from milbench.api.bags import Bags
-from milbench.api.task import Network
+from milbench.api.scores import Scores
+from milbench.api.task import Evaluation, ScoreFunction
 from milbench.data import image_sets
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.evaluation.evaluate import EvalSplit
 from milbench.families.fixed_bags import Lazy
 from milbench.families.image_bags import ImageTask, single_instance_bags
-from milbench.networks.convolutional import AllConvolutional, Classifier, Layer, output_size
 
 IMAGES_PER_EVAL_BATCH = 500
 CALIBRATION_IMAGES = 5000
@@ -27,12 +26,12 @@ CALIBRATION_IMAGES = 5000
 
 
 class OneInstanceImages(ImageTask):
-    """Base class of tasks with one class in each image; a subclass adds the images and the layers.
+    """Base class of tasks with one class in each image; a subclass adds the images and the networks.
 
     It measures what set supervision costs: a loss is given which class occurs, but not that it occurs once. Losses with
-    the head "class", such as cross-entropy, assume one instance in an image. They train the paper's baseline network,
-    which has less padding, one position and no background. The hit rate is left out: every position of a network
-    depends on the one instance there is.
+    the head "class", such as cross-entropy, assume one instance in an image. They train `classifiers`, networks with
+    less padding, one position and no background. The hit rate is left out: every position of a network depends on the
+    one instance there is.
 
     Args:
         validation: the number of training images, the last ones, that are kept for validation.
@@ -50,15 +49,7 @@ class OneInstanceImages(ImageTask):
     def __init__(self, validation: Annotated[int, Field(ge=0)] = 5000, any_data: bool = False) -> None:
         self.validation = validation
         self.any_data = any_data
-        self.positions = output_size(self.layers(), self.side) ** 2
-
-    @abstractmethod
-    def layers(self) -> tuple[Layer, ...]:
-        """Return the layers of the network of several positions."""
-
-    @abstractmethod
-    def classifier_layers(self) -> tuple[Layer, ...]:
-        """Return the layers of the baseline network of one position."""
+        self.typical_size = self.side, self.side
 
     def check_data(self, data_dir: Path | None) -> str:
         return image_sets.check(self.name, data_dir, self.any_data)
@@ -86,13 +77,11 @@ class OneInstanceImages(ImageTask):
         drawn = self._splits.train[numbers]
         return single_instance_bags(replace(drawn, pixels=self.augmented(drawn.pixels, rng)), self.num_classes)
 
-    def network(self, seed: int) -> Network:
-        """Return the paper's network, of several positions."""
-        return AllConvolutional(self.layers(), self.channels, seed)
+    def evaluate(self, score: ScoreFunction) -> Evaluation:
+        def without_places(bags: Bags) -> Scores:
+            return replace(score(bags), centres=None)
 
-    def classifier(self, seed: int) -> Network:
-        """Return the paper's baseline, of one position."""
-        return Classifier(self.classifier_layers(), self.channels, seed)
+        return super().evaluate(without_places)
 
     def _batches(self, images: LabelledImages) -> Lazy[Bags]:
         images = images[: self.evaluation_limit]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -20,8 +19,9 @@ from torch import Tensor
 
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth, label_matrix
+from milbench.api.network import NetworkMaker
 from milbench.api.recipe import Recipe
-from milbench.api.task import Evaluation, Network, ScoreFunction
+from milbench.api.task import Evaluation, ScoreFunction
 from milbench.data import catalog, crops, digit_struct
 from milbench.data.crops import CROP_SIDE, Crops, CropVariant, Protocol
 from milbench.data.labelled_images import LabelledImages
@@ -31,8 +31,8 @@ from milbench.evaluation.reading.metrics import ReadingMetrics
 from milbench.families.augmentation import SIZES, augment
 from milbench.families.fixed_bags import Lazy
 from milbench.families.image_bags import DIGITS, ImageTask
-from milbench.networks.convolutional import standardised
-from milbench.networks.registry import load_network, network_name, networks
+from milbench.networks.house_numbers import HOUSE_NUMBERS
+from milbench.networks.standardise import StandardiseImages
 
 FIGURE_1 = 8
 """How many crops Figure 1 shows."""
@@ -72,7 +72,8 @@ class StreetNumbers(ImageTask):
     instances_are_ordered = True
     revision = 3
     num_classes = DIGITS
-    channels = 3
+    networks: ClassVar[Mapping[str, NetworkMaker]] = HOUSE_NUMBERS
+    inputs = 3
     white = 256  # so that pixels are in [0, 1)
     primary = "transcription_error"
     figures = ("1", "4")
@@ -84,7 +85,6 @@ class StreetNumbers(ImageTask):
 
     def __init__(
         self,
-        network: str = "small",
         crop: CropVariant = "paper",
         parts: Parts = "train",
         contrast: PixelContrast = "standard",
@@ -93,8 +93,6 @@ class StreetNumbers(ImageTask):
         batch_bags: Annotated[int, Field(ge=1)] = 32,
         protocol: Protocol = "ours",
     ) -> None:
-        self.network_name = network_name(network)
-        self.dependencies = networks().entry(self.network_name).source_digest
         self.crop: CropVariant = crop
         self.parts: Parts = parts
         self.contrast = contrast
@@ -102,19 +100,15 @@ class StreetNumbers(ImageTask):
         self.augmentation = augmentation
         self.batch_bags = batch_bags
         self.protocol: Protocol = protocol
-        side = sum(SIZES) // 2 if augmentation else CROP_SIDE
-        self.positions = self.positions_in(_example(self.network_name), side)
+        self.typical_size = (sum(SIZES) // 2 if augmentation else CROP_SIDE,) * 2
 
     def title(self, counts: Mapping[str, int]) -> str:  # noqa: ARG002
         """Return what reports call pictures of which each part has so many."""
         return self.name
 
     def recipe(self) -> Recipe:
-        """Return one-cycle AdamW in half precision.
-
-        To read all test crops, some of them at several scales, takes as long as an epoch: it is done once, at the end.
-        """
-        return Recipe(lr=5e-4, epochs=20, evaluate_every=5, interim_bags=100)
+        """Return one-cycle AdamW in half precision; to read all test crops takes as long as an epoch."""
+        return Recipe(lr=5e-4, epochs=20, evaluate_every=10)
 
     def check_data(self, data_dir: Path | None) -> str:
         """Return what the pictures are, how many and their digest; they are cropped now if they were not before."""
@@ -188,29 +182,18 @@ class StreetNumbers(ImageTask):
             start = int(torch.randint(max(len(order) - self.batch_bags, 0) + 1, (), generator=rng))
             yield images, order[start : start + self.batch_bags]
 
-    def network(self, seed: int) -> Network:
-        """Return the network of the parameter's name, which gets standardised images unless `contrast` is raw."""
-        network = load_network(self.network_name, self.channels, DIGITS, seed)
-        if self.contrast == "standard":
-            network.register_forward_pre_hook(standardised)
-        return network
+    def standardise(self) -> StandardiseImages | None:
+        return StandardiseImages() if self.contrast == "standard" else None
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of the crops as they are, none augmented; the decoder is chosen on validation strings."""
-        read = ReadingMetrics(self.centres)
-        found = evaluate_bags(score, self.eval_splits, self.calibration, self.centres, read, self.evaluation_limit)
+        read = ReadingMetrics()
+        found = evaluate_bags(score, self.eval_splits, self.calibration, read, self.evaluation_limit)
         reading = read.evaluation()
         outcomes = {**(found.outcomes or {}), **(reading.outcomes or {})}
         return replace(
             reading, metrics=found.metrics | reading.metrics, outcomes=outcomes, reliability=found.reliability
         )
-
-    def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
-        """Return y of every row and x of every column of positions in a crop of this size, in pixels."""
-        found = _example(self.network_name).position_centres(height, width)
-        if found is None:
-            raise UsageError(f"{self.name} needs a network with position centres; {self.network_name} has none")
-        return found
 
     def figure_bags(self, rng: torch.Generator) -> list[Bags]:
         """Return the test crops of Figure 1."""
@@ -233,14 +216,7 @@ class StreetNumbers(ImageTask):
         for part in parts:
             if not (place / part / digit_struct.FILE).exists():
                 raise UsageError(f"{self.name} not found: no {place / part / digit_struct.FILE}; {self.instead}")
-        most = self.positions_in(_example(self.network_name), SIZES[0] if self.augmentation else CROP_SIDE)
-        return {part: crops.load(place / part, self.crop, most, self.protocol) for part in parts}
-
-
-@lru_cache(maxsize=4)
-def _example(network_name: str) -> Network:
-    """Return a network for the geometry of its positions alone."""
-    return load_network(network_name, StreetNumbers.channels, DIGITS, seed=0)
+        return {part: crops.load(place / part, self.crop, self.protocol) for part in parts}
 
 
 def _endless(index: Tensor, rng: torch.Generator) -> Iterator[int]:

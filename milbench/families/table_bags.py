@@ -13,11 +13,9 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from milbench._utils.files import expanded
 from milbench._utils.prefetch import prefetched
 from milbench.api.bags import Bags
 from milbench.api.task import Folds
-from milbench.data.catalog import data_dir as default_data_dir
 from milbench.data.checks import TOO_SMALL, check_bags, fatal
 from milbench.data.own_bags import Kind, OwnBags
 from milbench.data.splits import BagSplit, drawn_folds, drawn_split, fold_split, given_split, read_folds
@@ -90,14 +88,10 @@ class TableBags(FixedBags):
     def own_bags(self, data_dir: Path | None) -> OwnBags:
         """Return the bags of the table, packed now if they were not before. Raises UsageError."""
 
-    def positions_of(self, bags: OwnBags) -> NDArray[np.int64]:
-        """Return (B,), how many positions a network has in each bag."""
-        return bags.store.sizes
-
     def check_data(self, data_dir: Path | None) -> str:
         """Return the name of the table with what it holds and a digest; raise UsageError for bags that are no use."""
         bags = self.own_bags(data_dir)
-        found = check_bags(bags, self.kind, positions=self.positions_of(bags), quick=True)
+        found = check_bags(bags, self.kind, quick=True)
         for problem in fatal([one for one in found if not (self.leaves_out_small and one.what == TOO_SMALL)]):
             raise UsageError(f"{bags.path}: {problem}")
         instances = f"{bags.store.offsets[-1]:,} instances, " if self.kind == "features" else ""
@@ -121,12 +115,12 @@ class TableBags(FixedBags):
         return self._class_names
 
     def memory(self) -> dict[str, Any]:
-        return {"classes": self.class_names, "positions": self.positions}
+        return {"classes": self.class_names, "inputs": self.inputs}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
         self._class_names = [str(name) for name in memory["classes"]]
         self.num_classes = len(self._class_names)
-        self.positions = int(memory["positions"])
+        self.inputs = int(memory["inputs"])
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
         yield from prefetched(super().train_batches(epoch, rng))
@@ -135,7 +129,7 @@ class TableBags(FixedBags):
         """Split the bags by the table, the folds or the seed, and set what follows. Raises UsageError for no bags."""
         self._class_names, self._split = bags.class_names, self._split_of(bags)
         if self.leaves_out_small:
-            enough = bags.labels.sum(axis=1) <= self.positions_of(bags)
+            enough = bags.labels.sum(axis=1) <= bags.store.sizes
             self._split = BagSplit(*(part[enough[part]] for part in self._split))
         for part in ("train", "test"):
             if not len(getattr(self._split, part)):
@@ -143,14 +137,6 @@ class TableBags(FixedBags):
         self.num_classes, self.training_count = len(bags.class_names), len(self._split.train)
         self.max_labels = int(bags.labels[self._split.train].sum(axis=1).max())
         return self._split
-
-    def found(self, name: str, data_dir: Path | None, parameter: str = "table") -> Path:
-        """Return the path of a file that a parameter names, from the current folder or the folder of the data."""
-        path = expanded(Path(name), f"task.{parameter}")
-        if not path.exists() and not path.is_absolute():
-            beside = default_data_dir(data_dir) / path
-            path = beside if beside.exists() else path
-        return path
 
     def _folds_path(self, bags: OwnBags) -> Path:
         return bags.path.parent / self.folds_file.replace("*", bags.path.stem)

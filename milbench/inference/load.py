@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from milbench.api.bags import Bags
 from milbench.api.loss import Loss
+from milbench.api.network import Network
 from milbench.api.plan import Cell
-from milbench.api.task import Network, Scores, Task
+from milbench.api.scores import Scores
+from milbench.api.task import Task
 from milbench.api.validation import validated
 from milbench.engine.cell import CellFolder
 from milbench.engine.parts import check_unchanged, loss_for, network_for, task_for
@@ -41,16 +43,12 @@ class Trained:
         Raises:
             UsageError: the network returns values that are not finite.
         """
-        logits = self.network.logits_of(bags.to(self.device)).cpu().double()
-        mask = None if bags.mask is None else bags.mask.cpu()
+        bags = bags.to(self.device)
+        logits, mask = self.network.logits_of(bags).cpu().double(), self.network.mask_of(bags)
+        mask = None if mask is None else mask.cpu()
         if not bool(torch.isfinite(logits).all()):
             raise UsageError(f"the network of cell {self.cell.id} gives values that are not finite")
-        return Scores(
-            self.loss.class_scores(logits, mask),
-            self.loss.presence_scores(logits, mask),
-            self.loss.instance_probs(logits, mask),
-            self.loss.instance_evidence(logits, mask),
-        )
+        return replace(self.loss.score(logits, mask), mask=mask, centres=self.network.centres_in(bags))
 
 
 def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = None) -> Trained:
@@ -73,11 +71,11 @@ def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = N
         _recall(task, folder.memory, whose)
     loss = loss_for(cell, task)
     try:
-        network = network_for(loss, task, cell.seed)
+        network = network_for(cell, task, loss, initial=False)
     except AttributeError as error:  # of what `prepare` sets
         raise UsageError(f"the network of {whose} needs data that its task does not remember: {error}") from None
     _load_weights(torch.nn.ModuleDict({"network": network, "loss": loss}), folder.weights, whose)
-    metrics = {name: value for epoch, name, value in folder.history() if epoch == cell.recipe["epochs"]}
+    metrics = folder.last_metrics()
     return Trained(
         cell, task, network.eval().move_to(device), loss.eval(), device,
         name=folder.label() or str(cell),

@@ -17,7 +17,8 @@ from milbench._utils.images import bounded
 from milbench.api.bags import Bags
 from milbench.api.decoder import Decoder
 from milbench.api.loss import Loss
-from milbench.api.task import Network, Scores
+from milbench.api.network import Network
+from milbench.api.scores import Scores
 from milbench.errors import UsageError
 from milbench.evaluation.localisation import boxes_of, with_margin
 from milbench.evaluation.reading.component_decoder import (
@@ -148,7 +149,7 @@ def sensitivity(network: Network, loss: Loss, image: Tensor, cls: int, positions
     """
     with torch.enable_grad():
         leaf = image.detach().clone().requires_grad_()
-        probs = loss.instance_probs(network(leaf.unsqueeze(0)).cpu().double())[0, cls]
+        probs = loss.score(network(leaf.unsqueeze(0)).cpu().double()).instances[0, cls]
         # A probability that rounds to 0 even here has no logarithm, and no gradient that would mean anything.
         log_p = probs.clamp(min=torch.finfo(torch.float64).tiny).log()
         (gradient,) = torch.autograd.grad(log_p[positions].sum(), leaf)
@@ -240,7 +241,7 @@ def _read(
     if decoder == "columns":
         return read_columns(probs.argmax(dim=1), probs.shape[1] - 1)[0], None
     if decoder == "strongest":
-        components = strongest_positions(scores.strength, probs, sets)
+        components = strongest_positions(scores.evidence, probs, sets)
         return read_strongest(components, 1, numbers)[0], components
     components = find_components(*posterior_given(probs, sets))
     if learnt is None:  # nothing is known of how far a digit reaches: each component is one

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from milbench._utils.images import unique_stems
 from milbench.api.bags import NamedBags
-from milbench.api.task import Scores, Task
+from milbench.api.scores import Scores
+from milbench.api.task import Task
 from milbench.evaluation.metrics import predicted_sets
 from milbench.evaluation.reading.decoders import logarithms
 from milbench.inference.load import Trained
@@ -124,6 +125,6 @@ def label_sets(presence: Tensor, log_probs: Tensor, threshold: float | None) -> 
 
 
 def _strongest(batch: NamedBags, scores: Scores, log_probs: Tensor, bag: int, cls: int, name: str) -> dict[str, Any]:
-    position = int(scores.strength[bag, cls].flatten().argmax())
+    position = int(scores.evidence[bag, cls].flatten().argmax())
     place = {column: values[bag].flatten()[position].item() for column, values in batch.places.items()}
     return {"class": name, **place, "probability": math.exp(log_probs[bag, cls].flatten()[position])}

@@ -46,6 +46,6 @@ def _load_pyfunc(path: str) -> SavedModel:
     """Return the network in a folder; the name is the one that MLflow calls."""
     folder = CellFolder(Path(path))
     cell = folder.cell()
-    files = {kind: getattr(cell, kind) for kind in ("loss_file", "task_file")}
-    inside: dict[str, Any] = {kind: str(folder.path / file) for kind, file in files.items() if file.endswith(".py")}
+    files = {kind: getattr(cell, kind) for kind in ("loss_file", "task_file", "network_file")}
+    inside: dict[str, Any] = {kind: str(folder.path / file) for kind, file in files.items() if ".py" in file}
     return SavedModel(load_trained(folder, torch.device("cpu"), replace(cell, **inside)))

@@ -89,12 +89,11 @@ def select(
     )
     chosen = chosen.to(working_dtype(log_probs)).clamp(min=FLOOR)
     size = labels.sum(dim=1)
-    unused = torch.arange(slots, device=device).unsqueeze(1) >= size
-    unused = functional.pad(unused, (0, 0, 0, 1)).unsqueeze(-1)  # never the background
+    unused = (torch.arange(slots, device=device).unsqueeze(1) >= size).unsqueeze(-1)
+    required, background = chosen.split([slots, 1])
     if mask is not None:
         masked = ~mask.reshape(len(mask), positions)[bags]
-        unused = torch.cat([unused[:-1] | masked, unused[-1:].expand(-1, -1, positions)])
-        chosen = torch.cat([chosen[:-1], chosen[-1:].masked_fill(masked, 0.0)])
-    chosen = chosen.masked_fill(unused, FLOOR)
+        unused, background = unused | masked, background.masked_fill(masked, 0.0)
+    chosen = torch.cat([required.masked_fill(unused, FLOOR), background])
     log_x = chosen.logsumexp(dim=0)
     return Columns(log_x.sum(dim=-1), chosen - log_x, size), rows

@@ -214,7 +214,8 @@ def _stretches(parts: Columns, how: Arithmetic) -> list[Tensor]:
 def _only(place: Tensor, parts: Columns, how: Arithmetic) -> Tensor:
     """Return (2^n, B), states of probability 1 at a place (B,), and 0 elsewhere."""
     places = torch.arange(2 ** (len(parts.shares) - 1), device=place.device)
-    return torch.where(places.unsqueeze(1) == place, how.one, how.zero).to(parts.shares)
+    nowhere = parts.shares.new_full((len(places), len(place)), how.zero)
+    return nowhere.masked_fill(places.unsqueeze(1) == place, how.one)
 
 
 def _states(shares: Tensor, start: Tensor, sets: _Sets, how: Arithmetic) -> tuple[Tensor, Tensor]:
@@ -227,19 +228,18 @@ def _states(shares: Tensor, start: Tensor, sets: _Sets, how: Arithmetic) -> tupl
         allowed = torch.cat([allowed, how.plus(allowed, share)])
     scales = how.running_product(allowed.index_select(0, sets.number), -1).split(sets.counts)
     firsts = start.unsqueeze(-1).split(sets.counts)
-    before: list[Tensor] = []
-    after: list[Tensor] = []
+    states: list[Tensor] = []  # of the sets of one size: before the first position, and after each
     for size, (scale, first) in enumerate(zip(scales, firsts, strict=True)):
         if size:
-            below = before[-1].index_select(0, sets.without[size])
+            below = states[-1][..., :-1].index_select(0, sets.without[size])
             new = how.times(shares.index_select(0, sets.members[size]), below).unflatten(0, (-1, size))
             new = how.over(how.total(new, 1), scale)
             state = how.times(how.plus(first, how.running_total(new, -1)), scale)
         else:
             state = how.times(first, scale)
-        before.append(torch.cat([first, state[..., :-1]], dim=-1))
-        after.append(state[..., -1:] if state.shape[-1] else first)
-    return torch.cat(before), torch.cat(after).squeeze(-1)
+        states.append(torch.cat([first, state], dim=-1))
+    every = torch.cat(states)
+    return every[..., :-1], every[..., -1].clone()  # not a view, which would keep the states of every stretch
 
 
 def _completed(before: Tensor, after: Tensor, sets: _Sets, how: Arithmetic) -> Tensor:
@@ -257,8 +257,8 @@ def _completed(before: Tensor, after: Tensor, sets: _Sets, how: Arithmetic) -> T
     sums = []
     for axis in reversed(range(slots)):
         having = how.times(how.plus(*before.unbind(axis)), after.select(axis, 1))
-        sums.append(how.total(having.view(-1, *axes[-2:]), 0))
-    return torch.stack([*sums, how.total(how.times(before, after).view(-1, *axes[-2:]), 0)])
+        sums.append(how.total(having.view(2 ** (slots - 1), *axes[-2:]), 0))
+    return torch.stack([*sums, how.total(how.times(before, after).view(2**slots, *axes[-2:]), 0)])
 
 
 def _sets(parts: Columns) -> _Sets:

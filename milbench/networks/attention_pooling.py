@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from milbench.api.bags import Bags
-from milbench.api.task import Network
+from milbench.api.network import Network
 from milbench.networks.initialisation import SLOPE, initialise
 
 
@@ -33,7 +33,7 @@ class AttentionPooling(Network):
         super().__init__()
         self.encoder: Network | None = None
 
-    def on(self, encoder: Network, seed: int) -> Self:
+    def with_encoder(self, encoder: Network, seed: int) -> Self:
         """Return this network on the features (B, D, K) of an encoder, all weights drawn anew."""
         self.encoder = encoder
         initialise(self, seed)
@@ -56,6 +56,10 @@ class AttentionPooling(Network):
         logits = (bag.unsqueeze(2) + relative).masked_fill(~there.unsqueeze(1), 0)
         with_background: Tensor = F.pad(logits, (0, 0, 0, 1)).unflatten(2, positions)
         return with_background
+
+    def mask_of(self, bags: Bags) -> Tensor | None:
+        """Return where the positions of the encoder show an instance."""
+        return bags.mask if self.encoder is None else self.encoder.mask_of(bags)
 
     def start_at_prior(self, positions: int) -> None:  # noqa: ARG002
         """Set the biases of the head to 0, even odds: a bag has one logit a class, however many positions it has."""

@@ -6,14 +6,15 @@ import math
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from milbench._utils.seeding import generator
+from milbench.api.geometry import Layer, layers_on_path
+from milbench.api.network import Network
 from milbench.errors import UsageError, unknown
-from milbench.networks.convolutional import Grid, Layer
 
 FAMILIES = ("resnet", "resnext", "wide_resnet", "convnext", "efficientnet", "mobilenet", "vgg")
 """What the names of backbones begin with: networks whose layers before the pooling are convolutional."""
@@ -32,7 +33,7 @@ def backbones() -> tuple[str, ...]:
     return tuple(name for name in models.list_models(module=models) if name.startswith(FAMILIES))
 
 
-class Backbone(Grid):
+class Backbone(Network):
     """A network of torchvision without pooling and classifier, from images (B, N, H, W) to logits (B, C+1, h, w).
 
     A convolution of one pixel gives the logits, background last. Layers that would make the stride larger than `stride`
@@ -41,17 +42,18 @@ class Backbone(Grid):
 
     Args:
         name: one of `backbones()`, such as "resnet18".
-        in_channels: N, 1 or 3, of images in [0, 1].
+        inputs: N, 1 or 3, the channels of images in [0, 1].
         num_classes: C, the background not counted.
         seed: decides the initial weights.
         stride: at most so many pixels are between two positions.
-        weights: a state_dict of torchvision's network; what belongs to layers that are left out is ignored. None: the
-            weights are drawn, as torchvision draws them.
+        weights: the path of a file with the state_dict of torchvision's network, from which training starts; what
+            belongs to layers that are left out is ignored. "": weights are drawn, as torchvision draws them.
 
     Raises:
         UsageError: a tensor is missing from `weights` or has another shape, or no layer is left.
     """
 
+    standardises = True
     head: nn.Conv2d
     mean: Tensor
     scale: Tensor
@@ -59,28 +61,27 @@ class Backbone(Grid):
     def __init__(
         self,
         name: str,
-        in_channels: int,
+        inputs: int,  # noqa: ARG002
         num_classes: int,
         seed: int,
         *,
-        stride: int = 32,
-        weights: Mapping[str, Tensor] | None = None,
+        stride: Literal[2, 4, 8, 16, 32] = 8,
+        weights: str = "",
     ) -> None:
         from torchvision import models
 
         super().__init__()
-        self.in_channels = in_channels
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.set_state(generator("backbone", seed).get_state())
             whole = models.get_model(name, weights=None)
             stages = dict(_stages(whole))
-            self.layers = _cut(stages, stride)
-            if not self.layers:
+            self.geometry = _cut(stages, stride)
+            if not self.geometry:
                 raise UsageError(f"stride = {stride} leaves no layer of {name}")
-            if weights is not None:
-                _fill(whole, weights, tuple(f"{stage}." for stage in stages), name)
+            if weights:
+                _fill(whole, read_weights(Path(weights)), tuple(f"{stage}." for stage in stages), name)
             self.body = nn.Sequential(*stages.values())
-            width = next(layer.channels for layer in reversed(self.layers) if layer.channels)  # that of the last sum
+            width = next(layer.channels for layer in reversed(self.geometry) if layer.channels)  # that of the last sum
             self.head = nn.Conv2d(width, num_classes + 1, 1)
         for module in self.body.modules():
             if type(module).__name__ in ("StochasticDepth", "Dropout"):
@@ -152,39 +153,13 @@ def _cut(stages: dict[str, nn.Module], stride: int) -> tuple[Layer, ...]:
     """Remove the stages from the first one that makes the stride too large, and return the geometry of the others."""
     kept: list[Layer] = []
     for name in list(stages):
-        layers = _path(stages[name])
+        layers = layers_on_path(stages[name])
         if math.prod(layer.stride for layer in (*kept, *layers)) > stride:
             for later in list(stages)[list(stages).index(name) :]:
                 del stages[later]
             break
         kept += layers
     return tuple(kept)
-
-
-def _path(stage: nn.Module) -> list[Layer]:
-    """Return the convolutions and poolings on one path from the input of a stage to its output.
-
-    Every path has the same strides and the same centres, or the sum at its end would add what is shown in different
-    places. The last of several inputs is followed, which in torchvision's networks is never a gate on channels.
-    """
-    from torch.fx import Graph, symbolic_trace
-
-    traced = nn.Sequential(stage)  # a layer alone would be traced into
-    graph: Graph = symbolic_trace(traced).graph
-    modules = dict(traced.named_modules())
-    node = next(node for node in graph.nodes if node.op == "output")
-    layers: list[Layer] = []
-    while node.op != "placeholder":
-        module = modules.get(str(node.target)) if node.op == "call_module" else None
-        if isinstance(module, nn.Conv2d | nn.MaxPool2d | nn.AvgPool2d):
-            channels = module.out_channels if isinstance(module, nn.Conv2d) else 0
-            layers.append(Layer(channels, *(_side(getattr(module, of)) for of in ("kernel_size", "stride", "padding"))))
-        node = [before for before in node.all_input_nodes if before.op != "get_attr"][-1]
-    return layers[::-1]
-
-
-def _side(value: int | tuple[int, ...]) -> int:
-    return value if isinstance(value, int) else value[0]
 
 
 def _fill(whole: nn.Module, weights: Mapping[str, Tensor], stages: tuple[str, ...], name: str) -> None:

@@ -1,99 +1,172 @@
-"""Networks by name, which tasks choose from; packages add more as entry points `milbench.networks`."""
+"""Networks by name: those of a task, torchvision's, those that pool instances, and the user's own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+import re
+from collections.abc import Mapping
 from functools import cache, partial
-from typing import Literal
+from importlib.metadata import version
+from typing import Any
 
-from milbench.api.registry import Names, own_functions
-from milbench.api.task import Network
-from milbench.errors import UsageError, unknown
+import torch
+
+from milbench.api.loss import Head
+from milbench.api.network import Network, NetworkMaker, input_standardised
+from milbench.api.parameters import check_values, network_parameters
+from milbench.api.registry import Registry, own_functions
+from milbench.api.resolver import read_edited, resolve
+from milbench.api.task import Task
+from milbench.errors import UsageError, hint
 from milbench.networks.attention_pooling import DSMIL, AttentionPooling, GatedAttention, SetTransformer
-from milbench.networks.convolutional import AllConvolutional, Layer
-from milbench.networks.instance import InstanceMLP
+from milbench.networks.backbone import FAMILIES, Backbone, backbones
 
-NetworkMaker = Callable[[int, int, int], Network]
-"""From the number of channels of an image or of features of an instance, the number C of classes without the
-background, and a seed to a new network on the CPU. Its initial weights depend on these three alone."""
+TaskOrClass = Task | type[Task]
 HIDDEN = 64
-Size = Literal["small", "medium", "large"]
-WIDTHS: dict[Size, tuple[int, int, int]] = {"small": (48, 64, 96), "medium": (96, 128, 192), "large": (128, 192, 256)}
-"""Of the paper's networks for house numbers."""
-
-
-def _instance_mlp(inputs: int, num_classes: int, seed: int) -> Network:
-    """Make a perceptron with two hidden layers of 64 units, the same for every instance of a bag (B, K, D)."""
-    return InstanceMLP((inputs, HIDDEN, HIDDEN, num_classes + 1), seed)
-
-
-def _house_numbers(size: Size, inputs: int, num_classes: int, seed: int) -> Network:
-    """Make the paper's ten 5x5 convolutions for house numbers, of three widths, for images (B, N, H, W)."""
-    a, b, c = WIDTHS[size]
-    layers = [*(Layer(a, 5, padding=2),) * 3, Layer(b, 5, stride=2, padding=2), *(Layer(b, 5, padding=2),) * 2,
-              *(Layer(c, 5, padding=2),) * 3, Layer(num_classes + 1, 5)]  # fmt: skip
-    return AllConvolutional(layers, inputs, seed)
-
-
-NETWORKS: dict[str, NetworkMaker] = {
-    "instance-mlp": _instance_mlp,
-    "gated-attention": GatedAttention,
-    "dsmil": DSMIL,
-    "set-transformer": SetTransformer,
-    **{f"house-numbers-{size}": partial(_house_numbers, size) for size in WIDTHS},
-}
-"""The networks of milbench itself that have names; others belong to one task and stand in its file."""
+"""The features of an instance that a network pools."""
+POOLING: dict[str, NetworkMaker] = {
+    "gated-attention": GatedAttention, "dsmil": DSMIL, "set-transformer": SetTransformer
+}  # fmt: skip
+"""The networks that pool the instances of a bag, on the encoder of any task."""
 
 
 @cache
-def networks() -> Names[NetworkMaker]:
-    """Return the registry of networks."""
-    return Names("network", "networks", own_functions(NETWORKS))
+def networks() -> Registry[NetworkMaker]:
+    """Return the registry of networks that suit more than one task."""
+    return Registry("network", "networks", own_functions(POOLING), base=lambda: Network)
 
 
-def network_name(given: str, others: Sequence[str] = ()) -> str:
-    """Return the name of a network: one of `others`, one known here, or a size of those for house numbers.
+def network_name(task: TaskOrClass, given: str, head: Head | None = None) -> str:
+    """Return the name of what a user has given for a task: "default", a name, a file or a module.
 
-    Raises UsageError for any other name.
+    Raises UsageError where there is no such network; the message has those that suit.
     """
-    name = f"house-numbers-{given}" if given in WIDTHS else given
-    if name not in networks().entries and name not in others:
-        raise unknown("network", given, [*WIDTHS, *networks().entries, *others])
+    own = _own(task, head)
+    if given == "default":
+        if not own:
+            raise UsageError(f"{task.name} has no network" + f" for losses with the head {head}" * bool(head))
+        return next(iter(own))
+    if given in own or _of_torchvision(task, given):
+        return given
+    if given not in networks().entries and not re.search("[.:]", given):
+        raise _unsuitable(task, given, head)
+    name = resolve(networks(), given)
+    if name in own or _of_torchvision(task, name):
+        raise UsageError(f"the network of {given} is named {name!r}, as another one of {task.name} is: rename it")
     return name
 
 
-def pooling_network(name: str, encoder: Network, num_classes: int, seed: int) -> Network:
-    """Return a network that pools the HIDDEN features of an encoder, such as `gated-attention`, on the CPU.
+def network_maker(task: TaskOrClass, name: str, head: Head | None = None) -> NetworkMaker:
+    """Return the maker of a network of this name for a task and losses with this head, None: any.
 
-    Raises UsageError where there is no such network, or it does not pool instances.
+    Raises UsageError where there is none, or it does not suit; the message has those that do.
     """
-    made = load_network(name, HIDDEN, num_classes, seed)
-    if not isinstance(made, AttentionPooling):
-        known = "gated-attention, dsmil or set-transformer"
-        raise UsageError(f"network {name!r} does not pool instances; expected one that does, such as {known}")
-    return made.on(encoder, seed)
+    own = _own(task, head)
+    if name in own:
+        return own[name]
+    if name not in networks().entries and not _of_torchvision(task, name):
+        raise _unsuitable(task, name, head)
+    maker = partial(Backbone, name) if _of_torchvision(task, name) else networks().get(name)
+    if head == "class" or (head == "softmax" and pools(maker)):
+        raise _unsuitable(task, name, head)
+    return maker
 
 
-def load_network(name: str, inputs: int, num_classes: int, seed: int) -> Network:
+def suitable_networks(task: TaskOrClass, head: Head | None = None) -> list[str]:
+    """Return the names of networks for a task and losses with this head, the default first."""
+    own = _own(task, head)
+    others = [] if head == "class" else [n for n in networks().names() if head != "softmax" or n not in POOLING]
+    return [*own, *(name for name in others if name not in own)]
+
+
+def source_of(task: TaskOrClass, name: str, head: Head | None = None) -> tuple[str, str]:
+    """Return what identifies the code of a network for a task, and its file or module where it is the user's own."""
+    revision = str(getattr(network_maker(task, name, head), "revision", 1))
+    if name in _own(task, head):
+        return revision, ""  # that of the task tells its file
+    if _of_torchvision(task, name):
+        return f"{revision} of torchvision {version('torchvision').partition('+')[0]}", ""
+    entry = networks().entry(name)
+    return f"{revision}{entry.source_digest}", entry.source
+
+
+def make_network(task: Task, name: str, params: Mapping[str, Any], seed: int, head: Head = "softmax") -> Network:
+    """Return a new network for a task, prepared or recalled, and losses with this head, on the CPU.
+
+    One that pools instances gets the features of the task's first network.
+
+    Raises:
+        UsageError: there is no such network, it does not suit, or what its maker returns is no `Network`.
+    """
+    maker = network_maker(task, name, head)
+    if pools(maker):
+        encoder = next(iter(task.networks.values()))(task.inputs, HIDDEN - 1, seed)
+        pooling = maker(HIDDEN, task.num_classes, seed, **params)
+        made: Network = pooling.with_encoder(encoder, seed)  # type: ignore[operator]
+    else:
+        made = _checked(name, maker(task.inputs, task.num_classes, seed, **params))
+    standardise = None if made.standardises else task.standardise()
+    return made if standardise is None else input_standardised(made, standardise)
+
+
+def load_network(name: str, inputs: int, num_classes: int, seed: int, **params: Any) -> Network:
     """Return a new network on the CPU, from instances to logits (B, C+1, *positions), background last.
 
     Args:
-        name: of a network of milbench or of an installed package, see `milbench list networks`.
-        inputs: N, the number of channels of images (B, N, H, W), or D, that of features of instances (B, K, D).
+        name: of a network that pools instances, of torchvision or an installed package, or of a file, `FILE.py` or
+            `FILE.py:NAME`, or a module. Those that belong to tasks are in their `networks`.
+        inputs: N, the channels of images (B, N, H, W), or D, the features of instances (B, K, D) or frames (B, D, T).
         num_classes: C, the background not counted.
         seed: decides the initial weights.
+        params: of the network.
 
     Raises:
         UsageError: there is no such network, it cannot be imported, or what it makes is no `Network`.
 
     Examples:
         >>> import torch
-        >>> network = load_network("instance-mlp", inputs=2, num_classes=3, seed=0)
+        >>> network = load_network("gated-attention", inputs=2, num_classes=3, seed=0)
         >>> network(torch.zeros(1, 6, 2)).shape  # one bag of six instances
         torch.Size([1, 4, 6])
     """
-    made: object = networks().function(name)(inputs, num_classes, seed)
+    maker = general_maker(name)
+    params = check_values(f"network {name}", network_parameters(maker), params)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return _checked(name, maker(inputs, num_classes, seed, **params))
+
+
+def general_maker(name: str) -> NetworkMaker:
+    """Return the maker of a network that belongs to no task, of any name that `load_network` takes, with its errors."""
+    if name.startswith(FAMILIES) and name in backbones():
+        return partial(Backbone, name)
+    read_edited(networks())
+    return networks().get(resolve(networks(), name))
+
+
+def _checked(name: str, made: object) -> Network:
     if not isinstance(made, Network):
-        origin = networks().entry(name).origin
-        raise UsageError(f"network {name!r} from {origin} makes no milbench.Network, got {type(made).__name__}")
+        raise UsageError(f"network {name!r} makes no milbench.Network, got {type(made).__name__}")
     return made
+
+
+def pools(maker: NetworkMaker) -> bool:
+    """Return whether a maker is a class of networks that pool instances, and need an encoder."""
+    return inspect.isclass(maker) and issubclass(maker, AttentionPooling)
+
+
+def _own(task: TaskOrClass, head: Head | None) -> Mapping[str, NetworkMaker]:
+    return task.classifiers if head == "class" else task.networks
+
+
+def _of_torchvision(task: TaskOrClass, name: str) -> bool:
+    return task.bag_kind == "images" and name.startswith(FAMILIES) and name in backbones()
+
+
+def _unsuitable(task: TaskOrClass, name: str, head: Head | None) -> UsageError:
+    suitable = suitable_networks(task, head)
+    known = name in networks().entries or name in task.networks or _of_torchvision(task, name)
+    what = f"{task.name} and a loss with the head {head}" if head and known else task.name
+    problem = f"network {name!r} does not suit {what}" if known else f"unknown network {name!r} for {what}"
+    more = ", and torchvision's, such as resnet18" if task.bag_kind == "images" and head != "class" else ""
+    return UsageError(f"{problem}{hint(name, suitable)} (there are: {', '.join(suitable) or 'none'}{more})")

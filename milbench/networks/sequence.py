@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from milbench.api.bags import Bags
-from milbench.api.task import Network
+from milbench.api.network import Network
+from milbench.errors import UsageError
 from milbench.networks.initialisation import SLOPE, initialise
 
+Count = Annotated[int, Field(ge=1)]
 PADDING = float("nan")
 """What frames hold that are not there."""
 
@@ -65,6 +69,14 @@ class SequenceNetwork(Network):
         there = ~frames[:, :1].isnan()
         return self.logits(frames.masked_fill(~there, 0), there)
 
+    def mask_of(self, bags: Bags) -> Tensor | None:
+        """Return (B, K) bool, True at blocks with a frame of a sequence, of bags with a mask (B, T) of frames."""
+        if bags.mask is None:
+            return None
+        whole = nn.functional.pad(bags.mask, (0, -bags.mask.shape[1] % self.stride))
+        there: Tensor = whole.unflatten(1, (-1, self.stride)).any(dim=2)
+        return there
+
     @abstractmethod
     def logits(self, frames: Tensor, there: Tensor) -> Tensor:
         """Return the logits (B, C+1, K) of whole blocks of frames (B, F, T), 0 where `there` (B, 1, T) is False."""
@@ -81,24 +93,31 @@ class SequenceNetwork(Network):
 class SequenceConvolutional(SequenceNetwork):
     """Convolutions in time with leaky ReLUs between them.
 
-    One of 5 frames, one of 4 with stride 2 for each factor of 2 in `stride`, a power of 2, then two of 3 positions.
-    What a layer gives where there is no frame is set to 0, like the padding at the edges. `width` channels are between
-    the layers.
+    One of 5 frames, one of 4 with stride 2 for each factor of 2 in the stride, then two of 3 positions: at a stride of
+    4 a position depends on 30 frames. What a layer gives where there is no frame is set to 0, like the padding at the
+    edges.
+
+    Args:
+        inputs: F, the features of a frame.
+        num_classes: C, the background not counted.
+        seed: decides the initial weights.
+        stride: the frames of a position, a power of 2.
+        width: the channels between the layers.
     """
 
     head: nn.Conv1d
 
-    def __init__(self, features: int, width: int, outputs: int, stride: int, seed: int) -> None:
+    def __init__(self, inputs: int, num_classes: int, seed: int, stride: Count = 4, width: Count = 48) -> None:
         super().__init__(stride)
-        if stride < 1 or stride & (stride - 1):
-            raise ValueError(f"stride {stride} is no power of 2")
+        if stride & (stride - 1):
+            raise UsageError(f"stride = {stride}: expected a power of 2, such as {1 << stride.bit_length() - 1}")
         halvings = stride.bit_length() - 1
         self.body = nn.ModuleList([
-            nn.Conv1d(features, width, 5, padding=2),
+            nn.Conv1d(inputs, width, 5, padding=2),
             *(nn.Conv1d(width, width, 4, stride=2, padding=1) for _ in range(halvings)),
             nn.Conv1d(width, width, 3, padding=1),
         ])  # fmt: skip
-        self.head = nn.Conv1d(width, outputs, 3, padding=1)
+        self.head = nn.Conv1d(width, num_classes + 1, 3, padding=1)
         initialise(self, seed)
 
     def logits(self, frames: Tensor, there: Tensor) -> Tensor:
@@ -119,15 +138,22 @@ class SequenceGRU(SequenceNetwork):
     Representations using RNN Encoder-Decoder for Statistical Machine Translation", EMNLP 2014; blocks of frames as in
     H. Sak et al., "Fast and Accurate Recurrent Neural Network Acoustic Models for Speech Recognition", Interspeech
     2015. On a GPU torch has no second derivatives of it, which the optimiser psgd needs.
+
+    Args:
+        inputs: F, the features of a frame.
+        num_classes: C, the background not counted.
+        seed: decides the initial weights.
+        stride: the frames of a position.
+        width: the size of each state.
     """
 
     head: nn.Linear
 
-    def __init__(self, features: int, width: int, outputs: int, stride: int, seed: int) -> None:
+    def __init__(self, inputs: int, num_classes: int, seed: int, stride: Count = 4, width: Count = 48) -> None:
         super().__init__(stride)
-        self.forwards = nn.GRU(features * stride, width, batch_first=True)
-        self.backwards = nn.GRU(features * stride, width, batch_first=True)
-        self.head = nn.Linear(2 * width, outputs)
+        self.forwards = nn.GRU(inputs * stride, width, batch_first=True)
+        self.backwards = nn.GRU(inputs * stride, width, batch_first=True)
+        self.head = nn.Linear(2 * width, num_classes + 1)
         initialise(self, seed)
 
     def logits(self, frames: Tensor, there: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ class KroneckerPSGD(torch.optim.Optimizer):
         self.factor_step = factor_step
         self.clip_rms = clip_rms
         self.seed = seed
-        self.clipped: Tensor = torch.zeros(())  # 1 where the last step had to be shortened, else 0
+        self.clipped = torch.zeros((), dtype=torch.bool)  # whether the last step had to be shortened
         self._curvature: dict[Tensor, tuple[Tensor, Tensor]] = {}
         """The direction of each parameter in the last `backward`, and the Hessian-vector product along it."""
         for group in self.param_groups:
@@ -89,7 +89,7 @@ class KroneckerPSGD(torch.optim.Optimizer):
     def _shortening(self, updates: list[Tensor]) -> Tensor:
         norm = torch.stack([u.square().sum() for u in updates]).sum().sqrt()
         limit = math.inf if self.clip_rms is None else self.clip_rms * math.sqrt(sum(u.numel() for u in updates))
-        self.clipped = (norm > limit).to(norm)
+        self.clipped = norm > limit
         return torch.clamp(limit / (norm + TINY), max=1.0)
 
 

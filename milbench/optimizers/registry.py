@@ -10,10 +10,9 @@ from typing import Any
 
 import torch
 
-from milbench.api.recipe import Recipe
-from milbench.api.registry import Names, own_functions
+from milbench.api.recipe import Recipe, gradient_rule
+from milbench.api.registry import Registry, own_functions
 from milbench.errors import UsageError, unknown
-from milbench.optimizers.clipping import CLIPPING
 from milbench.optimizers.muon import Muon
 from milbench.optimizers.psgd import KroneckerPSGD
 
@@ -39,7 +38,8 @@ def _of_torch(cls: Any, **fixed: Any) -> OptimizerMaker:
 
 def _psgd(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:
     """Preconditioned stochastic gradient descent with Kronecker products, by Hessian-vector products."""
-    return KroneckerPSGD(model, lr=recipe.lr, clip_rms=recipe.clip_rms, seed=seed)
+    rule, number = gradient_rule(recipe.gradient_norm)
+    return KroneckerPSGD(model, lr=recipe.lr, clip_rms=number if rule == "rms" else None, seed=seed)
 
 
 def _muon(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
@@ -57,12 +57,12 @@ OPTIMIZERS: dict[str, OptimizerMaker] = {
     if inspect.isclass(cls) and issubclass(cls, torch.optim.Optimizer) and name.lower() not in _UNSUITABLE
 } | {"sgd": _of_torch(torch.optim.SGD, momentum=0.9, nesterov=True), "muon": _muon, "psgd": _psgd}
 """The optimisers of torch by their names in lower case, and those of milbench itself."""
-_ONE_LENGTH = {"schedule": "one-cycle", "clip_rms": None, **CLIPPING, "normalize_gradient": True}
+_ONE_CYCLE = {"schedule": "one-cycle", "gradient_norm": "unit"}
 SETTINGS: dict[str, dict[str, Any]] = {
-    "adamw": {"lr": 1e-3, **_ONE_LENGTH},
-    "sgd": {"lr": 0.05, **_ONE_LENGTH},
-    "muon": {"lr": 2e-3, **_ONE_LENGTH},
-    "psgd": {"lr": 0.02, "schedule": "drop-at-half", "clip_rms": 0.1, **CLIPPING},
+    "adamw": {"lr": 1e-3, **_ONE_CYCLE},
+    "sgd": {"lr": 0.05, **_ONE_CYCLE},
+    "muon": {"lr": 2e-3, **_ONE_CYCLE},
+    "psgd": {"lr": 0.02, "schedule": "drop-at-half", "gradient_norm": "rms:0.1"},
 }
 """The settings of a recipe for an optimiser where the task's own recipe is for another one; as published for psgd."""
 
@@ -88,28 +88,29 @@ SCHEDULES: dict[str, Schedule] = {
 
 
 @cache
-def optimizers() -> Names[OptimizerMaker]:
+def optimizers() -> Registry[OptimizerMaker]:
     """Return the registry of optimisers."""
-    return Names("optimizer", "optimizers", own_functions(OPTIMIZERS))
+    return Registry("optimizer", "optimizers", own_functions(OPTIMIZERS))
 
 
 def check_recipe(recipe: Recipe) -> None:
     """Raise UsageError where the recipe names an unknown optimiser or schedule, or has a setting of no effect."""
-    optimizers().function(recipe.optimizer)
+    optimizers().get(recipe.optimizer)
     if recipe.schedule not in SCHEDULES:
         raise unknown("schedule", recipe.schedule, SCHEDULES)
-    if recipe.clip_rms is not None and recipe.optimizer != "psgd":
-        raise UsageError(f"recipe.clip_rms shortens the steps of psgd alone, not of {recipe.optimizer}; see clip_norm")
-    rules = [f"{name} = {getattr(recipe, name)}" for name, none in CLIPPING.items() if getattr(recipe, name) != none]
-    if len(rules) > 1:
-        raise UsageError(f"recipe: {' and '.join(rules)} are two rules for the length of a gradient; set one of them")
+    rule, number = gradient_rule(recipe.gradient_norm)
+    if rule == "rms" and recipe.optimizer != "psgd":
+        raise UsageError(
+            f"recipe.gradient_norm = {recipe.gradient_norm} is a rule for the steps of psgd alone, not of "
+            f"{recipe.optimizer}; did you mean max:{number:g}?"
+        )
     if recipe.weight_decay and recipe.optimizer == "psgd":
         raise UsageError(f"recipe.weight_decay = {recipe.weight_decay}: psgd has none; leave it at 0")
 
 
 def make_optimizer(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:
     """Return the recipe's optimiser in its initial state; the seed is that of what the optimiser draws."""
-    return optimizers().function(recipe.optimizer)(model, recipe, seed)
+    return optimizers().get(recipe.optimizer)(model, recipe, seed)
 
 
 def learning_rate(recipe: Recipe, step: int, steps: int) -> float:

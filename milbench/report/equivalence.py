@@ -2,38 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from typing import Literal
 
 import pandas as pd
 
 from milbench.report.formatting import counted, scaled
-from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL, Difference
+from milbench.report.statistics.verdicts import equivalence
 from milbench.report.study import Study
 
-Verdict = Literal["better", "equivalent", "worse", "open"]
 VERDICTS = {"better": "better", "equivalent": "equivalent", "worse": "worse", "open": "not settled"}
 """The words for verdicts."""
-
-
-def verdict(found: Difference, margin: float, lower_is_better: bool = True) -> Verdict:
-    """Return what the difference of two losses says about the first.
-
-    They are equivalent where both one-sided tests at 5 % reject a difference of the margin or more: where the 90 %
-    interval lies within the margin. Otherwise the first is better or worse where the 95 % interval leaves out 0. A
-    difference that is not 0 but smaller than the margin counts as none.
-
-    Source: D. J. Schuirmann, "A comparison of the two one-sided tests procedure and the power approach for assessing
-    the equivalence of average bioavailability", Journal of Pharmacokinetics and Biopharmaceutics 15, 1987, pp. 657-680.
-    """
-    if found.seeds < FEWEST_SEEDS or not math.isfinite(found.variance):
-        return "open"
-    if abs(found.difference) + found.half_width(2 * (1 - LEVEL)) < margin:
-        return "equivalent"
-    if abs(found.difference) <= found.half_width():
-        return "open"
-    return "better" if (found.difference < 0) == lower_is_better else "worse"
 
 
 def equivalence_frame(study: Study) -> pd.DataFrame:
@@ -54,7 +32,7 @@ def equivalence_frame(study: Study) -> pd.DataFrame:
         for other in others:
             if margin is not None and {first, other} <= set(study.variants(task)):
                 pair = study.compare(task, first, other)
-                rows.append((first, other, row, column, pair.difference, verdict(pair, margin, lower)))
+                rows.append((first, other, row, column, pair.difference, equivalence(pair, margin, lower)))
     return pd.DataFrame(rows, columns=["first", "other", "row", "column", "difference", "verdict"])
 
 

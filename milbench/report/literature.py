@@ -17,12 +17,10 @@ from milbench.api.published import Published
 from milbench.report.formatting import NOTHING, interval, measured, with_unit
 from milbench.report.statistics.differences import LEVEL
 from milbench.report.statistics.epochs import RULES
+from milbench.report.statistics.verdicts import FEWEST_TO_DIFFER, Bounds, agreement
 from milbench.report.study import Study, rows_of
 from milbench.report.tables import Table
 
-Bounds = tuple[float, float]
-FEWEST_TO_DIFFER, FEWEST_TO_AGREE = 3, 5
-"""The number of seeds from which on a run may count as better or worse, and as agreeing."""
 _DRAWS = 100_000
 _WORDS = {
     "recipe.steps_per_epoch": "{} steps an epoch", "recipe.epochs": "{} epochs", "task.batch_bags": "{} bags a batch",
@@ -108,7 +106,7 @@ def _compared(study: Study, task: str, variant: str, published: Published) -> Be
         return Beside(variant, published, values, unknown, verdict, (*few, *obstacles, published.note))
     bounds = difference(values.to_numpy(), published, metric.lower_is_better)
     said = "no margin of agreement was stated" if margin is None else f"margin {with_unit(margin, metric)}"
-    verdict = judge(bounds, len(values), margin, metric.lower_is_better)
+    verdict = agreement(bounds, len(values), margin, metric.lower_is_better)
     return Beside(variant, published, values, bounds, verdict, (said, published.note))
 
 
@@ -151,25 +149,6 @@ def _best_of(sample: NDArray[np.float64], best: float, runs: int, lower_is_bette
         mean - best + sign * spread * (smallest - means) / spreads, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
     )
     return float(low), float(high)
-
-
-def judge(interval: Bounds, seeds: int, margin: float | None, lower_is_better: bool = True) -> str:
-    """Return the verdict that follows from the interval of ours less the published value.
-
-    The margin is the largest difference that counts as agreement; without one none does.
-
-    Returns:
-        agrees: five seeds at least, and the interval lies within the margin, whether it holds zero or not. better,
-        worse: otherwise, three seeds at least, and it does not hold zero. open: everything else.
-    """
-    low, high = interval
-    within = margin is not None and -margin <= low and high <= margin
-    differs = low > 0 or high < 0
-    if within and seeds >= FEWEST_TO_AGREE:
-        return "agrees"
-    if differs and seeds >= FEWEST_TO_DIFFER:
-        return "better" if (high < 0) == lower_is_better else "worse"
-    return "open"
 
 
 def deviations(protocol: Mapping[str, Any], params: list[dict[str, Any]]) -> list[str]:

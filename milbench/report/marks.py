@@ -7,8 +7,8 @@ from collections import Counter
 import pandas as pd
 
 from milbench.api.metric_info import describe
-from milbench.api.plan import Mark
 from milbench.report.statistics.intervals import student_interval
+from milbench.report.statistics.verdicts import passing
 from milbench.report.study import Study
 
 
@@ -30,18 +30,12 @@ def marks_frame(study: Study) -> pd.DataFrame:
                     "test": mark.name, "task": task, "metric": mark.metric, "bound": mark.bound,
                     "at_most": mark.at_most, "variant": variant, "mean": values.mean(),
                     "distance": (1 if mark.at_most else -1) * (values.mean() - mark.bound),
-                    "verdict": judge(values, mark, study.info(task).overlap),
+                    "verdict": passing(
+                        student_interval(values.dropna(), overlap=study.info(task).overlap), mark.bound,
+                        at_most=mark.at_most, complete=bool(values.notna().all()),
+                    ),
                 })  # fmt: skip
     return pd.DataFrame(rows)
-
-
-def judge(values: pd.Series[float], mark: Mark, overlap: float = 0.0) -> str:
-    """Return whether the values of the planned seeds, NaN where one is missing, pass a mark."""
-    sign = 1 if mark.at_most else -1
-    low, high = sorted(sign * (bound - mark.bound) for bound in student_interval(values.dropna(), overlap=overlap))
-    if low > 0:
-        return "fail"
-    return "pass" if high <= 0 and values.notna().all() else "open"
 
 
 def passed(study: Study) -> Counter[str]:

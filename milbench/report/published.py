@@ -17,7 +17,20 @@ from milbench.errors import UsageError
 
 PLAN, FRAME = "comparison.json.gz", "results.csv.gz"
 _WHOLE = ("seed", "epoch", "draw")
-_BY_CELL = ("task", "loss", "recipe", "supervision", "seed", "status", "reason", "run", "machine", "code", "draw")
+_BY_CELL = (
+    "task",
+    "loss",
+    "network",
+    "recipe",
+    "supervision",
+    "seed",
+    "status",
+    "reason",
+    "run",
+    "machine",
+    "code",
+    "draw",
+)
 
 
 def keep(results: Results, folder: Path) -> None:

@@ -25,7 +25,8 @@ from milbench.report.statistics.intervals import share_interval, student_interva
 from milbench.report.statistics.sampling import SamplingNoise, sampling_noise
 
 CELL = [
-    "task", "variant", "loss", "recipe", "supervision", "seed", "status", "reason", "cell", "run", "machine", "code",
+    "task", "variant", "loss", "network", "recipe", "supervision", "seed", "status", "reason", "cell", "run", "machine",
+    "code",
 ]  # fmt: skip
 FEWEST_FOR_SET = 2
 """With one seed nothing is known of how much training varies, and there is no set of contenders."""
@@ -35,15 +36,16 @@ _CLOSE = 1e-5  # outcomes are sums in single precision
 
 
 class Study:
-    """A view of results by task and variant: a loss with its parameters, under one recipe."""
+    """A view of results by task and variant: a loss and a network with their parameters, under one recipe."""
 
     def __init__(self, results: Results) -> None:
         self.results, self.plan = results, results.plan
         frame = results.frame[results.frame["draw"].isna()].drop(columns="draw")
         text = [name for name in frame.columns if isinstance(frame[name].dtype, pd.CategoricalDtype)]
         frame = frame.astype(dict.fromkeys(text, object))
+        networks = frame["network"].map(lambda name: f" with {name}" if name else "")
         recipes = frame["recipe"].map(lambda name: f" ({name})" if name else "")
-        frame = frame.assign(variant=frame["loss"] + recipes)
+        frame = frame.assign(variant=frame["loss"] + networks + recipes)  # see `Label.variant`
         self.cells = frame[CELL].drop_duplicates("cell").reset_index(drop=True)
         self._histories = {str(task): own for task, own in frame[frame["metric"] != ""].groupby("task", sort=False)}
         self.tasks: list[str] = list(dict.fromkeys(self.cells["task"]))
@@ -201,7 +203,7 @@ class Study:
         kinds = np.array([self.supervision[str(variant)] for variant in table.index])
         for kind in self.kinds:
             own = np.where((kinds == kind)[:, None], table, np.nan)
-            result |= contenders(own, lower_is_better=lower, noise=noise, overlap=overlap)
+            result |= contenders(own, lower_is_better=lower, noise=noise, overlap=overlap).contender
         return result
 
     def _interval(self, task: str, metric: str, variant: str, values: pd.Series[float]) -> tuple[float, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -13,8 +12,10 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from milbench.api.metric_info import describe
+from milbench.api.plan import Label
 from milbench.report.formatting import NOTHING, counted, interval, measured, number, p_value, significant, with_unit
 from milbench.report.statistics.differences import LEVEL, holm
+from milbench.report.statistics.verdicts import is_within
 from milbench.report.study import STEP, Study, rows_of
 
 YES, NO = "✓", "–"
@@ -171,24 +172,18 @@ def pairs_table(study: Study, task: str) -> Table | None:
     }, index=pd.Index(rows["second"], name=f"beside {best}"))  # fmt: skip
     margin = study.plan.margin.get(study.primary(task))
     if margin is not None:
-        shown[f"within {with_unit(margin, metric)}"] = [YES if _within(bound, margin) else NO for bound in bounds]
+        shown[f"within {with_unit(margin, metric)}"] = [YES if is_within(bound, margin) else NO for bound in bounds]
     covers = f"seeds and the {rows['items'].iloc[0]:,} test items" if (rows["items"] > 0).all() else "seeds alone"
     points = " Points of a percentage." if metric.percent else ""
     note = f"Paired seed by seed; each interval stands for itself and covers {covers}.{points}"
     return Table(f"Differences in {metric.label} on {task}", shown, note)
 
 
-def _within(bounds: Iterable[float], margin: float) -> bool:
-    """Return whether an interval lies within a margin that was given in advance: two one-sided tests at once."""
-    return all(-margin < bound < margin for bound in bounds)
-
-
 def contrasts_table(study: Study) -> Table | None:
     """Return the differences that the spec names, with p values adjusted for their number; None without any."""
     rows = []
     for contrast in study.plan.contrasts:
-        for task, pair in contrast.variants.items():
-            names = [f"{loss} ({recipe})" if recipe else loss for loss, recipe in pair]
+        for task, names in contrast.variants.items():
             if task not in study.tasks or not set(names) <= set(study.variants(task)):
                 continue
             found = study.compare(task, *names)
@@ -208,7 +203,7 @@ def contrasts_table(study: Study) -> Table | None:
     labels = " and ".join(dict.fromkeys(study.metric(task).label for _, task, *_ in rows))
     if any(margin is not None for *_, margin in rows):
         frame["within the margin"] = [
-            NOTHING if margin is None else YES if _within(f.interval, margin) else NO for *_, f, margin in rows
+            NOTHING if margin is None else YES if is_within(f.interval, margin) else NO for *_, f, margin in rows
         ]
     note = f"In {labels}. Intervals stand for themselves; p values are adjusted for all {len(rows)} by Holm's method."
     shown = frozenset(k for k, p in enumerate(adjusted) if p < 1 - LEVEL)
@@ -224,13 +219,15 @@ def search_table(study: Study) -> Table | None:
     values = frame[frame["draw"].notna() & (frame["metric"] == search.metric)].groupby("cell")["value"].last()
     metric = describe(search.metric.partition("/")[2])
     for key, number_ in search.chosen.items():
-        loss, _, task = key.rpartition("|")
-        own = {cell: one for cell, one in search.draws.items() if (one["loss"], one["task"]) == (loss, task)}
+        own = {cell: one for cell, one in search.draws.items() if "|".join(one["arm"]) == key}
+        task, loss, network = next(iter(own.values()))["arm"]
         chosen = [cell for cell, one in own.items() if one["draw"] == number_]
         settings = ", ".join(f"{k} = {v}" for k, v in own[chosen[0]]["settings"].items()) if chosen else NOTHING
         value = values.reindex(chosen).mean()
         draws = len({one["draw"] for one in own.values()})
-        rows.append((loss, task, settings, measured(value, float("nan"), metric), str(draws)))
+        rows.append(
+            (Label(task, loss, network).variant, task, settings, measured(value, float("nan"), metric), str(draws))
+        )
     if not rows:
         return None
     head = ["loss", "task", "chosen settings", f"validation {metric.heading}", "draws"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -15,7 +15,7 @@ from milbench import (
     EvalSplit,
     Evaluation,
     InstanceMLP,
-    Network,
+    NetworkMaker,
     Recipe,
     ScoreFunction,
     Split,
@@ -28,7 +28,7 @@ from milbench import (
 
 CLASSES = 3  # C, the background not counted
 FEATURES = 2  # D, of an instance
-POSITIONS = 4  # instances of a typical bag
+SIZE = 4  # instances of a typical bag
 SHARE = 6  # a sixth of all bags to validate on, another to test on, the rest to train on
 
 
@@ -58,7 +58,9 @@ class MyTask(Task):
 
     name = "my-task"
     num_classes = CLASSES
-    positions = POSITIONS
+    inputs = FEATURES
+    typical_size = (SIZE,)
+    networks: ClassVar[Mapping[str, NetworkMaker]] = {"mlp": InstanceMLP}  # those that suit, the first by default
     primary = "set_error"  # by which losses are ranked: needs label sets alone, which "posterior_error" does not
 
     def __init__(self, batch_bags: Annotated[int, Field(ge=1)] = 32) -> None:
@@ -90,9 +92,6 @@ class MyTask(Task):
         order = torch.randperm(len(self.train), generator=rng)  # all chance comes from rng: every loss gets these bags
         for some in order.split(self.batch_bags):
             yield self.train.selected(some.to(self.train.labels.device))
-
-    def network(self, seed: int) -> Network:
-        return InstanceMLP((FEATURES, 32, CLASSES + 1), seed)
 
     def recipe(self) -> Recipe:
         return Recipe(lr=1e-2, epochs=20, evaluate_every=5)

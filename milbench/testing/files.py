@@ -7,5 +7,6 @@ from pathlib import Path
 
 
 def beside(test: type, name: str) -> str:
-    """Return the name of a loss or task, or the path of its file, which is relative to the file of the test class."""
-    return str(Path(inspect.getfile(test)).parent / name) if name.endswith(".py") else name
+    """Return the name of a loss, task or network, or its file, FILE.py or FILE.py:NAME, which is beside the test's."""
+    is_file = name.partition(":")[0].endswith(".py")
+    return str(Path(inspect.getfile(test)).parent / name) if is_file else name

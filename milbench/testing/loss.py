@@ -241,15 +241,15 @@ class LossContract:
             logits[:, :C] -= 5.0  # no class of which there is little evidence everywhere: a mean would name it
             logits[:, C] += 5.0
             logits[:, c, c] += 20.0
-            assert (loss.class_scores(logits).argmax(dim=1) == c).all()
-            assert (loss.presence_scores(logits).argmax(dim=1) == c).all()
+            scores = loss.score(logits)
+            assert (scores.classes.argmax(dim=1) == c).all()
+            assert (scores.presence.argmax(dim=1) == c).all()
 
     def test_presence_grows_with_the_evidence(self, loss: Loss) -> None:
         logits = some_logits(K)
         for c in range(C):
-            more = logits.clone()
-            more[:, c] += 1.0
-            assert (loss.presence_scores(more)[:, c] > loss.presence_scores(logits)[:, c]).all()
+            more = logits + torch.eye(C + 1, dtype=logits.dtype)[c].view(1, -1, 1)
+            assert (loss.score(more).presence[:, c] > loss.score(logits).presence[:, c]).all()
 
     @pytest.mark.parametrize("mask", [None, MASK], ids=["no mask", "mask"])
     def test_the_probabilities_of_all_label_sets_sum_to_one(self, loss: Loss, mask: Tensor | None) -> None:
@@ -265,23 +265,24 @@ class LossContract:
     ) -> None:
         if not loss.presence_is_log_odds:
             pytest.skip("its presence only ranks bags")
-        probs = every_set_log_prob(loss, some_logits(K), mask)
+        probs, log_odds = every_set_log_prob(loss, some_logits(K), mask), loss.score(some_logits(K), mask).log_odds
         assert probs is not None
+        assert log_odds is not None
         marginals = (probs.exp().unsqueeze(2) * EVERY_SET.unsqueeze(1)).sum(dim=0)
-        assert_close(loss.presence_scores(some_logits(K), mask).sigmoid(), marginals, rtol=1e-6, atol=1e-9)
+        assert_close(log_odds.sigmoid(), marginals, rtol=1e-6, atol=1e-9)
 
-    def test_instance_probs_are_distributions_and_masked_positions_background(self, loss: Loss) -> None:
-        probs = loss.instance_probs(some_logits(K), MASK)
+    def test_instances_are_distributions_and_masked_positions_background(self, loss: Loss) -> None:
+        probs = loss.score(some_logits(K), MASK).instances
         assert (probs >= 0).all()
         assert_close(probs.sum(dim=1), torch.ones(B, K, dtype=torch.float64))
         absent = probs.movedim(1, 2)[~MASK]
         assert torch.equal(absent, torch.tensor([0.0] * C + [1.0], dtype=torch.float64).expand_as(absent))
 
-    def test_instance_probs_follow_the_evidence(self, loss: Loss) -> None:
+    def test_instances_follow_the_evidence(self, loss: Loss) -> None:
         logits = torch.full((B, C + 1, K), -5.0)
         logits[:, C] = 5.0
         logits[:, 1, 2], logits[:, C, 2] = 5.0, -5.0
-        best = loss.instance_probs(logits).argmax(dim=1)
+        best = loss.score(logits).instances.argmax(dim=1)
         assert (best[:, 2] == 1).all()
         if loss.head != "class":  # with this head every position has the class of the bag
             assert torch.equal(best, torch.tensor([C, C, 1, C, C, C]).expand(B, K))
@@ -291,10 +292,11 @@ class LossContract:
         logits[:, C] += 5.0
         logits[:, 1, 2] += 10.0
         logits[:, 0, 4] += 10.0
-        strongest = loss.instance_evidence(logits).argmax(dim=2)
+        scores = loss.score(logits)
+        strongest = scores.evidence.argmax(dim=2)
         assert (strongest[:, 1] == 2).all()
         assert (strongest[:, 0] == 4).all()
-        assert (loss.instance_probs(logits)[:, :-1, 2].argmax(dim=1) == 1).all()
+        assert (scores.instances[:, :-1, 2].argmax(dim=1) == 1).all()
 
     def test_a_bag_without_instances_and_classes_has_no_gradient(
         self, loss: Loss, labels: Tensor, variant: Variant

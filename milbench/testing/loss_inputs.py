@@ -87,13 +87,9 @@ def value_and_gradient(loss: Loss, logits: Tensor, labels: Tensor, mask: Tensor 
 
 
 def outputs(loss: Loss, logits: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return class scores, presence scores, instance probabilities and evidence, in the shapes of their methods."""
-    return (
-        loss.class_scores(logits, mask),
-        loss.presence_scores(logits, mask),
-        loss.instance_probs(logits, mask),
-        loss.instance_evidence(logits, mask),
-    )
+    """Return what the loss says of classes, presence, instances and evidence."""
+    scores = loss.score(logits, mask)
+    return scores.classes, scores.presence, scores.instances, scores.evidence
 
 
 def computed(loss: Loss, logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> tuple[Tensor, ...]:

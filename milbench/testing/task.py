@@ -7,9 +7,10 @@ import json
 import math
 import pickle
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,6 +23,8 @@ from milbench import (
     Bags,
     EvalSplit,
     Evaluation,
+    Head,
+    Network,
     Scores,
     Split,
     Task,
@@ -33,9 +36,12 @@ from milbench import (
 )  # fmt: skip
 from milbench.api.parameters import check_params, constructor_parameters
 from milbench.api.registry import tasks
+from milbench.api.resolver import resolve
 from milbench.api.task import ScoreFunction
+from milbench.engine.parts import typical_positions
 from milbench.engine.planning import changed_recipe
 from milbench.evaluation import evaluate
+from milbench.networks.registry import make_network
 from milbench.testing.files import beside
 
 CPU = torch.device("cpu")
@@ -45,6 +51,8 @@ MANY = 300
 """How many bags of each kind are looked for in other splits."""
 FEW = 4
 """How many bags networks are tried on."""
+SHAPES = {"images": (4, 1, 2), "sequences": (3, 1, 2), "sets": (3, 2, 1)}
+"""The dimensions of a batch, that of channels or features, and that of instances or frames."""
 MOST_SHOWN = 64
 """A gallery of more bags would fill a report."""
 
@@ -56,8 +64,8 @@ class TaskContract:
             task = "mine.py"
             params = {"bags_per_epoch": 64}  # few, since an epoch is drawn several times
 
-    They draw batches, make the network and evaluate it untrained. A task whose data are files overrides the fixture
-    `data_dir` and returns a folder with small ones. What a task cannot meet by its nature is overridden, with a
+    They draw batches, make the networks and evaluate the first one untrained. A task whose data are files overrides the
+    fixture `data_dir` and returns a folder with small ones. What a task cannot meet by its nature is overridden, with a
     docstring that says why.
     """  # noqa: D400 what follows is an example
 
@@ -113,22 +121,27 @@ class TaskContract:
         """Return the task, made anew."""
         return load_task(beside(type(self), self.task), **self.params)
 
+    def found(self) -> type[Task]:
+        """Return the class of the task."""
+        return tasks().get(resolve(tasks(), beside(type(self), self.task)))
+
     def test_it_says_what_it_is(self, prepared: Task) -> None:
         assert prepared.num_classes >= 1
-        assert prepared.positions >= 1
+        assert prepared.inputs >= 1
+        assert prepared.networks, "a network that suits the task, the first by default"
         assert len(prepared.class_names) == prepared.num_classes
         assert all(isinstance(name, str) for name in prepared.class_names)
         assert (type(prepared).__doc__ or "").strip(), "milbench list tasks shows the first line of its docstring"
 
     def test_parameters_can_be_stored_and_sent(self) -> None:
         """A plan keeps parameters as JSON, and workers in other processes make the task from them."""
-        cls = tasks().cls(beside(type(self), self.task))
+        cls = self.found()
         complete = check_params("the task", cls, self.params)
         assert json.loads(json.dumps(complete)) == complete
         assert pickle.loads(pickle.dumps(complete)) == complete
 
     def test_a_wrong_parameter_is_one_line_that_names_it(self) -> None:
-        cls = tasks().cls(beside(type(self), self.task))
+        cls = self.found()
         for name, parameter in constructor_parameters(cls).items():
             assert parameter.annotation is not parameter.empty, f"{name} has no annotation to be checked against"
             self.refuses(name, {**self.params, name: object()})
@@ -181,15 +194,18 @@ class TaskContract:
             count = len(bags)
             assert count >= 1
             assert bags.instances.is_floating_point()
+            dimensions, channel, place = SHAPES[prepared.bag_kind]
+            assert bags.instances.ndim == dimensions, f"the bags are {prepared.bag_kind}"
+            assert bags.instances.shape[channel] == prepared.inputs
             known = bags.instances.isfinite()
-            if bags.mask is not None and bags.instances.ndim == 3:  # frames that a shorter sequence has not are NaN
-                known |= bags.instances.isnan().all(dim=1, keepdim=True)
+            if bags.mask is not None and prepared.bag_kind == "sequences":
+                known |= ~bags.mask.unsqueeze(1) & bags.instances.isnan()  # frames that a shorter one has not are NaN
             assert known.all()
             assert bags.labels.shape == (count, prepared.num_classes)
             assert bags.labels.dtype == torch.bool
             if bags.mask is not None:
                 assert bags.mask.dtype == torch.bool
-                assert len(bags.mask) == count
+                assert bags.mask.shape == (count, bags.instances.shape[place]), "whether there is an instance"
 
     def test_label_sets_agree_with_the_truth(self, prepared: Task, batches: list[Bags]) -> None:
         known = [(bags, bags.truth) for bags in (*batches, prepared.gallery()) if bags.truth is not None]
@@ -211,79 +227,76 @@ class TaskContract:
         most = max(int(bags.labels.sum(dim=1).max()) for bags in batches)
         assert prepared.max_labels is None or most <= prepared.max_labels <= prepared.num_classes
 
-    def test_the_network_fits_the_bags(self, prepared: Task, batches: list[Bags]) -> None:
-        network = prepared.network(0)
-        for bags in (batches[0].part(0, FEW), prepared.gallery().part(0, FEW)):
-            logits = network.logits_of(bags).float()
-            assert logits.shape[:2] == (len(bags), prepared.num_classes + 1), "(B, C+1, *positions), background last"
-            assert logits.isfinite().all()
-            there = torch.ones(len(bags), *logits.shape[2:], dtype=torch.bool) if bags.mask is None else bags.mask
-            assert there.shape == (len(bags), *logits.shape[2:]), "a mask has the shape of the positions"
-            assert (bags.labels.sum(dim=1) <= there.flatten(1).sum(dim=1)).all(), "an instance for every class"
-            if bags.are_images and (shape := network.output_shape(*bags.instances.shape[2:])) is not None:
-                assert logits.shape[2:] == shape
-                centres = network.centres_in(bags)
-                assert centres is None or tuple(map(len, centres)) == shape
-        network.start_at_prior(prepared.positions)
-        bias = network.head.get_parameter("bias").tolist()
-        assert bias == pytest.approx([-math.log(prepared.positions)] * prepared.num_classes + [0])
+    def test_every_network_fits_the_bags(self, prepared: Task, batches: list[Bags]) -> None:
+        for network in networks_of(prepared):
+            for bags in (batches[0].part(0, FEW), prepared.gallery().part(0, FEW)):
+                logits, there = network.logits_of(bags).float(), network.mask_of(bags)
+                positions = logits.shape[2:]
+                assert logits.shape[:2] == (len(bags), prepared.num_classes + 1), "(B, C+1, *positions)"
+                assert logits.isfinite().all()
+                there = torch.ones(len(bags), *positions, dtype=torch.bool) if there is None else there
+                assert there.shape == (len(bags), *positions), "a mask has the shape of the positions"
+                assert (bags.labels.sum(dim=1) <= there.flatten(1).sum(dim=1)).all(), "an instance for every class"
+                if (centres := network.centres_in(bags)) is not None:
+                    assert tuple(map(len, centres)) == (positions if bags.are_images else (1, *positions))
+            typical = typical_positions(network, prepared)
+            network.start_at_prior(typical)
+            bias = network.head.get_parameter("bias").tolist()
+            assert bias == pytest.approx([-math.log(typical)] * prepared.num_classes + [0])
 
     def test_padding_does_not_reach_the_logits(self, prepared: Task, batches: list[Bags]) -> None:
-        """Where bags are sets: the network is given no mask, and sees the padding of a batch as instances."""
+        """Where bags are sets: a network that is given no mask sees the padding of a batch as instances."""
         bags = batches[0].part(0, FEW)
-        sets = bags.mask is not None and bags.mask.shape == bags.instances.shape[:2] and bags.instances.ndim == 3
-        if bags.mask is None or not sets or bags.mask.all() or bags.instances.isnan().any():  # NaN pads sequences
+        if bags.mask is None or prepared.bag_kind != "sets" or bags.mask.all():
             pytest.skip("no bag of the task is a set that is padded")
-        network = prepared.network(0).eval()
-        with torch.no_grad():
-            together = network.logits_of(bags).float()
-            for number, there in enumerate(bags.mask):
-                one = replace(
-                    bags.part(number, number + 1), instances=bags.instances[number : number + 1, there], mask=None
-                )
-                alone = network.logits_of(one).float()
-                assert_close(alone[0], together[number][:, there], rtol=1e-4, atol=1e-5)
+        for network in networks_of(prepared):
+            with torch.no_grad():
+                together = network.logits_of(bags).float()
+                for number, there in enumerate(bags.mask):
+                    instances = bags.instances[number : number + 1, there]
+                    one = replace(bags.part(number, number + 1), instances=instances, mask=None)
+                    alone = network.logits_of(one).float()
+                    assert_close(alone[0], together[number][:, there], rtol=1e-4, atol=1e-5)
 
     def test_initial_weights_depend_on_the_seed_alone(self, prepared: Task) -> None:
-        torch.manual_seed(1)
-        first = prepared.network(5).state_dict()
-        torch.manual_seed(2)
-        again, other = prepared.network(5).state_dict(), prepared.network(6).state_dict()
-        assert first.keys() == again.keys()
-        assert all(torch.equal(first[name], again[name]) for name in first)
-        assert any(not torch.equal(first[name], other[name]) for name in first)
+        np.random.seed(1)  # noqa: NPY002 the generator of the whole process is meant
+        random.seed(1)
+        every = zip(*(networks_of(prepared, seed) for seed in (5, 5, 6)), strict=True)
+        for first, again, other in ([network.state_dict() for network in made] for made in every):
+            assert first.keys() == again.keys()
+            assert all(torch.equal(first[name], again[name]) for name in first)
+            assert any(not torch.equal(first[name], other[name]) for name in first)
 
     def test_the_exact_loss_has_a_gradient_in_every_weight(self, prepared: Task, batches: list[Bags]) -> None:
         bags = next(bags.part(0, FEW) for bags in batches if bags.labels[:FEW].any())
-        network = prepared.network(0)
-        value = load_loss("exact")(network.logits_of(bags).float(), bags.labels, bags.mask).mean()
-        value.backward()
-        assert value.isfinite()
-        for name, weights in network.named_parameters():
-            assert weights.grad is not None, name
-            assert weights.grad.isfinite().all(), name
+        for network in networks_of(prepared):
+            value = load_loss("exact")(network.logits_of(bags).float(), bags.labels, network.mask_of(bags)).mean()
+            value.backward()
+            assert value.isfinite()
+            for name, weights in network.named_parameters():
+                assert weights.grad is not None, name
+                assert weights.grad.isfinite().all(), name
 
     def test_a_trained_network_can_be_used_where_the_data_are_not(self, prepared: Task, batches: list[Bags]) -> None:
         """From what the task remembers, with the trained weights, comes the same network."""
         elsewhere = self.unprepared()
         elsewhere.recall(json.loads(json.dumps(prepared.memory())))
-        trained, loaded = prepared.network(0).eval(), elsewhere.network(1).eval()
-        loaded.load_state_dict(trained.state_dict())
         assert elsewhere.class_names == prepared.class_names
         assert elsewhere.num_classes == prepared.num_classes
-        instances = batches[0].part(0, FEW).instances
-        with torch.no_grad():
-            assert_close(loaded(instances), trained(instances))
+        bags = batches[0].part(0, FEW)
+        heads: tuple[Head, ...] = ("softmax", "class")
+        pairs = [zip(networks_of(prepared, 0, h), networks_of(elsewhere, 1, h), strict=True) for h in heads]
+        for trained, loaded in chain(*pairs):
+            loaded.load_state_dict(trained.state_dict())
+            with torch.no_grad():
+                assert_close(loaded.eval().logits_of(bags), trained.eval().logits_of(bags))
 
     def test_a_classifier_has_one_position(self, prepared: Task, batches: list[Bags]) -> None:
-        try:
-            network = prepared.classifier(0)
-        except UsageError:
-            pytest.skip("the task has no pictures")
         bags = batches[0].part(0, FEW)
-        logits = network.logits_of(bags).float()
-        assert logits.shape[:2] == (len(bags), prepared.num_classes + 1)
-        assert logits.flatten(2).shape[2] == 1
+        for network in networks_of(prepared, head="class"):
+            logits = network.logits_of(bags).float()
+            assert logits.shape[:2] == (len(bags), prepared.num_classes + 1)
+            assert logits.flatten(2).shape[2] == 1
 
     def test_an_evaluation_is_always_the_same(
         self, data_dir: Path | None, prepared: Task, evaluation: Evaluation
@@ -341,6 +354,15 @@ class TaskContract:
         assert_close(prepared.instances_from(picture), instances, rtol=0, atol=1 / 128)  # of 256 levels
 
 
+def networks_of(task: Task, seed: int = 0, head: Head = "softmax") -> Iterator[Network]:
+    """Yield the networks of a task for losses with this head, as a cell of this seed makes them."""
+    for name in task.classifiers if head == "class" else task.networks:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            made = make_network(task, name, {}, seed, head)
+        yield made
+
+
 def evaluated_on(task: Task, monkeypatch: pytest.MonkeyPatch) -> dict[Split, set[str]]:
     """Return the digests of the bags of each split that a prepared task evaluates on."""
     splits: dict[Split, set[str]] = {}
@@ -364,15 +386,16 @@ def untrained(task: Task, *, knows_labels: bool = False) -> ScoreFunction:
 
     With `knows_labels` the presence scores are 1 for the classes of the label set and 0 for others.
     """
-    network = task.network(0)
+    network = next(networks_of(task))
 
     @torch.no_grad()
     def score(bags: Bags) -> Scores:
         probs = network.logits_of(bags).float().softmax(dim=1)
-        present = bags.mask if bags.mask is not None else torch.ones_like(probs[:, 0], dtype=torch.bool)
-        highest = probs[:, :-1].masked_fill(~present.unsqueeze(1), 0).flatten(2).amax(dim=2)
+        mask = network.mask_of(bags)
+        there = torch.ones_like(probs[:, 0], dtype=torch.bool) if mask is None else mask
+        highest = probs[:, :-1].masked_fill(~there.unsqueeze(1), 0).flatten(2).amax(dim=2)
         known = bags.labels.float() if knows_labels else highest
-        return Scores(known, known, probs)
+        return Scores(known, known, probs, mask=mask, centres=network.centres_in(bags))
 
     return score
 
@@ -391,7 +414,7 @@ def digests(bags: Bags) -> list[str]:
     found = []
     for i, one in enumerate(bags.instances.cpu()):
         mask = None if bags.mask is None else bags.mask[i].cpu()
-        values = one if mask is None or mask.shape != one.shape[: mask.ndim] else one[mask]
-        values = values[~values.isnan()] if values.is_floating_point() else values  # sequences are padded with NaN
+        padded_set = mask is not None and mask.shape == one.shape[:1] and not one.isnan().any()
+        values = one[mask] if padded_set else one[~one.isnan()]  # sequences are padded with NaN
         found.append(hashlib.sha256(values.contiguous().numpy().tobytes()).hexdigest())
     return found

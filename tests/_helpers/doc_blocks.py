@@ -1,9 +1,9 @@
 """The fenced blocks of a page, and what the comment above one says about running it.
 
 `<!-- not run: REASON -->` above a block keeps it from being run: it is parsed then, and no more. `<!-- run with:
-WORDS -->`, on one line, adds words to its `milbench run` and `milbench tune`, such as fewer epochs. `<!-- needs:
-MODULES -->` names modules that a block imports and milbench does not: where one is missing, the page's test is skipped
-there. A reader of the page sees none of them.
+WORDS -->`, on one line, adds words to its `milbench run`, such as fewer epochs. `<!-- needs: MODULES -->` names modules
+that a block imports and milbench does not: where one is missing, the page's test is skipped there. A reader of the page
+sees none of them.
 """
 
 from __future__ import annotations

@@ -15,21 +15,25 @@ from milbench.api.plan import Cell
 from milbench.api.registry import tasks
 from milbench.engine.folders import Root
 from milbench.evaluation.reading.reader import Reader
+from milbench.networks.registry import make_network
 
 LOGITS = {3: (140.0, -90.0), 7: (60.0, -20.0)}
 """Grey digits: logit = slope * value + offset, so that 0 is background, 0.5 a seven and 1 a three."""
 COLOURS = {1: 0, 2: 1, 9: 2}
 """House numbers: red is a one, green a two and blue a nine."""
+NETWORKS = {"extended-digits": "conv", "extended-mnist": "paper", "house-numbers": "small", "synthetic-bags": "mlp"}
 
 
 def cell(task: str, seed: int = 0, **params: int | str) -> Cell:
-    return Cell("exact", {}, "1", "set", task, params, "1", f"data of {task}", {"epochs": 1}, seed)
+    network = NETWORKS[task]
+    data = f"data of {task}"
+    return Cell("exact", {}, "1", "set", task, params, "1", data, network, {}, "1", {"epochs": 1}, seed)
 
 
 def network_of(name: str) -> Network:
     """A network that passes the middle pixel of what a position sees on to its last layer."""
     task: Task = tasks().create(name, {})
-    network = task.network(0)
+    network = make_network(task, NETWORKS[name], {}, 0)
     assert isinstance(network, AllConvolutional)
     with torch.no_grad():
         for parameter in network.parameters():

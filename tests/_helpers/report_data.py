@@ -51,12 +51,15 @@ def make_results(
         for k, (loss, level) in enumerate(losses.items()):
             for seed in range(seeds):
                 kind = (supervision or {}).get(loss, "set")
-                cell = Cell(loss, {}, "1", kind, task, own_params, "1", f"data {t}", {"epochs": epochs}, seed)
+                cell = Cell(
+                    loss, {}, "1", kind, task, own_params, "1", f"data {t}", "mlp", {}, "1", {"epochs": epochs}, seed
+                )
                 cells.append(cell)
                 status, reason = (statuses or {}).get((loss, task, seed), ("done", ""))
                 said = {
-                    "task": task, "loss": loss, "recipe": "", "supervision": kind, "seed": seed, "status": status,
-                    "reason": reason, "cell": cell.id, "run": "" if status == "missing" else f"{t}{k}{seed}" * 8,
+                    "task": task, "loss": loss, "network": "", "recipe": "", "supervision": kind, "seed": seed,
+                    "status": status, "reason": reason, "cell": cell.id,
+                    "run": "" if status == "missing" else f"{t}{k}{seed}" * 8,
                     "machine": "A processor", "code": "3f2c9e7a", "draw": None,
                 }  # fmt: skip
                 own = np.random.default_rng([t, k, seed])

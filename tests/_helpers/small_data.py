@@ -70,7 +70,7 @@ def small_cifar(root: Path) -> Path:
     return root
 
 
-RATE = 8000
+RATE, RATE_OF_CLIPS = 8000, 22_050
 
 
 def small_spoken_digits(root: Path) -> Path:
@@ -87,6 +87,52 @@ def small_spoken_digits(root: Path) -> Path:
                 file.setsampwidth(2)
                 file.setframerate(RATE)
                 file.writeframes((20_000 * sound).astype("<i2").tobytes())
+    return root
+
+
+def letter_rows(words: list[str], folds: list[int]) -> list[list[str]]:
+    """Return the rows of B. Taskar's file for words with random pixels, the first ones of which tell the letter."""
+    rng = np.random.default_rng(0)
+    rows: list[list[str]] = []
+    for number, (word, fold) in enumerate(zip(words, folds, strict=True)):
+        for place, letter in enumerate(word, start=1):
+            following = -1 if place == len(word) else len(rows) + 2
+            pixels = rng.integers(0, 2, 128)
+            pixels[:5] = [(ord(letter) - ord("a")) >> bit & 1 for bit in range(5)]
+            row = (len(rows) + 1, letter, following, number + 1, place, fold, *pixels)
+            rows.append([str(value) for value in row])
+    return rows
+
+
+def small_letters(root: Path, words: int = 100) -> Path:
+    """Make a data directory with random words of 3 to 8 letters in ten folds, in the file of B. Taskar's letters."""
+    rng = np.random.default_rng(0)
+    drawn = ["".join(rng.choice([*"abcdefghijklmnopqrstuvwxyz"], rng.integers(3, 9))) for _ in range(words)]
+    write_letters(root, letter_rows(drawn, [n % 10 for n in range(words)]))
+    return root
+
+
+def write_letters(root: Path, rows: list[list[str]]) -> Path:
+    path = root / "ocr-letters/letter.data.gz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress("".join("\t".join(row) + "\t\n" for row in rows).encode()))
+    return path
+
+
+def small_clips(root: Path, takes: int = 1) -> Path:
+    """Make a data directory where ESC-10's class n is a tone of 500 + 500 n Hz, 0.5 to 3 seconds in silence."""
+    import soundfile
+
+    rng = np.random.default_rng(0)
+    for number in range(10):
+        folder = root / "esc10" / f"{number + 1:03d} - Tone"
+        folder.mkdir(parents=True)
+        for fold in range(1, 6):
+            for take in "ABCDEFGH"[:takes]:
+                times = np.arange(rng.integers(RATE_OF_CLIPS // 2, 3 * RATE_OF_CLIPS)) / RATE_OF_CLIPS
+                sound = np.pad(np.sin(2 * np.pi * (500 + 500 * number) * times), (0, RATE_OF_CLIPS // 2))
+                path = folder / f"{fold}-{rng.integers(1000)}-{take}.ogg"
+                soundfile.write(path, 0.5 * sound, RATE_OF_CLIPS, format="OGG", subtype="VORBIS")
     return root
 
 
@@ -133,6 +179,8 @@ PARAMS: dict[str, dict[str, Any]] = {
     "mnist-bags": {"any_data": True, "train_bags": 24},
     "sound-events": {"train_bags": 64},
     "spoken-digits": {"any_data": True, "train_bags": 64},
+    "soundscapes": {"any_data": True, "train_bags": 64},
+    "handwritten-words": {"any_data": True},
     "feature-bags": {"table": "bags.csv"},
     "image-bags": {"table": "images.csv", "size": 32, "flip": True, "crop": 3},
     "sequence-bags": {"table": "table.csv", "sample_rate": sequence_files.RATE},
@@ -142,5 +190,7 @@ PARAMS: dict[str, dict[str, Any]] = {
 
 def small_data(root: Path) -> Path:
     """Write a small data set of every task into a folder, but for house numbers."""
-    sequence_files.small_table(small_images(small_table(small_mnist(small_cifar(small_spoken_digits(root))))))
+    sequence_files.small_table(
+        small_images(small_table(small_mnist(small_cifar(small_spoken_digits(small_letters(small_clips(root)))))))
+    )
     return root

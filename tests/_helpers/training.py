@@ -41,15 +41,14 @@ def small_cell(loss: str = "exact", /, seed: int = 0, task_name: str = TINY, **v
     return make_plan(spec).cells[0]
 
 
-def normed_task(folder: Path) -> str:
-    """Write the tiny task with a network that normalises over batches; return its file."""
+def normed_network(folder: Path) -> str:
+    """Write a network for bags of five instances that normalises over batches; return its file."""
     normed = folder / "normed.py"
-    source = Path(TINY).read_text().replace('name = "tiny"', 'name = "tiny-normed"')
     normed.write_text(
-        source.replace("return InstanceMLP([2, 8, 4], seed)", "return Normed([2, 8, 4], seed)")
-        + "\n\nclass Normed(InstanceMLP):\n"
-        "    def __init__(self, widths, seed):\n"
-        "        super().__init__(widths, seed)\n"
+        "import torch\nfrom milbench import InstanceMLP\n\n\n"
+        "class Normed(InstanceMLP):\n"
+        "    def __init__(self, inputs, num_classes, seed):\n"
+        "        super().__init__(inputs, num_classes, seed, hidden=8)\n"
         "        self.norm = torch.nn.BatchNorm1d(5)\n\n"
         "    def forward(self, instances):\n"
         "        return super().forward(self.norm(instances))\n"

@@ -9,8 +9,9 @@ import pytest
 from milbench.api.plan import Cell, Plan, labels
 
 
-def cell(task: dict[str, Any] | None = None, **loss: Any) -> Cell:
-    return Cell("exact", loss, "1", "set", "feature-bags", task or {}, "1", "data", {"epochs": 1}, seed=0)
+def cell(task: dict[str, Any] | None = None, network: str = "mlp", width: int = 64, **loss: Any) -> Cell:
+    of_network = network, {"width": width}, "1"
+    return Cell("exact", loss, "1", "set", "feature-bags", task or {}, "1", "data", *of_network, {"epochs": 1}, seed=0)
 
 
 @pytest.mark.parametrize(
@@ -24,12 +25,19 @@ def cell(task: dict[str, Any] | None = None, **loss: Any) -> Cell:
     ],
 )
 def test_losses_are_named_by_the_parameters_in_which_they_differ(cells: list[Cell], names: list[str]) -> None:
-    assert [labels(cells)[one.id][0] for one in cells] == names
+    assert [labels(cells)[one.id].loss for one in cells] == names
 
 
 def test_tables_stand_in_place_of_their_task() -> None:
     cells = [cell(task={"table": table}) for table in ("here/birds.csv", "here/bats.csv")]
-    assert [labels(cells)[one.id][1] for one in cells] == ["birds", "bats"]
+    assert [labels(cells)[one.id].task for one in cells] == ["birds", "bats"]
+
+
+def test_networks_are_named_where_a_task_has_several() -> None:
+    cells = [cell(), cell(network="dsmil", width=8), cell(network="dsmil", width=9)]
+    assert {found.network for found in labels(cells[:1]).values()} == {""}
+    found = [labels(cells)[one.id].variant for one in cells]
+    assert found == ["exact with mlp", "exact with dsmil width=8", "exact with dsmil width=9"]
 
 
 def test_a_plan_is_read_back_whole() -> None:

@@ -15,7 +15,8 @@ import milbench
 from milbench import Loss, UsageError, load_loss
 from milbench.api import registry
 from milbench.api.parameters import check_params
-from milbench.api.registry import Registry, losses
+from milbench.api.registry import Classes, losses
+from milbench.api.resolver import add_object, resolve
 from tests._helpers.command_line import REPOSITORY
 
 OWN = """
@@ -99,11 +100,11 @@ def test_entry_points_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     found = registry.losses()
     assert "elsewhere" in found.names()
     with pytest.raises(UsageError, match=r"not a Loss of that name"):
-        found.cls("elsewhere")  # the class calls itself exact
+        found.get("elsewhere")  # the class calls itself exact
     clash = EntryPoint("exact", "milbench.losses.exact:Exact", "milbench.losses")
     monkeypatch.setattr(registry, "entry_points", lambda group: [clash])
     with pytest.raises(UsageError, match="two loss entries"):
-        Registry("loss", "losses", lambda: Loss)
+        Classes("loss", "losses", lambda: Loss)
 
 
 class Thing:
@@ -174,12 +175,12 @@ def test_an_edited_file_is_read_anew_where_a_user_asks_for_it_and_not_in_a_launc
     text += "    def scores(self, logits, mask):\n        return logits[:, :-1, 0]\n"
     file.write_text(text)
     assert load_loss(str(file)).number == 1
-    before = losses().entry(str(file)).source_digest
+    before = losses().entry("mine").source_digest
     file.write_text(text.replace("number = 1", "number = 2"))
-    assert losses().create(str(file), {}).number == 1
-    assert losses().entry(str(file)).source_digest == before
+    assert losses().create(resolve(losses(), str(file)), {}).number == 1
+    assert losses().entry("mine").source_digest == before
     assert load_loss(str(file)).number == 2
-    assert losses().entry(str(file)).source_digest != before
+    assert losses().entry("mine").source_digest != before
     file.write_text(text.replace("number = 1", "number = 3"))
     assert load_loss("mine").number == 3
 
@@ -199,6 +200,6 @@ def test_a_class_of_a_notebook_is_identified_by_its_source() -> None:
 
     digests = []
     for number, factor in enumerate((1, 1, 2)):
-        assert losses().add_class(cell(number, factor)) == "mine"
+        assert add_object(losses(), cell(number, factor)) == "mine"
         digests.append(losses().entry("mine").source_digest)
     assert digests[0] == digests[1] != digests[2]

@@ -40,13 +40,12 @@ def test_a_table_is_checked_with_the_settings_of_a_run(milbench: Milbench, tmp_p
     for setting, complaint in {
         "bag=id": "-p bag=id: expected task.KEY=VALUE",
         "task.lables=has_*": "unknown parameter of features of .*t.csv 'lables'; did you mean 'labels'",
-        "task.stride=4": "unknown parameter of features of .*t.csv 'stride'",
         "task.features=h": "t.csv has no column 'h'",
     }.items():
         assert re.search(complaint, milbench("data", "check", str(table), *columns, "-p", setting).complaint())
     (tmp_path / "s.csv").write_text("file,labels\na.wav,x\n")
-    said = milbench("data", "check", str(tmp_path / "s.csv"), "-p", "task.stride=3").complaint()
-    assert "s.csv: stride = 3 is wrong" in said
+    said = milbench("data", "check", str(tmp_path / "s.csv"), "-p", "task.bands=0").complaint()
+    assert "s.csv: bands = 0 is wrong" in said
 
 
 def test_published_weights_are_fetched_checked_and_used(
@@ -70,7 +69,7 @@ def test_published_weights_are_fetched_checked_and_used(
         ran = milbench("data", "weights", "resnet18", "--data-dir", str(tmp_path))
         server.shutdown()
         assert ran.code == 0
-        assert f"-p task.weights=weights/net-{digest[:8]}.pth" in ran.out
+        assert f"--network resnet18 -p network.weights=weights/net-{digest[:8]}.pth" in ran.out
         assert {"conv1.weight", "fc.bias"} <= {*read_weights(tmp_path / "weights" / f"net-{digest[:8]}.pth")}
         assert milbench("data", "weights", "resnet18", "--data-dir", str(tmp_path)).code == 0  # without the server
         (tmp_path / "weights" / f"net-{digest[:8]}.pth").write_text("<html>log in first</html>")

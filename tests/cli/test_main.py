@@ -18,7 +18,6 @@ from milbench.errors import UsageError
 from tests._helpers.command_line import TINY, Milbench
 
 BASE = ("run", "--loss", "exact", "--task", TINY)
-TUNE = ("tune", "joint-or-marginal")
 NOT_UTF_8 = "bad\udcff"  # what Python makes of the byte 0xff in a word of the command line
 
 
@@ -34,8 +33,8 @@ NOT_UTF_8 = "bad\udcff"  # what Python makes of the byte 0xff in a word of the c
         # specs and presets
         (("run", "demoo"), "did you mean 'demo'"),
         (("run", "demo", "--preset", "quick"), "spec demo has no presets"),
-        (("tune", "demo"), "spec demo has no table [tune]"),
-        ((*TUNE, "--draws", "5000"), "tune.draws = 5000 is wrong"),
+        (("run", "demo", "-p", "tune.draws=4"), "there is nothing to search: add [tune.recipe] or [tune.loss.NAME]"),
+        (("run", "joint-or-marginal", "-p", "tune.draws=5000"), "tune.draws = 5000 is wrong"),
         # the other options of a launch
         ((*BASE, "--seeds", "3-1"), "did you mean 1-3"),
         ((*BASE, "--seeds", "9" * 30), "at most 18 digits"),
@@ -64,7 +63,7 @@ NOT_UTF_8 = "bad\udcff"  # what Python makes of the byte 0xff in a word of the c
         ((*BASE, "-p", "recipe.optimizer=adamww"), "unknown optimizer 'adamww'; did you mean 'adamw'"),
         # what the first batch shows
         ((*BASE, "-p", "task.fault=poison"), "logits are not finite in bag 0"),
-        ((*BASE, "-p", "task.fault=crowded", "-p", "task.size=2"), "3 classes in its label set and only 2 positions"),
+        ((*BASE, "-p", "task.fault=crowded", "-p", "task.size=2"), "3 classes, and the network 2 positions in (2, 2)"),
         # other commands
         (("status",), "nothing was run yet"),
         (("report", "elsewhere"), "nothing was run yet"),
@@ -115,7 +114,7 @@ def test_a_disk_that_is_full_is_one_line() -> None:
         ("losses = ['exact']\ntasks = ['extended-digits']\nsed = 3\n", "unknown parameter of spec"),
         ("losses = 'exact'\ntasks = ['extended-digits']\n", "losses = 'exact' is wrong"),
         ("losses = ['exact']\ntasks = ['extended-digits']\n[loss.exact]\nrule = []\n", "an axis without values"),
-        (f"{TUNED}draw = 2\n", "'tune.draw'; did you mean 'tune.draws'? (there are: tune.draws, tune.loss, "),
+        (f"{TUNED}draw = 2\n", "'tune.draw'; did you mean 'tune.draws'? (there are: tune.draw"),
         (f"{TUNED}[tune.recipe]\nlr = {{low=1e-3,high=0.1,scale='lg'}}\n", "tune.recipe.lr.scale = 'lg' is wrong"),
         (f"{TUNED}[[contrasts]]\nnam = 'x'\n", "'contrasts.0.nam'; did you mean 'contrasts.0.name'"),
         (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import torch
 
 from milbench import Bags, Scores, load_task
 from milbench.engine.planning import make_plan
-from milbench.engine.spec import built_in_specs, read_spec
+from milbench.engine.spec import built_in_specs, presets, read_spec
 from milbench.testing.task import untrained
 from tests._helpers.command_line import HOSTILE, SMALL, TINY, Milbench
 from tests._helpers.optimizers import needs_muon
@@ -34,22 +33,31 @@ normalization = "batch"
 optimizer = "psgd"
 lr = 0.01
 
-[presets.paper]
-seeds = "0-9"
-
 [presets.quick]
+about = "a first look"
 seeds = "0-1"
 notes = ["Two seeds, one epoch: <no> more than a first look."]
 
 [presets.quick.recipe]
 epochs = 1
+
+[presets.paper]
+about = "days"
+seeds = "0-9"
+
+[[published]]
+task = "tiny"
+method = "a method of others"
+metric = "set_error"
+value = 0.123
+source = "A paper, table 1"
 """)
     return str(path)
 
 
 def test_a_preset_changes_what_it_names_and_nothing_else(study: str) -> None:
-    paper, quick = read_spec(study), read_spec(study, "quick")
-    assert paper.preset == "paper", "the first preset is the default"
+    paper, quick = read_spec(study, "paper"), read_spec(study)
+    assert quick.preset == "quick", "the first preset is the default"
     assert (paper.seeds, quick.seeds) == ("0-9", "0-1")
     assert paper.recipe == {"optimizer": "psgd", "lr": 0.01}
     assert quick.recipe == {"optimizer": "psgd", "lr": 0.01, "epochs": 1}
@@ -60,15 +68,60 @@ def test_a_preset_changes_what_it_names_and_nothing_else(study: str) -> None:
 
 
 def test_a_study_ends_in_its_report_and_goes_on_where_it_stopped(milbench: Milbench, root: Path, study: str) -> None:
-    ran = milbench("reproduce", study, "--preset", "quick")
+    ran = milbench("reproduce", study)
     assert ran.code == 0, ran
     assert "4 cells, 4 to run" in ran.out
     page = (root / "reports" / "study" / "index.html").read_text()
     assert "max-pooling" in page
-    again = milbench("reproduce", study, "--preset", "quick")
+    again = milbench("reproduce", study)
     assert again.code == 0
     assert "nothing to run" in again.out
     assert again.out.splitlines()[-1].endswith("index.html")
+    assert "max-pooling normalization=bag" in milbench("reproduce", study, "-p", "loss.normalization=bag,batch").out
+
+
+def test_a_dry_run_of_a_study_shows_its_presets_and_the_published_figures(milbench: Milbench, study: str) -> None:
+    ran = milbench("reproduce", study, "--dry-run")
+    assert ran.code == 0, ran
+    assert re.search(r"quick +│ a first look", ran.out)
+    assert re.search(r"paper +│ days", ran.out)
+    assert "4 cells, 4 to run" in ran.out
+    assert "published on tiny: a method of others, set error 12.30 % (A paper, table 1)" in ran.out
+
+
+def test_a_study_without_its_data_is_refused_in_one_line(milbench: Milbench, tmp_path: Path) -> None:
+    ran = milbench("reproduce", "supplementary-a", "--dry-run", "--data-dir", str(tmp_path))
+    assert "fetch it with `milbench data fetch mnist`" in ran.complaint()
+
+
+def test_a_spec_with_a_search_is_searched_before_it_is_compared(milbench: Milbench, tmp_path: Path) -> None:
+    path = tmp_path / "tuned.toml"
+    path.write_text("""
+losses = ["exact", "noisy-or"]
+tasks = ["synthetic-bags"]
+seeds = "0-1"
+
+[task.synthetic-bags]
+bags_per_epoch = 64
+
+[recipe]
+epochs = 1
+evaluation_bags = 16
+
+[tune]
+draws = 2
+seeds = "1000"
+
+[tune.recipe]
+lr = {low = 1e-3, high = 1e-1, scale = "log"}
+""")
+    ran = milbench("run", str(path))
+    assert ran.code == 0, ran
+    assert "tuned: 4 cells, 4 to run" in ran.out, "two draws of each loss"
+    assert "4 of 4 cells done" in ran.out.splitlines()[-1], "two seeds of each loss"
+    more = milbench("run", str(path), "-p", "tune.draws=3")
+    assert more.code == 0
+    assert "tuned: 6 cells, 2 to run" in more.out
 
 
 def test_a_study_with_a_failed_cell_still_gets_its_report(milbench: Milbench, root: Path, tmp_path: Path) -> None:
@@ -76,16 +129,18 @@ def test_a_study_with_a_failed_cell_still_gets_its_report(milbench: Milbench, ro
     path.write_text(f'losses = ["exact", "{HOSTILE}"]\ntasks = ["{TINY}"]\n')
     ran = milbench("reproduce", str(path))
     assert ran.code == 1
-    assert "not finite" in (root / "reports" / "failing" / "report.md").read_text()
+    assert "non-finite" in (root / "reports" / "failing" / "report.md").read_text()
 
 
-def test_every_published_study_has_the_paper_first_and_says_what_limits_every_other_preset() -> None:
+def test_every_study_begins_with_what_two_cores_can_do_and_says_what_limits_every_preset_but_the_papers() -> None:
     studies = [name for name in built_in_specs() if name.startswith(("supplementary", "section"))]
     assert "supplementary-a" in studies
     for name in studies:
-        presets = [*tomllib.loads(built_in_specs()[name].read_text("utf-8"))["presets"]]
-        assert presets[:2] == ["paper", "quick"]
-        for preset in presets[1:]:
+        first, *others, last = known = presets(name)
+        assert first in ("small", "quick")
+        assert last == "paper"
+        assert all(known.values()), "every preset says what it is"
+        for preset in (first, *others):
             assert any(note.startswith(f"Preset {preset}") for note in read_spec(name, preset).notes), (name, preset)
         paper = read_spec(name, "paper")
         assert paper.recipe["optimizer"] == "psgd"

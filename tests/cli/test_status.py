@@ -36,7 +36,8 @@ def test_every_state_is_shown_with_what_is_known_of_it(milbench: Milbench, root:
     with begun(root, running).lock():
         ran = milbench("status", "mine")
     assert ran.code == 1
-    rows = {line.split("│")[5].strip(): line for line in ran.out.splitlines() if line.startswith("│")}
+    lines = [line for line in ran.out.splitlines() if line.startswith("│")]
+    rows = {cell.id: next(line for line in lines if cell.id in line) for cell in (done, failed, running)}
     assert "done" in rows[done.id]
     assert "failed" in rows[failed.id]
     assert "ValueError: it broke" in rows[failed.id]

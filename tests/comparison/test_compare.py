@@ -62,11 +62,11 @@ def test_a_mistake_is_named(root: Path, changes: dict[str, Any], complaint: str)
 
 def test_a_failed_cell_is_there_with_its_reason_and_is_computed_again_on_request(root: Path) -> None:
     changes: dict[str, Any] = {"losses": "exact", "seeds": 0}
-    diverges = {"lr": 1e30, "epochs": 1, "normalize_gradient": False}
+    diverges = {"lr": 1e30, "epochs": 1, "gradient_norm": "none"}
     for rerun in ("missing", "failed"):
         (row,) = small(root, **changes, recipe=diverges, rerun=rerun).results.frame.to_dict("records")
         assert (row["status"], row["metric"]) == ("failed", "")
-        assert "not finite" in row["reason"]
+        assert "training diverged: non-finite l" in row["reason"]
 
 
 def test_a_file_is_named_by_its_path_and_read_anew_when_it_was_edited(root: Path, tmp_path: Path) -> None:

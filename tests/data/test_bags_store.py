@@ -150,6 +150,7 @@ CELL = """
 import resource, sys
 import torch
 from milbench import generator, load_loss, load_task
+from milbench.networks.registry import make_network
 def main():
     held = int(next(line for line in open("/proc/self/status") if line.startswith("VmData")).split()[1]) << 10
     task = load_task("feature-bags", table=sys.argv[1], bag="slide_id", labels="label", features="features/*.npy",
@@ -157,7 +158,7 @@ def main():
     resource.setrlimit(resource.RLIMIT_DATA, (held + 900_000_000, -1))
     task.check_data(None)
     task.prepare(None, torch.device("cpu"))
-    network, loss = task.network(0), load_loss("exact")
+    network, loss = make_network(task, "mlp", {}, 0), load_loss("exact")
     for bags in task.train_batches(0, generator("epoch")):
         assert bags.instances.shape[1] == 4000
         loss(network(bags.instances), bags.labels, bags.mask).mean().backward()

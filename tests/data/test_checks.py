@@ -134,14 +134,21 @@ def sequences(some: Any = None, **changes: Any) -> OwnBags:
     return own_bags(some or frames(), LABELS, ["cat", "dog"], bags=names, path=path, **columns)
 
 
-def of_sequences(table: OwnBags, level: str, positions: tuple[int, ...] = (2, 3, 5)) -> dict[str, str]:
-    findings = check_bags(table, "sequences", np.array(positions))
-    return {finding.what: finding.found for finding in findings if finding.level == level}
+def of_sequences(table: OwnBags, level: str) -> dict[str, str]:
+    return {finding.what: finding.found for finding in check_bags(table, "sequences") if finding.level == level}
 
 
-def test_sequences_with_too_few_positions_or_late_events_are_placed() -> None:
-    (found,) = of_sequences(sequences(), "fatal", positions=(2, 3, 1)).values()
-    assert found.startswith("1: c.wav (row 4) has 2 classes and 1 positions in its 10 frames")
+@pytest.mark.parametrize(("length", "level"), [(1, "fatal"), (4, "warning"), (5, None)])
+def test_sequences_with_more_classes_than_frames_or_than_blocks_of_four_are_placed(
+    length: int, level: str | None
+) -> None:
+    short = sequences([*frames()[:2], np.arange(2.0 * length).reshape(2, length).T])
+    for one in ("fatal", "warning"):
+        named = [text for what, text in of_sequences(short, one).items() if "too few" in what]
+        assert named == [f"1: c.wav (row 4) has 2 classes and {length} frames"] * (one == level)
+
+
+def test_events_that_begin_after_the_end_are_placed() -> None:
     (found,) = of_sequences(sequences(marks=[[Mark(0, (2, 3))], [], []]), "fatal").values()
     assert found == "1: a.wav (row 2) lasts 2 seconds and has 'cat' from 2"
     assert not of_sequences(sequences(marks=[[Mark(0, (1.9, 3))], [], []]), "fatal"), "its end is cut off"

@@ -32,7 +32,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_cache_holds_every_crop_in_the_order_of_the_records(folder: Path) -> None:
-    crops = load(folder, "paper", 5)
+    crops = load(folder, "paper")
     assert crops.classes.tolist() == [[1, -1], [4, 0], [0, -1]]
     for n, record in enumerate(read(folder / "digitStruct.mat")):
         alone = crop(record, Image.open(folder / record.name), "paper")
@@ -48,7 +48,7 @@ def test_pictures_are_cropped_once_for_each_variant_and_protocol(folder: Path, m
     write_struct(
         folder / "digitStruct.mat", [(f"{n}.png", beyond if n == 1 else PICTURES[n - 1][2]) for n in (1, 2, 3)]
     )
-    kinds: list[tuple[Any, ...]] = [("paper", 5), ("tight", 5), ("paper", 5, "paper")]
+    kinds: list[tuple[Any, ...]] = [("paper",), ("tight",), ("paper", "paper")]
     first = [load(folder, *kind) for kind in kinds]
     monkeypatch.setattr(crops_module, "crop", None)
     again = [load(folder, *kind) for kind in kinds]
@@ -68,10 +68,10 @@ def relabel(folder: Path) -> None:
 
 @pytest.mark.parametrize("change", [repaint, relabel])
 def test_other_pictures_or_records_make_new_crops(folder: Path, change: Callable[[Path], None]) -> None:
-    first = load(folder, "paper", 5)
+    first = load(folder, "paper")
     before = first.digest, first.crops.copy()
     change(folder)
-    second = load(folder, "paper", 5)
+    second = load(folder, "paper")
     assert second.digest != before[0]
     assert not np.array_equal(second.crops, before[1])
     assert [p.name for p in (folder.parent / ".crops").iterdir()] == ["train-paper"]  # nothing temporary, nothing old
@@ -79,14 +79,14 @@ def test_other_pictures_or_records_make_new_crops(folder: Path, change: Callable
 
 @pytest.mark.parametrize("name", ["crops.npy", "cache.json"])
 def test_what_is_cut_short_or_lost_is_made_again(folder: Path, name: str) -> None:
-    crops = load(folder, "paper", 5).crops.copy()
+    crops = load(folder, "paper").crops.copy()
     path = folder.parent / ".crops" / "train-paper" / name
     content = path.read_bytes()
     path.write_bytes(content[:-10])
-    assert np.array_equal(load(folder, "paper", 5).crops, crops)
+    assert np.array_equal(load(folder, "paper").crops, crops)
     assert len(path.read_bytes()) == len(content)
     path.unlink()
-    assert np.array_equal(load(folder, "paper", 5).crops, crops)
+    assert np.array_equal(load(folder, "paper").crops, crops)
     assert len(path.read_bytes()) == len(content)
 
 
@@ -98,11 +98,11 @@ def test_what_is_cut_short_or_lost_is_made_again(folder: Path, name: str) -> Non
     ),
 ])  # fmt: skip
 def test_bad_input_leaves_the_cache_as_it_was(folder: Path, damage: Callable[[Path], None], complaint: str) -> None:
-    load(folder, "paper", 5)
+    load(folder, "paper")
     before = snapshot(folder.parent / ".crops")
     damage(folder / "2.png")
     with pytest.raises(UsageError, match=complaint) as caught:
-        load(folder, "paper", 5)
+        load(folder, "paper")
     assert str(folder) in str(caught.value)
     assert snapshot(folder.parent / ".crops") == before
     assert [p.name for p in (folder.parent / ".crops").iterdir()] == ["train-paper"]
@@ -111,7 +111,7 @@ def test_bad_input_leaves_the_cache_as_it_was(folder: Path, damage: Callable[[Pa
 def test_a_read_only_folder_is_cached_in_the_user_s_cache_folder(folder: Path, tmp_path: Path) -> None:
     folder.parent.chmod(0o555)
     try:
-        crops = load(folder, "paper", 5)
+        crops = load(folder, "paper")
     finally:
         folder.parent.chmod(0o755)
     assert len(crops) == 3

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from milbench.data.own_bags import OwnBags
-from milbench.data.splits import drawn_folds, drawn_split, fold_split, given_split, read_folds
+from milbench.data.splits import drawn_folds, drawn_split, fold_split, given_split, official_split, read_folds
 from milbench.errors import UsageError
 from tests._helpers.own_bags import own_bags
 
@@ -111,3 +111,12 @@ def test_too_few_bags_are_named() -> None:
     with pytest.raises(UsageError, match=r"1 bag, which cannot be .* at least 3 bags in all, or validation = 0"):
         drawn_split(table(2), 0.2, 0.1, 0)
     assert len(drawn_split(table(2), 0.2, 0.0, 0).train) == 1
+
+
+def test_official_folds_are_each_tested_on_by_one_seed_and_validated_on_by_the_one_before() -> None:
+    folds = np.array([2, 0, 1, 3, 0, 2])
+    assert parts_of(official_split(folds, 4, 0)) == [[0, 3, 5], [2], [1, 4]]
+    assert parts_of(official_split(folds, 4, 3)) == [[0, 2, 5], [1, 4], [3]]
+    assert parts_of(official_split(folds, 4, 7)) == parts_of(official_split(folds, 4, 3))
+    with pytest.raises(UsageError, match="of 5 folds, those of the validation split of seed 3 are empty"):
+        official_split(folds, 5, 3)

@@ -10,12 +10,12 @@ import torch
 
 from milbench.engine import train as train_module
 from milbench.engine.parts import Setup
-from tests._helpers.training import normed_task, small_cell, train
+from tests._helpers.training import normed_network, small_cell, train
 
 STEPS = 8  # two epochs of four
 
 
-def weights_by_step(task: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Tensor]]:
+def weights_by_step(network: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Tensor]]:
     """Return the weights after every step of a training without a mean."""
     seen: list[dict[str, torch.Tensor]] = []
     step = train_module.train_step
@@ -27,7 +27,7 @@ def weights_by_step(task: str, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     with monkeypatch.context() as patch:
         patch.setattr(train_module, "train_step", watched)
-        train(small_cell(task_name=task, recipe={"epochs": 2}), folder / "plain")
+        train(small_cell(networks=[network], recipe={"epochs": 2}), folder / "plain")
     return seen
 
 
@@ -37,10 +37,10 @@ def test_the_kept_weights_are_the_mean_of_those_after_the_last_steps(
 ) -> None:
     """Also where torch takes all weights at once, as on a GPU, in an operation that refuses BatchNorm's counter."""
     monkeypatch.setattr("torch.optim.swa_utils._get_foreach_kernels_supported_devices", lambda: ["cpu"])
-    task = normed_task(tmp_path)
-    seen = weights_by_step(task, tmp_path, monkeypatch)
+    network = normed_network(tmp_path)
+    seen = weights_by_step(network, tmp_path, monkeypatch)
     assert len(seen) == STEPS
-    cell = small_cell(task_name=task, recipe={"epochs": 2, "average_last": share})
+    cell = small_cell(networks=[network], recipe={"epochs": 2, "average_last": share})
     found = train(cell, tmp_path / "mean").weights
     for name in (name for name, weight in found.items() if weight.is_floating_point()):
         weight = found[name]

@@ -34,7 +34,7 @@ def check(name: str, tmp_path: Path, **values: object) -> list[str]:
         ("infinite", "finite values"),
         ("nan gradient", "finite gradient"),
         ("scores with background", "must return (8, 3) from scores"),
-        ("nan scores", "scores that can be compared"),
+        ("nan scores", "values that can be compared from scores"),
         ("nan evidence", "values that can be compared"),
         ("posterior of a bag", "must return (8, 4, 5) from posterior"),
         ("log posterior", "probabilities"),
@@ -42,7 +42,7 @@ def check(name: str, tmp_path: Path, **values: object) -> list[str]:
     ],
 )
 def test_what_a_loss_must_not_return_is_refused_in_one_line(fault: str, says: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="faulty on the first batch of tiny") as error:
+    with pytest.raises(UsageError, match="faulty with network mlp on the first batch of tiny") as error:
         check(FAULTY, tmp_path, loss={"faulty": {"fault": fault}})
     assert says in str(error.value)
     assert "faulty_loss.py:" in str(error.value) or "must return" not in str(error.value), "its place"
@@ -64,7 +64,10 @@ def test_a_loss_that_can_learn_is_tried_from_the_start_of_the_recipe(tmp_path: P
     )
     assert check(str(source), tmp_path, recipe={"head_init": "prior"}) == []
     (warning,) = check(str(source), tmp_path, recipe={"head_init": "paper"})
-    assert "late on the first batch of tiny: bag_loss has a gradient of 0 for all of the 8 bags" in warning
+    assert (
+        "late with network mlp on the first batch of tiny: bag_loss has a gradient of 0 for all of the 8 bags"
+        in warning
+    )
 
 
 @pytest.mark.parametrize("fault", ["labels", "crowded"])
@@ -73,12 +76,12 @@ def test_a_batch_that_no_loss_can_use_is_named(fault: str, tmp_path: Path) -> No
     if fault == "crowded":  # all label sets have every class: there may be nothing to learn from this batch
         assert check("exact", tmp_path, task=task) == []
         return
-    with pytest.raises(UsageError, match="exact on the first batch of tiny"):
+    with pytest.raises(UsageError, match="exact with network mlp on the first batch of tiny"):
         check("exact", tmp_path, task=task)
 
 
 def test_a_refused_loss_leaves_nothing_behind(milbench: Milbench, root: Path) -> None:
     words = ["run", "--loss", f"{FAULTY},exact", "--task", TINY, "-p", "loss.faulty.fault=scalar"]
     complaint = milbench(*words).complaint()
-    assert "faulty on the first batch of tiny" in complaint
+    assert "faulty with network mlp on the first batch of tiny" in complaint
     assert not [*root.glob("runs/cells/*")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 from unittest import mock
@@ -16,10 +15,11 @@ from milbench import Bags, Loss, Network, Task, generator, load_task
 from milbench.api.bags import Truth, label_matrix
 from milbench.api.registry import tasks
 from milbench.api.targets import make_target
-from milbench.engine.parts import network_for, network_logits, set_up
+from milbench.engine.parts import network_logits, set_up
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
 from milbench.engine.train import train_step
+from milbench.networks.registry import make_network, network_name
 from milbench.testing import Variant
 from tests._helpers.built_in_losses import BUILT_IN
 from tests._helpers.fake_gpu import GPU, FakeGPU, needs_fake_gpu
@@ -47,7 +47,7 @@ def test_a_step_of_every_loss_needs_no_value_from_the_device(variant: Variant, d
 
 @pytest.mark.parametrize("optimizer", NAMES)
 def test_a_step_of_every_optimizer_needs_no_value_from_the_device(optimizer: str) -> None:
-    recipe = {"optimizer": optimizer, "clip_norm": 1.0}
+    recipe = {"optimizer": optimizer, "gradient_norm": "rms:1" if optimizer == "psgd" else "max:1"}
     steps_on_meta(Variant("exact"), "synthetic-bags", None, recipe, steps=2)
 
 
@@ -109,7 +109,7 @@ class OnGPU:
         return loss
 
     def network(self, loss: Loss, task: Task) -> Network:
-        network = network_for(loss, task, 0)
+        network = make_network(task, network_name(task, "default", loss.head), {}, 0, loss.head)
         self._move(network)
         return network
 
@@ -151,18 +151,19 @@ def test_loss_and_scores_stay_on_the_gpu(variant: Variant, task: str, on_gpu: On
     loss = on_gpu.loss(variant, known)
     loss.max_labels, loss.validate = known.max_labels, False
     network = on_gpu.network(loss, known)
+    mask = network.mask_of(bags)
 
     def value() -> torch.Tensor:
         logits = network_logits(network, bags, GPU)
         target = make_target(loss, bags, logits, network)
-        losses: torch.Tensor = loss(logits, bags.labels, bags.mask, target)
+        losses: torch.Tensor = loss(logits, bags.labels, mask, target)
         return losses.mean()
 
     assert on_gpu.without_waiting(value).device == GPU
     with torch.no_grad():
         logits = on_gpu.without_waiting(lambda: network_logits(network, bags, GPU))
-        for scores in (loss.class_scores, loss.presence_scores, loss.instance_probs, loss.instance_evidence):
-            assert on_gpu.without_waiting(partial(scores, logits, bags.mask)).device == GPU
+        scores = on_gpu.without_waiting(lambda: loss.score(logits, mask))
+        assert {part.device for part in (scores.classes, scores.presence, scores.instances, scores.evidence)} == {GPU}
 
 
 @needs_fake_gpu

@@ -33,7 +33,7 @@ def state_of(root: Path) -> dict[str, tuple[str, str]]:
     place = Root(root)
     plan = place.plan()
     states = place.states(plan.cells)
-    return {plan.labels[cell.id][0]: (states[cell.id].status, states[cell.id].reason) for cell in plan.cells}
+    return {plan.labels[cell.id].loss: (states[cell.id].status, states[cell.id].reason) for cell in plan.cells}
 
 
 @pytest.mark.timeout(280)

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 from scipy import stats
 
-from milbench.engine.search_space import Dimension, Range, Search, draw, settings_of
+from milbench.engine.search_space import Dimension, Range, Search, draw
 
 LR = Range(low=1e-4, high=1e-1, scale="log")
 
@@ -56,12 +56,6 @@ def test_losses_share_the_draws_of_the_space_they_have_in_common() -> None:
     with_own, without = draw([{"lr": LR}, own], 8, coordinates=2), draw([{"lr": LR}, {}], 8, coordinates=2)
     assert [recipe for recipe, _ in with_own] == [recipe for recipe, _ in without]
     assert len({str(recipe) for recipe, _ in with_own}) == 8
-
-
-def test_a_value_that_is_a_table_stands_for_its_settings() -> None:
-    rules: list[Any] = [{"clip_norm": "none"}, {"normalize_gradient": True}]
-    drawn = {str(settings_of(chosen)) for (chosen,) in draw([{"clipping": rules}], 8)}
-    assert drawn == {"{'clip_norm': 'none'}", "{'normalize_gradient': True}"}
 
 
 def test_the_settings_of_one_task_are_added_to_those_of_all() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,20 @@ from typing import Any
 import pytest
 
 from milbench import UsageError
-from milbench.api.plan import Plan
+from milbench.api.plan import Label, Plan
 from milbench.api.registry import tasks
 from milbench.engine.planning import make_plan
-from milbench.engine.spec import built_in_specs, make_spec, parse_seeds, parse_setting, read_spec, requested_spec
+from milbench.engine.spec import (
+    built_in_specs,
+    make_spec,
+    parse_seeds,
+    parse_setting,
+    presets,
+    read_spec,
+    requested_spec,
+)
 from milbench.report.literature import deviations
 from tests._helpers.command_line import TINY
-
-
-def presets(name: str) -> list[str]:
-    return list(tomllib.loads(built_in_specs()[name].read_text("utf-8")).get("presets", {}))
 
 
 def tiny_plan(**values: object) -> Plan:
@@ -49,8 +52,8 @@ def test_a_plan_is_every_combination() -> None:
     assert len(plan.cells) == 3 * 3 * 2  # exact and two max-poolings, three seeds, two heads
     assert len({cell.id for cell in plan.cells}) == len(plan.cells)
     names = {plan.labels[cell.id] for cell in plan.cells}
-    assert ("max-pooling normalization=batch", "tiny", "head_init=paper") in names
-    assert ("exact", "tiny", "head_init=prior") in names
+    assert Label("tiny", "max-pooling normalization=batch", recipe="head_init=paper") in names
+    assert Label("tiny", "exact", recipe="head_init=prior") in names
 
 
 def test_identity_is_what_is_computed() -> None:
@@ -120,7 +123,7 @@ def test_launches_of_one_spec_and_the_same_settings_add_up(tmp_path: Path) -> No
 def test_variants_of_a_task_have_short_names() -> None:
     task = {"tiny": [{"name": "small", "size": 4}, {"name": "large", "size": [8, 9]}]}
     plan = tiny_plan(task=task, losses=["exact"])
-    assert {c.task_params["size"]: plan.labels[c.id][1] for c in plan.cells} == {4: "small", 8: "large", 9: "large"}
+    assert {c.task_params["size"]: plan.labels[c.id].task for c in plan.cells} == {4: "small", 8: "large", 9: "large"}
     with pytest.raises(UsageError, match="two variants of task tiny are named 'small'"):
         tiny_plan(task={"tiny": [{"name": "small"}, {"name": "small", "size": 3}]})
 
@@ -128,14 +131,14 @@ def test_variants_of_a_task_have_short_names() -> None:
 def test_settings_go_where_they_belong() -> None:
     values: dict[str, object] = {"losses": ["exact", "max-pooling"], "tasks": [TINY]}
     for setting in ("loss.normalization=batch", "task.size=6", "task.tiny.batches=3", "recipe.lr=0.1,0.2",
-                    "loss.exact.divide_by=none", "recipe.clip_norm=none"):  # fmt: skip
+                    "loss.exact.divide_by=none", "recipe.gradient_norm=max:2"):  # fmt: skip
         parse_setting(values, setting)
     assert values["loss"] == {"max-pooling": {"normalization": "batch"}, "exact": {"divide_by": "none"}}
     assert values["task"] == {"tiny": {"size": 6, "batches": 3}}
-    assert values["recipe"] == {"lr": [0.1, 0.2], "clip_norm": "none"}
+    assert values["recipe"] == {"lr": [0.1, 0.2], "gradient_norm": "max:2"}
     plan = make_plan(make_spec({"name": "t", **values}))
     assert {c.recipe["lr"] for c in plan.cells} == {0.1, 0.2}
-    assert {c.recipe["clip_norm"] for c in plan.cells} == {None}
+    assert {c.recipe["gradient_norm"] for c in plan.cells} == {"max:2"}
 
 
 def test_a_table_in_the_recipe_is_for_the_task_it_names(tmp_path: Path) -> None:
@@ -146,9 +149,9 @@ def test_a_table_in_the_recipe_is_for_the_task_it_names(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(f'losses = ["exact"]\ntasks = ["{TINY}"]\n[recipe.tiny]\nlr = 0.2\nepochs = 3\n')
     given = read_spec(str(path)).model_dump()
-    parse_setting(given, "recipe.tiny.clip_norm=2")
+    parse_setting(given, "recipe.tiny.gradient_norm=none")
     parse_setting(given, "recipe.lr=0.5")  # for every task: the table of one gives way
-    assert given["recipe"] == {"tiny": {"epochs": 3, "clip_norm": 2}, "lr": 0.5}
+    assert given["recipe"] == {"tiny": {"epochs": 3, "gradient_norm": "none"}, "lr": 0.5}
     with pytest.raises(UsageError, match="unknown recipe section of the run 'tinny'; did you mean 'tiny'"):
         tiny_plan(recipe={"tinny": {"lr": 0.2}})
     with pytest.raises(UsageError, match="unknown parameter of the recipe 'lrr'; did you mean 'lr'"):
@@ -170,8 +173,8 @@ def test_every_spec_that_comes_with_milbench_can_be_planned_with_any_of_its_task
 ) -> None:
     values = read_spec(name, preset).model_dump()
     for task in values["tasks"]:
-        monkeypatch.setattr(tasks().cls(task), "check_data", lambda self, data_dir: "not looked at")
-        monkeypatch.setattr(tasks().cls(task), "overlap", lambda self, data_dir: 0.0)
+        monkeypatch.setattr(tasks().get(task), "check_data", lambda self, data_dir: "not looked at")
+        monkeypatch.setattr(tasks().get(task), "overlap", lambda self, data_dir: 0.0)
     whole = make_plan(make_spec(values))
     alone = [cell for task in values["tasks"] for cell in make_plan(make_spec({**values, "tasks": [task]})).cells]
     assert {cell.id for cell in alone} == {cell.id for cell in whole.cells}
@@ -183,8 +186,8 @@ def test_every_spec_that_comes_with_milbench_can_be_planned_with_any_of_its_task
 def test_the_preset_paper_is_what_was_published_and_quick_differs_in_whatever_decides_a_result(
     name: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for task in read_spec(name).tasks:
-        monkeypatch.setattr(tasks().cls(task), "check_data", lambda self, data_dir: "not looked at")
+    for task in read_spec(name, "paper").tasks:
+        monkeypatch.setattr(tasks().get(task), "check_data", lambda self, data_dir: "not looked at")
     for preset in ("paper", "quick"):
         plan = make_plan(read_spec(name, preset))
         pairs = [(cell, f) for cell in plan.cells for f in plan.tasks[cell.task_key].published if f.loss == cell.loss]
@@ -197,7 +200,7 @@ def test_the_preset_paper_is_what_was_published_and_quick_differs_in_whatever_de
                 assert {*fact.protocol} <= {*cell.params()}, "a name that no cell has tells nothing"
                 assert named == []
             else:
-                for word in ("optimizer", "lr", "normalize_gradient", "clip_rms", "validation"):
+                for word in ("optimizer", "lr", "gradient_norm", "validation"):
                     assert word in " ".join(named)
 
 
@@ -241,7 +244,7 @@ def contrasted(*contrasts: dict[str, Any], **values: Any) -> Plan:
 def test_a_contrast_finds_its_variants_on_every_task_and_survives_json() -> None:
     found = contrasted(contrast("noisy-or head=softmax", "exact", margin={"set_error": 0.01}))
     (named,) = found.contrasts
-    assert named.variants == {"tiny": (("noisy-or head=softmax", ""), ("exact", ""))}
+    assert named.variants == {"tiny": ("noisy-or head=softmax", "exact")}
     assert Plan.from_json(found.to_json()) == found
 
 

@@ -14,14 +14,16 @@ import torch
 from milbench import Bags, Loss, Recipe, Task, UsageError, generator, load_loss, load_task
 from milbench.api.registry import RegistryEntry, tasks
 from milbench.api.reliability import load_reliability
+from milbench.api.resolver import resolve
 from milbench.engine.folders import Root
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
 from milbench.inference.load import load_trained
+from milbench.networks.registry import make_network
 from milbench.optimizers.registry import optimizers
 from tests._helpers.command_line import PLUGINS, TINY
 from tests._helpers.optimizers import needs_muon
-from tests._helpers.training import Stop, Trained, normed_task, small_cell, stop_after, train
+from tests._helpers.training import Stop, Trained, normed_network, small_cell, stop_after, train
 
 DRAWING = str(PLUGINS / "drawing_loss.py")
 
@@ -38,8 +40,8 @@ def same(one: Trained, other: Trained) -> bool:
         (DRAWING, 4, {}),
         (DRAWING, 5, {}),
         (DRAWING, 14, {}),
-        (DRAWING, 6, {"clip_quantile": 0.3}),
-        (DRAWING, 7, {"evaluate_every": 2, "interim_bags": 5}),
+        (DRAWING, 6, {"gradient_norm": "quantile:0.3"}),
+        (DRAWING, 7, {"evaluate_every": 2}),
         (DRAWING, 6, {"average_last": 0.4}),
         (DRAWING, 6, {"optimizer": "psgd"}),
         pytest.param(DRAWING, 6, {"optimizer": "muon"}, marks=needs_muon),
@@ -79,7 +81,7 @@ def test_a_checkpoint_that_a_lost_machine_left_damaged_counts_as_none(tmp_path: 
 
 def test_statistics_over_batches_are_kept_as_they_were_evaluated(tmp_path: Path) -> None:
     """A cell that was killed after its last epoch keeps its weights in a later process: they are the same."""
-    cell = small_cell(task_name=normed_task(tmp_path))
+    cell = small_cell(networks=[normed_network(tmp_path)])
     first = train(cell, tmp_path / "c")
     assert any("running_mean" in name for name in first.weights)
     second = train(cell, tmp_path / "c")
@@ -114,7 +116,7 @@ def test_two_losses_of_a_seed_see_the_same_bags_and_start_from_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts: list[dict[str, torch.Tensor]]
 ) -> None:
     seen: list[list[Bags]] = []
-    tiny = tasks().cls(TINY)
+    tiny = tasks().get(resolve(tasks(), TINY))
     train_batches = tiny.train_batches
 
     def recorded(task: Task, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
@@ -166,11 +168,11 @@ def test_a_step_follows_the_gradient_of_the_loss_for_the_supervision_it_has(
     name: str, definition: Callable[[torch.Tensor, list[int]], torch.Tensor], tmp_path: Path
 ) -> None:
     """One step of SGD from the same start, with the loss written out bag by bag from the classes of the instances."""
-    recipe = {"optimizer": "sgd", "lr": 0.1, "schedule": "constant", "clip_norm": "none", "epochs": 1}
+    recipe = {"optimizer": "sgd", "lr": 0.1, "schedule": "constant", "gradient_norm": "none", "epochs": 1}
     outcome = train(small_cell(name, seed=7, recipe=recipe, task={"tiny": {"batches": 1}}), tmp_path / "c")
 
     task = load_task(TINY, batches=1)
-    network = task.network(seed=7)
+    network = make_network(task, "mlp", {}, seed=7)
     with torch.no_grad():
         network.get_parameter("head.bias").copy_(torch.tensor([-math.log(5)] * 3 + [0.0]))
     (bags,) = task.train_batches(0, generator("bags", "tiny", 7, 0))
@@ -266,5 +268,5 @@ def test_a_loaded_cell_scores_with_the_weights_that_were_stored(root: Path) -> N
         assert (stored - own_weights(cell.seed).get_parameter(key)).abs().max() > 1e-3, "not initial"
     bag = Bags(torch.randn(1, 5, 2), torch.zeros(1, 3))
     with torch.no_grad():
-        expected = loaded.loss.presence_scores(loaded.network(bag.instances).double())
+        expected = loaded.loss.score(loaded.network(bag.instances).double()).presence
     torch.testing.assert_close(loaded.scores(bag).presence, expected)

@@ -30,15 +30,15 @@ def spec(**changes: Any) -> Spec:
     return make_spec({**values, **changes})
 
 
-ARMS = [("exact", "tiny"), ("noisy-or head=softmax", "tiny"), ("noisy-or head=sigmoid", "tiny")]
+ARMS = [("tiny", "exact", ""), ("tiny", "noisy-or head=softmax", ""), ("tiny", "noisy-or head=sigmoid", "")]
 
 
-def drawn(plan: Plan) -> dict[tuple[str, str], list[Cell]]:
+def drawn(plan: Plan) -> dict[tuple[str, ...], list[Cell]]:
     assert plan.search is not None
-    found: dict[tuple[str, str], list[Cell]] = {}
+    found: dict[tuple[str, ...], list[Cell]] = {}
     for cell in plan.cells:
         if of := plan.search.draws.get(cell.id):
-            found.setdefault((of["loss"], of["task"]), []).append(cell)
+            found.setdefault(tuple(of["arm"]), []).append(cell)
     return found
 
 
@@ -56,7 +56,7 @@ def chosen_with(values: dict[tuple[int, int], float]) -> Plan:
     plan = search_plan(spec())
     assert plan.search is not None
     known = {
-        cell_id: values.get((ARMS.index((of["loss"], of["task"])), of["draw"]), 0.5)
+        cell_id: values.get((ARMS.index(tuple(of["arm"])), of["draw"]), 0.5)
         for cell_id, of in plan.search.draws.items()
     }
     return tuned_plan(spec(), plan, known)
@@ -65,12 +65,12 @@ def chosen_with(values: dict[tuple[int, int], float]) -> Plan:
 def test_each_loss_is_compared_with_its_own_best_draw_and_fresh_seeds() -> None:
     plan = chosen_with({(0, 3): 0.1, (1, 2): 0.2, (2, 4): 0.3})
     assert plan.search is not None
-    assert plan.search.chosen == {f"{loss}|{task}": draw for (loss, task), draw in zip(ARMS, (3, 2, 4), strict=True)}
+    assert plan.search.chosen == {"|".join(arm): draw for arm, draw in zip(ARMS, (3, 2, 4), strict=True)}
     compared = [cell for cell in plan.cells if cell.id not in plan.search.draws]
     assert sorted(cell.seed for cell in compared) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     for arm, draw in zip(ARMS, (3, 2, 4), strict=True):
         tried = [cell for cell in drawn(plan)[arm] if plan.search.draws[cell.id]["draw"] == draw]
-        chosen = [cell for cell in compared if plan.labels[cell.id] == (*arm, "")]
+        chosen = [cell for cell in compared if plan.labels[cell.id][:3] == arm]
         assert {cell.variant_key for cell in tried} == {cell.variant_key for cell in chosen}
         assert len(chosen) == 3
 
@@ -79,10 +79,10 @@ def test_the_mean_over_seeds_chooses_the_first_of_equals_and_never_a_failed_draw
     plan = search_plan(spec())
     assert plan.search is not None
     errors = {0: (0.2, 0.4), 1: (0.3, 0.3), 2: (0.1, math.nan), 3: (0.05, None), 4: (0.4, 0.4)}
-    seen: dict[tuple[str, int], int] = {}
+    seen: dict[tuple[object, ...], int] = {}
     values: dict[str, float] = {}
     for cell_id, of in plan.search.draws.items():
-        place = of["loss"], of["draw"]
+        place = *of["arm"], of["draw"]
         error = errors[of["draw"]][seen.get(place, 0)]
         seen[place] = 1
         if error is not None:
@@ -98,8 +98,12 @@ def test_a_loss_that_is_tuned_alone_joins_those_that_were_tuned_before() -> None
     again = tuned_plan(spec(losses=["exact"]), alone, dict.fromkeys((cell.id for cell in alone.cells), 0.5))
     joined = again.joined(both)
     assert joined.search is not None
-    assert joined.search.chosen == {"exact|tiny": 0, "noisy-or head=softmax|tiny": 2, "noisy-or head=sigmoid|tiny": 4}
-    assert {joined.labels[cell.id][:2] for cell in joined.cells} == {*ARMS}
+    assert joined.search.chosen == {
+        "tiny|exact|": 0,
+        "tiny|noisy-or head=softmax|": 2,
+        "tiny|noisy-or head=sigmoid|": 4,
+    }
+    assert {joined.labels[cell.id][:3] for cell in joined.cells} == {*ARMS}
     assert len(joined.compared) == 9
 
 
@@ -108,7 +112,7 @@ def test_a_loss_that_is_tuned_alone_joins_those_that_were_tuned_before() -> None
     [
         ({"seeds": "99-100"}, "seed 100 is also one of the comparison"),
         (
-            {"loss": {"exact": {"rule": ["sum", "exact"]}}, "tune": {"loss": {"exact": {"both": [{"rule": "sum"}]}}}},
+            {"loss": {"exact": {"rule": ["sum", "exact"]}}, "tune": {"loss": {"exact": {"rule": ["sum"]}}}},
             r"loss\.exact\.rule is an axis and is searched",
         ),
         ({"recipe": {"lr": [0.1, 0.2]}}, r"recipe\.lr is an axis"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -56,14 +56,11 @@ def bags_of(seed: int, count: int = 40) -> list[Bags]:
 
 @torch.no_grad()
 def scored(loss: Loss, bags: Bags) -> Scores:
-    presence = loss.presence_scores(bags.instances)
-    return Scores(
-        loss.class_scores(bags.instances),
-        presence,
-        loss.instance_probs(bags.instances),
+    scores = loss.score(bags.instances)
+    return replace(
+        scores,
         log_prob=loss.label_log_prob(bags.instances, bags.labels),
-        even_odds_log_prob=loss.label_log_prob(bags.instances, presence >= 0),
-        presence_log_odds=presence if loss.presence_is_log_odds else None,
+        even_odds_log_prob=loss.label_log_prob(bags.instances, scores.presence >= 0),
     )
 
 

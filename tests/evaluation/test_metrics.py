@@ -11,7 +11,7 @@ from torch import Tensor
 
 from milbench.api.bags import Bags, Truth
 from milbench.api.metric_info import METRICS
-from milbench.api.task import Scores
+from milbench.api.scores import Scores
 from milbench.errors import UsageError
 from milbench.evaluation import metrics
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags

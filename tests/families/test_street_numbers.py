@@ -13,11 +13,13 @@ import torch
 
 from milbench import load_task
 from milbench._utils.seeding import generator
-from milbench.api.task import Scores
+from milbench.api.scores import Scores
 from milbench.data.crops import load
 from milbench.data.digit_struct import read
+from milbench.engine.parts import typical_positions
 from milbench.errors import UsageError
 from tests._helpers.command_line import Ran
+from tests._helpers.networks import new_network
 from tests._helpers.street_files import write_folder
 
 CPU = torch.device("cpu")
@@ -42,7 +44,7 @@ def make(root: Path, name: str = "house-numbers", **params: Any) -> Any:
 def test_bags_are_crops_with_the_set_of_their_digits(root: Path) -> None:
     task = make(root)
     (bags,) = task.eval_splits["test"].bags
-    crops = load(root / "house-numbers/test", "paper", 784)
+    crops = load(root / "house-numbers/test", "paper")
     assert bags.instances.shape == (20, 3, 64, 64)
     assert torch.equal((bags.instances * 256).permute(0, 2, 3, 1).byte(), torch.from_numpy(crops.crops))
     records = read(root / "house-numbers/test/digitStruct.mat")
@@ -62,9 +64,7 @@ def test_an_epoch_has_every_training_crop_once_and_none_of_validation(root: Path
     seen = torch.cat([bags.instances for bags in batches]).flatten(1)
     held = torch.cat([bags.instances for bags in task.eval_splits["validation"].bags]).flatten(1)
     together = torch.cat([seen, held])
-    whole = (
-        torch.from_numpy(load(root / "house-numbers/train", "paper", 784).crops).permute(0, 3, 1, 2).flatten(1) / 256
-    )
+    whole = torch.from_numpy(load(root / "house-numbers/train", "paper").crops).permute(0, 3, 1, 2).flatten(1) / 256
     assert len(held) == 10
     assert {tuple(row) for row in together.tolist()} == {tuple(row) for row in whole.tolist()}
     again = torch.cat([bags.instances for bags in make(root).eval_splits["validation"].bags]).flatten(1)
@@ -75,7 +75,7 @@ def test_with_extra_a_batch_is_of_one_third(root: Path) -> None:
     task = make(root, "svhn", parts="train+extra", validation=0, augmentation=False)
     assert task.steps_per_epoch == (60 + 60) // 32
     sources = []
-    names = [torch.from_numpy(load(root / f"svhn/{part}", "paper", 784).crops.copy()) for part in ("train", "extra")]
+    names = [torch.from_numpy(load(root / f"svhn/{part}", "paper").crops.copy()) for part in ("train", "extra")]
     assert torch.equal(*names)  # the same pictures here, so that the third of a batch follows from its pictures
     where = {tuple(row.tolist()): n for n, row in enumerate(names[0].flatten(1)[:, :600])}
     pools = {"train": range(60), "extra 0": range(0, 60, 2), "extra 1": range(1, 60, 2)}
@@ -97,7 +97,7 @@ def test_with_extra_a_batch_is_of_one_third(root: Path) -> None:
 
 def successors(task: Any, root: Path, epochs: int) -> tuple[dict[int, set[int]], list[list[int]]]:
     """Return which crops were seen right behind each crop in batches of several epochs, and these batches."""
-    pictures = load(root / "svhn/train", "paper", 784, "paper").crops
+    pictures = load(root / "svhn/train", "paper", "paper").crops
     where = {tuple(row): n for n, row in enumerate(pictures.reshape(60, -1)[:, :600].tolist())}
     batches = []
     for epoch in range(epochs):
@@ -137,20 +137,24 @@ def test_by_the_published_protocol_batches_are_blocks_of_one_order_a_cell(root: 
 
 @pytest.mark.parametrize(("size", "millions"), [("small", 1.0), ("medium", 3.9), ("large", 7.5)])
 def test_the_published_networks(size: str, millions: float) -> None:
-    task = load_task("house-numbers", network=size)
-    network = task.network(0)
+    task = load_task("house-numbers")
+    network = new_network(task, size)
     count = sum(p.numel() for p in network.parameters())
     assert count / 2**20 == pytest.approx(millions, abs=0.05)
     assert network(torch.zeros(1, 3, 64, 64)).shape == (1, 11, 28, 28)
-    assert task.positions == 26 * 26
-    assert load_task("house-numbers", augmentation=False).positions == 28 * 28
+    assert typical_positions(network, task) == 26 * 26
+    assert typical_positions(network, load_task("house-numbers", augmentation=False)) == 28 * 28
 
 
 def oracle(task: Any) -> Any:
     """The scores of a perfect network: each digit shows at the position nearest to its middle, with certainty."""
 
+    network = new_network(task)
+
     def score(bags: Any) -> Scores:
-        ys, xs = task.centres(*bags.instances.shape[2:])
+        centres = network.position_centres(*bags.instances.shape[2:])
+        assert centres is not None
+        ys, xs = centres
         instances = torch.zeros(len(bags), 11, len(ys), len(xs))
         instances[:, 10] = 1
         for b, (classes, boxes) in enumerate(zip(bags.truth.classes, bags.truth.boxes, strict=True)):
@@ -160,16 +164,18 @@ def oracle(task: Any) -> Any:
                     instances[b, :, y, x] = 0
                     instances[b, c, y, x] = 1
         presence = bags.labels.float()
-        return Scores(presence, presence, instances)
+        return Scores(presence, presence, instances, centres=centres)
 
     return score
 
 
 def out_of_order(task: Any, split: str) -> list[bool]:
     """Whether the digits of a number, in the order of reading, are not in columns further and further to the right."""
-    found = []
+    found, network = [], new_network(task)
     for bags in task.eval_splits[split].bags:
-        _, xs = task.centres(*bags.instances.shape[2:])
+        centres = network.position_centres(*bags.instances.shape[2:])
+        assert centres is not None
+        xs = centres[1]
         for classes, boxes in zip(bags.truth.classes.tolist(), bags.truth.boxes.tolist(), strict=True):
             middles = [(left + right) / 2 for c, (left, _, right, _) in zip(classes, boxes, strict=True) if c >= 0]
             columns = [int((xs - middle).abs().argmin()) for middle in middles]
@@ -210,10 +216,6 @@ def test_the_data_are_named_for_what_they_are(root: Path) -> None:
 def test_bad_parameters_and_bad_pictures_are_one_line(milbench: Callable[..., Ran], root: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="validation = 60 leaves none of 60 training pictures"):
         make(root, validation=60)
-    with pytest.raises(UsageError, match="unknown network 'smal'; did you mean 'small'"):
-        load_task("svhn", network="smal")
-    with pytest.raises(UsageError, match="a network for images that knows its output shape, not instance-mlp"):
-        load_task("svhn", network="instance-mlp")
     for name, verb in (("svhn", "fetch"), ("house-numbers", "make")):
         with pytest.raises(
             UsageError, match=f"/{name}/train/digitStruct.mat; {verb} it with `milbench data fetch {name}"

@@ -16,31 +16,34 @@ import pytest
 import torch
 from PIL import Image
 
-from milbench import UsageError, load_task
+from milbench import Network, UsageError, load_task
 from milbench.api import gallery as galleries
+from milbench.api.network import input_standardised
 from milbench.api.plan import Cell
 from milbench.engine.folders import Root
 from milbench.engine.mlflow_runs import write_model
 from milbench.networks.instance import InstanceMLP
+from milbench.networks.standardise import StandardiseFeatures
 from tests._helpers.command_line import PLUGINS, Milbench
 from tests._helpers.handmade import publish
+from tests._helpers.networks import new_network
 
 CLASSES = ["cat", "dog"]
-MEMORY = {"classes": CLASSES, "positions": 3, "features": ["f0", "f1"]}
+MEMORY = {"classes": CLASSES, "inputs": 2, "features": ["f0", "f1"]}
 
 
-def known_network() -> InstanceMLP:
+def known_network() -> Network:
     """A network with the logits f0, f1 and 0 for cat, dog and background, after the mean (1, 2) is subtracted."""
-    network = InstanceMLP((2, 3), 0, torch.tensor([1.0, 2.0]), torch.ones(2))
+    network = InstanceMLP(2, 2, 0, layers=0)
     with torch.no_grad():
         network.head.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
         network.head.get_parameter("bias").zero_()
-    return network
+    return input_standardised(network, StandardiseFeatures(torch.tensor([1.0, 2.0]), torch.ones(2)))
 
 
 def cell(loss: str = "noisy-or", loss_file: str = "", **params: Any) -> Cell:
-    task = {"table": "nowhere.csv", "hidden": 1, "layers": 0, **params}
-    return Cell(loss, {}, "1", "set", "feature-bags", task, "1", "digest", {"epochs": 1}, 0, loss_file)
+    of_task = "feature-bags", {"table": "nowhere.csv", **params}, "1", "digest"
+    return Cell(loss, {}, "1", "set", *of_task, "mlp", {"layers": 0}, "1", {"epochs": 1}, 0, loss_file)
 
 
 @pytest.fixture(scope="module")
@@ -159,8 +162,8 @@ def test_images_are_placed_in_their_own_pixels(tmp_path: Path) -> None:
     Image.new("RGB", (200, 100), (200, 0, 0)).save(tmp_path / "shots" / "wide.png")
     Image.new("RGB", (100, 100), (0, 200, 0)).save(tmp_path / "shots" / "even.jpg")
     task = load_task("image-bags", table="nowhere.csv", size=64)
-    task.recall({"classes": ["red"], "positions": 9})
-    network = task.network(0)
+    task.recall({"classes": ["red"], "inputs": 3})
+    network = new_network(task)
     (batch,) = task.read_bags([tmp_path / "shots"], network)
     assert [Path(name).name for name in batch.names] == ["even.jpg", "wide.png"]
     assert batch.bags.instances.shape == (2, 3, 64, 64)
@@ -184,22 +187,23 @@ def test_sequences_are_standardised_as_in_training_and_placed_in_seconds(tmp_pat
     for name, values in frames.items():
         np.save(tmp_path / name, values)
     (tmp_path / "new.tsv").write_text("file\nb.npy\na.npy\n")
-    task = load_task("sequence-bags", table="nowhere.csv", stride=2, frames_per_second=10)
+    task = load_task("sequence-bags", table="nowhere.csv", frames_per_second=10)
     known = {"kind": "frames of 2 features", "frames_per_second": 10.0, "mean": [1.0, -1.0], "spread": [2.0, 4.0]}
-    task.recall({"classes": ["owl"], "positions": 4, **known})
-    (batch,) = task.read_bags([tmp_path / "new.tsv"], task.network(0))
+    task.recall({"classes": ["owl"], "inputs": 2, **known})
+    network = new_network(task, "conv", stride=2)
+    (batch,) = task.read_bags([tmp_path / "new.tsv"], network)
     assert (batch.kind, batch.names) == ("file", ["b.npy", "a.npy"])
     expected = ((frames["a.npy"] - [1, -1]) / [2, 4]).T
     np.testing.assert_allclose(batch.bags.instances[1], expected, rtol=1e-5)
     assert batch.bags.mask is not None
-    assert batch.bags.mask.sum(dim=1).tolist() == [2, 4]
+    assert batch.bags.mask.sum(dim=1).tolist() == [4, 7]
     assert batch.places["start"][1].tolist() == pytest.approx([0, 0.2, 0.4, 0.6])
     assert batch.places["end"][1].tolist() == pytest.approx([0.2, 0.4, 0.6, 0.7])
-    (lone,) = task.read_bags([tmp_path / "a.npy"], task.network(0))
+    (lone,) = task.read_bags([tmp_path / "a.npy"], network)
     np.testing.assert_allclose(lone.bags.instances[0], expected, rtol=1e-5)
     np.save(tmp_path / "c.npy", np.zeros((3, 5)))
     with pytest.raises(UsageError, match="frames of 5 features, expected frames of 2 features as in training"):
-        list(task.read_bags([tmp_path / "c.npy"], task.network(0)))
+        list(task.read_bags([tmp_path / "c.npy"], network))
 
 
 def test_a_saved_model_needs_neither_store_nor_table_nor_plug_in(
@@ -208,10 +212,11 @@ def test_a_saved_model_needs_neither_store_nor_table_nor_plug_in(
     import mlflow.pyfunc
 
     from milbench.api.registry import losses
+    from milbench.api.resolver import resolve
 
     plugin = tmp_path / "mine.py"
     shutil.copyfile(PLUGINS / "third_party_loss.py", plugin)
-    revision = f"1 {losses().entry(str(plugin)).source_digest}"
+    revision = f"1 {losses().entry(resolve(losses(), str(plugin))).source_digest}"
     one = Cell(**{**vars(cell("mean-pooling", str(plugin))), "loss_revision": revision})
     made = galleries.make(
         kind="set", instances=np.zeros((2, 3, 2)), labels=np.zeros((2, 2)), presence=np.zeros((2, 2)),

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from milbench import load_loss
+from milbench import AllConvolutional, Layer, load_loss
 from milbench.inference.predict import sensitivity
-from milbench.networks.convolutional import AllConvolutional, Layer
 
 
 def test_sensitivity_by_a_network_of_one_weight() -> None:
@@ -32,7 +31,7 @@ def test_sensitivity_by_a_network_of_one_weight() -> None:
 def test_sensitivity_agrees_with_finite_differences() -> None:
     network = AllConvolutional((Layer(4, 3, 2, 1), Layer(3, 3)), 2, seed=0).double()
     image = torch.randn(2, 8, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    positions = torch.zeros(network.output_shape(8, 9), dtype=torch.bool)
+    positions = torch.zeros(network.output_shape(8, 9) or (), dtype=torch.bool)
     positions[0, 1] = positions[1, 2] = True
 
     def log_p(pixels: Tensor) -> float:

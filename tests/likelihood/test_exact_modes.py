@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 import torch
+from likelihood import operators
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from milbench.likelihood import bag_log_prob, bag_log_prob_from_logits, instance_posterior
 from tests._helpers.likelihood_paths import accelerator
@@ -154,42 +154,11 @@ def test_accelerators_do_not_look_at_values() -> None:
         assert torch.isfinite(of_softmax(logits(5), LABELS)).all()
 
 
-class Operators(TorchDispatchMode):
-    """Counts the operators that run, views among them."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.count: int = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        self.count += 1
-        return func(*args, **(kwargs or {}))
-
-
-def operators(size: int, masked: bool, second: bool) -> int:
-    """Count those of the loss `exact` and its gradient, or a Hessian product too, where values do not exist."""
-    z = torch.empty(32, 11, 28, 28, device="meta", requires_grad=True)
-    labels = torch.empty(32, 10, dtype=torch.bool, device="meta")
-    mask = torch.empty(32, 28, 28, dtype=torch.bool, device="meta") if masked else None
-    loss = per_bag("exact")
-    loss.validate, loss.max_labels = False, size
-
-    def step() -> int:
-        with Operators() as counted:
-            (gradient,) = torch.autograd.grad(loss(z, labels, mask).mean(), z, create_graph=second)
-            if second:
-                torch.autograd.grad(gradient, z, torch.empty_like(z))
-        return int(counted.count)
-
-    step()  # makes the tables of label sets, once for all steps
-    return step()
-
-
 @pytest.mark.parametrize("size", [0, 1, 4, 6])
 def test_an_accelerator_runs_few_operators_for_any_label_set(size: int) -> None:
     for masked in (False, True):
-        assert operators(size, masked, second=False) <= 300
-        assert operators(size, masked, second=True) <= 1300
+        assert operators("exact", size, masked=masked) <= 300
+        assert operators("exact", size, masked=masked, second=True) <= 1300
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

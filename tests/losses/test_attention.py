@@ -76,7 +76,8 @@ def test_values_are_those_of_the_formula(logits: Tensor, rel: float, tiny: float
     value.sum().backward()
     assert all(t.grad is not None and t.grad.isfinite().all() for t in (leaf, *loss.parameters()))
     log_odds = [float(exactly.log(p) - exactly.log(1 - p)) for p in pooled]
-    for scores in (loss.presence_scores(logits[None]), loss.class_scores(logits[None])):
+    found = loss.score(logits[None])
+    for scores in (found.presence, found.classes):
         assert scores[0].tolist() == pytest.approx(log_odds, rel=rel, abs=tiny)
 
 
@@ -98,7 +99,8 @@ def test_gradients_of_logits_and_of_the_losss_own_weights(form: dict[str, Any]) 
 def test_evidence_and_map_are_attention_times_detector(form: dict[str, Any]) -> None:
     loss = trained(**form)
     attention, _ = defined(loss, bag(0))
-    evidence, probs = loss.instance_evidence(bag(0)[None])[0], loss.instance_probs(bag(0)[None])[0]
+    scores = loss.score(bag(0)[None])
+    evidence, probs = scores.evidence[0], scores.instances[0]
     for k in range(K):
         odds = [K * float(attention[c][k]) * bag(0)[c, k].exp().item() for c in range(C)]
         for c in range(C):
@@ -110,7 +112,7 @@ def test_evidence_and_map_are_attention_times_detector(form: dict[str, Any]) -> 
 
 def test_attention_starts_uniform_so_that_presence_is_the_mean() -> None:
     loss = per_bag("attention").build(C)
-    assert_close(loss.presence_scores(bag(0)[None])[0].sigmoid(), bag(0)[:C].sigmoid().mean(dim=1))
+    assert_close(loss.score(bag(0)[None]).presence[0].sigmoid(), bag(0)[:C].sigmoid().mean(dim=1))
     assert loss.get_parameter("v").std().item() == pytest.approx((C + 1) ** -0.5, rel=0.1)
 
 

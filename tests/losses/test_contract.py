@@ -50,7 +50,7 @@ class TestBuiltIn(LossContract):
             pytest.skip("its presence is a probability or an expected number of positions")
         logits = torch.zeros(2, C + 1, 1)
         logits[:, 0, 0] = torch.tensor([18.0, 60.0])
-        less, more = loss.presence_scores(logits)[:, 0].tolist()
+        less, more = loss.score(logits).presence[:, 0].tolist()
         assert less < more
 
     def test_logits_of_zero_are_not_taken_for_padding(self, loss: Loss, labels: Tensor, variant: Variant) -> None:

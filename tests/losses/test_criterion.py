@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from milbench import Loss, UsageError, load_loss, pad_bags
+from milbench.api.parameters import constructor_parameters
 from milbench.api.registry import losses
 from milbench.likelihood import bag_log_prob_from_logits
 from milbench.testing.loss_inputs import LABELS, MASK, ONE_CLASS, B, C, K, some_logits, target_for
@@ -36,7 +37,7 @@ def made(name: str, **params: Any) -> tuple[Loss, tuple[Tensor, Tensor, None, Te
 
 
 def test_every_built_in_loss_is_imported_by_its_name() -> None:
-    classes = {name: losses().cls(name) for name in NAMES}
+    classes = {name: losses().get(name) for name in NAMES}
     assert {getattr(library, name) for name in library.__all__ if name != "pad_bags"} == {*classes.values()}
     assert all(type(load_loss(name)) is cls is getattr(library, cls.__name__) for name, cls in classes.items())
 
@@ -58,6 +59,39 @@ def test_reductions_are_those_of_torch(name: str) -> None:
     assert each.shape == (B,)
     assert_close(loss(*arguments), each.mean())
     assert_close(made(name, reduction="sum")[0](*arguments), each.sum())
+
+
+class Margin(library.OneVsRest):  # type: ignore[misc]
+    """A loss of somebody's whose constructor does not know of reductions."""
+
+    def __init__(self, margin: float = 0.0) -> None:
+        super().__init__()
+        self.margin = margin
+
+    def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
+        log_odds: Tensor = super().log_odds(detectors, mask)
+        return log_odds - self.margin
+
+
+class Passing(Margin):
+    """One that hands the reduction on."""
+
+    def __init__(self, *, reduction: Any = "sum") -> None:
+        super().__init__(1.0, reduction=reduction)  # type: ignore[call-arg]
+
+
+def test_every_constructor_takes_the_reduction_whether_it_mentions_it_or_not() -> None:
+    logits = some_logits(K)
+    each = library.OneVsRest(reduction="none")(logits - 1, LABELS)
+    assert_close(Margin(1.0, reduction="none")(logits, LABELS), each)  # type: ignore[call-arg]
+    assert_close(Margin(margin=1.0)(logits, LABELS), each.mean())
+    assert_close(Passing()(logits, LABELS), each.sum())
+    assert_close(Passing(reduction="none")(logits, LABELS), each)
+    assert [*constructor_parameters(Margin)] == ["margin"]
+    assert [*constructor_parameters(Passing)] == []
+    loss = Margin(1.0)
+    loss.reduction = "sum"
+    assert_close(loss(logits, LABELS), each.sum())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -138,9 +172,9 @@ def test_the_predicted_label_set_has_the_classes_that_are_more_likely_than_not()
         marginals = (probs.unsqueeze(2) * sets.unsqueeze(1)).sum(dim=0)
         assert torch.equal(loss.predict(logits, MASK), marginals >= 0.5)
     ranks = load_loss("max-pooling")
-    assert torch.equal(ranks.predict(logits, threshold=-1.0), ranks.presence_scores(logits) >= -1.0)
+    assert torch.equal(ranks.predict(logits, threshold=-1.0), ranks.score(logits).presence >= -1.0)
     single = load_loss("cross-entropy")
-    assert torch.equal(single.predict(logits).int().argmax(dim=1), single.class_scores(logits).argmax(dim=1))
+    assert torch.equal(single.predict(logits).int().argmax(dim=1), single.score(logits).classes.argmax(dim=1))
     assert (single.predict(logits).sum(dim=1) == 1).all()
 
 
@@ -153,6 +187,8 @@ exact, noisy_or = library.Exact(), library.NoisyOr()
     ("call", "naming"),
     [
         (lambda: library.Exact("bags"), "unknown divide_by of exact 'bags'; did you mean 'bag'"),
+        (lambda: library.Exact(reduction="avg"), "unknown reduction of exact 'avg'"),
+        (lambda: setattr(noisy_or, "reduction", "average"), "unknown reduction of noisy-or 'average'"),
         (lambda: library.TopK(0), "one_in of top-k must be a whole number from 1 on, got 0"),
         (lambda: exact(some_logits(K), LISTS[:3]), "one list of class numbers for each of the 4 bags, got 3"),
         (lambda: exact(some_logits(K), [[0], [3], [], []]), "bag 1 must be class numbers from 0 to 2, got 3"),

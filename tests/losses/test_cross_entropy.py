@@ -37,12 +37,13 @@ def test_at_several_positions_it_is_that_of_their_mean_logits() -> None:
     means = torch.stack([logits[b, :C, mask[b]].mean(dim=1) for b in range(B)])
     loss = per_bag("cross-entropy")
     torch.testing.assert_close(loss(logits, LABELS, mask), F.cross_entropy(means, CLASSES, reduction="none"))
-    torch.testing.assert_close(loss.class_scores(logits, mask), means)
-    torch.testing.assert_close(loss.presence_scores(logits, mask).exp(), means.softmax(dim=1))
+    scores = loss.score(logits, mask)
+    torch.testing.assert_close(scores.classes, means)
+    torch.testing.assert_close(scores.presence.exp(), means.softmax(dim=1))
 
 
 def test_no_instance_is_background() -> None:
-    probs = per_bag("cross-entropy").instance_probs(some_logits(2, 3))
+    probs = per_bag("cross-entropy").score(some_logits(2, 3)).instances
     assert (probs[:, C] == 0).all()
     torch.testing.assert_close(probs[:, :C], some_logits(2, 3)[:, :C].softmax(dim=1))
 

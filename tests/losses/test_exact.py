@@ -36,7 +36,7 @@ def test_the_divisor_of_the_negative_log_likelihood(divide_by: str, divisors: tu
 @pytest.mark.parametrize("seed", range(2))
 def test_the_sum_rule_adds_the_probabilities_of_a_class(seed: int) -> None:
     mask = torch.tensor([[True, False, True, True]])
-    scores = per_bag("exact", rule="sum").class_scores(bag(seed).unsqueeze(0), mask)
+    scores = per_bag("exact", rule="sum").score(bag(seed).unsqueeze(0), mask).classes
     p = softmax(bag(seed))
     assert scores[0].tolist() == pytest.approx([float(p[c][0] + p[c][2] + p[c][3]) for c in range(C)])
 
@@ -46,7 +46,7 @@ def test_the_exact_rule_compares_label_sets_of_one_class(seed: int) -> None:
     """Prb({c}) + Prb({}) is alpha_{c,background}: scores differ by the differences of its logarithm."""
     maps = LabelMaps(bag(seed))
     log_alpha = [exactly.log(maps.set_prob[frozenset({c})] + maps.set_prob[frozenset()]) for c in range(C)]
-    scores = per_bag("exact", rule="exact").class_scores(bag(seed).unsqueeze(0))[0]
+    scores = per_bag("exact", rule="exact").score(bag(seed).unsqueeze(0)).classes[0]
     for c in range(C):
         assert float(scores[c] - scores[0]) == pytest.approx(float(log_alpha[c] - log_alpha[0]), abs=1e-12)
 
@@ -54,7 +54,7 @@ def test_the_exact_rule_compares_label_sets_of_one_class(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_presence_is_the_log_odds_of_the_marginal(seed: int) -> None:
     maps = LabelMaps(bag(seed))
-    presence = per_bag("exact").presence_scores(bag(seed).unsqueeze(0))
+    presence = per_bag("exact").score(bag(seed).unsqueeze(0)).presence
     assert presence[0].tolist() == pytest.approx([float(maps.log_odds(c)) for c in range(C)], rel=1e-9)
 
 

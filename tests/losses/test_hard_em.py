@@ -120,7 +120,8 @@ def test_presence_and_scores_compare_best_assignments(seed: int, background: flo
     logits = bag(seed, background=background)
     best = {label_set: value for label_set, (value, _) in best_maps(logits).items()}
     loss = per_bag("hard-em")
-    presence, scores = loss.presence_scores(logits.unsqueeze(0))[0], loss.class_scores(logits.unsqueeze(0))[0]
+    both = loss.score(logits.unsqueeze(0))
+    presence, scores = both.presence[0], both.classes[0]
     for c in range(C):
         with_it = max(value for label_set, value in best.items() if c in label_set)
         without = max(value for label_set, value in best.items() if c not in label_set)

@@ -60,16 +60,13 @@ def test_normalised_at_every_position_the_background_belongs_to_every_label_set(
         odds = [math.exp(logits[b, c, k]) for c in range(C + 1)]
         p |= {(b, c, k): value / sum(odds) for c, value in enumerate(odds)}
     loss = per_bag("max-pooling", normalization="position")
-    value, scores, presence = (
-        loss(logits, LABELS, mask),
-        loss.class_scores(logits, mask),
-        loss.presence_scores(logits, mask),
-    )
+    value, scores = loss(logits, LABELS, mask), loss.score(logits, mask)
     for b in range(B):
         terms = [-math.log(highest(p, b, c)) for c in range(C + 1) if c == C or LABELS[b, c]]
         assert value[b].item() == pytest.approx(sum(terms) / len(terms))
         for c in range(C):
-            assert float(scores[b, c]) == float(presence[b, c]) == pytest.approx(log_odds(highest(p, b, c)))
+            expected = pytest.approx(log_odds(highest(p, b, c)))
+            assert float(scores.classes[b, c]) == float(scores.presence[b, c]) == expected
 
 
 @pytest.mark.parametrize("normalization", ["bag", "batch"])
@@ -83,13 +80,12 @@ def test_positions_that_tie_share_the_gradient_of_the_maximum(normalization: str
 def test_the_bag_variant_scores_by_its_probabilities() -> None:
     logits = some_logits(1)
     p = probabilities(logits, MASK, [[b] for b in range(B)])
-    loss = per_bag("max-pooling")
-    scores, presence = loss.class_scores(logits, MASK), loss.presence_scores(logits, MASK)
+    scores = per_bag("max-pooling").score(logits, MASK)
     for b in range(B):
         for c in range(C):
             expected = sum(value for (bag, d, _), value in p.items() if (bag, d) == (b, c))
-            assert float(scores[b, c]) == pytest.approx(expected)
-            assert float(presence[b, c]) == pytest.approx(log_odds(highest(p, b, c)))
+            assert float(scores.classes[b, c]) == pytest.approx(expected)
+            assert float(scores.presence[b, c]) == pytest.approx(log_odds(highest(p, b, c)))
 
 
 def test_the_batch_variant_scores_by_the_largest_raw_score_background_included() -> None:
@@ -98,17 +94,17 @@ def test_the_batch_variant_scores_by_the_largest_raw_score_background_included()
     a_tie = [[1.0, 3.0], [2.0, -1.0], [3.0, 0.0]]
     logits = torch.tensor([background_wins, background_wins, a_class_wins, a_tie])
     mask = torch.tensor([[True, True], [True, False], [True, True], [True, True]])
-    loss = per_bag("max-pooling", normalization="batch")
+    scores = per_bag("max-pooling", normalization="batch").score(logits, mask)
     unnamed = [-math.inf, -math.inf]
-    assert loss.class_scores(logits, mask).tolist() == [unnamed, unnamed, [4.0, 2.0], [3.0, 2.0]]
-    assert loss.presence_scores(logits, mask).tolist() == [[1.0, 2.0], [1.0, 2.0], [4.0, 2.0], [3.0, 2.0]]
+    assert scores.classes.tolist() == [unnamed, unnamed, [4.0, 2.0], [3.0, 2.0]]
+    assert scores.presence.tolist() == [[1.0, 2.0], [1.0, 2.0], [4.0, 2.0], [3.0, 2.0]]
 
 
 @pytest.mark.parametrize("normalization", ["bag", "batch"])
 @MASKS
 def test_the_map_compares_a_position_with_a_uniform_share_of_its_bag(normalization: str, mask: Tensor) -> None:
     logits = some_logits(4)
-    probs = per_bag("max-pooling", normalization=normalization).instance_probs(logits, mask)
+    probs = per_bag("max-pooling", normalization=normalization).score(logits, mask).instances
     for b in range(B):
         places = mask[b].nonzero().flatten().tolist()
         total = sum(math.exp(logits[b, c, k]) for c in range(C) for k in places)
@@ -123,11 +119,13 @@ def test_evidence_and_map_do_not_use_the_background_that_the_cost_does_not_train
     loss, logits = per_bag("max-pooling", normalization=normalization), some_logits(5)
     other = logits.clone()
     other[:, C] = torch.linspace(-20, 20, K)
-    assert torch.equal(loss.instance_probs(other), loss.instance_probs(logits))
-    assert torch.equal(loss.instance_evidence(other), logits[:, :C])
+    scores = loss.score(other)
+    assert torch.equal(scores.instances, loss.score(logits).instances)
+    assert torch.equal(scores.evidence, logits[:, :C])
 
 
 def test_with_a_background_in_every_label_set_the_map_is_the_softmax() -> None:
-    loss, logits = per_bag("max-pooling", normalization="position"), some_logits(6)
-    torch.testing.assert_close(loss.instance_probs(logits), logits.softmax(dim=1))
-    torch.testing.assert_close(loss.instance_evidence(logits), logits.softmax(dim=1)[:, :C])
+    logits = some_logits(6)
+    scores = per_bag("max-pooling", normalization="position").score(logits)
+    torch.testing.assert_close(scores.instances, logits.softmax(dim=1))
+    torch.testing.assert_close(scores.evidence, logits.softmax(dim=1)[:, :C])

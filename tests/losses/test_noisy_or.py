@@ -39,7 +39,8 @@ def test_value_gradient_and_presence_are_those_of_all_label_maps(
     value = loss(leaf, ALL_LABELS)
     (gradient,) = torch.autograd.grad(value.sum(), leaf)
     log_odds = [maps.log_odds(c) for c in range(C)]
-    for scores in (loss.presence_scores(logits[None]), loss.class_scores(logits[None])):
+    found = loss.score(logits[None])
+    for scores in (found.presence, found.classes):
         assert scores[0].tolist() == pytest.approx([float(odds) for odds in log_odds], rel=rel, abs=10 * tiny)
     for i, labels in enumerate(ALL_LABELS.tolist()):
         signed = [odds if held else -odds for odds, held in zip(log_odds, labels, strict=True)]
@@ -48,8 +49,8 @@ def test_value_gradient_and_presence_are_those_of_all_label_maps(
         assert_close(gradient[i].double(), gradient_of(logits, labels), rtol=gradient_rel, atol=tiny)
 
 
-def test_instance_probs_of_detectors_are_given_that_at_most_one_fires() -> None:
-    probs = per_bag("noisy-or").instance_probs(bag(0).unsqueeze(0))[0]
+def test_instances_of_detectors_are_given_that_at_most_one_fires() -> None:
+    probs = per_bag("noisy-or").score(bag(0).unsqueeze(0)).instances[0]
     p = [[1 / (1 + exactly.exp(-value)) for value in row] for row in numbers(bag(0))]
     for k in range(K):
         only = [p[c][k] * math.prod(1 - p[d][k] for d in range(C) if d != c) for c in range(C)]

@@ -156,7 +156,7 @@ def check(case: Case, logits: Tensor, mask: Tensor | None, *, rel: float, tiny: 
     rows = [[row[k] for k in there] for row in numbers(logits)[:C]]
     logs = [case.definition(row, c) for c, row in enumerate(rows)]
     slopes = {(c, on): gradient_of(case, rows[c], c, on) for c in range(C) for on in (False, True)}
-    presence = loss.presence_scores(leaf, masks)[0].tolist()
+    presence = loss.score(leaf, masks).presence[0].tolist()
     assert presence == pytest.approx([float(one - other) for one, other in logs], rel=rel, abs=tiny)
     for i, labels in enumerate(ALL_LABELS.tolist()):
         expected = -sum(logs[c][0 if labels[c] else 1] for c in range(C))
@@ -216,4 +216,4 @@ def test_positions_that_tie_for_the_last_places_share_the_gradient(one_in: int, 
 def test_top_k_takes_k_from_the_size_of_each_bag() -> None:
     logits = torch.tensor([[[5.0, 4.0, 3.0, 2.0], [0.0] * 4], [[5.0, 1.0, 9.0, 9.0], [0.0] * 4]])
     mask = torch.tensor([[True] * 4, [True, True, False, False]])
-    assert per_bag("top-k", one_in=2).presence_scores(logits, mask).tolist() == [[4.5], [5.0]]
+    assert per_bag("top-k", one_in=2).score(logits, mask).presence.tolist() == [[4.5], [5.0]]

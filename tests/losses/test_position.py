@@ -35,4 +35,4 @@ def test_scores_are_the_expected_counts() -> None:
     logits = some_logits(1)
     p = logits.exp() / logits.exp().sum(dim=1, keepdim=True)
     expected = torch.stack([p[b, :C, MASK[b]].sum(dim=1) for b in range(B)])
-    torch.testing.assert_close(per_bag("position").class_scores(logits, MASK), expected)
+    torch.testing.assert_close(per_bag("position").score(logits, MASK).classes, expected)

@@ -33,7 +33,7 @@ BLIND_TO_SIZE = [
     *((name, {}) for name in ("log-sum-exp", "noisy-and", "attention", "top-k")),
 ]
 """A bag twice as large, each of its instances twice, has the same presence."""
-POOLINGS = sorted(name for name in losses().names() if losses().cls(name).supervision == "set")
+POOLINGS = sorted(name for name in losses().names() if losses().get(name).supervision == "set")
 ALL = [*((name, {}) for name in POOLINGS), ("max-pooling", POSITION), ("noisy-or", SOFTMAX)]
 
 
@@ -59,10 +59,10 @@ def test_what_says_nothing_about_classes(case: tuple[str, dict[str, Any]]) -> No
     loss, logits = made(*case), bags()
     one_less = logits[:, :, :K]
     with torch.no_grad():
-        presence = loss.presence_scores(logits)
-        falls = loss.presence_scores(one_less) - presence
-        copies = loss.presence_scores(torch.cat([logits, logits[:, :, :1].expand(-1, -1, K)], dim=2)) - presence
-        twice = loss.presence_scores(torch.cat([one_less, one_less], dim=2)) - loss.presence_scores(one_less)
+        copied = torch.cat([logits, logits[:, :, :1].expand(-1, -1, K)], dim=2)
+        doubled = torch.cat([one_less, one_less], dim=2)
+        whole, part, more, double = (loss.score(z).presence for z in (logits, one_less, copied, doubled))
+    falls, copies, twice = part - whole, more - whole, double - part
     assert bool((falls > 1e-9).any()) == (case not in MONOTONE), "another instance"
     assert bool((copies.abs() > 1e-9).any()) == (case not in BLIND_TO_COPIES), "copies of one instance"
     assert bool((twice.abs() > 1e-9).any()) == (case not in BLIND_TO_SIZE), "every instance twice"

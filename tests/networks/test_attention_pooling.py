@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 
-from milbench import Bags, load_loss
-from milbench.engine.parts import network_for, task_for
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec
-from milbench.networks.registry import load_network
+from milbench import Bags, Network, Task, load_loss, load_network, load_task
+from milbench.networks.registry import make_network
+from milbench.networks.sequence import pad_frames
 
 NAMES = ["gated-attention", "dsmil", "set-transformer"]
 D, C = 6, 3
@@ -107,7 +104,8 @@ def test_one_vs_rest_of_the_network_is_the_formula_of_its_paper(name: str) -> No
     """The class scores are the logits of the bag, and the evidence is the attention, but for a constant."""
     bags, network, loss = some_bags(5, 2, 1), load_network(name, D, C, seed=1), load_loss("one-vs-rest")
     logits = network.logits_of(bags)
-    scores, evidence = loss.class_scores(logits, bags.mask), loss.instance_evidence(logits, bags.mask)
+    found = loss.score(logits, bags.mask)
+    scores, evidence = found.classes, found.evidence
     for b, size in enumerate((5, 2, 1)):
         expected, attention = DIRECT[name](Weights(network), bags.instances[b, :size].double().numpy())
         assert scores[b].tolist() == pytest.approx(expected, abs=1e-5)
@@ -135,40 +133,40 @@ def test_padding_changes_neither_logits_nor_gradients(name: str) -> None:
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 
 
-def cells(**values: Any) -> list[Any]:
-    return make_plan(make_spec({"name": "t", "losses": ["exact", "one-vs-rest"], "seeds": 0, **values})).cells
+def made(name: str, task: Task, seed: int) -> Network:
+    return make_network(task, name, {}, seed, "sigmoid")
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("task_name", ["synthetic-bags", "sound-events"])
 def test_it_stands_on_the_network_of_the_task(name: str, task_name: str) -> None:
     """Sequences of different length too, of which padding is NaN."""
-    given: dict[str, Any] = {"task": {"sound-events": {"train_bags": 64}}} if task_name == "sound-events" else {}
-    cell = cells(tasks=[task_name], loss={"one-vs-rest": {"network": name}}, **given)[-1]
-    task = task_for(cell)
+    task = load_task(task_name)
+    sizes = torch.tensor([[20], [50]])
     if task_name == "sound-events":
-        vars(task)["features"] = 32
         short, long = torch.randn(32, 20), torch.randn(32, 50)
-        instances = torch.stack([torch.nn.functional.pad(short, (0, 30), value=torch.nan), long])
-        mask = torch.arange(13) < torch.tensor([[5], [13]])
-        alone = short.unsqueeze(0)
+        instances, alone = pad_frames([short, long]), short.unsqueeze(0)
     else:
-        instances, mask = torch.randn(2, 9, 8), torch.arange(9) < torch.tensor([[4], [9]])
-        alone = instances[:1, :4]
-    network = network_for(load_loss("one-vs-rest", network=name), task, seed=4)
-    positions = int(mask[0].sum())
-    labels = torch.zeros(2, task.num_classes, dtype=torch.bool)
-    logits = network.logits_of(Bags(instances, labels, mask))
-    torch.testing.assert_close(logits[:1, :, :positions], network(alone), atol=1e-5, rtol=1e-5)
-    again = network_for(load_loss("one-vs-rest", network=name), task, seed=4).state_dict()
+        instances = torch.randn(2, 50, 8)
+        alone = instances[:1, :20]
+    bags = Bags(instances, torch.zeros(2, task.num_classes, dtype=torch.bool), torch.arange(50) < sizes)
+    network = made(name, task, seed=4)
+    logits, there = network.logits_of(bags), network.mask_of(bags)
+    assert there is not None
+    assert there.shape == (2, logits.shape[2])
+    torch.testing.assert_close(logits[:1, :, there[0]], network(alone), atol=1e-5, rtol=1e-5)
+    again = made(name, task, seed=4).state_dict()
     assert all(torch.equal(value, again[key]) for key, value in network.state_dict().items())
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_positions_of_an_image_stay_where_they_are(name: str) -> None:
-    task = task_for(cells(tasks=["extended-digits"])[0])
+    task = load_task("extended-digits")
     images = torch.rand(2, 1, 16, 24, generator=torch.Generator().manual_seed(5))
-    network, plain = network_for(load_loss("one-vs-rest", network=name), task, seed=6), task.network(seed=6)
+    network, plain = made(name, task, seed=6), made("conv", task, seed=6)
     logits = network(images)
     assert logits.shape == plain(images).shape
     torch.testing.assert_close(network(images[:1]), logits[:1], atol=1e-5, rtol=1e-5)
+    bags = Bags(images, torch.zeros(2, 10, dtype=torch.bool))
+    for one, other in zip(network.centres_in(bags) or (), plain.centres_in(bags) or (), strict=True):
+        assert torch.equal(one, other)

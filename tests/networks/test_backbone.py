@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -21,16 +22,22 @@ def test_the_shape_of_the_map_is_known_without_computing_it(name: str) -> None:
     network = Backbone(name, 3, 4, seed=0, stride=8).eval()
     for height, width in ((64, 96), (75, 101)):
         with torch.no_grad():
-            assert network(torch.zeros(1, 3, height, width)).shape == (1, 5, *network.output_shape(height, width))
+            shape = network.output_shape(height, width)
+            assert shape is not None
+            assert network(torch.zeros(1, 3, height, width)).shape == (1, 5, *shape)
     least = network.smallest_side()
     with torch.no_grad():
         assert min(network(torch.zeros(1, 3, least, least)).shape[2:]) == 1
 
 
 @pytest.mark.parametrize(("name", "stride", "side"), [("resnet18", 8, 144), ("convnext_tiny", 4, 96)])
-def test_positions_are_in_the_centre_of_the_pixels_that_they_depend_on(name: str, stride: int, side: int) -> None:
+def test_positions_are_in_the_centre_of_the_pixels_that_they_depend_on(
+    name: str, stride: Literal[4, 8], side: int
+) -> None:
     network = Backbone(name, 3, 1, seed=0, stride=stride).eval().double()
-    ys, xs = network.position_centres(side, side)
+    centres = network.position_centres(side, side)
+    assert centres is not None
+    ys, xs = centres
     row, column = len(ys) // 2, len(xs) // 2 - 1
     seen = torch.zeros(side, side)
     for n in range(3):  # a rectifier may hide a pixel in one image, hardly in three
@@ -50,7 +57,7 @@ def test_positions_are_in_the_centre_of_the_pixels_that_they_depend_on(name: str
 def test_weights_come_from_a_file_and_give_the_maps_of_torchvision(tmp_path: Path) -> None:
     whole = models.resnet18(weights=None).eval()
     torch.save(whole.state_dict(), tmp_path / "resnet18.pth")
-    network = Backbone("resnet18", 1, 2, seed=0, weights=read_weights(tmp_path / "resnet18.pth")).eval()
+    network = Backbone("resnet18", 1, 2, seed=0, stride=32, weights=str(tmp_path / "resnet18.pth")).eval()
     grey = torch.rand(1, 1, 64, 64)
     whole.fc = whole.avgpool = torch.nn.Identity()
     with torch.no_grad():
@@ -60,15 +67,19 @@ def test_weights_come_from_a_file_and_give_the_maps_of_torchvision(tmp_path: Pat
 
 
 def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    def saved(weights: dict[str, Tensor]) -> str:
+        torch.save(weights, tmp_path / "weights.pth")
+        return str(tmp_path / "weights.pth")
+
     state = models.resnet18(weights=None).state_dict()
     lacking = {name: tensor for name, tensor in state.items() if name != "layer1.0.conv1.weight"}
     with pytest.raises(UsageError, match=r"no 'layer1.0.conv1.weight', expected the state_dict of .* resnet18"):
-        Backbone("resnet18", 3, 2, 0, weights=lacking)
+        Backbone("resnet18", 3, 2, 0, weights=saved(lacking))
     said = r"torchvision's resnet18: .* conv1.weight: .* shape torch.Size\(\[2\]\) .* torch.Size\(\[64, 3, 7, 7\]\)"
     with pytest.raises(UsageError, match=said):
-        Backbone("resnet18", 3, 2, 0, weights={**state, "conv1.weight": torch.zeros(2)})
+        Backbone("resnet18", 3, 2, 0, weights=saved({**state, "conv1.weight": torch.zeros(2)}))
     with pytest.raises(UsageError, match="stride = 1 leaves no layer of resnet18"):
-        Backbone("resnet18", 3, 2, 0, stride=1)
+        Backbone("resnet18", 3, 2, 0, stride=1)  # type: ignore[arg-type]
 
 
 class Trap:

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from milbench import Bags
-from milbench.networks.convolutional import AllConvolutional, Layer, output_size, standardised
+from milbench.api.geometry import Layer, output_size
+from milbench.networks.convolutional import AllConvolutional
 from milbench.networks.instance import InstanceMLP
+from milbench.networks.standardise import StandardiseFeatures, StandardiseImages
 
 PAPER = (*(Layer(64, 5, s, p) for s, p in [(1, 2), (1, 2), (2, 2), (1, 1), (1, 0)]), Layer(11, 5))
 """X.-L. Li 2018, extended MNIST: six 5x5 convolutions."""
@@ -32,28 +34,7 @@ def test_output_has_the_published_size(layers: tuple[Layer, ...], sides: dict[in
         assert output_size(layers, side) == positions
 
 
-def receptive_centre(network: AllConvolutional, height: int, width: int, row: int, column: int) -> tuple[float, float]:
-    """Find by the gradient which pixels a position sees, and return the middle of them in pixel coordinates."""
-    image = torch.rand(1, 1, height, width, requires_grad=True)
-    (grad,) = torch.autograd.grad(network(image)[0, 0, row, column], image)
-    rows, columns = grad[0, 0].nonzero().unbind(dim=1)
-    return float(rows.min() + rows.max() + 1) / 2, float(columns.min() + columns.max() + 1) / 2
-
-
-@pytest.mark.parametrize(
-    "layers", [PAPER, SMALL, (Layer(3, 4, 2, 1), Layer(2, 2, 3, 0))], ids=["paper", "small", "even kernels"]
-)
-def test_position_centres_are_those_of_the_receptive_fields(layers: tuple[Layer, ...]) -> None:
-    network = AllConvolutional(layers, 1, seed=0)
-    height, width = 90, 101
-    ys, xs = network.position_centres(height, width)
-    rows, columns = network.output_shape(height, width)
-    assert (len(ys), len(xs)) == (rows, columns)
-    for row, column in [(rows // 2, columns // 2), (rows // 2 + 1, columns // 2 - 3)]:  # away from the borders
-        assert receptive_centre(network, height, width, row, column) == (float(ys[row]), float(xs[column]))
-
-
-@pytest.mark.parametrize("network", [AllConvolutional(PAPER, 1, 0), InstanceMLP((2, 2000, 11), 0)])
+@pytest.mark.parametrize("network", [AllConvolutional(PAPER, 1, 0), InstanceMLP(2, 10, 0, hidden=2000)])
 def test_initialisation_is_normal_over_root_fan_in_for_weights_and_biases(network: torch.nn.Module) -> None:
     layers = [layer for layer in network.modules() if isinstance(layer, torch.nn.Conv2d | torch.nn.Linear)]
     for layer in layers:
@@ -82,14 +63,22 @@ def test_channels_last_and_half_precision_change_speed_not_meaning(layers: tuple
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in network.parameters())
 
 
-def standardise(images: Tensor) -> Tensor:
-    return standardised(torch.nn.Identity(), (images,))
-
-
 def test_standardised_images_have_mean_0_and_deviation_1_each() -> None:
+    standardise = StandardiseImages()
     images = torch.rand(3, 2, 9, 7) * torch.tensor([1.0, 0.5, 0.2]).view(3, 1, 1, 1) + 0.2
     for image, result in zip(images.numpy(), standardise(images).numpy(), strict=True):
         np.testing.assert_allclose(result, (image - image.mean()) / image.std(), rtol=1e-4, atol=1e-5)
     flat = 0.5 + 0.001 * torch.randn(1, 3, 8, 8)
     assert standardise(flat).abs().max() < 0.2  # noise is not blown up to the contrast of a picture
     assert torch.equal(standardise(torch.full((1, 3, 8, 8), 0.25)), torch.zeros(1, 3, 8, 8))
+
+
+def test_standardised_features_have_mean_0_and_deviation_1_whatever_their_unit() -> None:
+    """But for a feature that does not vary, or by rounding alone, which is only centred."""
+    features = torch.randn(400, 3).double() * torch.tensor([1e-9, 1.0, 1e9]) + torch.tensor([1e-9, -5.0, 0.0])
+    features = torch.cat([features, torch.full((400, 1), 1 / 3).double()], dim=1)
+    spread = features.std(dim=0, correction=0)
+    found = StandardiseFeatures(features.mean(dim=0), spread)(features.float().view(4, 100, 4)).view(400, 4).numpy()
+    np.testing.assert_allclose(found.mean(axis=0), 0, atol=1e-4)
+    np.testing.assert_allclose(found[:, :3].std(axis=0), 1, rtol=1e-4)
+    assert np.abs(found[:, 3]).max() < 1e-6

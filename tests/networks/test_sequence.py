@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from milbench import Bags
+from milbench import Bags, UsageError
 from milbench.networks.sequence import SequenceConvolutional, SequenceGRU, SequenceNetwork, pad_frames
 
 F, WIDTH, OUTPUTS = 3, 6, 5
@@ -16,7 +16,7 @@ KINDS = [SequenceConvolutional, SequenceGRU]
 
 
 def made(kind: type[SequenceConvolutional | SequenceGRU], stride: int = 4, seed: int = 0) -> SequenceNetwork:
-    return kind(F, WIDTH, OUTPUTS, stride, seed)
+    return kind(F, OUTPUTS - 1, seed, stride, WIDTH)
 
 
 def sequences(*lengths: int) -> list[Tensor]:
@@ -33,6 +33,20 @@ def test_a_position_for_every_block_of_frames(kind: type, frames: int, stride: i
     ys, xs = network.centres_in(Bags(torch.zeros(2, F, frames), torch.zeros(2, OUTPUTS - 1)))
     assert ys.tolist() == [F / 2]
     assert xs.tolist() == [stride * (k + 0.5) for k in range(positions)]
+
+
+def test_a_position_is_there_where_one_of_its_frames_is() -> None:
+    lengths = torch.tensor([[9], [4], [1], [8]])
+    bags = Bags(torch.zeros(4, F, 9), torch.zeros(4, OUTPUTS - 1), torch.arange(9) < lengths)
+    found = made(SequenceConvolutional).mask_of(bags)
+    assert found is not None
+    assert found.sum(dim=1).tolist() == [math.ceil(length / 4) for length in (9, 4, 1, 8)]
+    assert found[:, 0].all()
+
+
+def test_a_stride_that_is_no_power_of_two_is_refused_by_convolutions() -> None:
+    with pytest.raises(UsageError, match="stride = 6: expected a power of 2, such as 4"):
+        made(SequenceConvolutional, stride=6)
 
 
 @pytest.mark.parametrize("kind", KINDS)

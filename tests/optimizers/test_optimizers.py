@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from milbench import Recipe, UsageError
+from milbench.optimizers.clipping import GradientNorm
 from milbench.optimizers.psgd import KroneckerPSGD
 from milbench.optimizers.registry import SCHEDULES, learning_rate, make_optimizer
 from tests._helpers.optimizers import NAMES, needs_muon
@@ -51,9 +52,11 @@ def test_muon_moves_every_matrix_by_an_orthogonal_one() -> None:
 @pytest.mark.parametrize(
     ("recipe", "complaint"),
     [
-        ({"optimizer": "muon", "clip_rms": 0.1}, "clip_rms shortens the steps of psgd alone, not of muon"),
+        (
+            {"optimizer": "muon", "gradient_norm": "rms:0.1"},
+            "the steps of psgd alone, not of muon; did you mean max:0.1",
+        ),
         ({"optimizer": "psgd", "weight_decay": 0.1}, "weight_decay = 0.1: psgd has none"),
-        ({"clip_norm": 1.0, "clip_quantile": 0.5}, "clip_norm = 1.0 and clip_quantile = 0.5 are two rules"),
     ],
 )
 def test_a_setting_that_the_optimiser_would_ignore_is_refused(recipe: dict[str, object], complaint: str) -> None:
@@ -61,17 +64,23 @@ def test_a_setting_that_the_optimiser_would_ignore_is_refused(recipe: dict[str, 
         small_cell(recipe=recipe)
 
 
-def test_a_rule_for_the_length_of_a_gradient_replaces_the_tasks() -> None:
-    limited = small_cell(recipe={"clip_norm": 1.0}).recipe
-    assert (limited["clip_norm"], limited["normalize_gradient"]) == (1.0, False)
-    assert small_cell(recipe={"lr": 0.1}).recipe["normalize_gradient"] is True
-    for none in ({"clip_norm": "none"}, {"normalize_gradient": False}):
-        recipe = small_cell(recipe=none).recipe
-        assert [recipe.get(rule) for rule in ("clip_norm", "clip_quantile", "normalize_gradient")] == [
-            None,
-            None,
-            False,
-        ]
+@pytest.mark.parametrize(("one", "same", "other"), [
+    ("max:1", "max:1.0", "max:1.00000001"),
+    ("quantile:.5", "quantile:0.50", "quantile:0.99999999"),
+    ("max:1e-3", "max:0.001", "unit"),
+])  # fmt: skip
+def test_a_rule_in_two_spellings_is_one_cell(one: str, same: str, other: str) -> None:
+    cell, again, another = (small_cell(recipe={"gradient_norm": rule}) for rule in (one, same, other))
+    assert cell.id == again.id != another.id
+    assert GradientNorm(another.recipe["gradient_norm"]).rule == other.partition(":")[0], "what is kept is a rule"
+
+
+@pytest.mark.parametrize(
+    "rule", ["", "clip:1", "unit:2", "none:1", "max", "max:0", "max:nan", "max:inf", "quantile:1", "rms:-1", 1.0]
+)
+def test_what_is_no_rule_is_one_line(rule: object) -> None:
+    with pytest.raises(UsageError, match=r"gradient_norm = .* is wrong: .*(expected unit, none, max:X|valid string)"):
+        small_cell(recipe={"gradient_norm": rule})
 
 
 def test_schedules() -> None:

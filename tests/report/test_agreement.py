@@ -10,7 +10,8 @@ import pytest
 from scipy import stats
 
 from milbench.api.published import Published
-from milbench.report.literature import difference, judge
+from milbench.report.literature import difference
+from milbench.report.statistics.verdicts import agreement
 
 MARGIN, TRIALS = 0.03, 600
 
@@ -69,11 +70,11 @@ def test_the_interval_for_one_spread_is_that_of_the_pooled_test_without_freedom_
 def test_the_verdict_follows_from_the_interval_and_the_number_of_seeds(
     interval: tuple[float, float], seeds: int, verdict: str
 ) -> None:
-    assert judge(interval, seeds, MARGIN) == verdict
+    assert agreement(interval, seeds, MARGIN) == verdict
     turned = {"better": "worse", "worse": "better"}
-    assert judge(interval, seeds, MARGIN, lower_is_better=False) == turned.get(verdict, verdict)
+    assert agreement(interval, seeds, MARGIN, lower_is_better=False) == turned.get(verdict, verdict)
     if verdict == "agrees":
-        assert judge(interval, seeds, None) != "agrees"
+        assert agreement(interval, seeds, None) != "agrees"
 
 
 def verdicts(gap: float, seeds: int, published_runs: int, known: bool) -> dict[str, float]:
@@ -83,7 +84,7 @@ def verdicts(gap: float, seeds: int, published_runs: int, known: bool) -> dict[s
         theirs, ours = rng.normal(0, 1, published_runs), rng.normal(gap, 1, seeds)
         values = tuple(theirs) if known else ()
         published = runs(float(theirs.mean()), runs=published_runs, values=values)
-        found.append(judge(difference(ours, published), seeds, 2.0))
+        found.append(agreement(difference(ours, published), seeds, 2.0))
     names, counts = np.unique(found, return_counts=True)
     return dict(zip(names.tolist(), counts / TRIALS, strict=True))
 

@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from milbench.report.equivalence import verdict
 from milbench.report.statistics.differences import compare_pair
+from milbench.report.statistics.verdicts import equivalence
 
 MARGIN, SPREAD, DRAWS = 0.01, 0.008, 2000
 
@@ -21,7 +21,7 @@ def shares(truth: float, seeds: int) -> dict[str, float]:
         common = 0.05 * rng.normal(size=seeds)
         values = common + SPREAD / 2**0.5 * rng.normal(size=(2, seeds))
         values[0] += truth
-        found[verdict(compare_pair(values, 0, 1), MARGIN)] += 1
+        found[equivalence(compare_pair(values, 0, 1), MARGIN)] += 1
     return {name: count / DRAWS for name, count in found.items()}
 
 

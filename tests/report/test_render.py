@@ -19,7 +19,7 @@ TASK = "extended-digits"
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     statuses = {("max-pooling", TASK, 1): ("failed", "FloatingPointError: <not finite>")}
-    contrasts = [Contrast("the joint", variants={TASK: (("exact", ""), ("noisy-or", ""))})]
+    contrasts = [Contrast("the joint", variants={TASK: ("exact", "noisy-or")})]
     results = make_results(folder / "cells", tasks=ONE, statuses=statuses, title="A <title>", contrasts=contrasts,
                            notes=["A limit."], info={"published": PUBLISHED, "chance": 0.9})  # fmt: skip
     render(results, folder / "out")

@@ -22,10 +22,11 @@ def halving_errors() -> Results:
     for bags in (400, 100, 200):
         for loss, kind, at_100 in (("weak", "set", 0.4), ("strong", "position", 0.2)):
             for seed in range(3):
-                cell = Cell(loss, {}, "1", kind, "sounds", {"bags": bags}, "1", "", {}, seed)
+                cell = Cell(loss, {}, "1", kind, "sounds", {"bags": bags}, "1", "", "mlp", {}, "1", {}, seed)
                 cells.append(cell)
                 rows.append({
-                    "task": f"sounds bags={bags}", "loss": loss, "recipe": "", "supervision": kind, "seed": seed,
+                    "task": f"sounds bags={bags}", "loss": loss, "network": "", "recipe": "",
+                    "supervision": kind, "seed": seed,
                     "status": "done", "reason": "", "epoch": 1, "metric": "test/set_error", "cell": cell.id,
                     "value": at_100 * 100 / bags * (1 + 0.01 * seed), "run": "", "machine": "", "code": "",
                     "draw": None,

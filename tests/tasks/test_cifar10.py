@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from milbench import UsageError, load_task
+from milbench.engine.parts import typical_positions
+from tests._helpers.networks import new_network
 from tests._helpers.small_data import TEST, TRAIN, small_cifar, write_batch
 
 CPU = torch.device("cpu")
@@ -46,11 +48,11 @@ def test_the_published_networks() -> None:
     layers = [(27, 128), (1152, 128), (1152, 128), (1152, 192), (1728, 192), (1728, 192), (1728, 256), (2304, 256),
               (2304, 256)]  # fmt: skip
     body = sum((inputs + 1) * outputs for inputs, outputs in layers)
-    network, baseline = task.network(0), task.classifier(0)
+    network, baseline = new_network(task), new_network(task, head="class")
     assert sum(p.numel() for p in network.parameters()) == body + 2305 * 11 == 2_832_203  # 2.7 M with M = 2^20
     assert sum(p.numel() for p in baseline.parameters()) == body + 2305 * 10
     assert network(images).shape == (2, 11, 4, 4)
-    assert task.positions == 16
+    assert typical_positions(network, task) == 16
     logits = baseline(images)
     assert logits.shape == (2, 11, 1, 1)
     assert (logits[:, 10] == 0).all()

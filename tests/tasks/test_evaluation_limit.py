@@ -9,6 +9,7 @@ import torch
 
 from milbench import Bags, Scores, load_task
 from milbench.api.registry import tasks
+from tests._helpers.networks import new_network
 from tests._helpers.small_data import PARAMS
 
 LIMIT = 4
@@ -19,14 +20,14 @@ def test_an_evaluation_can_be_limited_to_few_bags(name: str, data_of_all: Path) 
     task = load_task(name, **PARAMS.get(name, {}))
     task.prepare(data_of_all, torch.device("cpu"))
     task.evaluation_limit = LIMIT
-    network, sizes = task.network(0), []
+    network, sizes = new_network(task), []
 
     @torch.no_grad()
     def score(bags: Bags) -> Scores:
         sizes.append(len(bags))
         probs = network(bags.instances).float().softmax(dim=1)
         highest = probs[:, :-1].flatten(2).amax(dim=2)
-        return Scores(highest, highest, probs)
+        return Scores(highest, highest, probs, mask=network.mask_of(bags), centres=network.centres_in(bags))
 
     found = task.evaluate(score)
     assert max(sizes) == LIMIT

@@ -7,6 +7,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from milbench import UsageError, generator, load_task
+from tests._helpers.networks import new_network
 
 CPU = torch.device("cpu")
 FEW = 200
@@ -72,7 +73,7 @@ def test_proportional_canvases_have_as_much_room_for_every_digit(digits: int) ->
     # Two digits have canvases of 16 to 24 pixels a side, 400 on average: 200 for each digit, but for rounded sides.
     assert areas.mean() / digits == pytest.approx(200, rel=0.06)
     for bags in task.eval_splits["test"].bags[:3]:
-        assert task.network(0)(bags.instances).shape[:2] == (len(bags), 11)
+        assert new_network(task)(bags.instances).shape[:2] == (len(bags), 11)
 
 
 @pytest.mark.parametrize(("params", "complaint"), [

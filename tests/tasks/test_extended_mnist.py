@@ -9,6 +9,8 @@ import torch
 
 from milbench import UsageError, generator, load_task
 from milbench.data import catalog
+from milbench.engine.parts import typical_positions
+from tests._helpers.networks import new_network
 from tests._helpers.small_data import small_mnist, write_idx
 
 CPU = torch.device("cpu")
@@ -48,10 +50,11 @@ def test_the_published_protocol(tmp_path: Path) -> None:
     assert all(56 <= side <= 84 for bags in batches for side in bags.instances.shape[2:])
     assert torch.cat([bags.truth.classes.flatten() for bags in batches]).bincount().tolist() == [12] * 10
     assert all(((bags.truth.boxes[..., 2:] - bags.truth.boxes[..., :2]) == 28).all() for bags in batches)
-    assert sum(p.numel() for p in task.network(0).parameters()) == 429_131
-    assert task.positions == 625
+    network = new_network(task)
+    assert sum(p.numel() for p in network.parameters()) == 429_131
+    assert typical_positions(network, task) == 625
     for side, positions in {28: 4, 56: 18, 84: 32}.items():
-        assert task.network(0)(torch.zeros(1, 1, side, side)).shape == (1, 11, positions, positions)
+        assert network(torch.zeros(1, 1, side, side)).shape == (1, 11, positions, positions)
     assert [bags.instances.shape[1:] for bags in task.eval_splits["test"].single_instance] == [(1, 28, 28)]
 
 

@@ -16,8 +16,9 @@ from PIL import Image
 
 from milbench import UsageError, generator, load_task
 from milbench.api import gallery
-from milbench.api.task import Scores
+from milbench.api.scores import Scores
 from milbench.engine.folders import results
+from tests._helpers.networks import new_network
 
 CPU = torch.device("cpu")
 SHAPE = 60, 3  # bags, features
@@ -79,13 +80,15 @@ def test_features_are_standardised_by_training_instances_alone(tmp_path: Path) -
     frame = pd.read_csv(path, keep_default_na=False)
     task = prepared(path)
     train = frame.loc[frame["split"] == "train", ["f0", "f1", "f2"]]
-    network = task.network(0)
-    assert network.mean.numpy() == pytest.approx(train.mean().to_numpy(), rel=1e-5)
-    assert network.scale.numpy() == pytest.approx(train.std(ddof=0).to_numpy(), rel=1e-5)
-    assert {"mean", "scale"} <= set(network.state_dict()), "who has the weights can read raw features"
-    shifted = network(torch.tensor([[[0.3, -1.0, 100.0]]]))
-    inner = (torch.tensor([0.3, -1.0, 100.0]) - network.mean) / network.scale
-    assert torch.allclose(shifted[0, :, 0], network.head(network.body(inner)), atol=1e-5)
+    for name in ("mlp", "gated-attention"):
+        network: Any = new_network(task, name, head="sigmoid")
+        stored = network.state_dict()  # who has the weights can read raw features
+        mean, divisor = stored["standardise.mean"].numpy(), stored["standardise.divisor"].numpy()
+        assert mean == pytest.approx(train.mean().to_numpy(), rel=1e-5)
+        assert divisor == pytest.approx(train.std(ddof=0).to_numpy(), rel=1e-5)
+        raw = torch.tensor([[[0.3, -1.0, 100.0], [2.0, 1.0, 99.0]]])
+        inner = (raw - torch.from_numpy(mean)) / torch.from_numpy(divisor)
+        assert torch.allclose(network(raw), network.forward(inner), atol=1e-5)
 
 
 def test_seeds_are_the_folds_of_a_cross_validation(tmp_path: Path) -> None:
@@ -220,8 +223,8 @@ def test_files_of_features_train_as_the_same_numbers_in_a_table_bit_for_bit(
         return Scores(presence, presence, network(bags.instances).softmax(dim=1))
 
     for seed in (0, 1):
-        network = one.network(seed)
-        assert all(map(torch.equal, network.state_dict().values(), other.network(seed).state_dict().values()))
+        network = new_network(one, seed=seed)
+        assert all(map(torch.equal, network.state_dict().values(), new_network(other, seed=seed).state_dict().values()))
         pairs = zip(one.train_batches(0, generator(seed)), other.train_batches(0, generator(seed)), strict=True)
         for bags, same in pairs:
             assert torch.equal(bags.instances, same.instances)

@@ -12,9 +12,14 @@ import torch
 from PIL import Image
 from torchvision import models
 
-from milbench import Bags, Scores, UsageError, generator, load_task
+from milbench import Bags, Scores, UsageError, generator, load_loss, load_task
+from milbench.api.plan import Cell
 from milbench.engine.folders import results
+from milbench.engine.parts import network_for
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import make_spec
 from milbench.networks.backbone import Backbone
+from tests._helpers.networks import new_network
 from tests._helpers.small_data import small_images
 
 CPU = torch.device("cpu")
@@ -63,8 +68,10 @@ def test_batches_hold_every_training_image_once_with_its_label_set_and_without_b
 
 
 def test_boxes_say_where_the_classes_are_and_the_hit_rate_follows_them(folder: Path) -> None:
-    task = prepared(folder, network="resnet18", stride=4, size=64)
-    ys, xs = task.network(0).position_centres(64, 64)
+    task = prepared(folder, size=64)
+    centres = new_network(task, "resnet18", stride=4).position_centres(64, 64)
+    assert centres is not None
+    ys, xs = centres
 
     def score(bags: Bags, *, elsewhere: bool = False) -> Scores:
         """Find squares and discs, which are brighter than the background: squares in the upper half, discs below."""
@@ -72,7 +79,8 @@ def test_boxes_say_where_the_classes_are_and_the_hit_rate_follows_them(folder: P
         upper = (ys < 32).view(1, -1, 1)
         maps = torch.stack([bright * ~upper, bright * upper], dim=1)
         maps = maps.flip(1) if elsewhere else maps
-        return Scores(bags.labels.float(), bags.labels.float(), torch.cat([maps, maps[:, :1]], dim=1))
+        labels = bags.labels.float()
+        return Scores(labels, labels, torch.cat([maps, maps[:, :1]], dim=1), centres=centres)
 
     assert task.evaluate(score).metrics["test/hit_rate"] >= 0.95
     assert task.evaluate(lambda bags: score(bags, elsewhere=True)).metrics["test/hit_rate"] <= 0.3
@@ -81,8 +89,9 @@ def test_boxes_say_where_the_classes_are_and_the_hit_rate_follows_them(folder: P
 def test_without_boxes_of_all_images_the_hit_rate_is_left_out(folder: Path) -> None:
     def score(bags: Bags) -> Scores:
         labels = bags.labels.float()
-        return Scores(labels, labels, torch.full((len(bags), 3, 12, 12), 1 / 3))
+        return Scores(labels, labels, torch.full((len(bags), 3, 12, 12), 1 / 3), centres=centres)
 
+    centres = (torch.arange(12) + 10.0,) * 2
     frame = pd.read_csv(folder / "images.csv", keep_default_na=False)
     boxes, split = frame["boxes"].tolist(), ["train", "validation", "test"] * 20
     split = [split[n // 3] for n in range(60)]
@@ -97,23 +106,27 @@ def test_without_boxes_of_all_images_the_hit_rate_is_left_out(folder: Path) -> N
 
 
 def test_a_backbone_reads_its_weights_which_are_part_of_the_identity(folder: Path) -> None:
-    states = [models.resnet18(weights=None).state_dict() for _ in range(2)]
-    names = ["first.pth", "second.pth"]
-    for name, state in zip(names, states, strict=True):
-        torch.save(state, folder / name)
-    tasks = [prepared(folder, network="torchvision:resnet18", weights=str(folder / name)) for name in names]
-    for task, state in zip(tasks, states, strict=True):
-        network = task.network(0)
+    path = folder / "net.pth"
+    values = {
+        "losses": ["exact"], "tasks": ["image-bags"], "networks": ["resnet18"],
+        "task": {"image-bags": {"table": str(folder / "images.csv"), "size": 32}},
+        "network": {"resnet18": {"weights": str(path)}},
+    }  # fmt: skip
+    cells: list[Cell] = []
+    for _ in range(2):  # other weights in the same place
+        state = models.resnet18(weights=None).state_dict()
+        torch.save(state, path)
+        cells += make_plan(make_spec({"name": "t", **values})).cells
+        network = network_for(cells[-1], prepared(folder), load_loss("exact"))
         assert isinstance(network, Backbone)
         assert torch.equal(network.body.state_dict()["0.weight"], state["conv1.weight"])
-    first, second = (task.check_data(None) for task in tasks)
-    assert first != second
-    assert "weights first.pth, sha256 " in first
+    assert cells[0].network_params == cells[1].network_params
+    assert cells[0].id != cells[1].id
+    with pytest.raises(UsageError, match=r"net\.pth was changed after the cell was planned"):
+        network_for(cells[0], prepared(folder), load_loss("exact"))
 
 
 @pytest.mark.parametrize(("params", "complaint"), [
-    ({"network": "resnet81"}, "unknown network 'resnet81'; did you mean 'resnet18'"),
-    ({"network": "small", "weights": "x.pth"}, "weights are for networks of torchvision, network = small is none"),
     ({"size": 32, "crop": 32}, "crop = 32 may leave nothing of an image of size = 32"),
 ])  # fmt: skip
 def test_bad_parameters(params: dict[str, Any], complaint: str) -> None:
@@ -121,16 +134,20 @@ def test_bad_parameters(params: dict[str, Any], complaint: str) -> None:
         load_task("image-bags", table="x.csv", **params)
 
 
-@pytest.mark.parametrize(("params", "complaint"), [
-    ({"network": "instance-mlp"}, "needs a network for images that knows its output shape"),
-    ({"network": "resnet18", "stride": 32, "size": 32}, r"has 2 classes, and resnet18 1 positions in 32x32 pixels"),
-    ({"network": "resnet18", "weights": "absent.pth"}, "there is no file of weights absent.pth"),
+@pytest.mark.parametrize(("words", "complaint"), [
+    (["--network", "resnet81"], "unknown network 'resnet81' for image-bags"),
+    (["--network", "gru"], "unknown network 'gru' for image-bags"),
+    (["-p", "network.weights=x.pth"], "unknown parameter of network small 'weights'"),
+    (["--network", "resnet18", "-p", "network.stride=32"], "a bag has 2 classes, and the network 1 positions"),
+    (["--network", "resnet18", "-p", "network.weights=absent.pth"], "absent.pth"),
 ])  # fmt: skip
-def test_what_does_not_fit_the_images_is_refused_before_anything_runs(
-    folder: Path, params: dict[str, Any], complaint: str
+def test_a_network_that_does_not_fit_the_images_is_refused_before_anything_runs(
+    folder: Path, root: Path, milbench: Callable[..., Any], words: list[str], complaint: str
 ) -> None:
-    with pytest.raises(UsageError, match=complaint):
-        load_task("image-bags", **{"table": str(folder / "images.csv"), **params}).check_data(None)
+    table = f"task.table={folder / 'images.csv'}"
+    ran = milbench("run", "--loss", "exact", "--task", "image-bags", "-p", table, "-p", "task.size=32", *words)
+    assert complaint in ran.complaint()
+    assert not list(root.glob("runs/cells/*"))
 
 
 def test_a_stranger_checks_a_table_and_compares_losses_on_it(
@@ -143,7 +160,7 @@ def test_a_stranger_checks_a_table_and_compares_losses_on_it(
     assert "90 of 90 images have a box of every class" in shown.out
     run = milbench(
         "run", "--loss", "exact,noisy-or", "--task", "image-bags", "-p", "task.table=images.csv", "-p", "task.size=32",
-        "-p", "task.network=resnet18", "-p", "task.stride=8", "-p", "task.flip=true", "-p", "task.crop=2",
+        "--network", "resnet18", "-p", "network.stride=8", "-p", "task.flip=true", "-p", "task.crop=2",
         "-p", "recipe.epochs=1", "-p", "task.channels=1", "--name", "shapes",
     )  # fmt: skip
     assert run.code == 0, run.err

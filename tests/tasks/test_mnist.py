@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from milbench import Bags, Scores, generator, load_task
+from milbench.engine.parts import typical_positions
 from milbench.families import single_image
+from tests._helpers.networks import new_network
 from tests._helpers.small_data import small_mnist
 
 CPU = torch.device("cpu")
@@ -29,11 +31,11 @@ def test_the_published_protocol(tmp_path: Path) -> None:
     assert torch.cat([bags.truth.classes.flatten() for bags in batches]).bincount().tolist() == [12] * 10
     assert all(bags.instances.shape[1:] == (1, 28, 28) for bags in batches)
     assert all(bags.instances.min() >= 0 and bags.instances.max() == 1 for bags in batches)
-    network, baseline = task.network(0), task.classifier(0)
+    network, baseline = new_network(task), new_network(task, head="class")
     assert sum(p.numel() for p in network.parameters()) == 429_131  # 0.41 M with M = 2^20
     assert sum(p.numel() for p in baseline.parameters()) == 429_131 - 1601
     assert network(batches[0].instances[:2]).shape == (2, 11, 4, 4)
-    assert task.positions == 16
+    assert typical_positions(network, task) == 16
     logits = baseline(batches[0].instances[:2])
     assert logits.shape == (2, 11, 1, 1)
     assert (logits[:, 10] == 0).all()

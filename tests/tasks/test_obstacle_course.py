@@ -215,7 +215,7 @@ def test_training_label_sets_alone_have_errors(monkeypatch: pytest.MonkeyPatch) 
         true.append(labels)
         return noisy_labels(labels, *others)
 
-    monkeypatch.setattr(sys.modules[tasks().cls("synthetic-bags").__module__], "noisy_labels", noted)
+    monkeypatch.setattr(sys.modules[tasks().get("synthetic-bags").__module__], "noisy_labels", noted)
     noisy = make(num_classes=3, labels_dropped=0.2, labels_added=0.1, bags_per_epoch=3200)
     clean = make(num_classes=3)
     dropped = added = present = absent = 0

@@ -13,6 +13,7 @@ import torch
 from milbench import Bags, Scores, generator, load_task
 from milbench.api.gallery import load
 from tests._helpers.command_line import Milbench
+from tests._helpers.networks import new_network
 from tests._helpers.sequence_files import RATE, small_table, write_table
 
 CPU = torch.device("cpu")
@@ -47,8 +48,8 @@ def test_labels_masks_and_events_are_those_of_the_table(table: Path) -> None:
         for bags in batches:
             lengths = (~bags.instances[:, 0].isnan()).sum(dim=1)
             assert set(lengths.tolist()) <= {50, 55, 60}
-            mask = torch.ones(len(bags), -(-bags.instances.shape[2] // 4)).bool() if bags.mask is None else bags.mask
-            assert mask.sum(dim=1).tolist() == [-(-n // 4) for n in lengths.tolist()]
+            mask = torch.ones(len(bags), bags.instances.shape[2]).bool() if bags.mask is None else bags.mask
+            assert mask.sum(dim=1).tolist() == lengths.tolist()
             assert (mask[:, :-1] | ~mask[:, 1:]).all()
             for row, classes, boxes in zip(bags.labels, bags.truth.classes, bags.truth.boxes, strict=True):
                 there = classes >= 0
@@ -61,7 +62,7 @@ def test_labels_masks_and_events_are_those_of_the_table(table: Path) -> None:
 def test_without_events_nothing_is_said_of_time(tmp_path: Path) -> None:
     task = make(small_table(tmp_path, events=False), validation=0)
     assert next(task.train_batches(0, generator("t"))).truth is None
-    network = task.network(0)
+    network = new_network(task)
 
     def score(bags: Bags) -> Scores:
         with torch.no_grad():
@@ -80,11 +81,11 @@ def test_frames_without_a_rate_and_one_length_need_no_mask(tmp_path: Path) -> No
         frames = np.random.default_rng(number).normal(size=(9, 5))
         np.save(tmp_path / f"{number}.npy", frames)
         rows.append({"file": f"{number}.npy", "labels": "a;b" if number % 2 else "a"})
-    task = make(write_table(tmp_path / "t.csv", rows), sample_rate=None, network="gru", stride=2)
+    task = make(write_table(tmp_path / "t.csv", rows), sample_rate=None)
     bags = next(task.train_batches(0, generator("t")))
     assert bags.mask is None
     assert bags.instances.shape[1:] == (5, 9)
-    assert task.network(0)(bags.instances).shape == (len(bags), 3, 5)
+    assert new_network(task, "gru", stride=2)(bags.instances).shape == (len(bags), 3, 5)
 
 
 def test_a_long_recording_and_one_of_silence_share_a_batch_with_others(tmp_path: Path) -> None:
@@ -98,10 +99,12 @@ def test_a_long_recording_and_one_of_silence_share_a_batch_with_others(tmp_path:
     task = make(write_table(table, rows))
     (bags,) = task.train_batches(0, generator("t"))
     assert bags.instances.shape == (8, 12, 450)
-    network = task.network(0).eval()
+    network = new_network(task).eval()
     with torch.no_grad():
         logits = network(bags.instances)
-        for number, mask in enumerate(bags.mask):
+        masks = network.mask_of(bags)
+        assert masks is not None
+        for number, mask in enumerate(masks):
             count = int(mask.sum())
             frames = bags.instances[number : number + 1, :, : int((~bags.instances[number, 0].isnan()).sum())]
             assert logits[number, :, :count].isfinite().all()
@@ -113,9 +116,7 @@ def test_audio_files_are_learnt_from_end_to_end(tmp_path: Path, milbench: Milben
     """Two pitches and silence are told apart, and found at their time, by the command line."""
     table = small_table(tmp_path / "audio", count=80, suffix=".wav")
     words = ["run", "--loss", "noisy-or", "--task", "sequence-bags", "--seeds", "0", "--name", "tones"]
-    shown = milbench(
-        "data", "check", str(table), "-p", "task.bands=12", "-p", "task.frames_per_second=50", "-p", "task.stride=8"
-    )
+    shown = milbench("data", "check", str(table), "-p", "task.bands=12", "-p", "task.frames_per_second=50")
     assert shown.code == 0, shown.err
     assert "80, of 50 to 60 frames, median 55" in shown.out
     assert "in 40 of 80 bags" in shown.out

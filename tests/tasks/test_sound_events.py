@@ -68,7 +68,8 @@ class HandMade:
                 if cls >= 0:
                     strength[bag, cls, min(31, int((box[0] + self.late) / 4))] = 1
         probs = torch.cat([strength / 8, 1 - strength.sum(dim=1, keepdim=True) / 8], dim=1)
-        return Scores(strength.amax(dim=2), strength.amax(dim=2), probs, strength)
+        places = torch.tensor([16.0]), 4 * (torch.arange(32) + 0.5)
+        return Scores(strength.amax(dim=2), strength.amax(dim=2), probs, strength, centres=places)
 
 
 @pytest.mark.parametrize(("late", "low", "high"), [(6, 1, 1), (40, 0, 0.2)])

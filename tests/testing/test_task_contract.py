@@ -17,7 +17,7 @@ from tests._helpers.command_line import REPOSITORY
 ORDER = "order = torch.randperm(len(self.train), generator=rng)"
 LABELS = "label_matrix(things, CLASSES), mask"
 EVALUATES = "        return evaluate_bags(score, self.splits,"
-NETWORK = "return InstanceMLP((FEATURES, 32, CLASSES + 1), seed)"
+NETWORK = '{"mlp": InstanceMLP}'
 SPLITS = '{"validation": validation, "test": test}'
 FAULTS = {
     "draws from the generator of the process": (
@@ -56,19 +56,35 @@ FAULTS = {
         "self.max_labels = 1",
         "test_no_label_set_is_larger_than_max_labels",
     ),
-    "has a network without background": (NETWORK, NETWORK.replace(" + 1", ""), "test_the_network_fits_the_bags"),
+    "has no network": (NETWORK, "{}", "test_it_says_what_it_is"),
+    "has a network without background": (
+        NETWORK,
+        NETWORK.replace("InstanceMLP", "lambda inputs, classes, seed: InstanceMLP(inputs, classes - 1, seed)"),
+        "test_every_network_fits_the_bags",
+    ),
+    "has a second network that does not fit": (
+        NETWORK,
+        NETWORK.replace("}", ", 'one': lambda inputs, classes, seed: InstanceMLP(inputs + 1, classes, seed)}"),
+        "test_every_network_fits_the_bags",
+    ),
+    "says that it has other features": ("inputs = FEATURES", "inputs = FEATURES + 1", "test_batches_fit_together"),
+    "says that its bags are images": (
+        "    inputs = FEATURES",
+        '    bag_kind = "images"\n    inputs = FEATURES',
+        "test_batches_fit_together",
+    ),
     "starts from the weights of the process": (
         NETWORK,
-        NETWORK.replace("seed", "torch.initial_seed()"),
+        NETWORK.replace("InstanceMLP", "lambda inputs, classes, seed: InstanceMLP(inputs, classes, id(object()))"),
         "test_initial_weights_depend_on_the_seed_alone",
     ),
     "has a network that sees the padding": (
-        NETWORK,
+        "class MyTask",
         (
             "class Centred(InstanceMLP):\n"
-            "            def forward(self, instances):\n"
-            "                return super().forward(instances - instances.mean(dim=1, keepdim=True))\n\n"
-            f"        {NETWORK.replace('InstanceMLP', 'Centred')}"
+            "    def forward(self, instances):\n"
+            "        return super().forward(instances - instances.mean(dim=1, keepdim=True))\n\n\n"
+            "InstanceMLP = Centred\n\n\nclass MyTask"
         ),
         "test_padding_does_not_reach_the_logits",
     ),
@@ -119,7 +135,7 @@ def test_a_fault_of_a_task_is_noticed(fault: str, tmp_path: Path) -> None:
     method = getattr(contract, test)
     with pytest.MonkeyPatch.context() as patch:
         given = {name: made(contract, name, patch) for name in inspect.signature(method).parameters}
-        with pytest.raises((AssertionError, pytest.fail.Exception)):
+        with pytest.raises((AssertionError, RuntimeError, pytest.fail.Exception)):
             method(**given)
 
 

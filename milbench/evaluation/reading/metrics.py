@@ -8,8 +8,9 @@ import torch
 
 from milbench.api.bags import Bags
 from milbench.api.decoder import DECODERS
-from milbench.api.task import Evaluation, Scores
-from milbench.evaluation.evaluate import Centres
+from milbench.api.scores import Scores
+from milbench.api.task import Evaluation
+from milbench.errors import UsageError
 from milbench.evaluation.items import ItemsDigest, outcomes_of
 from milbench.evaluation.localisation import box_average_precision, fit_margin, mean_iou, with_margin
 from milbench.evaluation.metrics import predicted_sets
@@ -23,13 +24,12 @@ class ReadingMetrics:
 
     In the method `evaluate` of a task::
 
-        reading = ReadingMetrics(self.centres)
-        evaluated = evaluate_bags(score, splits, calibration, self.centres, reading)
+        reading = ReadingMetrics()
+        evaluated = evaluate_bags(score, splits, calibration, reading)
         found = reading.evaluation()
     """
 
-    def __init__(self, centres: Centres) -> None:
-        self._centres = centres
+    def __init__(self) -> None:
         self._test_items = ItemsDigest()
         self.batches: dict[str, list[ReadBatch]] = {}
 
@@ -41,9 +41,10 @@ class ReadingMetrics:
         """
         if bags.truth is None:
             raise ValueError("bags to read need their truth")
+        if scores.centres is None:
+            raise UsageError("strings are read by where positions are, which this network does not say")
         labels = predicted_sets(scores.presence.cpu(), threshold)
-        centres = self._centres(*bags.instances.shape[-2:])
-        read = read_batch(scores.instances, bags.truth, labels, scores.strength, centres)
+        read = read_batch(scores.instances, bags.truth, labels, scores.evidence, scores.centres)
         self.batches.setdefault(split, []).append(read)
         if split == "test":
             self._test_items.add(bags)

@@ -21,7 +21,7 @@ def centres(gallery: Gallery) -> tuple[NDArray[np.float32], NDArray[np.float32]]
     return ys, xs
 
 
-def judge(axes: Axes, gallery: Gallery, bag: int) -> None:
+def write_verdict(axes: Axes, gallery: Gallery, bag: int) -> None:
     """Write the detected classes above a bag, and whether they are its label set."""
     detected = gallery.detected(bag)
     mark, colour = ("✓", RIGHT) if detected == gallery.true(bag) else ("✗", WRONG)

@@ -16,7 +16,7 @@ from milbench._utils.palette import INK, MUTED, class_colours
 from milbench._utils.pictures import draw_classes, extent_of, literal, name_at, plain, show_grey
 from milbench.api.gallery import Gallery, load
 from milbench.errors import UsageError
-from milbench.report.figures.bag_images import centres, judge, set_name
+from milbench.report.figures.bag_images import centres, set_name, write_verdict
 from milbench.report.figures.sequences import sequence_figure
 from milbench.report.figures.style import WIDTH, wrapped
 from milbench.report.study import Study, rows_of
@@ -78,7 +78,7 @@ def _bags_by_loss(seen: Mapping[str, Gallery]) -> Figure:
         for axes, gallery in zip(places, seen.values(), strict=True):
             strengths = gallery.probs[bag].astype(np.float32).max(axis=0)
             _draw_bag(axes, gallery, bag, gallery.class_map(bag), strengths)
-            judge(axes, gallery, bag)
+            write_verdict(axes, gallery, bag)
     # Without instance truth the label set is all that is known of a bag.
     known = first.boxes is not None or first.position_classes is not None
     for axes, name in zip(grid[0], ["truth" if known else "label set", *seen], strict=True):

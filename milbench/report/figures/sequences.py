@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from milbench._utils.palette import INK, class_colours
 from milbench._utils.pictures import edges, literal, plain
 from milbench.api.gallery import Gallery
-from milbench.report.figures.bag_images import centres, judge, set_name
+from milbench.report.figures.bag_images import centres, set_name, write_verdict
 from milbench.report.figures.style import WIDTH, wrapped
 
 MOST_BAGS = 3
@@ -90,7 +90,7 @@ def _draw_strips(axes: Axes, gallery: Gallery, bag: int, classes: list[int]) -> 
             low = classes.index(cls) - 0.45  # so that the first strip's frame is not cut off
             axes.add_patch(Rectangle((start, low), end - start, 0.9, fill=False, ec=INK, lw=0.8))
     axes.set_xlim(0, _length(gallery, bag) * _step(gallery))
-    judge(axes, gallery, bag)
+    write_verdict(axes, gallery, bag)
 
 
 def _events(gallery: Gallery, bag: int) -> list[tuple[int, float, float]]:

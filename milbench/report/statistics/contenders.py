@@ -4,26 +4,46 @@ A loss leaves the set where another one is better beyond noise, at the one-sided
 loss with all its rivals at once: multiple comparisons with the best (J. C. Hsu, "Constrained simultaneous confidence
 intervals for multiple comparisons with the best", Annals of Statistics 12, 1984, pp. 1136-1144), with the quantile of
 C. W. Dunnett, "A multiple comparison procedure for comparing several treatments with a control", Journal of the
-American Statistical Association 50, 1955, pp. 1096-1121.
-
-Three seeds show the variance of one loss badly, and that of many losses well. Each variance is therefore moderated
-towards what is typical of all (G. K. Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004,
-doi 10.2202/1544-6115.1027), but never below its own nor the typical one. docs/statistics.md: how
-often the set is wrong.
+American Statistical Association 50, 1955, pp. 1096-1121. The same quantities bound how much worse than the best a loss
+may be. docs/statistics.md: how often set and bounds are wrong.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-from functools import cache
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize, special
+from scipy import special
 
-from milbench.report.statistics.differences import LEVEL, compare_pair
+from milbench.report.statistics.differences import LEVEL
+from milbench.report.statistics.pairs import Pairs, common_means, compare_all
 from milbench.report.statistics.sampling import Floats, SamplingNoise
+from milbench.report.statistics.scale import Scaled, scaled
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contenders:
+    """What the values of losses say of the best one."""
+
+    contender: NDArray[np.bool_]  # (losses,), may be the best; False without any value, with one seed True for others
+    worse_by: Floats  # (losses,), worse than the best by at most so much, in the unit of the metric; nan: not known
+    rows: list[int]  # the losses in `pairs`: those with a value
+    pairs: Pairs
+
+    def seeds_to_separate(self, first: int, second: int) -> int | None:
+        """Return how many seeds of each loss would separate two losses if their difference and their variances stay.
+
+        With so many, the better one leaves the worse one no contender in 80 % of comparisons of as many losses.
+
+        Args:
+            first: the row of a loss with a value.
+            second: that of another one.
+
+        Returns:
+            The number; None where thousands do not suffice, or nothing is known of variances.
+        """
+        return self.pairs.seeds_to_separate(self.rows.index(first), self.rows.index(second))
 
 
 def contenders(
@@ -32,8 +52,8 @@ def contenders(
     lower_is_better: bool = True,
     noise: SamplingNoise | None = None,
     overlap: float = 0.0,
-) -> NDArray[np.bool_]:
-    """Return which losses may be the best one: the set holds the truly best loss with 95 % probability.
+) -> Contenders:
+    """Return which losses may be the best one, with 95 % probability, and how much worse than it each may be.
 
     Losses are compared on their common seeds: what a seed does to all of them does not count. Shares are compared as
     logits and other positive values as logarithms, which makes variances alike.
@@ -45,97 +65,61 @@ def contenders(
         overlap: test bags for each training bag where seeds split the same bags, else 0; the variance of a mean is then
             1/n + overlap times that of its values (Nadeau and Bengio, Machine Learning 52, 2003, pp. 239-281).
 
-    Returns:
-        (losses,) booleans: False for a loss without any value; with one seed True for all others.
-
     Examples:
         Three seeds of about 1.6, 1.6, 2.6 and 10 %:
 
         >>> errors = [[0.015, 0.016, 0.017], [0.016, 0.017, 0.015], [0.025, 0.026, 0.028], [0.08, 0.13, 0.10]]
-        >>> contenders(errors).tolist()
+        >>> found = contenders(errors)
+        >>> found.contender.tolist()
         [True, True, False, False]
+        >>> found.worse_by.round(3).tolist()
+        [0.003, 0.003, 0.015, 0.177]
     """
     given = np.asarray(errors, float)
-    has_value = np.isfinite(given).any(axis=1)
-    values, slopes = _transformed(given, noise)
-    if noise is not None:
-        scaled = noise.covariance * slopes[:, :, None, None] * slopes
-        noise = replace(noise, covariance=scaled, unit=noise.unit * slopes)
-    values = values if lower_is_better else -values
-    variances, freedom = _moderated(values[has_value])
-    rows, result = np.flatnonzero(has_value), np.array(has_value)
-    if len(rows) < 2 or not freedom:
-        return result
-    of_seeds, of_items = dunnett(len(rows) - 1, freedom), dunnett(len(rows) - 1, math.inf)
-    for a, i in enumerate(rows):
-        for b, j in enumerate(rows):
-            pair = compare_pair(values, int(i), int(j), noise)
-            if pair.seeds and pair.difference > 0:
-                training = max(of_seeds**2 * (variances[a] + variances[b]), of_items**2 * pair.own)
-                width = math.sqrt(training * (1 / pair.seeds + overlap) + of_items**2 * pair.shared)
-                result[i] &= pair.difference <= width
-    return result
+    rows = np.flatnonzero(np.isfinite(given).any(axis=1))
+    values = scaled(given[rows], lower_is_better, noise and noise.of(rows))
+    pairs = compare_all(values, overlap)
+    contender, worse_by = np.zeros(len(given), bool), np.full(len(given), np.nan)
+    contender[rows] = True
+    if pairs.variances.known:
+        widths = pairs.widths()
+        contender[rows] = ~(pairs.difference > widths).any(axis=1)
+        found, _ = common_means(given[rows] if lower_is_better else -given[rows])
+        worse_by[rows] = _worse_by(values, contender[rows], pairs, widths, found)
+    return Contenders(contender, worse_by, rows.tolist(), pairs)
 
 
-@cache
-def dunnett(rivals: int, freedom: float) -> float:
-    """Return the one-sided 95 % quantile of the largest of several differences from one mean, all of one variance.
+def _worse_by(scaled: Scaled, contender: NDArray[np.bool_], pairs: Pairs, widths: Floats, found: Floats) -> Floats:
+    """Return Hsu's upper bounds of the difference from the best, which is one of the contenders, in the metric's unit.
 
-    Each two of the `rivals` differences have a correlation of 1/2; `freedom` is that of the variance.
+    On the scale of the comparison a loss is worse than another one by at most their difference and the width. What that
+    is in the unit of the metric depends on where the two lie. Of the two, the one that varies more moves more; what
+    this leaves in place, their mean with weights 1 / variance, has an interval of its own. The largest difference
+    within it counts: that of the means of all moved values, or of the values at the moved means, and never less than
+    was `found`: means in the metric's unit, (m, m), where zeros are zeros.
     """
-    z, weights = special.roots_hermitenorm(61)
-    middles = (np.arange(400) + 0.5) / 400
-    s = np.ones(1) if math.isinf(freedom) else np.sqrt(special.chdtri(freedom, 1 - middles) / freedom)
-
-    def excess(q: float) -> float:
-        below = special.ndtr(math.sqrt(2) * q * s[:, None] + z) ** rivals
-        return float((below @ weights).mean() / weights.sum()) - LEVEL
-
-    return float(optimize.brentq(excess, 0.0, 200.0))
-
-
-def _transformed(values: Floats, noise: SamplingNoise | None) -> tuple[Floats, Floats]:
-    """Return the values on the scale of the comparison, and the slope of the scale there; zeros are moved off zero."""
-    if (values < 0).any():
-        return values, np.ones_like(values)
-    positive = values[values > 0]
-    least = float(positive.min()) / 2 if positive.size else 0.5
-    if (values > 1).any():
-        moved = np.maximum(values, least)
-        return np.log(moved), 1 / moved
-    below_one = 1 - values[values < 1]
-    moved = np.clip(values, least, 1 - (float(below_one.min()) / 2 if below_one.size else 0.5))
-    if noise is not None:  # half an item wrong and half an item right, as for the logit of a binomial share
-        items = np.where(noise.items > 0, noise.items, np.inf)
-        moved = np.where(np.isfinite(items), (values + 0.5 / items) / (1 + 1 / items), moved)
-    return special.logit(moved), 1 / (moved * (1 - moved))
+    v, half = pairs.variances.values, _half_widths(scaled, pairs.overlap)
+    share = v[:, None] / (v[:, None] + v)
+    places = ((1 - share) * half[:, None] + share * half)[..., None] * np.linspace(-1, 1, 5)
+    up, down = places + (share * widths)[..., None], places - ((1 - share) * widths)[..., None]
+    between = scaled.metric(pairs.means[..., None] + up) - scaled.metric(pairs.means.T[..., None] + down)
+    moved = scaled.metric(scaled.values[:, None, None] + up[..., None])
+    moved = moved - scaled.metric(scaled.values[:, None] + down[..., None])
+    of_seeds = np.nansum(moved, axis=3) / np.where(pairs.seeds > 0, pairs.seeds, np.nan)[..., None]
+    bounds = np.maximum(np.maximum(between, of_seeds).max(axis=2), found - found.T)
+    np.fill_diagonal(bounds, 0)
+    return np.asarray(bounds[:, contender].max(axis=1, initial=0))
 
 
-def _moderated(values: Floats) -> tuple[Floats, float]:
-    """Return the variance of each loss between seeds, moderated, and its degrees of freedom; 0 for one seed."""
-    losses = len(values)
-    with np.errstate(invalid="ignore"):
-        left = values - np.nanmean(values, axis=1, keepdims=True)
-        left = left - np.nansum(left, axis=0) / np.maximum(np.isfinite(left).sum(axis=0), 1)
-        left = left - np.nanmean(left, axis=1, keepdims=True)
-    own_freedom = np.isfinite(values).sum(axis=1) - 1
-    known = own_freedom > 0
-    if losses < 2 or not known.any():
-        return np.zeros(losses), 0.0
-    squares = np.nansum(left**2, axis=1) * losses / (losses - 1)  # the seed effects took one loss's share
-    own = squares[known] / own_freedom[known]
-    floor = 1e-5 * float(np.median(own[own > 0])) if (own > 0).any() else 1e-24
-    own, d = np.maximum(own, floor), own_freedom[known]
-    pooled = float(np.average(own, weights=d))
-    if len(own) < 3:  # of two losses the residuals are the same
-        return np.full(losses, max(pooled, float(own.max()))), float(d.max())
-    logs = np.log(own) - special.digamma(d / 2) + np.log(d / 2)
-    spread = float(logs.var(ddof=1) - special.zeta(2, d / 2).mean())  # beyond that of variances of so few seeds
-    prior = 2 * optimize.brentq(lambda y: float(special.zeta(2, y)) - spread, 1e-4, 1e4) if spread > 1e-3 else math.inf
-    typical = math.exp(logs.mean() + special.digamma(prior / 2) - math.log(prior / 2)) if prior < math.inf else pooled
-    moderated = np.full(losses, typical)
-    if prior < math.inf:
-        moderated[known] = np.maximum(typical, (prior * typical + d * own) / (prior + d))
-    moderated[known] = np.maximum(moderated[known], own)
-    most = int(d.max())
-    return moderated, float(min(math.floor(prior + most), (losses - 1) * most)) if prior < 1e4 else (losses - 1) * most
+def _half_widths(scaled: Scaled, overlap: float) -> Floats:
+    """Return the half widths of the one-sided intervals of the mean of each loss, (losses,)."""
+    present = np.isfinite(scaled.values)
+    seeds = present.sum(axis=1)
+    several = seeds > 1
+    squares = np.full(len(seeds), np.nan)
+    spread = np.nanvar(scaled.values[several], axis=1, ddof=1)
+    squares[several] = special.stdtrit(seeds[several] - 1, LEVEL) ** 2 * spread * (1 / seeds[several] + overlap)
+    if scaled.noise is not None:
+        of_items = np.einsum("isit,is,it->i", scaled.noise.covariance, present, present) / seeds**2
+        squares += special.ndtri(LEVEL) ** 2 * of_items
+    return np.sqrt(np.where(several, squares, np.nanmax(squares)))  # one seed: known as badly as the worst

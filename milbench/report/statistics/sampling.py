@@ -22,6 +22,11 @@ class SamplingNoise:
     items: NDArray[np.int64]  # (m, n), the number of test items, 0 where nothing is known
     unit: Floats  # (m, n), see `_unit`
 
+    def of(self, rows: NDArray[np.int64]) -> SamplingNoise:
+        """Return the error of some of the losses."""
+        covariance = self.covariance[rows][:, :, rows]
+        return SamplingNoise(covariance, self.sets[rows], self.items[rows], self.unit[rows])
+
 
 def sampling_noise(outcomes: Sequence[Sequence[Outcomes | None]]) -> SamplingNoise:
     """Return the covariance that ratios of sums over test items have under another draw of the items.

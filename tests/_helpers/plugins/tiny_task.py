@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -15,6 +15,7 @@ from milbench import (
     Evaluation,
     InstanceMLP,
     Network,
+    NetworkMaker,
     Outcomes,
     Recipe,
     ScoreFunction,
@@ -27,12 +28,24 @@ from milbench import (
 CORNERS = torch.tensor([[3.0, 0.0], [-3.0, 3.0], [-3.0, -3.0], [0.0, 0.0]])
 
 
+def mlp(inputs: int, num_classes: int, seed: int, hidden: Annotated[int, Field(ge=1)] = 8) -> Network:
+    """Make a perceptron of one hidden layer."""
+    return InstanceMLP(inputs, num_classes, seed, hidden)
+
+
+def linear(inputs: int, num_classes: int, seed: int) -> Network:
+    """Make a linear map of every instance."""
+    return InstanceMLP(inputs, num_classes, seed, layers=0)
+
+
 class TinyTask(Task):
     """Five instances a bag, each at a corner or, being background, in the middle."""
 
     name = "tiny"
     num_classes = 3
-    positions = 5
+    inputs = 2
+    typical_size = (5,)
+    networks: ClassVar[Mapping[str, NetworkMaker]] = {"mlp": mlp, "linear": linear}
     primary = "instance_error"
 
     def __init__(
@@ -68,9 +81,6 @@ class TinyTask(Task):
                 time.sleep(0.02)
         for _ in range(self.batches):
             yield self._spoiled(self._draw(rng))
-
-    def network(self, seed: int) -> Network:
-        return InstanceMLP([2, 8, 4], seed)
 
     def recipe(self) -> Recipe:
         return Recipe(epochs=2, lr=0.05, precision="float32")

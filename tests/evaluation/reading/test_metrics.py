@@ -8,7 +8,8 @@ from torch import Tensor
 
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.metric_info import METRICS
-from milbench.api.task import Evaluation, Scores
+from milbench.api.scores import Scores
+from milbench.api.task import Evaluation
 from milbench.evaluation.reading.metrics import ReadingMetrics
 from milbench.evaluation.reading.patterns import PATTERNS, String, error_pattern, is_vertical, pattern_shares
 from milbench.evaluation.reading.reader import Reader
@@ -70,7 +71,7 @@ def bags(pictures: list[str], truth: list[list[int]]) -> tuple[Bags, Tensor]:
 def scores_of(probs: Tensor) -> Scores:
     """The scores of a loss whose label set has the classes that are probable somewhere, with a threshold of 1/2."""
     highest = probs[:, :-1].flatten(2).amax(dim=2)
-    return Scores(highest, highest, probs)
+    return Scores(highest, highest, probs, centres=CENTRES)
 
 
 VALIDATION = ["11..11.. 11..11.. ........", "2.2..... 222..... ........", "3..11... 3..11... ........"]
@@ -78,7 +79,7 @@ TEST = ["1.1..... 111..... ........", "11..3... 11..3... ........", "2...8... 22
 
 
 def evaluated(*batches: tuple[str, tuple[Bags, Tensor]]) -> Evaluation:
-    read = ReadingMetrics(lambda height, width: CENTRES)
+    read = ReadingMetrics()
     for split, (some, probs) in batches:
         read(split, scores_of(probs), some, 0.5)
     return read.evaluation()
@@ -120,11 +121,11 @@ def test_the_decoder_is_chosen_on_validation_strings_and_judged_on_test_strings(
         bags(["12...... ........ ........"] * 2, [[1, 2], [1, 2]]),
         bags(["1...1... ........ ........"], [[1, 1]]),
     )
-    read = ReadingMetrics(lambda height, width: CENTRES)
+    read = ReadingMetrics()
     probs = validation[1].clone()
     probs[1, 7, 1, 6], probs[1, 10, 1, 6] = 0.6, 0.3  # the map shows a seven, which the loss does not find
     presence = scores_of(probs).presence * validation[0].labels
-    read("validation", Scores(presence, presence, probs), validation[0], 0.5)
+    read("validation", Scores(presence, presence, probs, centres=CENTRES), validation[0], 0.5)
     read("test", scores_of(test[1]), test[0], 0.5)
     found = read.evaluation()
     assert found.metrics["validation/transcription_error_columns"] == 1 / 2

@@ -1,4 +1,4 @@
-"""The set of contenders holds the best loss as often as it promises, and excludes what is clearly worse."""
+"""The set of contenders holds the best loss as often as it promises; bounds and numbers of seeds are right as well."""
 
 from __future__ import annotations
 
@@ -9,40 +9,106 @@ import pytest
 from scipy import stats
 
 from milbench.api.outcomes import Outcomes
-from milbench.report.statistics.contenders import contenders, dunnett
+from milbench.report.statistics.contenders import contenders
+from milbench.report.statistics.pairs import dunnett
 from milbench.report.statistics.sampling import sampling_noise
-from tests._helpers.simulated_losses import SCENES, left_out, left_out_by_items, power
+from tests._helpers.many_comparisons import many_contenders
+from tests._helpers.simulated_losses import SCENES, draw, left_out, left_out_by_items, missed, power, separated
 
-LOSSES, SEEDS = (2, 3, 6, 18), (3, 5, 10, 20)
-
-
-def limit(share: float, repetitions: int) -> float:
-    """Return what a method that errs in this share exceeds once in ten thousand counts."""
-    return float(stats.binom.isf(1e-4, repetitions, share)) / repetitions
-
-
-@pytest.mark.parametrize(
-    ("scene", "losses", "seeds"),
-    [
-        ("normal", 2, 3),
-        ("with seed effects", 6, 3),
-        ("skewed to large errors", 3, 5),
-        ("the best varies 4 times as much", 6, 3),
-        ("half of the seeds collapse", 6, 5),
-    ],
+LOSSES, SEEDS = (2, 3, 6, 9, 20), (3, 5, 10, 20)
+BOUNDED = (
+    "normal",
+    "with seed effects",
+    "skewed to large errors",
+    "heavy tails (t, 3)",
+    "the best varies 8 times as much",
+    "another varies 8 times as much",
 )
-def test_the_best_loss_is_seldom_left_out(scene: str, losses: int, seeds: int) -> None:
-    assert left_out(scene, losses, seeds, 300) <= limit(0.07 if seeds == 3 else 0.05, 300)
+
+
+EXCEEDS = {"a third of the losses vary 8 times as much": 0.015}
+"""Where more than what is promised is known to go wrong: nobody can tell a good erratic loss from a lucky one."""
+
+
+def limit(seeds: int, draws: int, more: float = 0.0) -> float:
+    """Return what a method that errs as often as it may, or more often, exceeds once in ten thousand counts."""
+    return float(stats.binom.isf(1e-4, draws, (0.07 if seeds == 3 else 0.05) + more)) / draws
+
+
+def number(erratic: str, losses: int) -> int:
+    """Return how many losses are hopeless and erratic; two are left at least."""
+    return min({"": 0, "1": 1, "2": 2, "a third": losses // 3}[erratic], losses - 2)
+
+
+@pytest.mark.parametrize("scene", ["with seed effects", "another varies 8 times as much", "heavy tails (t, 3)"])
+@pytest.mark.parametrize(("losses", "seeds", "erratic"), [(2, 3, 0), (3, 5, 0), (6, 3, 2), (18, 4, 6)])
+def test_one_comparison_is_judged_as_many_are(scene: str, losses: int, seeds: int, erratic: int) -> None:
+    logits = draw(scene, np.linspace(0, 4, losses), seeds, 30, erratic)
+    ours = [contenders(shares).contender for shares in 1 / (1 + np.exp(-logits))]
+    np.testing.assert_array_equal(ours, many_contenders(logits))
+
+
+@pytest.mark.parametrize("erratic", ["", "1", "a third"])
+@pytest.mark.parametrize("scene", SCENES)
+def test_the_best_loss_is_seldom_left_out(scene: str, erratic: str) -> None:
+    for losses, seeds in ((2, 3), (6, 3), (4, 5), (17, 5)):
+        assert left_out(scene, losses, seeds, 500, number(erratic, losses)) <= limit(seeds, 1000, EXCEEDS.get(scene, 0))
 
 
 def test_test_items_that_all_seeds_share_count() -> None:
-    assert left_out_by_items(0.009, losses=2, seeds=10, own_items=False, repetitions=150) <= limit(0.05, 150)
+    assert left_out_by_items(0.009, losses=2, seeds=10, own_items=False, repetitions=150) <= limit(10, 150)
 
 
 def test_three_seeds_suffice_for_a_gross_difference() -> None:
-    ours, of_pairs = power(4, losses=6, seeds=3, repetitions=100)
-    assert ours > 0.9
-    assert of_pairs < 0.5
+    assert power(4, losses=6, seeds=3, draws=1000) > 0.85
+
+
+def test_hopeless_and_erratic_losses_hide_nothing() -> None:
+    """By the rule of earlier reports this was 0.04: two wild losses inflated the variances of all others."""
+    assert power(2, losses=6, seeds=10, draws=1000, erratic=2, alone=True) > 0.8
+
+
+@pytest.mark.parametrize("error", [0.02, 0.5])
+def test_no_loss_is_worse_by_more_than_its_bound(error: float) -> None:
+    assert max(missed("with seed effects", 20, losses=2, seeds=3, draws=200, error=error)) <= limit(3, 200)
+
+
+def test_the_bound_is_in_the_unit_of_the_metric_and_tight_with_many_seeds() -> None:
+    """Exact from a thousand seeds: logits of -2 and -1.5, amounts of e and e^1.2, values of -1 and -0.9."""
+    logits = np.array([[-2.0], [-1.5]]) + 0.02 * np.random.default_rng(0).normal(size=(2, 1000))
+    for errors, truth in (
+        (1 / (1 + np.exp(-logits)), 1 / (1 + np.exp(1.5)) - 1 / (1 + np.exp(2.0))),
+        (np.exp(3 + 0.4 * logits), np.exp(2.4) - np.exp(2.2)),
+        (0.2 * logits, 0.1),
+    ):
+        found = contenders(errors)
+        assert found.contender.tolist() == [True, False]
+        assert truth < found.worse_by[1] < 1.02 * truth
+        assert found.worse_by[0] == 0
+        mirrored = contenders(-errors if (errors < 0).all() else errors[::-1], lower_is_better=False)
+        assert mirrored.worse_by[1] == pytest.approx(found.worse_by[1], rel=0.01)
+
+
+def test_collapsed_seeds_give_a_large_bound_to_their_loss_alone() -> None:
+    errors = [[0.020, 0.021, 0.90], [0.020, 0.021, 0.020], [0.021, 0.023, 0.022], [0.024, 0.022, 0.023]]
+    found = contenders(errors)
+    assert found.contender[0]
+    assert found.worse_by[0] > 0.5
+    assert (found.worse_by[1:] < 0.03).all()
+
+
+def test_as_many_seeds_as_it_says_separate_two_losses() -> None:
+    _, share = separated(1.5, losses=4, seeds=5, draws=20)
+    assert 0.65 < share < 0.95
+
+
+def test_no_number_of_seeds_separates_equal_losses_nor_makes_up_for_few_items() -> None:
+    errors = np.array([[0.1, 0.2, 0.15], [0.2, 0.1, 0.15], [0.5, 0.6, 0.7]])
+    assert contenders(errors).seeds_to_separate(0, 1) is None
+    wrong = np.zeros((2, 40))
+    wrong[0, :2] = wrong[1, :4] = 1
+    noise = sampling_noise([[Outcomes(row, np.ones(40), "same")] * 3 for row in wrong])
+    assert contenders([[0.05, 0.05, 0.04], [0.1, 0.1, 0.11]], noise=noise).seeds_to_separate(0, 1) is None
 
 
 def test_the_quantile_is_that_of_scipy_for_one_rival_and_of_a_simulation_for_several() -> None:
@@ -55,22 +121,25 @@ def test_the_quantile_is_that_of_scipy_for_one_rival_and_of_a_simulation_for_sev
 
 def test_what_is_missing_takes_no_part() -> None:
     errors = [[0.10, 0.11, 0.10, 0.12], [0.4, np.nan, 0.41, 0.42], [np.nan] * 4, [0.1, 0.11, np.nan, 0.12]]
-    assert contenders(errors).tolist() == [True, False, False, True]
+    assert contenders(errors).contender.tolist() == [True, False, False, True]
 
 
 def test_one_seed_excludes_no_loss_with_a_value() -> None:
-    assert contenders([[0.1], [0.9], [np.nan]]).tolist() == [True, True, False]
+    found = contenders([[0.1], [0.9], [np.nan]])
+    assert found.contender.tolist() == [True, True, False]
+    assert np.isnan(found.worse_by).all()
+    assert found.seeds_to_separate(0, 1) is None
 
 
 def test_larger_is_better_where_the_metric_says_so() -> None:
     rates = [[0.90, 0.91, 0.92], [0.5, 0.52, 0.51], [0.89, 0.91, 0.9]]
-    assert contenders(rates, lower_is_better=False).tolist() == [True, False, True]
+    assert contenders(rates, lower_is_better=False).contender.tolist() == [True, False, True]
 
 
 def test_splits_of_the_same_bags_widen_the_set() -> None:
     errors = [[0.10, 0.11, 0.12, 0.10, 0.09], [0.13, 0.12, 0.14, 0.15, 0.13], [0.3, 0.29, 0.31, 0.3, 0.32]]
-    assert contenders(errors).tolist() == [True, False, False]
-    assert contenders(errors, overlap=1.0).tolist() == [True, True, False]
+    assert contenders(errors).contender.tolist() == [True, False, False]
+    assert contenders(errors, overlap=1.0).contender.tolist() == [True, True, False]
 
 
 def test_equal_seeds_do_not_hide_that_few_items_were_tested() -> None:
@@ -79,19 +148,47 @@ def test_equal_seeds_do_not_hide_that_few_items_were_tested() -> None:
     wrong[0, :2] = wrong[1, :6] = 1
     outcomes = [[Outcomes(row, np.ones(40), "same")] * 3 for row in wrong]
     errors = wrong.mean(axis=1, keepdims=True).repeat(3, axis=1)
-    assert contenders(errors).tolist() == [True, False]
-    assert contenders(errors, noise=sampling_noise(outcomes)).tolist() == [True, True]
+    assert contenders(errors).contender.tolist() == [True, False]
+    assert contenders(errors, noise=sampling_noise(outcomes)).contender.tolist() == [True, True]
+
+
+def test_losses_that_share_no_two_seeds_stay() -> None:
+    nan = np.nan
+    errors = [[0.1, 0.2, nan], [0.1, nan, nan], [nan, 0.3, nan], [nan, nan, 0.9]]
+    assert contenders(errors).contender.all()
+
+
+def test_shares_of_zero_and_one_are_far_apart() -> None:
+    found = contenders([[0.0] * 3, [1.0] * 3])
+    assert found.contender.tolist() == [True, False]
+    assert found.worse_by.tolist() == [0, 1]
+
+
+def test_seeds_that_no_other_loss_has_say_nothing_of_a_variance() -> None:
+    """The others have two seeds: of the first loss, too, the comparison knows no more than these."""
+    errors = np.full((3, 10), np.nan)
+    errors[0], errors[1:, :2] = np.linspace(0.10, 0.14, 10), [[0.13, 0.10], [0.13, 0.12]]
+    assert contenders(errors).contender.tolist() == contenders(errors[:, :2]).contender.tolist()
+
+
+def row(title: str, shares: dict[tuple[int, int], str], losses: tuple[int, ...], seeds: tuple[int, ...]) -> None:
+    """Print a line of a table in docs/statistics.md."""
+    print(f"| {title} | {' | '.join(' / '.join(shares[m, n] for m in losses) for n in seeds)} |", flush=True)
 
 
 @pytest.mark.simulation
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("scene", SCENES)
-def test_every_scene_in_full(scene: str) -> None:
-    """Prints a line of the table in docs/statistics.md: in how many of 1,500 draws the best loss is left out."""
-    shares = {(m, n): left_out(scene, m, n, 1500) for n, m in product(SEEDS, LOSSES)}
-    cells = (" / ".join(f"{100 * shares[m, n]:.1f}" for m in LOSSES) for n in SEEDS)
-    print(f"| {scene} | {' | '.join(cells)} |", flush=True)
-    assert all(share <= limit(0.07 if n == 3 else 0.05, 1500) for (_, n), share in shares.items())
+@pytest.mark.parametrize(
+    ("scene", "erratic"),
+    [*((scene, "") for scene in SCENES), *product(("normal", "skewed to large errors"), ("1", "2", "a third"))],
+)
+def test_every_scene_in_full(scene: str, erratic: str) -> None:
+    """Prints a line of the first table: in how many of 4,000 draws the best loss is left out."""
+    losses = tuple(m for m in LOSSES if m > 2 or not erratic)
+    shares = {(m, n): left_out(scene, m, n, 4000, number(erratic, m)) for n, m in product(SEEDS, losses)}
+    title = scene + (f", {erratic} erratic" if erratic else "")
+    row(title, {k: f"{100 * share:.1f}" for k, share in shares.items()}, losses, SEEDS)
+    assert all(share <= limit(n, 4000, EXCEEDS.get(scene, 0)) for (_, n), share in shares.items())
 
 
 @pytest.mark.simulation
@@ -99,18 +196,61 @@ def test_every_scene_in_full(scene: str) -> None:
 @pytest.mark.parametrize("own_items", [False, True])
 @pytest.mark.parametrize("error", [0.009, 0.15])
 def test_test_items_in_full(error: float, own_items: bool) -> None:
-    shares = {(m, n): left_out_by_items(error, m, n, own_items, 500) for n, m in product((3, 5, 10), (2, 3, 6))}
-    cells = (" / ".join(f"{100 * shares[m, n]:.1f}" for m in (2, 3, 6)) for n in (3, 5, 10))
-    print(f"| {error:.1%} error, {'own' if own_items else 'shared'} items | {' | '.join(cells)} |", flush=True)
-    assert all(share <= limit(0.07 if n == 3 else 0.05, 500) for (_, n), share in shares.items())
+    losses, seeds = (2, 3, 6), (3, 5, 10)
+    shares = {(m, n): left_out_by_items(error, m, n, own_items, 500) for n, m in product(seeds, losses)}
+    title = f"{error:.1%} error, {'own' if own_items else 'shared'} items"
+    row(title, {k: f"{100 * share:.1f}" for k, share in shares.items()}, losses, seeds)
+    assert all(share <= limit(n, 500) for (_, n), share in shares.items())
 
 
 @pytest.mark.simulation
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("worse", [2, 3, 4])
 def test_power_in_full(worse: int) -> None:
-    """Prints a line of the second table: how often a worse loss is excluded, by contenders and by all pairs."""
-    found = {(m, n): power(worse, m, n, 500) for n, m in product((3, 5, 10), LOSSES)}
-    cells = (" / ".join("{:.2f} ({:.2f})".format(*found[m, n]) for m in LOSSES) for n in (3, 5, 10))
-    print(f"| {worse} | {' | '.join(cells)} |", flush=True)
-    assert all(ours >= of_pairs - 0.02 for ours, of_pairs in found.values())
+    """Prints a line of the second table: how often a loss that is worse than all others is excluded."""
+    shares = {(m, n): power(worse, m, n, 4000) for n, m in product((3, 5, 10), LOSSES)}
+    row(str(worse), {k: f"{share:.2f}" for k, share in shares.items()}, LOSSES, (3, 5, 10))
+
+
+@pytest.mark.simulation
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("seeds", [3, 5, 10, 20])
+@pytest.mark.parametrize("losses", [9, 20])
+def test_power_with_erratic_losses_in_full(losses: int, seeds: int) -> None:
+    """Prints a line of the third table: how often the best loss alone excludes one that is 3 deviations worse."""
+    counts = 0, 1, 2, losses // 3
+    shares = [power(3, losses, seeds, 4000, count, alone=True) for count in counts]
+    print(f"| {losses} | {seeds} | {' | '.join(f'{share:.2f}' for share in shares)} |", flush=True)
+    assert min(shares[1:3]) >= shares[0] - (0.15 if seeds == 3 else 0.05)
+    assert shares[3] >= {3: shares[0] / 2, 5: shares[0] - 0.2}.get(seeds, shares[0] - 0.05)
+
+
+@pytest.mark.simulation
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("far", [1, 20])
+@pytest.mark.parametrize(
+    ("scene", "error", "erratic"),
+    [
+        *((scene, 0.1, "") for scene in BOUNDED),
+        *(("with seed effects", error, "") for error in (0.01, 0.5, 0.9)),
+        ("normal", 0.1, "a third"),
+    ],
+)
+def test_bounds_in_full(scene: str, error: float, erratic: str, far: int) -> None:
+    """Prints a line of the fourth table: how often a bound is missed, for errors at mean logits and mean errors."""
+    losses, seeds = (2, 6, 20), (3, 5, 20)
+    found = {(m, n): missed(scene, far, m, n, 300, error, number(erratic, m)) for n, m in product(seeds, losses)}
+    title = f"{scene}{f', {erratic} erratic' if erratic else ''}, {100 * error:.0f} %, {far} apart"
+    row(title, {k: "{:.1f} ({:.1f})".format(*(100 * np.array(shares))) for k, shares in found.items()}, losses, seeds)
+    assert all(shares[0] <= limit(n, 300) for (_, n), shares in found.items())
+
+
+@pytest.mark.simulation
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("seeds", [3, 5])
+@pytest.mark.parametrize("losses", [2, 6, 20])
+def test_the_number_of_seeds_in_full(losses: int, seeds: int) -> None:
+    """Prints a line of the fifth table: how many seeds would separate two losses, and how often so many do."""
+    found = [separated(worse, losses, seeds, 200) for worse in (1.0, 1.5, 2.0)]
+    print(f"| {losses} | {seeds} | {' | '.join('{:.0f}: {:.2f}'.format(*one) for one in found)} |", flush=True)
+    assert all(0.65 < share < 0.93 for _, share in found)

@@ -1,7 +1,8 @@
 """A task."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 
@@ -9,14 +10,14 @@ from milbench import (
     Bags,
     EvalSplit,
     Evaluation,
-    Network,
+    InstanceMLP,
+    NetworkMaker,
     Recipe,
     ScoreFunction,
     Split,
     Task,
     evaluate_bags,
     generator,
-    load_network,
 )
 
 SPLITS: tuple[Split, ...] = ("validation", "test")
@@ -27,11 +28,10 @@ class TwoHeaps(Task):
 
     name = "two-heaps"
     num_classes = 2
-    positions = 3
+    inputs = 1
+    typical_size = (3,)
+    networks: ClassVar[Mapping[str, NetworkMaker]] = {"mlp": InstanceMLP}
     steps_per_epoch = 4
-
-    def __init__(self, network: str = "one-layer") -> None:
-        self.kind = network
 
     def check_data(self, data_dir: Path | None) -> str:
         return "drawn"
@@ -42,9 +42,6 @@ class TwoHeaps(Task):
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
         for _ in range(self.steps_per_epoch):
             yield draw(8, rng)
-
-    def network(self, seed: int) -> Network:
-        return load_network(self.kind, inputs=1, num_classes=2, seed=seed)
 
     def recipe(self) -> Recipe:
         return Recipe(optimizer="signs", lr=0.01, epochs=2)

@@ -8,31 +8,64 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 import torch
+from _measuring import QuickOption, ThreadsOption, paired_timings, peak_bytes, seconds_of, show, start, synchronise
 
+from milbench._utils.devices import resolve
 from milbench.api.bags import Bags
 from milbench.api.plan import Plan
 from milbench.api.registry import losses
 from milbench.api.supervision import SUPERVISIONS
 from milbench.api.targets import make_target
-from milbench.bench.profiling import paired_timings, peak_bytes, seconds_of, synchronise
+from milbench.cli import options
+from milbench.cli.options import SeveralNames, names
 from milbench.data import catalog
 from milbench.engine.evaluate import score_function
 from milbench.engine.parts import Setup, set_up
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec, parse_setting
 from milbench.engine.train import train_step
-
-if TYPE_CHECKING:
-    import pandas as pd
+from milbench.engine.worker import set_torch_defaults
 
 WITHOUT_DATA = ("extended-digits", "synthetic-bags")
 """The tasks that are measured where none is named: these need no files."""
 FEW_BAGS = 16
 EPOCH_SECONDS = 0.2
 """Seconds of drawing batches for each repetition."""
+
+
+def main(
+    loss: SeveralNames = None,
+    task: SeveralNames = None,
+    setting: options.SettingOption = None,
+    data_dir: options.DataDirOption = None,
+    device: options.DeviceOption = "auto",
+    threads: ThreadsOption = 1,
+    quick: QuickOption = False,
+) -> None:
+    """Measure the parts of training steps and evaluations, beside a plain float32 step of the same network.
+
+    Default tasks: those that need no files, and extended-mnist if its files are here. Default losses: those that learn
+    from label sets.
+
+    Example: python benchmarks/training.py --loss exact --quick
+    """
+    place = resolve(device)
+    set_torch_defaults(threads)
+    planned, rows = plan(names(loss), names(task), setting or [], data_dir, str(place)), []
+    for cell in planned.cells:
+        name = ", ".join(filter(None, planned.labels[cell.id]))
+        rows.append({"task, loss": name} | _row(set_up(cell, place, data_dir), 5 if quick else 25))
+    show(
+        pd.DataFrame(rows),
+        f"training steps, {threads} threads: medians ± half the width of the middle half",
+        "data to optimiser: ms of a step; data: the mean of an epoch's batches. MiB: the most that the tensors of a "
+        "step occupy.\nevaluation: of all bags, in seconds and in the time of an epoch of training.\n"
+        "plain/ours: time of a step in float32 with AdamW, in that of ours, without data.",
+    )
 
 
 def plan(
@@ -60,23 +93,8 @@ def plan(
 
 
 def _is_own_of_sets(name: str) -> bool:
-    loss = losses().cls(name)
+    loss = losses().get(name)
     return losses().entry(name).origin == "milbench" and loss.supervision == "set" and loss.head != "class"
-
-
-def measure(planned: Plan, device: torch.device, data_dir: Path | None, *, quick: bool = False) -> pd.DataFrame:
-    """Return a row a cell, measured one after the other.
-
-    Milliseconds of a step (median, with half the width of the middle half) and of its parts, peak memory of its tensors
-    in MiB, seconds of an evaluation, and the time of a plain step by that of ours, batches not counted in either.
-    """
-    import pandas as pd
-
-    rows = []
-    for cell in planned.cells:
-        name = ", ".join(filter(None, (planned.labels[cell.id][i] for i in (1, 0, 2))))
-        rows.append({"task, loss": name} | _row(set_up(cell, device, data_dir), 5 if quick else 25))
-    return pd.DataFrame(rows)
 
 
 def _row(it: Setup, repeats: int) -> dict[str, float]:
@@ -90,6 +108,7 @@ def _row(it: Setup, repeats: int) -> dict[str, float]:
 
     whole, by_plain = paired_timings([step, plain], repeats)
     parts = [seconds_of_parts(it, step) for _ in range(repeats)]
+    evaluation = seconds_of_evaluation(it)
     return {
         "bags/s": len(bags) / (data + whole.median),
         "ms a step": 1e3 * (data + whole.median),
@@ -97,7 +116,8 @@ def _row(it: Setup, repeats: int) -> dict[str, float]:
         "data": 1e3 * data,
         **{part: 1e3 * median(taken[part] for taken in parts) for part in parts[0]},
         "MiB": peak_bytes(step) / 2**20,
-        "evaluation s": seconds_of_evaluation(it),
+        "evaluation": evaluation,
+        "in epochs": evaluation / (it.steps * (data + whole.median)),
         "plain/ours": by_plain.median / whole.median,
     }
 
@@ -147,7 +167,7 @@ def plain_step(it: Setup, bags: Bags) -> Callable[[], object]:
     def step() -> None:
         optimizer.zero_grad()
         logits = network.logits_of(bags)
-        loss(logits, bags.labels, bags.mask, make_target(loss, bags, logits, network)).mean().backward()
+        loss(logits, bags.labels, network.mask_of(bags), make_target(loss, bags, logits, network)).mean().backward()
         optimizer.step()
 
     return step
@@ -160,3 +180,7 @@ def seconds_of_evaluation(it: Setup) -> float:
     task.evaluate(score)
     task.evaluation_limit = it.recipe.evaluation_bags
     return seconds_of(lambda: task.evaluate(score))
+
+
+if __name__ == "__main__":
+    start(main)

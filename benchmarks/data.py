@@ -1,4 +1,4 @@
-"""`milbench bench data`: bags at real sizes, from the command to the first epoch, beside torchmil and pandas.
+"""Bags at real sizes, from the command to the first epoch, beside torchmil and pandas.
 
 Slides are written first, so that all files are in the page cache. Every command is a process of its own, which is
 watched while it runs: its time, and the most memory that it shares with no file.
@@ -15,10 +15,12 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
+import typer
+from _measuring import QuickOption, show, start
 
 from milbench.errors import UsageError
 
@@ -29,6 +31,8 @@ TRAINED = 0.7
 LONG, WIDE = (500_000, 64), (30, 50_000)
 """Rows and features of two tables."""
 EPOCHS = 3
+SETTLED = 3.0
+"""Seconds after which the digests of new files are remembered: those that have just changed are read again."""
 
 MILBENCH = """
 import json, os, sys, time
@@ -36,12 +40,13 @@ from milbench.engine.launch import HUGE_PAGES
 os.environ.setdefault(*HUGE_PAGES)
 import torch
 from milbench import generator, load_loss, load_task
+from milbench.networks.registry import make_network
 begun = float(sys.argv[2])
 table = {"table": sys.argv[1], "bag": "slide_id", "labels": "label", "features": "features/*.npy"}
 task = load_task("feature-bags", **table, batch_bags=1)
 task.check_data(None)
 task.prepare(None, torch.device("cpu"))
-network, loss = task.network(0), load_loss("exact")
+network, loss = make_network(task, "mlp", {}, 0), load_loss("exact")
 optimizer, ends = torch.optim.AdamW(network.parameters(), 1e-3), []
 for epoch in range(int(sys.argv[3])):
     for bags in task.train_batches(epoch, generator("bench", epoch)):
@@ -82,22 +87,30 @@ print(json.dumps(ends))
 """The same with ABMIL, as the README of torchmil 1.0.2 does it: one bag a step, as above."""
 
 
-def measure(torchmil: Path | None = None, *, quick: bool = False) -> pd.DataFrame:
-    """Return what was measured, a row a command: seconds from its start on, and MiB shared with no file.
+def main(
+    torchmil: Annotated[
+        Path | None, typer.Option(metavar="PYTHON", help="Python of an environment that has torchmil.")
+    ] = None,
+    quick: QuickOption = False,
+) -> None:
+    """Measure bags at real sizes: 100 slides beside torchmil, large tables beside pandas.
 
-    `torchmil` is the Python of an environment that has it, and is left out where there is none.
+    It takes five minutes and 10 GB of disk.
+
+    Example: python benchmarks/data.py --quick
     """
     columns = ["", "all", "first step", "first epoch", "later epoch", "MiB"]
-    return pd.DataFrame(list(_rows(torchmil, quick)), columns=columns)
+    frame = pd.DataFrame(list(_rows(torchmil, quick)), columns=columns)
+    show(frame, "Seconds from the command on, and MiB of memory shared with no file")
 
 
 def _rows(torchmil: Path | None, quick: bool) -> Iterator[dict[str, Any]]:
     slides, patches = (QUICK_SLIDES, QUICK_PATCHES) if quick else (SLIDES, PATCHES)
     shrunk = 20 if quick else 1
-    with TemporaryDirectory(prefix="milbench-bench-") as folder:
+    with TemporaryDirectory(prefix="milbench-data-") as folder:
         root = Path(folder)
         table = write_slides(root / "slides", slides, patches)
-        time.sleep(3)  # files that have just changed are read again
+        time.sleep(SETTLED)
         words = [str(table), "{now}", str(EPOCHS), str(round(TRAINED * slides))]
         ours = [sys.executable, "-c", MILBENCH, *words]
         if torchmil is not None:
@@ -111,7 +124,7 @@ def _rows(torchmil: Path | None, quick: bool) -> Iterator[dict[str, Any]]:
         yield timed(f"check of {slides} slides", [*check, table, *(f"-ptask.{column}" for column in columns)])
         for name, (rows, width) in (("long", LONG), ("wide", WIDE)):
             path = _write_table(root / f"{name}.csv", max(30, rows // shrunk), max(64, width // shrunk))
-            time.sleep(3)
+            time.sleep(SETTLED)
             reading = f"import pandas; pandas.read_csv({str(path)!r})"
             yield timed(f"{name} table, pandas.read_csv", [sys.executable, "-c", reading])
             yield timed(f"{name} table, check", [*check, path])
@@ -186,3 +199,7 @@ def _own_memory(pid: int) -> int:
     except OSError:
         return 0
     return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+
+
+if __name__ == "__main__":
+    start(main)

@@ -1,16 +1,44 @@
-"""The costs of a computation: seconds, and the bytes of the tensors that are alive."""
+"""What the benchmarks share: seconds, the bytes of the tensors that are alive, options, and how a table is printed."""
 
 from __future__ import annotations
 
+import sys
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
+import typer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from milbench.errors import UsageError
+
+ThreadsOption = Annotated[int, typer.Option("--threads", min=1, help="Threads of PyTorch on the CPU.")]
+QuickOption = Annotated[bool, typer.Option("--quick", help="Repeat less, and leave out what is largest.")]
+
+
+def start(benchmark: Callable[..., None]) -> None:
+    """Call a benchmark with the options of the command line; a mistake in them ends it in one line."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.command()(benchmark)
+    try:
+        app()
+    except UsageError as error:
+        sys.exit(f"{error}")
+
+
+def show(frame: pd.DataFrame, title: str, explanation: str = "") -> None:
+    """Print a table with three significant digits, no exponents, and nothing for what was not measured."""
+    table = frame.to_string(index=False, na_rep="", float_format=_rounded)
+    typer.echo(f"{title}\n\n{table}\n{explanation}")
+
+
+def _rounded(value: float) -> str:
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 class _LiveBytes(TorchDispatchMode):

@@ -1,24 +1,25 @@
-"""Time and memory of the exact likelihood from logits, beside a plain loop and a log-softmax of the same logits."""
+"""Time, memory and operators of the exact likelihood, beside a plain loop and a log-softmax of the same logits."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import pandas as pd
 import torch
+from _measuring import QuickOption, ThreadsOption, paired_timings, peak_bytes, show, start
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from milbench import load_loss
+from milbench._utils.devices import resolve
 from milbench._utils.seeding import generator
-from milbench.bench.profiling import paired_timings, peak_bytes
+from milbench.cli.options import DeviceOption
+from milbench.engine.worker import set_torch_defaults
 from milbench.likelihood import bag_log_prob_from_logits
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Value = Callable[[Tensor, Tensor], Tensor]
-
-SPREAD = "± fwd+bwd"
 
 
 class Config(NamedTuple):
@@ -82,18 +83,26 @@ def plain_loop(logits: Tensor, labels: Tensor) -> Tensor:
     return torch.stack(values)
 
 
-def measure(device: str = "cpu", *, quick: bool = False) -> pd.DataFrame:
-    """Return a row for every configuration, in both precisions.
+def main(device: DeviceOption = "auto", threads: ThreadsOption = 1, quick: QuickOption = False) -> None:
+    """Measure time and peak memory of the exact likelihood, beside a plain loop and a log-softmax.
 
-    Bags per second, half the width of the middle half of the time forward and backward as a share of its median
-    (SPREAD), ratios of times (medians; the functions are called in turn), and peak memory in MiB. `quick`: 7
-    repetitions instead of 21, without the configurations that have no plain loop.
+    Medians of 21 repetitions (--quick: 7), in both precisions; the functions are called in turn, and ratios are those
+    of their times.
+
+    Example: python benchmarks/likelihood.py --quick
     """
-    import pandas as pd
-
-    configs = [c for c in CONFIGS if c.loop or not quick]
-    rows = [_row(c, dtype, device, 7 if quick else 21) for dtype in (torch.float32, torch.float64) for c in configs]
-    return pd.DataFrame(rows)
+    place = str(resolve(device))
+    set_torch_defaults(threads)
+    configs = [config for config in CONFIGS if config.loop or not quick]
+    dtypes = (torch.float32, torch.float64)
+    frame = pd.DataFrame([_row(config, dtype, place, 7 if quick else 21) for dtype in dtypes for config in configs])
+    show(
+        frame,
+        f"exact likelihood from logits: bags x classes x positions, {threads} threads, medians ± half the width of the "
+        "middle half; MiB: the most that tensors occupy",
+    )
+    counts = pd.DataFrame([*(_counts("exact", most) for most in range(7)), _counts("noisy-or")])
+    show(counts, "operators of the whole loss with its gradient, whatever the number of positions and bags")
 
 
 def _row(config: Config, dtype: torch.dtype, device: str, repeats: int) -> dict[str, Any]:
@@ -119,7 +128,7 @@ def _row(config: Config, dtype: torch.dtype, device: str, repeats: int) -> dict[
         "configuration": f"{config.label()}, {str(dtype).removeprefix('torch.')}",
         "bags/s": config.bags / taken["forward"],
         "bags/s fwd+bwd": config.bags / taken["both"],
-        SPREAD: timings["both"].spread / 2 / taken["both"],
+        "± fwd+bwd": f"{timings['both'].spread / 2 / taken['both']:.0%}",
         "loop/exact": loop / taken["forward"],
         "loop/exact fwd+bwd": loop_both / taken["both"],
         "exact/softmax": taken["forward"] / taken["log-softmax forward"],
@@ -145,3 +154,50 @@ def _both(value: Value, logits: Tensor, labels: Tensor) -> Callable[[], object]:
         value(leaf, labels).mean().backward()
 
     return call
+
+
+def _counts(name: str, most: int | None = None) -> dict[str, Any]:
+    return {
+        "loss": name if most is None else f"{name}, up to {most} classes",
+        "operators": operators(name, most),
+        "with a mask": operators(name, most, masked=True),
+        "with a mask and a Hessian product": operators(name, most, masked=True, second=True),
+    }
+
+
+class _Operators(TorchDispatchMode):
+    """Counts the operators that run, views among them."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count: int = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def operators(name: str, most: int | None = None, *, masked: bool = False, second: bool = False) -> int:
+    """Count the operators of a loss and its gradient, or a Hessian product too, as on an accelerator.
+
+    Values do not exist there. Label sets have at most so many classes.
+    """
+    logits = torch.empty(32, 11, 28, 28, device="meta", requires_grad=True)
+    labels = torch.empty(32, 10, dtype=torch.bool, device="meta")
+    mask = torch.empty(32, 28, 28, dtype=torch.bool, device="meta") if masked else None
+    loss = load_loss(name, reduction="none")
+    loss.validate, loss.max_labels = False, most
+
+    def step() -> int:
+        with _Operators() as counted:
+            (gradient,) = torch.autograd.grad(loss(logits, labels, mask).mean(), logits, create_graph=second)
+            if second:
+                torch.autograd.grad(gradient, logits, torch.empty_like(logits))
+        return int(counted.count)
+
+    step()  # makes the tables of label sets, once for all steps
+    return step()
+
+
+if __name__ == "__main__":
+    start(main)

@@ -1,0 +1,139 @@
+"""The contract of a network: from the instances of bags to a logit for every position and class."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from milbench.api.bags import Bags
+from milbench.api.geometry import Layer, output_size, position_centres, traced_layers
+
+BagKind = Literal["images", "sequences", "sets"]
+"""What the instances of a bag are: images (B, N, H, W), sequences (B, F, T) in time, or sets (B, K, D)."""
+
+
+class Network(nn.Module, ABC):
+    """Base class of networks: instances (B, *bag_shape) to logits (B, C+1, *positions), background last.
+
+    Images are (B, N, H, W) with N channels, sequences (B, F, T) with F features in each of T frames, sets (B, K, D) of
+    K instances with D features. The constructor takes the number of inputs (N, F or D), the number of classes C without
+    the background, and the seed of the initial weights, then parameters of its own, all annotated and with defaults. A
+    network that draws its weights by torch's own initialisation needs nothing of the seed: milbench seeds torch's
+    generator before it makes a network.
+
+    The logits of a position must not depend on how far its bag was padded: those of a set depend on the instance there
+    alone, those of a sequence on frames that are numbers, since its padding is NaN. A network that looks at all
+    instances of a set `sees_mask`: it is given the mask of the bags as a second argument.
+
+    Examples:
+        >>> class Tiny(Network):
+        ...     name = "tiny"
+        ...
+        ...     def __init__(self, inputs: int, num_classes: int, seed: int, width: int = 16) -> None:
+        ...         super().__init__()
+        ...         self.body = nn.Sequential(nn.Conv2d(inputs, width, 5, stride=4), nn.ReLU())
+        ...         self.head = nn.Conv2d(width, num_classes + 1, 3)
+        ...
+        ...     def forward(self, images):
+        ...         return self.head(self.body(images))
+        >>> network = Tiny(inputs=1, num_classes=10, seed=0)
+        >>> network(torch.zeros(2, 1, 28, 28)).shape, network.output_shape(56, 28)
+        (torch.Size([2, 11, 4, 4]), (11, 4))
+    """
+
+    name: ClassVar[str]
+    """By which a network in a file of one's own is known: lower case with hyphens. Others have that of the registry."""
+    revision: ClassVar[int] = 1
+    """To be raised when the network computes something else than before: older results are then not reused."""
+    recipe: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """Settings of `milbench.Recipe` that suit it, the same for every loss, in place of those of a task's recipe."""
+    head: nn.Conv1d | nn.Conv2d | nn.Linear
+    """The last layer, with C+1 outputs and a bias."""
+    sees_mask: ClassVar[bool] = False
+    standardises: ClassVar[bool] = False
+    """Whether it brings its instances to a scale of its own, so that a task's `standardise` is left out."""
+
+    def logits_of(self, bags: Bags) -> Tensor:
+        """Return the logits (B, C+1, *positions) of B bags, which are on the device of the network."""
+        instances = bags.instances
+        if instances.ndim == 4:
+            instances = instances.contiguous(memory_format=torch.channels_last)
+        logits: Tensor = self(instances, self.mask_of(bags)) if self.sees_mask else self(instances)
+        return logits
+
+    def mask_of(self, bags: Bags) -> Tensor | None:
+        """Return (B, *positions) bool, True at positions that show an instance of the bags; None: all do."""
+        return bags.mask
+
+    def start_at_prior(self, positions: int) -> None:
+        """Set the biases of the head to the bag prior: about one instance of each class in a bag of `positions`.
+
+        Class biases become -log(positions) and the background's 0. A softmax then gives each class a probability near
+        1/positions everywhere (as long as the classes together are few beside the positions), and so does a sigmoid.
+        With random biases of order one instead, a bag of K positions starts out with some K C/(C+1) expected instances,
+        nearly all label sets have a probability near 0, and the likelihood is flat in a direction where every class is
+        equally unlikely everywhere: training can stay there. AttributeError: the head has no `bias`.
+        """
+        bias = self.head.get_parameter("bias")
+        with torch.no_grad():
+            bias.fill_(-math.log(positions))
+            bias[-1] = 0
+
+    def move_to(self, device: torch.device) -> Self:
+        """Move to `device`, weights channels last, as images: faster on a CPU and in half precision on a GPU."""
+        return self.to(device).to(memory_format=torch.channels_last)
+
+    @cached_property
+    def geometry(self) -> tuple[Layer, ...] | None:
+        """The layers of a network of images that decide where positions are; None: not known.
+
+        It is found by tracing the network, and kept where it says how many positions the network has.
+        """
+        return traced_layers(self)
+
+    def output_shape(self, height: int, width: int) -> tuple[int, int] | None:
+        """Return (h, w), the positions of an image of `height` x `width` pixels; None where that is not known."""
+        return (
+            None if self.geometry is None else (output_size(self.geometry, height), output_size(self.geometry, width))
+        )
+
+    def smallest_side(self) -> int:
+        """Return the side in pixels of the smallest square image that has a position; 1 where that is not known."""
+        shapes = ((side, self.output_shape(side, side)) for side in range(1, 100_000))
+        return next((side for side, shape in shapes if shape is None or min(shape) > 0), 1)
+
+    def position_centres(self, height: int, width: int) -> tuple[Tensor, Tensor] | None:
+        """Return y of every row and x of every column of positions, in pixels from the left and top edges of an image.
+
+        They are the centres of receptive fields. None where they are not known.
+        """
+        return None if self.geometry is None else position_centres(self.geometry, height, width)
+
+    def centres_in(self, bags: Bags) -> tuple[Tensor, Tensor] | None:
+        """Return `position_centres` for the images of `bags`, or of sequences in time; None: not known."""
+        return self.position_centres(*bags.instances.shape[-2:]) if bags.are_images else None
+
+
+NetworkMaker = Callable[..., Network]
+"""A class of networks, or a function: (inputs, num_classes, seed, **parameters) -> a new network on the CPU.
+
+`inputs` are the channels of an image or the features of a frame or instance, `num_classes` is C without the background.
+The initial weights depend on these and the parameters alone."""
+
+
+def input_standardised(network: Network, standardise: nn.Module) -> Network:
+    """Return a network that gets its instances through a module, which is stored and moved with its weights."""
+
+    def standardised(module: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return module.get_submodule("standardise")(arguments[0]), *arguments[1:]
+
+    network.add_module("standardise", standardise)
+    network.register_forward_pre_hook(standardised)
+    return network

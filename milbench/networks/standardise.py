@@ -1,0 +1,50 @@
+"""What instances go through before a network, so that any network gets them alike."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+ROUNDING = 1e-7
+"""A spread of a smaller share of the mean is one of rounding: numbers of 32 bits are off by 6e-8 of their size."""
+LEAST_CONTRAST = 1 / 32
+"""Smallest standard deviation that an image in [0, 1] is divided by: eight of 256 levels."""
+
+
+def divisors(mean: Tensor, spread: Tensor) -> Tensor:
+    """Return what each feature is divided by: its standard deviation, whatever its unit, or 1 where it is constant.
+
+    A standard deviation that rounding alone can cause counts as 0.
+    """
+    return torch.where(spread > ROUNDING * mean.abs(), spread, 1)
+
+
+class StandardiseFeatures(nn.Module):
+    """Features (B, K, D) less their mean (D,), divided by their standard deviation (D,) but where they are constant.
+
+    Both are stored with the weights of the network.
+    """
+
+    mean: Tensor
+    divisor: Tensor
+
+    def __init__(self, mean: Tensor, spread: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mean", mean.float())
+        self.register_buffer("divisor", divisors(mean, spread).float())
+
+    def forward(self, instances: Tensor) -> Tensor:
+        """Return the standardised instances."""
+        return (instances - self.mean).div_(self.divisor)  # in place: a batch may take half a gigabyte
+
+
+class StandardiseImages(nn.Module):
+    """Images (B, N, H, W), each with mean 0 and standard deviation 1.
+
+    An image is divided by `LEAST_CONTRAST` at least, so that the noise of a flat one is not amplified.
+    """
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the standardised images."""
+        spread, mean = torch.std_mean(images, dim=(1, 2, 3), correction=0, keepdim=True)
+        return (images - mean) / spread.clamp(min=LEAST_CONTRAST)

@@ -1,0 +1,132 @@
+"""Networks as an axis of a comparison: what they share, what tells their cells apart, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from milbench import Bags, Task, UsageError
+from milbench.api.plan import Plan
+from milbench.api.registry import tasks
+from milbench.api.resolver import resolve
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import make_spec, parse_setting
+from milbench.networks.registry import networks
+from tests._helpers.command_line import TINY, Milbench
+from tests._helpers.small_data import PARAMS
+from tests._helpers.training import normed_network, small_cell, train
+
+
+def planned(*settings: str, **values: Any) -> Plan:
+    given = {"name": "t", "losses": ["exact", "one-vs-rest"], "tasks": [TINY], **values}
+    for setting in settings:
+        parse_setting(given, setting)
+    return make_plan(make_spec(given))
+
+
+def test_networks_of_a_seed_see_the_same_bags_and_are_tested_on_the_same_items(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = tasks().get(resolve(tasks(), TINY))
+    train_batches, seen = tiny.train_batches, dict[str, Any]()
+
+    def recorded(task: Task, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
+        for bags in train_batches(task, epoch, rng):
+            digest.update(bags.instances.numpy().tobytes() + bags.labels.numpy().tobytes())
+            yield bags
+
+    monkeypatch.setattr(tiny, "train_batches", recorded)
+    weights = []
+    for network in ("mlp", "linear", "gated-attention", normed_network(tmp_path)):
+        digest = hashlib.sha256()
+        cell = small_cell("one-vs-rest", 3, networks=[network])
+        trained = train(cell, tmp_path / cell.id)
+        seen[cell.network] = digest.hexdigest(), {n: items for n, (_, _, items) in trained.outcomes.items()}
+        weights.append({name: tensor.shape for name, tensor in trained.weights.items()})
+    assert [*seen] == ["mlp", "linear", "gated-attention", "normed"]
+    assert all(found == seen["mlp"] for found in seen.values())
+    assert all(weights.count(one) == 1 for one in weights), "they are different networks"
+
+
+def test_every_loss_is_trained_with_every_network_and_a_loss_may_have_its_own() -> None:
+    plan = planned(networks=["mlp", "linear"], loss={"one-vs-rest": {"networks": ["gated-attention"]}})
+    pairs = [("exact", "mlp"), ("exact", "linear"), ("one-vs-rest", "gated-attention")]
+    assert [(cell.loss, cell.network) for cell in plan.cells] == pairs
+    assert len({cell.id for cell in plan.cells}) == 3
+    assert [label.variant for label in plan.labels.values()] == [f"{loss} with {network}" for loss, network in pairs]
+    again = planned("loss.one-vs-rest.networks=gated-attention", networks=["mlp", "linear"])
+    assert [cell.id for cell in again.cells] == [cell.id for cell in plan.cells]
+    default, named = planned(losses=["exact"]), planned(losses=["exact"], networks=["mlp"])
+    assert [cell.id for cell in default.cells] == [cell.id for cell in named.cells] == [plan.cells[0].id]
+
+
+def test_settings_reach_the_networks_that_have_such_a_parameter_and_tell_cells_apart() -> None:
+    chosen = ["mlp", "linear", "gated-attention"]
+    plan = planned("network.hidden=7,9", losses=["one-vs-rest"], networks=chosen)
+    found = [(cell.network, cell.network_params) for cell in plan.cells]
+    assert found == [(n, {"hidden": h}) for n in ("mlp",) for h in (7, 9)] + [("linear", {})] + [
+        ("gated-attention", {"hidden": h}) for h in (7, 9)
+    ]
+    plan = planned("network.mlp.hidden=7", losses=["one-vs-rest"], networks=chosen)
+    assert [cell.network_params.get("hidden") for cell in plan.cells] == [7, None, 128]
+    assert plan.cells[0].params()["network.hidden"] == 7
+    ids = [planned(f"network.mlp.hidden={h}", losses=["exact"]).cells[0].id for h in (7, 9)]
+    assert ids[0] != ids[1]
+    for task, key, of_tiny in (("synthetic-bags", "hidden", 16), ("sound-events", "stride", None)):
+        several = planned(f"network.{key}=16", losses=["exact"], tasks=[task, TINY])
+        assert [(c.task, c.network_params.get(key)) for c in several.cells] == [(task, 16), ("tiny", of_tiny)]
+
+
+def test_a_network_in_a_file_counts_by_what_is_in_it_and_is_refused_when_it_was_edited(tmp_path: Path) -> None:
+    file = Path(normed_network(tmp_path))
+    cell = small_cell(networks=[str(file)])
+    assert (cell.network, cell.network_file) == ("normed", str(file))
+    train(cell, tmp_path / "c")
+    (tmp_path / "elsewhere").mkdir()
+    copy = file.rename(tmp_path / "elsewhere" / "copy.py")
+    networks.cache_clear()  # as in another process
+    assert small_cell(networks=[str(copy)]).id == cell.id
+    copy.write_text(copy.read_text() + "\n# edited\n")
+    networks.cache_clear()
+    assert small_cell(networks=[str(copy)]).id != cell.id
+    file.write_text(copy.read_text())
+    networks.cache_clear()
+    with pytest.raises(UsageError, match=r"normed\.py was changed after the cell was planned"):
+        train(cell, tmp_path / "d")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("exact", TINY, "mpl"), "unknown network 'mpl' for tiny; did you mean 'mlp'? (there are: mlp, linear)"),
+        (("exact", TINY, "resnet18"), "unknown network 'resnet18' for tiny (there are: mlp, linear)"),
+        (("exact", TINY, "gated-attention"), "'gated-attention' does not suit tiny and a loss with the head softmax"),
+        (("one-vs-rest,exact", TINY, "mlp,dsmil"), "'dsmil' does not suit tiny and a loss with the head softmax"),
+        (("exact", "extended-digits", "conf"), "did you mean 'conv'? (there are: conv"),
+        (("exact", "sound-events", "mlp"), "unknown network 'mlp' for sound-events (there are: conv, gru)"),
+        (("exact", "mnist", "resnet19"), ", and torchvision's, such as resnet18)"),
+        (("cross-entropy", TINY, "default"), "tiny has no network for losses with the head class"),
+        (("cross-entropy", "cifar10", "resnet18"), "does not suit cifar10 and a loss with the head class"),
+        (("exact", TINY, "absent.py"), "no file absent.py to load a network from"),
+        (("exact", TINY, TINY), "must hold exactly one Network, found: mlp, linear"),
+        (("exact", TINY, "mlp", "-p", "network.width=3"), "unknown parameter of network mlp 'width'"),
+        (("exact", TINY, "mlp", "-p", "network.linear.hidden=3"), "unknown network of this run in -p network.linear"),
+        (("exact", TINY, "mlp", "-p", "network.hidden=0"), "network mlp: hidden = 0 is wrong"),
+    ],
+    ids=lambda value: " ".join(value)[-40:] if isinstance(value, tuple) else "",
+)
+def test_a_network_that_does_not_suit_is_one_line(
+    words: tuple[str, ...], says: str, milbench: Milbench, root: Path, data_of_all: Path
+) -> None:
+    loss, task, network, *more = words
+    own = [word for key, value in PARAMS.get(task, {}).items() for word in ("-p", f"task.{key}={value}".lower())]
+    ran = milbench(
+        "run", "--loss", loss, "--task", task, "--network", network, *more, *own, "--data-dir", str(data_of_all)
+    )
+    assert says in ran.complaint()
+    assert not list(root.glob("runs/cells/*"))

@@ -1,0 +1,167 @@
+"""A network of the user's: from a file, a module, a function or a notebook, and where it does not suit."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from milbench import Network, UsageError, load_network, load_task
+from milbench.api.resolver import add_object
+from milbench.networks.registry import make_network, network_name, networks, suitable_networks
+
+OWN = """
+from torch import nn
+from milbench import Network
+
+class {cls}(Network):
+    {body}
+
+    def __init__(self, inputs: int, num_classes: int, seed: int, stride: int = 2) -> None:
+        super().__init__()
+        self.head = nn.Conv2d(inputs, num_classes + 1, 3, stride=stride)
+
+    def forward(self, images):
+        return self.head(images)
+"""
+FUNCTION = """
+from milbench import AllConvolutional, Layer
+
+def wide_one(inputs: int, num_classes: int, seed: int, width: int = 3):
+    return AllConvolutional([Layer(width, 3), Layer(num_classes + 1, 1)], inputs, seed)
+"""
+UNSUITED = "network '{}' does not suit extended-digits and a loss with"
+POOLING, TORCHVISION = "dsmil, gated-attention, set-transformer", ", and torchvision's, such as resnet18"
+IMAGES = torch.zeros(2, 1, 16, 17)
+
+
+@pytest.fixture
+def task() -> Any:
+    return load_task("extended-digits")
+
+
+def written(path: Path, text: str) -> str:
+    path.write_text(text, "utf-8")
+    return str(path)
+
+
+def test_a_network_of_a_file_has_its_name_or_that_of_its_class(tmp_path: Path, task: Any) -> None:
+    file = written(tmp_path / "nets.py", OWN.format(cls="OneLayer", body="") + OWN.format(cls="B", body="name = 'two'"))
+    assert network_name(task, f"{file}:OneLayer") == "one-layer"
+    assert network_name(task, f"{file}:B") == "two"
+    network = make_network(task, "two", {"stride": 4}, seed=0)
+    assert network(IMAGES).shape == (2, 11, 4, 4)
+    assert network.output_shape(16, 17) == (4, 4)
+    with pytest.raises(UsageError, match=r"must hold exactly one Network, found: OneLayer, B"):
+        network_name(task, file)
+    with pytest.raises(UsageError, match=r"unknown network in .*nets.py 'OneLayr'; did you mean 'OneLayer'"):
+        network_name(task, f"{file}:OneLayr")
+    with pytest.raises(UsageError, match=r"no file .*netz.py .*did you mean '.*nets.py'"):
+        network_name(task, str(tmp_path / "netz.py"))
+
+
+def test_a_network_of_a_module_or_a_function(tmp_path: Path, task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = f"some_module_of_{tmp_path.name}"
+    written(tmp_path / f"{module}.py", FUNCTION)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert network_name(task, f"{module}:wide_one") == "wide-one"
+    network = make_network(task, "wide-one", {"width": 5}, seed=0)
+    assert network(IMAGES).shape == (2, 11, 14, 15)
+    given = sys.modules[module].wide_one
+    assert add_object(networks(), given) == f"{module}:wide_one"
+
+
+def test_a_file_that_was_edited_is_read_anew(tmp_path: Path) -> None:
+    file = written(tmp_path / "mine.py", OWN.format(cls="Mine", body=""))
+    assert load_network(file, 1, 2, seed=0)(IMAGES).shape == (2, 3, 7, 8)
+    written(tmp_path / "mine.py", OWN.format(cls="Mine", body="").replace("= 2", "= 4"))
+    assert load_network(file, 1, 2, seed=0)(IMAGES).shape == (2, 3, 4, 4)
+
+
+def test_a_class_of_a_notebook_is_known_by_its_source(task: Any) -> None:
+    for stride in (2, 4):  # the cell is run again after an edit
+        cell = f"<cell {stride}>"
+        text = OWN.format(cls="Noted", body="").replace("= 2", f"= {stride}")
+        linecache.cache[cell] = (len(text), None, text.splitlines(keepends=True), cell)
+        names: dict[str, Any] = {"__name__": "__main__"}
+        exec(compile(text, cell, "exec"), names)
+        assert network_name(task, add_object(networks(), names["Noted"])) == "noted"
+        assert make_network(task, "noted", {}, seed=0)(IMAGES).shape[2] == (7 if stride == 2 else 4)
+    digest = networks().entry("noted").source_digest
+    assert len(digest) == 64
+
+
+@pytest.mark.parametrize(
+    ("given", "head", "says"),
+    [
+        ("conf", None, "unknown network 'conf' for extended-digits; did you mean 'conv'? (there are: conv, dsmil, "),
+        ("gru", None, f"unknown network 'gru' for extended-digits (there are: conv, {POOLING}{TORCHVISION})"),
+        ("dsmil", "softmax", f"{UNSUITED.format('dsmil')} the head softmax (there are: conv{TORCHVISION})"),
+        ("conv", "class", f"{UNSUITED.format('conv')} the head class (there are: none)"),
+    ],
+)
+def test_an_unsuitable_network_is_one_line_with_those_that_suit(task: Any, given: str, head: Any, says: str) -> None:
+    with pytest.raises(UsageError) as error:
+        make_network(task, network_name(task, given, head), {}, seed=0, head=head or "softmax")
+    assert str(error.value).startswith(says)
+    assert "\n" not in str(error.value)
+
+
+def test_torchvision_suits_images_alone(task: Any) -> None:
+    assert network_name(task, "resnet18", "softmax") == "resnet18"
+    with pytest.raises(UsageError, match=r"unknown network 'resnet18' for synthetic-bags \(there are: mlp, dsmil"):
+        network_name(load_task("synthetic-bags"), "resnet18")
+
+
+def test_the_first_network_of_a_task_is_the_default_for_each_head(task: Any) -> None:
+    assert network_name(task, "default") == suitable_networks(task)[0] == next(iter(task.networks))
+    mnist = load_task("mnist")
+    assert network_name(mnist, "default", "class") == next(iter(mnist.classifiers))
+    positions = [make_network(mnist, "paper", {}, 0, head)(torch.zeros(1, 1, 28, 28)).shape[2:].numel()
+                 for head in ("class", "softmax")]  # fmt: skip
+    assert positions == [1, 16]
+
+
+@pytest.mark.parametrize("name", ["conv", "resnet18"])
+def test_a_network_of_one_s_own_does_not_pass_for_another_one(tmp_path: Path, task: Any, name: str) -> None:
+    """A task's own goes first by its name, and would be trained in place of the file's."""
+    file = written(tmp_path / "mine.py", OWN.format(cls="Mine", body=f"name = '{name}'"))
+    with pytest.raises(UsageError, match=rf"mine.py is named '{name}', as another one of extended-digits is: rename"):
+        network_name(task, file)
+    pooling = written(tmp_path / "pooling.py", OWN.format(cls="Mine", body="name = 'dsmil'"))
+    with pytest.raises(UsageError, match="two network entries are named 'dsmil': one from milbench"):
+        network_name(task, pooling)
+
+
+def test_what_makes_no_network_is_named(tmp_path: Path, task: Any) -> None:
+    text = (
+        "from torch import nn\n\ndef plain(inputs, num_classes, seed):\n    return nn.Linear(inputs, num_classes + 1)\n"
+    )
+    name = network_name(task, written(tmp_path / "plain.py", text))
+    with pytest.raises(UsageError, match=r"network 'plain' makes no milbench.Network, got Linear"):
+        make_network(task, name, {}, seed=0)
+
+
+def test_parameters_are_checked_against_their_annotations(tmp_path: Path) -> None:
+    file = written(tmp_path / "mine.py", OWN.format(cls="Mine", body=""))
+    with pytest.raises(UsageError, match=r"stride = 'far' is wrong"):
+        load_network(file, 1, 2, seed=0, stride="far")
+    with pytest.raises(UsageError, match=r"unknown parameter of network .* 'strid'; did you mean 'stride'"):
+        load_network(file, 1, 2, seed=0, strid=3)
+
+
+def test_weights_of_torch_s_own_initialisation_depend_on_the_seed_alone(tmp_path: Path) -> None:
+    file = written(tmp_path / "mine.py", OWN.format(cls="Mine", body=""))
+    made: list[Network] = []
+    for drawn, seed in enumerate((3, 3, 4)):
+        torch.rand(drawn + 1)
+        before = torch.get_rng_state()
+        made.append(load_network(file, 1, 2, seed=seed))
+        assert torch.equal(torch.get_rng_state(), before), "who makes a network goes on with numbers of their own"
+    first, again, other = (network.head.weight for network in made)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)

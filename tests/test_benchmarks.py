@@ -1,0 +1,140 @@
+"""Benchmarks run on sizes that are as small as can be, and what they measure is what they say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import data
+import likelihood
+import numpy as np
+import pytest
+import torch
+import training
+from _measuring import Timing, paired_timings, peak_bytes
+
+from milbench import Bags
+from milbench.engine.parts import set_up
+from milbench.likelihood import bag_log_prob
+from tests._helpers.command_line import REPOSITORY, TINY
+
+SCRIPTS = sorted(path.name for path in (REPOSITORY / "benchmarks").glob("[a-z]*.py"))
+
+
+def called(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_every_script_says_how_it_is_called(script: str) -> None:
+    assert f"Example: python benchmarks/{script}" in called(f"benchmarks/{script}", "--help").stdout
+    assert f"python benchmarks/{script}" in (REPOSITORY / "docs" / "performance.md").read_text("utf-8")
+
+
+def test_a_mistake_is_one_line() -> None:
+    ran = called("benchmarks/training.py", "--task", "extended-digit")
+    assert ran.returncode
+    assert re.fullmatch(r"unknown task 'extended-digit'; did you mean 'extended-digits'\?.*\n", ran.stderr)
+
+
+def test_training_prints_a_row_a_loss(capsys: pytest.CaptureFixture[str]) -> None:
+    training.main(loss="noisy-or,position", task=TINY, setting=["recipe.optimizer=psgd"], device="cpu", quick=True)
+    said = capsys.readouterr().out
+    assert "tiny, noisy-or" in said
+    assert "tiny, position" in said
+
+
+def test_batches_that_are_drawn_together_are_charged_to_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    (cell,) = training.plan(["noisy-or"], [TINY], ["task.batches=12"]).cells
+    ours, now = set_up(cell, torch.device("cpu"), None), [0.0]
+    draw = ours.task.train_batches
+
+    def in_groups(epoch: int, rng: torch.Generator) -> Iterator[Bags]:
+        for number, bags in enumerate(draw(epoch, rng)):
+            now[0] += 4 if number % 4 == 0 else 0
+            yield bags
+
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    monkeypatch.setattr(ours.task, "train_batches", in_groups)
+    assert training.seconds_of_data(ours, limit=100) == 1
+    assert training.seconds_of_data(ours, limit=1) == 4, "the time is over after one batch"
+
+
+def test_the_plain_loop_computes_what_it_is_compared_with() -> None:
+    config = likelihood.Config(bags=6, classes=5, positions=7, sizes=(0, 1, 3), background=1.0)
+    logits, labels = config.draw("cpu")
+    assert logits.shape == (6, 6, 7)
+    assert labels.sum(dim=1).tolist() == [0, 1, 3, 0, 1, 3]
+    plain = likelihood.plain_loop(logits, labels)
+    torch.testing.assert_close(plain, bag_log_prob(logits.log_softmax(dim=1), labels), rtol=1e-9, atol=0)
+
+
+def test_the_likelihood_is_measured_in_both_precisions_with_its_spread(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(likelihood, "CONFIGS", (likelihood.Config(4, 3, 5, (1, 2), 0.0),))
+    calls: list[int] = []
+
+    def timings(functions: list[Callable[[], object]], repeats: int) -> list[Timing]:
+        calls.append(repeats)
+        return [Timing(median=1.0 + number, spread=0.1 + number) for number in range(len(functions))]
+
+    monkeypatch.setattr(likelihood, "paired_timings", timings)
+    likelihood.main(device="cpu", quick=True)
+    assert calls == [7, 7]
+    # Forward and backward is measured second: 2 s with a middle half 1.1 s wide, half of which is 28 % of 2 s.
+    rows = [line for line in capsys.readouterr().out.splitlines() if "4 x 3 x 5" in line]
+    assert [line.count("28%") for line in rows] == [1, 1]
+
+
+def test_slides_are_trained_on_and_checked(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of the commands are started, the others left out."""
+    for name, value in {"QUICK_SLIDES": 10, "QUICK_PATCHES": (30, 50), "LONG": (600, 64), "SETTLED": 0.0}.items():
+        monkeypatch.setattr(data, name, value)
+    started, timed = ["slides, milbench, first launch", "check of 10 slides"], data.timed
+
+    def few(name: str, command: Sequence[Any], at_once: int = 1) -> dict[str, Any]:
+        return timed(name, command, at_once) if name in started else {"": name}
+
+    monkeypatch.setattr(data, "timed", few)
+    data.main(quick=True)
+    rows = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    (launch,) = (row.removeprefix(started[0]).split() for row in rows if row.startswith(started[0]))
+    first_step, first_epoch, _, memory = (float(number.replace(",", "")) for number in launch)
+    assert 0 < first_step <= first_epoch
+    assert memory > 50, "torch alone takes more"
+    assert any(row.startswith("wide table, check") for row in rows)
+
+
+def test_slides_have_the_sizes_that_are_asked_for(tmp_path: Path) -> None:
+    data.write_slides(tmp_path / "few", 10, (30, 50))
+    sizes = [len(np.load(path)) for path in (tmp_path / "few/features").iterdir()]
+    assert len(sizes) == 10
+    assert 30 <= min(sizes) <= max(sizes) < 50
+
+
+def test_peak_bytes_counts_what_lives_at_once() -> None:
+    x = torch.zeros(1000, dtype=torch.float64)
+    assert peak_bytes(lambda: x + 1) == 8000
+    assert peak_bytes(lambda: (x + 1) + 1) == 16000
+    assert peak_bytes(lambda: (x + 1).add_(1)) == 8000
+    assert peak_bytes(lambda: x.view(10, 100)) == 0
+
+
+def test_functions_are_timed_in_turn_after_one_call_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, called = 0.0, []
+
+    def work(name: str, durations: list[float]) -> None:
+        nonlocal now
+        called.append(name)
+        now += durations.pop(0)
+
+    monkeypatch.setattr("time.perf_counter", lambda: now)
+    first, second = [99.0, 1.0, 2.0, 3.0, 4.0, 5.0], [99.0, *[7.0] * 5]
+    found = paired_timings([lambda: work("a", first), lambda: work("b", second)], repeats=5)
+    assert found == [Timing(median=3, spread=2), Timing(median=7, spread=0)]
+    assert "".join(called) == "ab" * 6
