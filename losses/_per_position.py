@@ -42,17 +42,17 @@ class PerPosition(IndependentPositions):
         It is computed on the CPU, bag by bag, since sets are not bounded by those of training: on an accelerator the
         memory would grow with 2^|L| for a whole batch.
         """
-        found = lower_log_prob(logits.cpu(), labels.cpu(), None if mask is None else mask.cpu())
-        return found.to(logits.device)
+        log_prob = lower_log_prob(logits.cpu(), labels.cpu(), None if mask is None else mask.cpu())
+        return log_prob.to(logits.device)
 
 
 def lower_log_prob(logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
     """Return (B,), log Prb(L | P), or a lower bound of it for label sets of more than EXACT_LABEL_LIMIT classes."""
     large = labels.sum(dim=1) > EXACT_LABEL_LIMIT
     # Large label sets are replaced by the empty one here, and their values by those of the bound below.
-    found = bag_log_prob_from_logits(logits, labels & ~large.unsqueeze(1), mask, validate=False)
+    log_prob = bag_log_prob_from_logits(logits, labels & ~large.unsqueeze(1), mask, validate=False)
     if not bool(large.any()):
-        return found
-    some = None if mask is None else mask[large]
-    lower = bag_log_prob_bounds(logits[large].log_softmax(dim=1), labels[large], some, validate=False).lower
-    return found.masked_scatter(large, lower.to(found))
+        return log_prob
+    large_mask = None if mask is None else mask[large]
+    lower = bag_log_prob_bounds(logits[large].log_softmax(dim=1), labels[large], large_mask, validate=False).lower
+    return log_prob.masked_scatter(large, lower.to(log_prob))

@@ -91,24 +91,25 @@ def joint_log_prob(logits: Tensor, counts: Tensor, mask: Tensor | None) -> Tenso
         shown = shown.masked_fill(~mask.unsqueeze(1), NEVER)
         background = background.masked_fill(~mask, 0)
     q = torch.full_like(log_p[:, :1, 0], NEVER).expand(-1, len(state)).masked_fill(state == 0, 0)
-    for one, none in zip(shown.unbind(dim=2), background.unbind(dim=1), strict=True):
+    for log_shown, log_none in zip(shown.unbind(dim=2), background.unbind(dim=1), strict=True):
         previous = q.unsqueeze(1).expand(-1, most, -1).gather(2, before).masked_fill(so_far == 0, NEVER)
-        q = torch.cat([previous + one.unsqueeze(2), (q + none.unsqueeze(1)).unsqueeze(1)], dim=1).logsumexp(dim=1)
+        following = [previous + log_shown.unsqueeze(2), (q + log_none.unsqueeze(1)).unsqueeze(1)]
+        q = torch.cat(following, dim=1).logsumexp(dim=1)
     return q.gather(1, stride[:, -1:] - 1).squeeze(1)
 
 
 def marginal_log_prob(logits: Tensor, counts: Tensor, mask: Tensor | None) -> Tensor:
     """Return (B,), the sum over all classes of the log-probability of each count by itself."""
     log_p = logits.log_softmax(dim=1)
-    own = torch.eye(log_p.shape[1], dtype=torch.bool, device=logits.device)[:-1, :, None]
+    is_own = torch.eye(log_p.shape[1], dtype=torch.bool, device=logits.device)[:-1, :, None]
     # Of all other channels, where 1 - p would round to 0.
-    shown, absent = log_p[:, :-1], log_p.unsqueeze(1).masked_fill(own, NEVER).logsumexp(dim=2)
+    shown, absent = log_p[:, :-1], log_p.unsqueeze(1).masked_fill(is_own, NEVER).logsumexp(dim=2)
     if mask is not None:
         shown, absent = (values.masked_fill(~mask.unsqueeze(1), low) for values, low in ((shown, NEVER), (absent, 0.0)))
     number = torch.arange(int(counts.max()) + 1, device=logits.device)
     q = torch.full_like(shown[:, :, :1], NEVER).expand(-1, -1, len(number)).masked_fill(number == 0, 0)
-    for one, none in zip(shown.unbind(dim=2), absent.unbind(dim=2), strict=True):
+    for log_shown, log_absent in zip(shown.unbind(dim=2), absent.unbind(dim=2), strict=True):
         previous = F.pad(q[:, :, :-1], (1, 0), value=NEVER)
         # logaddexp has no second derivative here.
-        q = torch.stack([previous + one.unsqueeze(2), q + none.unsqueeze(2)]).logsumexp(dim=0)
+        q = torch.stack([previous + log_shown.unsqueeze(2), q + log_absent.unsqueeze(2)]).logsumexp(dim=0)
     return q.gather(2, counts.unsqueeze(2)).squeeze(2).sum(dim=1)

@@ -97,8 +97,8 @@ def _log_prob(columns: Tensor, target: Tensor, repeats: Tensor, lengths: Tensor,
         following = torch.stack([alpha, one, two]).logsumexp(dim=0) + emitted[:, :, t]
         alpha = torch.where(occupied[:, t : t + 1], following, alpha)
     after = alpha.gather(1, 2 * lengths.unsqueeze(1))
-    at = alpha.gather(1, (2 * lengths - 1).clamp(min=0).unsqueeze(1)).masked_fill((lengths == 0).unsqueeze(1), FLOOR)
-    return torch.cat([after, at], dim=1).logsumexp(dim=1)
+    last = alpha.gather(1, (2 * lengths - 1).clamp(min=0).unsqueeze(1)).masked_fill((lengths == 0).unsqueeze(1), FLOOR)
+    return torch.cat([after, last], dim=1).logsumexp(dim=1)
 
 
 def _as_grid(logits: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:

@@ -86,8 +86,8 @@ def _covering(allowed: Tensor, label_set: Tensor, shares: Tensor) -> Tensor:
 
     classes = label_set.nonzero().flatten()
     lost = allowed.amax(dim=0) - allowed[classes]
-    _, chosen = linear_sum_assignment(lost.double().cpu().numpy())
-    positions = torch.as_tensor(chosen, device=classes.device)
+    _, places = linear_sum_assignment(lost.double().cpu().numpy())
+    positions = torch.as_tensor(places, device=classes.device)
     shares = shares.clone()
     shares[:, positions] = 0
     shares[classes, positions] = 1

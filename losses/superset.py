@@ -42,7 +42,7 @@ class Superset(PerPosition):
     def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         candidate = F.pad(labels, (0, 1), value=True).unsqueeze(2)
         # The smallest number in place of -inf: with L all classes, no channel is left, and its derivatives stay finite.
-        nothing = torch.finfo(logits.dtype).min
-        inside = logits.masked_fill(~candidate, nothing).logsumexp(dim=1, keepdim=True)
-        outside = logits.masked_fill(candidate, nothing).logsumexp(dim=1, keepdim=True)
-        return sum_positions(F.softplus(outside - inside), mask).squeeze(1)
+        lowest = torch.finfo(logits.dtype).min
+        allowed = logits.masked_fill(~candidate, lowest).logsumexp(dim=1, keepdim=True)
+        outside = logits.masked_fill(candidate, lowest).logsumexp(dim=1, keepdim=True)
+        return sum_positions(F.softplus(outside - allowed), mask).squeeze(1)

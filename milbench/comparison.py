@@ -1,4 +1,4 @@
-"""The Python interface: compute a comparison, or open one, and look at it as frames and figures."""
+"""The Python interface: run a comparison, or open one, and look at it as frames and figures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from milbench.api.registry import tasks as all_tasks
 from milbench.api.resolver import add_object, read_edited, resolve
 from milbench.api.results import Results
 from milbench.engine import folders
-from milbench.engine.launch import launch
+from milbench.engine.launch import run_comparison
 from milbench.engine.spec import requested_spec
 from milbench.errors import INTERRUPTED, UsageError, unknown
 
@@ -35,7 +35,7 @@ Rerun = Literal["missing", "failed", "all"]
 class Comparison:
     """The results of a comparison, as `milbench.compare` and `milbench.results` return them.
 
-    In a notebook it shows which losses may be the best, and the table of all losses.
+    In a notebook it shows which losses the data exclude, and the table of all losses.
 
     Args:
         results: the planned cells and what was measured.
@@ -54,8 +54,9 @@ class Comparison:
     def _repr_html_(self) -> str:
         from milbench.report.tables import main_table
 
-        said = "".join(f"<p><b>{escape(line)}</b></p>" for line in self.sentences)
-        return said + main_table(self._study).html()
+        paragraphs = [f"<p><b>{escape(line)}</b></p>" for line in self.sentences]
+        notes = [f"<p>{escape(line)}</p>" for line in self.more_seeds]
+        return "".join([*paragraphs, main_table(self._study).html(), *notes])
 
     @property
     def name(self) -> str:
@@ -64,37 +65,44 @@ class Comparison:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """A row a cell, epoch and metric, with the columns of `milbench.api.results.Results`."""
+        """A row for each cell, epoch and metric, with the columns of `milbench.api.results.Results`."""
         return self.results.frame
 
     @property
     def sentences(self) -> list[str]:
-        """Which losses may be the best, a sentence a task, or one for many tasks."""
+        """Which losses the data exclude as the best: a sentence for each task, or one for many tasks."""
         from milbench.report.sentences import sentences
 
         return sentences(self._study)
 
+    @property
+    def more_seeds(self) -> list[str]:
+        """How many seeds would separate the best mean from other contenders, a line a task with several."""
+        from milbench.report.sentences import more_seeds
+
+        return more_seeds(self._study)
+
     def table(self, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
-        """Return what is known of each loss by a metric, the best mean first.
+        """Return the results of each loss by a metric, the best mean first.
 
         Args:
             task: its label; None: the only one.
             metric: without the split, such as "set_error"; None: the one that losses are ranked by.
 
         Returns:
-            A row a loss, with the columns mean, sd, low and high (95 % interval of the mean), seeds, planned,
-            contender (whether it may be the best; None from one seed, which cannot tell), step (seconds) and
-            supervision.
+            A row for each loss, with the columns mean, sd, low and high (95 % interval of the mean), seeds, planned,
+            contender (whether it may be the best; None from one seed, which cannot tell), worse_by (than the best by
+            at most so much, in the unit of `mean`), step (seconds) and supervision.
 
         Raises:
             UsageError: there is no such task or metric.
         """
-        chosen = self._task(task)
-        known = self._study.metrics(chosen)
-        if metric is not None and metric not in known:
-            raise unknown("metric of this comparison", metric, known)
-        found = self._study.summary(chosen, metric or "").copy()
-        return found if found["contender"].any() else found.assign(contender=None)
+        label = self._task(task)
+        metrics = self._study.metrics(label)
+        if metric is not None and metric not in metrics:
+            raise unknown("metric of this comparison", metric, metrics)
+        summary = self._study.summary(label, metric or "").copy()
+        return summary if summary["contender"].any() else summary.assign(contender=None)
 
     def differences(self, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
         """Return the difference of every two losses on a task, with its own 95 % interval and p value."""
@@ -103,7 +111,7 @@ class Comparison:
         return pairs_frame(self._study, self._task(task), metric or "")
 
     def figure(self) -> Figure:
-        """Return the picture that the report opens with: every seed of every loss, a column a task."""
+        """Return the picture with which the report opens: every seed of every loss, a column for each task."""
         from milbench.report.figures.overview import overview_figure
         from milbench.report.figures.style import styled
 
@@ -156,7 +164,7 @@ def compare(
     in_process: bool = False,
     progress: bool = True,
 ) -> Comparison:
-    """Compute the cells of a comparison that are not done yet, and return it; `milbench run` does the same.
+    """Run the unfinished cells of a comparison, and return it; `milbench run` does the same.
 
     Args:
         losses: names, paths of Python files, classes (also those of a notebook) or modules; or a mapping from these to
@@ -170,17 +178,17 @@ def compare(
         root: the folder with the store, runs/, and reports/.
         data_dir: the folder of data sets; None: the default one.
         device: auto, cpu, cuda or cuda:N.
-        jobs: cells computed at a time; None: one a core, or one a GPU.
+        jobs: cells that run at a time; None: one per core, or one per GPU.
         supervision: kinds of supervision that are compared on purpose.
-        rerun: compute missing cells, failed ones as well, or all anew.
-        in_process: compute in this very process, one cell at a time.
-        progress: show cells as they are computed; failures are shown in any case.
+        rerun: run missing cells, failed ones as well, or all cells anew.
+        in_process: run cells in this process, one at a time.
+        progress: show the progress of cells; failures are shown in any case.
 
     Returns:
         The comparison. Cells that failed are in it, with their reasons.
 
     Raises:
-        UsageError: something that was given is wrong; nothing was computed then.
+        UsageError: an argument is wrong; no cell was run.
         KeyboardInterrupt: it was interrupted. The same call continues.
 
     Examples:
@@ -198,21 +206,24 @@ def compare(
     registries: list[Registry[Any]] = [all_losses(), all_tasks(), network_registry()]
     for registry in registries:
         read_edited(registry)
-    chosen, params = zip(*map(_named, (losses, tasks, networks), registries), strict=True)
+    choices, params = zip(*map(_named, (losses, tasks, networks), registries), strict=True)
+    for table in params[0].values():  # networks of a single loss may be classes as well
+        if "networks" in table:
+            table["networks"], _ = _named(table["networks"], network_registry())
     if isinstance(seeds, bool) or not (seeds is None or isinstance(seeds, str | int | Iterable)):
         raise UsageError(f'seeds = {seeds!r}: expected numbers, such as range(3), 3 or "0-9"')
-    given: dict[str, Any] = {
-        **dict(zip(("losses", "tasks", "networks"), chosen, strict=True)),
-        **{kind: given or None for kind, given in zip(("loss", "task", "network"), params, strict=True)},
+    fields: dict[str, Any] = {
+        **dict(zip(("losses", "tasks", "networks"), choices, strict=True)),
+        **{kind: table or None for kind, table in zip(("loss", "task", "network"), params, strict=True)},
         "name": name, "recipe": recipe or None, "supervision": list(supervision) or None,
         "seeds": seeds if seeds is None or isinstance(seeds, str | int) else list(seeds),
     }  # fmt: skip
-    said = ", ".join(f"{key}={value!r}" for key, value in given.items() if value)
-    given["run"] = {
+    arguments = ", ".join(f"{key}={value!r}" for key, value in fields.items() if value)
+    fields["run"] = {
         "data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun, "in_process": in_process
     }  # fmt: skip
-    spec = requested_spec(None, None, given)
-    if launch(spec, Path(root), f"milbench.compare({said})", quiet=not progress) == INTERRUPTED:
+    spec = requested_spec(None, None, fields)
+    if run_comparison(spec, Path(root), f"milbench.compare({arguments})", quiet=not progress) == INTERRUPTED:
         raise KeyboardInterrupt
     return results(root, spec.name)
 
@@ -228,19 +239,19 @@ def results(root: Path | str = ".", name: str | None = None) -> Comparison:
 def _named(given: Named | None, registry: Registry[Any]) -> tuple[list[str] | None, dict[str, dict[str, Any]]]:
     if given is None and registry.kind == "network":
         return None, {}
-    chosen: Any = [given] if isinstance(given, str | Path | ModuleType) or callable(given) else given
-    if not isinstance(chosen, Iterable):
+    items: Any = [given] if isinstance(given, str | Path | ModuleType) or callable(given) else given
+    if not isinstance(items, Iterable):
         raise UsageError(
             f"{registry.kind} = {given!r}: expected a name, several, or a mapping from names to parameters"
         )
-    if not isinstance(chosen, Mapping):
-        return [_name(one, registry) for one in chosen], {}
-    for one, params in chosen.items():
+    if not isinstance(items, Mapping):
+        return [_name(item, registry) for item in items], {}
+    for item, params in items.items():
         if not isinstance(params, Mapping | None):
             raise UsageError(
-                f'{registry.kind} {one!r}: {params!r} are no parameters, expected such as {{"KEY": VALUE}}'
+                f'{registry.kind} {item!r}: {params!r} are no parameters, expected such as {{"KEY": VALUE}}'
             )
-    names = {_name(one, registry): params for one, params in chosen.items()}
+    names = {_name(item, registry): params for item, params in items.items()}
     return [*names], {_registered(name, registry): dict(params) for name, params in names.items() if params}
 
 
@@ -249,7 +260,7 @@ def _registered(name: str, registry: Registry[Any]) -> str:
     return resolve(registry, name) if registry.kind != "network" or ":" in name or "." in name else name
 
 
-def _name(one: Any, registry: Registry[Any]) -> str:
-    if isinstance(one, ModuleType):
-        return one.__name__
-    return add_object(registry, one) if callable(one) else str(one)
+def _name(item: Any, registry: Registry[Any]) -> str:
+    if isinstance(item, ModuleType):
+        return item.__name__
+    return add_object(registry, item) if callable(item) else str(item)

@@ -27,6 +27,7 @@ from milbench.api.loss import Loss
 from milbench.api.network import Network, NetworkMaker
 from milbench.api.recipe import Recipe
 from milbench.api.registry import tasks
+from milbench.api.resolver import add_object, read_edited
 from milbench.api.task import Task
 from milbench.api.validation import validated
 from milbench.engine.train import fit
@@ -35,7 +36,7 @@ from milbench.evaluation.evaluate import EVEN_ODDS
 from milbench.evaluation.metrics import best_threshold
 from milbench.families.fixed_bags import FixedBags
 from milbench.networks.instance import InstanceMLP
-from milbench.networks.registry import make_network, network_name
+from milbench.networks.registry import make_network, network_name, networks, pools
 
 EVAL_BATCH = 64  # bags that are predicted at once
 
@@ -113,8 +114,10 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         self._scaler = StandardScaler().fit(rows)
         bags = self._standardised(rows, sizes)
         device, threads = resolve(self.device), torch.get_num_threads()
-        given = self.random_state
-        seed = int(given) if isinstance(given, Integral) else check_random_state(given).randint(2**31)
+        random_state = self.random_state
+        seed = (
+            int(random_state) if isinstance(random_state, Integral) else check_random_state(random_state).randint(2**31)
+        )
         task = _TrainingBags(self, bags, labels, device)
         torch.set_num_threads(threads if callable(self.network) else 1)
         try:
@@ -152,30 +155,30 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, index: ArrayLike | None = None) -> float:
         """Return the share of bags whose labels are predicted, 1 - set error."""
-        found = self.predict(X, index)
+        predicted = self.predict(X, index)
         if isinstance(self._encoder, MultiLabelBinarizer):
-            both = MultiLabelBinarizer().fit([*y, *found])
-            y, found = both.transform(y), both.transform(found)
-        return float(accuracy_score(y, found, sample_weight=sample_weight))
+            binarizer = MultiLabelBinarizer().fit([*y, *predicted])
+            y, predicted = binarizer.transform(y), binarizer.transform(predicted)
+        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
     def _scored(self, X: Any, index: ArrayLike | None) -> NDArray[np.float64]:
         check_is_fitted(self)
-        found: NDArray[np.float64] = (
+        scores: NDArray[np.float64] = (
             self._presence(self._standardised(*self._instances(X, index, reset=False))).double().numpy()
         )
-        return found
+        return scores
 
     @torch.no_grad()
     def _presence(self, bags: Sequence[Tensor]) -> Tensor:
         """Return the presence scores (B, C) of bags (K_i, D)."""
         device = next(self.network_.parameters()).device
-        found = []
+        presence = []
         for start in range(0, len(bags), EVAL_BATCH):
             instances, mask = pad_bags(bags[start : start + EVAL_BATCH])
-            some = Bags(instances, torch.zeros(len(instances), 0, dtype=torch.bool), mask).to(device)
-            logits, there = self.network_.logits_of(some).float(), self.network_.mask_of(some)
-            found.append(self.loss_.score(logits, there).presence.cpu())
-        return torch.cat(found)
+            batch = Bags(instances, torch.zeros(len(instances), 0, dtype=torch.bool), mask).to(device)
+            logits = self.network_.logits_of(batch).float()
+            presence.append(self.loss_.score(logits, self.network_.mask_of(batch)).presence.cpu())
+        return torch.cat(presence)
 
     def _instances(self, X: Any, index: ArrayLike | None, *, reset: bool) -> tuple[NDArray[np.float32], list[int]]:
         """Return the instances (N, D) of all bags, one bag after another, and the size of each."""
@@ -216,8 +219,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         if self._is_binary and len(self.classes_) != 2:
             if len(self.classes_) < 2:
                 raise UsageError(f"y has one class, {self.classes_[0]}: nothing can be learnt")
-            found = f"y has {len(self.classes_)} classes"
-            raise UsageError(f"{found}. Only binary classification is supported. For more give label sets")
+            problem = f"y has {len(self.classes_)} classes"
+            raise UsageError(f"{problem}. Only binary classification is supported. For more give label sets")
         if not labels.any():
             raise UsageError("all label sets are empty: nothing can be learnt")
         return torch.from_numpy(labels > 0)
@@ -234,15 +237,18 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         return loss
 
     def _new_network(self, task: Task, loss: Loss, seed: int) -> Network:
-        given = self.network
-        if callable(given) and not isinstance(given, torch.nn.Module):
-            made: object = given(task.inputs, task.num_classes, seed)
-            if not isinstance(made, Network):
-                raise UsageError(f"network must return a milbench.Network, got {type(made).__name__}")
-            return made
-        if not isinstance(given, str):
-            raise UsageError(f"network must be a name, a file, a class or a function, got {type(given).__name__}")
-        name = network_name(task, given, loss.head)
+        maker = self.network
+        if callable(maker) and not isinstance(maker, torch.nn.Module) and not pools(maker):
+            network: object = maker(task.inputs, task.num_classes, seed)
+            if not isinstance(network, Network):
+                raise UsageError(f"network must return a milbench.Network, got {type(network).__name__}")
+            return network
+        if callable(maker) and not isinstance(maker, torch.nn.Module):
+            maker = add_object(networks(), maker)
+        if not isinstance(maker, str):
+            raise UsageError(f"network must be a name, a file, a class or a function, got {type(maker).__name__}")
+        read_edited(networks())
+        name = network_name(task, maker, loss.head)
         return make_network(task, name, {}, seed, loss.head)
 
 
@@ -266,8 +272,8 @@ class _TrainingBags(FixedBags):
 
     def recipe(self) -> Recipe:
         default: Recipe = tasks().create(self.name, {"table": ""}).recipe()
-        given = {"epochs": self.classifier.epochs, **(self.classifier.recipe or {})}
-        recipe: Recipe = validated("recipe", Recipe, default.model_dump() | given)
+        settings = {"epochs": self.classifier.epochs, **(self.classifier.recipe or {})}
+        recipe: Recipe = validated("recipe", Recipe, default.model_dump() | settings)
         return recipe
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
@@ -280,7 +286,7 @@ class _TrainingBags(FixedBags):
 def _are_collections(y: Any) -> bool:
     """Return whether y is collections of classes; nested lists of zeros and ones are a matrix, as in scikit-learn."""
     kinds = (list, tuple, set, frozenset, np.ndarray)
-    if getattr(y, "ndim", 1) != 1 or not isinstance(y, Iterable) or not all(isinstance(one, kinds) for one in y):
+    if getattr(y, "ndim", 1) != 1 or not isinstance(y, Iterable) or not all(isinstance(item, kinds) for item in y):
         return False
     try:
         return bool(type_of_target(y) != "multilabel-indicator")

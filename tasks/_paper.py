@@ -1,4 +1,4 @@
-"""What several tasks share of X.-L. Li, arXiv:1811.12346: the protocol of the published runs.
+"""The protocol of the published runs of X.-L. Li, arXiv:1811.12346, which several tasks share.
 
 Keys of a protocol name a setting as reports do: `recipe.x`, `task.x` or `loss.x`. A run that differs from the published
 one in any of them is not compared with it.

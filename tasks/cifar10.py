@@ -92,5 +92,5 @@ class CIFAR10(OneInstanceImages):
         along = torch.arange(self.side, device=device)
         rows, columns = tops + along, lefts + torch.where(mirrored.bool(), along.flip(0), along)
         padded = F.pad(pixels, (PADDING,) * 4).movedim(1, 3)
-        chosen = padded[torch.arange(count, device=device).view(-1, 1, 1), rows.unsqueeze(2), columns.unsqueeze(1)]
-        return chosen.movedim(3, 1)
+        windows = padded[torch.arange(count, device=device).view(-1, 1, 1), rows.unsqueeze(2), columns.unsqueeze(1)]
+        return windows.movedim(3, 1)

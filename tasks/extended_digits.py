@@ -88,8 +88,8 @@ class ExtendedDigits(NestedDigits):
         places = (found.submodule_search_locations if found else None) or [""]
         kind = f"{self.name} {self.split} scikit-learn {metadata.version('scikit-learn')}"
         digest = remembered(kind, [Path(places[0], "datasets/data/digits.csv.gz")], self._digest)
-        own = ", another split for every seed" if self.split == "seed" else ""
-        return f"digits of scikit-learn{own}, sha256 {digest}"
+        suffix = ", another split for every seed" if self.split == "seed" else ""
+        return f"digits of scikit-learn{suffix}, sha256 {digest}"
 
     def _digest(self) -> str:
         splits = self.load(None) if self.split == "fixed" else None

@@ -17,16 +17,15 @@ from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, NamedBags, Truth, pad_bags
 from milbench.api.network import Network, NetworkMaker
 from milbench.api.recipe import Recipe
-from milbench.api.task import Evaluation, ScoreFunction
 from milbench.data.bag_files import COORDINATES
 from milbench.data.bags_store import single
-from milbench.data.catalog import found_file
 from milbench.data.new_bags import finite, new_bags
-from milbench.data.own_bags import Columns, OwnBags, load_features
+from milbench.data.own_bags import Columns
+from milbench.data.splits import Count, FoldCount, Share, SplitOptions, TestShare
 from milbench.errors import UsageError
-from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
+from milbench.evaluation.evaluate import EvalSplit
 from milbench.families.fixed_bags import Lazy
-from milbench.families.table_bags import Count, FoldCount, Share, TableBags, TestShare, by_size, in_turn
+from milbench.families.table_bags import TableBags, by_size, consecutive_batches
 from milbench.networks.instance import InstanceMLP
 from milbench.networks.standardise import StandardiseFeatures
 
@@ -78,7 +77,7 @@ class FeatureBags(TableBags):
     """
 
     name = "feature-bags"
-    kind = "features"
+    columns: Columns
     networks: ClassVar[Mapping[str, NetworkMaker]] = {"mlp": InstanceMLP}
 
     def __init__(
@@ -100,14 +99,12 @@ class FeatureBags(TableBags):
         instances: FoldCount = 0,
         small_bags: Literal["refuse", "leave-out"] = "refuse",
     ) -> None:
-        super().__init__(table, folds, repeats, folds_file, test, validation, batch_bags)
-        self.columns = Columns(bag, labels, features, classes, key, coords)
+        columns = Columns(bag, labels, features, classes, key, coords)
+        splitting = SplitOptions(folds, repeats, folds_file, test, validation)
+        super().__init__(table, columns, batch_bags, splitting)
         self.batch_instances = batch_instances
         self.instances = instances
         self.leaves_out_small = small_bags == "leave-out"
-
-    def own_bags(self, data_dir: Path | None) -> OwnBags:
-        return load_features(found_file(self.table, data_dir, "task.table"), self.columns)
 
     def check_data(self, data_dir: Path | None) -> str:
         caption = super().check_data(data_dir)
@@ -121,21 +118,23 @@ class FeatureBags(TableBags):
         return caption
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
-        self._own = own = self.own_bags(data_dir)
-        split = self.split_bags(own)
-        sizes = own.store.sizes[split.train]
+        self._own = self.own_bags(data_dir)
+        store, split = self._own.store, self.split_bags(self._own)
+        sizes = store.sizes[split.train]
         sizes = np.minimum(sizes, self.instances) if self.instances else sizes
         self.typical_size = (max(1, round(float(sizes.mean()))),)
         self.batch_bags = max(1, min(self.batch_bags, self.batch_instances // int(sizes.max())))
         self._device = device
-        self._feature_names = own.feature_names
-        self.inputs = len(own.feature_names)
-        mean, spread = own.store.standard(split.train)
+        self._feature_names = self._own.feature_names
+        self.inputs = len(self._feature_names)
+        mean, spread = store.standard(split.train)
         self._standard = torch.from_numpy(mean), torch.from_numpy(spread)
-        self._labels = torch.from_numpy(own.labels)
+        self._labels = torch.from_numpy(self._own.labels)
         self.eval_splits = {
-            part: EvalSplit(self._lone(bags), self._batches(bags)) for part, bags in split.evaluated.items()
+            part: EvalSplit(self._single_instances(bags), self._batches(self._limited(bags)))
+            for part, bags in split.evaluated.items()
         }
+        self.calibration = None if len(split.validation) else self._batches(self._limited(split.train))
 
     def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:
         return self._filled(self._split.train[numbers.numpy()], rng)
@@ -156,10 +155,10 @@ class FeatureBags(TableBags):
         self._standard = torch.zeros(self.inputs), torch.ones(self.inputs)  # the weights of the run replace these
 
     def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:  # noqa: ARG002
-        found = [*new_bags(paths, self.columns, self._feature_names).items()]
-        sizes = np.array([bag.shape[0] for _, bag in found])
-        for numbers in in_turn(sizes, _EVAL_BATCH, self.batch_instances):
-            names, files = zip(*(found[number] for number in numbers), strict=True)
+        new = [*new_bags(paths, self.columns, self._feature_names).items()]
+        sizes = np.array([file.shape[0] for _, file in new])
+        for numbers in consecutive_batches(sizes, _EVAL_BATCH, self.batch_instances):
+            names, files = zip(*(new[number] for number in numbers), strict=True)
             instances, mask = pad_bags([finite(name, file) for name, file in zip(names, files, strict=True)])
             labels = torch.zeros(len(names), self.num_classes, dtype=torch.bool)
             places = {"instance": torch.arange(mask.shape[1]).expand(mask.shape)}
@@ -169,27 +168,19 @@ class FeatureBags(TableBags):
             bags = Bags(instances, labels, None if bool(mask.all()) else mask)
             yield NamedBags(self.columns.bag, list(names), bags, places)
 
-    def evaluate(self, score: ScoreFunction) -> Evaluation:
-        splits = {
-            part: EvalSplit(self.eval_splits[part].single_instance, self._batches(self._some(bags)))
-            for part, bags in self._split.evaluated.items()
-        }
-        calibration = None if "validation" in splits else self._batches(self._some(self._split.train))
-        return evaluate_bags(score, splits, calibration, limit=self.evaluation_limit)
-
-    def _some(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _limited(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return as many bags as an evaluation may have, drawn from all: the first batches have the smallest bags."""
         if self.evaluation_limit is None:
             return numbers
         drawn = torch.randperm(len(numbers), generator=generator(self.name, "limited", len(numbers)))
-        kept: NDArray[np.int64] = numbers[drawn[: self.evaluation_limit].sort().values.numpy()]
-        return kept
+        limited: NDArray[np.int64] = numbers[drawn[: self.evaluation_limit].sort().values.numpy()]
+        return limited
 
     def gallery(self) -> Bags:
         """Return the first test bags, as many of them as are no more numbers than a gallery keeps, and one at least."""
         sizes = self._own.store.sizes[self._split.test[:_GALLERY]]
-        kept = np.arange(1, len(sizes) + 1) * np.maximum.accumulate(sizes) * self._own.store.width <= _GALLERY_NUMBERS
-        numbers = self._split.test[: max(1, int(kept.sum()))]
+        fits = np.arange(1, len(sizes) + 1) * np.maximum.accumulate(sizes) * self._own.store.width <= _GALLERY_NUMBERS
+        numbers = self._split.test[: max(1, int(fits.sum()))]
         bags = self.bags(numbers)
         if self._own.coords is None:
             return bags
@@ -201,12 +192,14 @@ class FeatureBags(TableBags):
         bags = self._filled(numbers)
         if self._own.instance_classes is None:
             return bags
-        classes = self._rows(self._own.instance_classes, numbers)
-        known = pad_sequence(classes, batch_first=True, padding_value=self.num_classes).to(self._device)
-        return replace(bags, truth=Truth(known.masked_fill(known == self.num_classes, -1), position_classes=known))
+        rows = self._rows(self._own.instance_classes, numbers)
+        classes = pad_sequence(rows, batch_first=True, padding_value=self.num_classes).to(self._device)
+        return replace(
+            bags, truth=Truth(classes.masked_fill(classes == self.num_classes, -1), position_classes=classes)
+        )
 
     def _rows(self, values: NDArray[Any], numbers: NDArray[np.int64]) -> list[Tensor]:
-        """Return what is known of the instances of each bag."""
+        """Return the values (N, ...) of the instances of each bag."""
         offsets = self._own.store.offsets
         return [torch.from_numpy(np.array(values[offsets[b] : offsets[b + 1]])) for b in numbers]
 
@@ -214,15 +207,15 @@ class FeatureBags(TableBags):
         """Return bags without truth, with as many of their instances as training takes if these are drawn by `rng`."""
         store = self._own.store
         sizes = store.sizes[numbers]
-        if drawn := rng is not None and self.instances > 0:
+        if is_sample := rng is not None and self.instances > 0:
             sizes = np.minimum(sizes, self.instances)
         instances = torch.empty(len(numbers), int(sizes.max()), store.width)
-        for place, number, size in zip(instances.numpy(), numbers.tolist(), sizes.tolist(), strict=True):
-            chosen = None
-            if drawn and size < store.sizes[number]:
-                chosen = torch.randperm(int(store.sizes[number]), generator=rng)[:size].sort().values.numpy()
-            store.copy(number, place[:size], chosen)
-            place[size:] = 0
+        for padded, number, size in zip(instances.numpy(), numbers.tolist(), sizes.tolist(), strict=True):
+            sample = None
+            if is_sample and size < store.sizes[number]:
+                sample = torch.randperm(int(store.sizes[number]), generator=rng)[:size].sort().values.numpy()
+            store.copy(number, padded[:size], sample)
+            padded[size:] = 0
         mask = torch.arange(instances.shape[1]) < torch.from_numpy(sizes).unsqueeze(1)
         labels = self._labels[torch.from_numpy(numbers)]
         return Bags(instances, labels, None if bool(mask.all()) else mask).to(self._device)
@@ -230,7 +223,7 @@ class FeatureBags(TableBags):
     def _batches(self, numbers: NDArray[np.int64]) -> Lazy[Bags]:
         return Lazy(by_size(numbers, self._own.store.sizes, _EVAL_BATCH, self.batch_instances), self.bags)
 
-    def _lone(self, numbers: NDArray[np.int64]) -> Sequence[Bags]:
+    def _single_instances(self, numbers: NDArray[np.int64]) -> Sequence[Bags]:
         """Return the instances of known class, background left out, as bags of one instance."""
         store, classes, packed = self._own.store, self._own.instance_classes, self._own.store.packed
         if classes is None or packed is None:
@@ -238,9 +231,8 @@ class FeatureBags(TableBags):
         rows = np.concatenate([np.arange(store.offsets[b], store.offsets[b + 1]) for b in numbers])
         rows = rows[classes[rows] < self.num_classes]
 
-        def lone(some: NDArray[np.int64]) -> Bags:
-            known = torch.from_numpy(classes[some])
-            labels = torch.nn.functional.one_hot(known, self.num_classes).bool()
-            return Bags(torch.from_numpy(single(packed[some], store.dtype)).unsqueeze(1), labels).to(self._device)
+        def single_instances(rows: NDArray[np.int64]) -> Bags:
+            labels = torch.nn.functional.one_hot(torch.from_numpy(classes[rows]), self.num_classes).bool()
+            return Bags(torch.from_numpy(single(packed[rows], store.dtype)).unsqueeze(1), labels).to(self._device)
 
-        return Lazy.of(rows, self.batch_instances, lone)
+        return Lazy.of(rows, self.batch_instances, single_instances)

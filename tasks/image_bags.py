@@ -17,16 +17,16 @@ from torch import Tensor
 from milbench.api.bags import Bags, NamedBags, Truth
 from milbench.api.network import Network, NetworkMaker
 from milbench.api.recipe import Recipe
-from milbench.data.catalog import found_file
 from milbench.data.image_files import COLOURS, SIDE, Channels, Size, fitted_boxes, unfitted
 from milbench.data.new_bags import decode_all, new_images
-from milbench.data.own_bags import ImageColumns, OwnBags, load_images
+from milbench.data.own_bags import ImageColumns, OwnBags
+from milbench.data.splits import Count, FoldCount, Share, SplitOptions, TestShare
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit
 from milbench.families.augmentation import flip_and_crop
 from milbench.families.fixed_bags import Lazy, truth_of
 from milbench.families.image_bags import ImageTask
-from milbench.families.table_bags import Count, FoldCount, Share, TableBags, TestShare
+from milbench.families.table_bags import TableBags
 from milbench.networks.house_numbers import HOUSE_NUMBERS
 from milbench.networks.standardise import StandardiseImages
 
@@ -56,7 +56,7 @@ class ImageBags(ImageTask, TableBags):
     """
 
     name = "image-bags"
-    kind = "images"
+    columns: ImageColumns
     networks: ClassVar[Mapping[str, NetworkMaker]] = HOUSE_NUMBERS
 
     def __init__(
@@ -76,17 +76,15 @@ class ImageBags(ImageTask, TableBags):
         validation: Share = 0.1,
         batch_bags: Count = 32,
     ) -> None:
-        super().__init__(table, folds, repeats, folds_file, test, validation, batch_bags)
+        columns = ImageColumns(image, labels, classes, size, channels)
+        splitting = SplitOptions(folds, repeats, folds_file, test, validation)
+        super().__init__(table, columns, batch_bags, splitting)
         if crop >= size:
             raise UsageError(f"crop = {crop} may leave nothing of an image of size = {size}")
-        self.columns = ImageColumns(image, labels, classes, size, channels)
         self.size = size
         self.inputs = channels
         self.typical_size = size, size
         self.augmentation: dict[str, Any] = {"flip": flip, "crop": crop}
-
-    def own_bags(self, data_dir: Path | None) -> OwnBags:
-        return load_images(found_file(self.table, data_dir, "task.table"), self.columns)
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         bags = self.own_bags(data_dir)
@@ -123,9 +121,9 @@ class ImageBags(ImageTask, TableBags):
             yield NamedBags(self.columns.image, names, bags, self._places(sizes, network))
 
     def _bags(self, numbers: NDArray[np.int64], *, truth: bool) -> Bags:
-        at = torch.from_numpy(numbers)
-        known = self._truth.selected(at) if truth else None
-        bags = Bags(torch.from_numpy(self._images[numbers]), self._labels[at], truth=known).to(self._device)
+        index = torch.from_numpy(numbers)
+        truth_of_bags = self._truth.selected(index) if truth else None
+        bags = Bags(torch.from_numpy(self._images[numbers]), self._labels[index], truth=truth_of_bags).to(self._device)
         return replace(bags, instances=bags.instances / self.white)  # bytes are sent, not floats
 
     def _batches(self, numbers: NDArray[np.int64], *, truth: bool) -> Lazy[Bags]:

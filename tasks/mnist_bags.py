@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -84,6 +84,7 @@ class MNISTBags(FixedBags):
             is no background, and bags are not balanced. Single images are then evaluated as well.
         data: whose images: `mnist`, `fashion-mnist` or `kmnist`, see `extended-mnist`; "nine" is the last class.
         batch_bags: the number of bags in a training batch.
+        fresh: whether every epoch has new training bags, `train_bags` of them.
         any_data: accept other images in such files; the results are then named non-canonical.
     """
 
@@ -104,9 +105,11 @@ class MNISTBags(FixedBags):
         labels: Literal["nine", "all"] = "nine",
         data: image_sets.MnistName = "mnist",
         batch_bags: Annotated[int, Field(ge=1)] = 4,
+        fresh: bool = False,
         any_data: bool = False,
     ) -> None:
         self.bag_size = bag_size
+        self.fresh = fresh
         self.typical_size = (bag_size,)
         self.training_count = train_bags
         self.nine = labels == "nine"
@@ -125,11 +128,12 @@ class MNISTBags(FixedBags):
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         train, test = image_sets.load(self.data, data_dir)
-        kept = min(VALIDATION_IMAGES, len(train) // 2)
-        self._images = train[: len(train) - kept].to(device)
+        held_out = min(VALIDATION_IMAGES, len(train) // 2)
+        self._images = train[: len(train) - held_out].to(device)
         self._bags = self.draw(self._images, self.training_count, "train", self.seed)
-        self.max_labels = int(max(self._filled(self._images, [bag]).labels.sum() for bag in self._bags))
-        parts: dict[Split, LabelledImages] = {"validation": train[len(train) - kept :], "test": test}
+        sets = [self._filled(self._images, [bag]).labels for bag in self._bags]
+        self.max_labels = self.num_classes if self.fresh else int(max(labels.sum() for labels in sets))
+        parts: dict[Split, LabelledImages] = {"validation": train[len(train) - held_out :], "test": test}
         self.eval_splits = {}
         for split, images in parts.items():
             count = len(range(self.eval_bags[split])[: self.evaluation_limit])
@@ -152,6 +156,12 @@ class MNISTBags(FixedBags):
                     break
             bags.append(bag)
         return bags
+
+    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
+        if self.fresh:
+            axis = int(torch.randint(1 << 62, (), generator=rng))
+            self._bags = self.draw(self._images, self.training_count, "fresh", axis)
+        yield from super().train_batches(epoch, rng)
 
     def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
         return self._filled(self._images, [self._bags[n] for n in numbers.tolist()])

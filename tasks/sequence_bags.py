@@ -16,9 +16,9 @@ from milbench.api.bags import Bags, NamedBags
 from milbench.api.network import Network
 from milbench.api.recipe import Recipe
 from milbench.data.bag_files import BANDS, FRAMES_PER_SECOND, Bands, Rate, SampleRate, SequenceColumns
-from milbench.data.catalog import found_file
 from milbench.data.new_bags import new_sequences
-from milbench.data.own_bags import OwnBags, load_sequences
+from milbench.data.own_bags import OwnBags
+from milbench.data.splits import Count, FoldCount, Share, SplitOptions, TestShare
 from milbench.families.fixed_bags import Lazy, truth_of
 from milbench.families.sequences import (
     BATCH_FRAMES,
@@ -27,7 +27,7 @@ from milbench.families.sequences import (
     SequenceSplits,
     SequenceTask,
 )
-from milbench.families.table_bags import Count, FoldCount, Share, TableBags, TestShare
+from milbench.families.table_bags import TableBags
 from milbench.networks.standardise import divisors
 
 
@@ -55,7 +55,7 @@ class SequenceBags(SequenceTask, TableBags):
     """
 
     name = "sequence-bags"
-    kind = "sequences"
+    columns: SequenceColumns
     revision = 3  # features of any unit are standardised
 
     def __init__(
@@ -76,15 +76,13 @@ class SequenceBags(SequenceTask, TableBags):
         batch_instances: Count = BATCH_FRAMES,
     ) -> None:
         SequenceTask.__init__(self, batch_bags, batch_instances=batch_instances)
-        TableBags.__init__(self, table, folds, repeats, folds_file, test, validation, batch_bags)
-        self.columns = SequenceColumns(file, labels, classes, frames_per_second, bands, sample_rate)
+        columns = SequenceColumns(file, labels, classes, frames_per_second, bands, sample_rate)
+        splitting = SplitOptions(folds, repeats, folds_file, test, validation)
+        TableBags.__init__(self, table, columns, batch_bags, splitting)
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW, with more epochs than `sound-events` has, as tables are often small."""
         return Recipe(lr=5e-3, epochs=30, evaluate_every=10, precision="float32")
-
-    def own_bags(self, data_dir: Path | None) -> OwnBags:
-        return load_sequences(found_file(self.table, data_dir, "task.table"), self.columns)
 
     def load(self, data_dir: Path | None) -> SequenceSplits:
         bags = self.own_bags(data_dir)
@@ -93,15 +91,15 @@ class SequenceBags(SequenceTask, TableBags):
         mean, spread = (torch.from_numpy(value).unsqueeze(1) for value in bags.store.standard(split.train))
         return SequenceSplits(
             _sequences(bags, split.train),
-            {part: _sequences(bags, some) for part, some in split.evaluated.items()},
-            {part: _sequences(bags, _with_one_event(bags, some)) for part, some in split.evaluated.items()},
+            {part: _sequences(bags, numbers) for part, numbers in split.evaluated.items()},
+            {part: _sequences(bags, _with_one_event(bags, numbers)) for part, numbers in split.evaluated.items()},
             (mean.float(), divisors(mean, spread).float()),
         )
 
     def memory(self) -> dict[str, Any]:
         mean, spread = (values.flatten().tolist() for values in self._scale)
-        own = {"kind": self._kind, "frames_per_second": self.frames_per_second, "mean": mean, "spread": spread}
-        return {**super().memory(), **own}
+        of_sequences = {"kind": self._kind, "frames_per_second": self.frames_per_second, "mean": mean, "spread": spread}
+        return {**super().memory(), **of_sequences}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
         super().recall(memory)
@@ -111,9 +109,9 @@ class SequenceBags(SequenceTask, TableBags):
 
     def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:
         """Yield the sequences of tables, folders and files; a position has its start and its end, in seconds."""
-        found = new_sequences(paths, self.columns, self._kind)
-        while some := list(islice(found, EVAL_BAGS)):
-            names, values, rates = zip(*some, strict=True)
+        sequences = new_sequences(paths, self.columns, self._kind)
+        while batch := list(islice(sequences, EVAL_BAGS)):
+            names, values, rates = zip(*batch, strict=True)
             frames = [torch.from_numpy(one).T for one in values]
             labels = torch.zeros(len(frames), self.num_classes, dtype=torch.bool)
             lengths = [one.shape[1] for one in frames]
@@ -131,19 +129,19 @@ def _seconds(network: Network, bags: Bags, lengths: list[int], rate: float) -> d
     return {name: frame / rate for name, frame in places.items()}
 
 
-def _with_one_event(bags: OwnBags, some: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.array([b for b in some if bags.marks and len(bags.marks[b]) == 1], np.int64)
+def _with_one_event(bags: OwnBags, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.array([b for b in numbers if bags.marks and len(bags.marks[b]) == 1], np.int64)
 
 
-def _sequences(bags: OwnBags, some: NDArray[np.int64]) -> Sequences:
+def _sequences(bags: OwnBags, numbers: NDArray[np.int64]) -> Sequences:
     """Return bags of the table, with their events where they are known of all of them."""
-    frames = Lazy(some.tolist(), lambda bag: torch.from_numpy(np.array(bags.store.single(bag))).T)
-    lengths, labels = bags.store.sizes[some].tolist(), torch.from_numpy(bags.labels[some])
-    if bags.marks is None or not len(some) or not bags.marked()[some].all():
+    frames = Lazy(numbers.tolist(), lambda bag: torch.from_numpy(np.array(bags.store.single(bag))).T)
+    lengths, labels = bags.store.sizes[numbers].tolist(), torch.from_numpy(bags.labels[numbers])
+    if bags.marks is None or not len(numbers) or not bags.marked()[numbers].all():
         return Sequences(frames, lengths, labels)
     rate, width = bags.frames_per_second, bags.store.width
     events = [
         [(cls, (start * rate, 0, min(end * rate, length), width)) for cls, (start, end) in bags.marks[bag]]
-        for bag, length in zip(some.tolist(), lengths, strict=True)
+        for bag, length in zip(numbers.tolist(), lengths, strict=True)
     ]
     return Sequences(frames, lengths, labels, truth_of(events, max(map(len, events))))

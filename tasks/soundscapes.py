@@ -51,8 +51,8 @@ class Soundscapes(SequenceTask):
     dogs, rain, sea waves and so on. A scene has one to four of them, all numbers equally frequent, in faint white
     noise. Of a clip the loudest 2.4 seconds are heard, or all where there is less between the silence that it is padded
     with, at a level of -6 to 6 decibels. What a network gets are 313 frames of 40 log-mel bands. The five folds are the
-    official ones, and clips of one source recording are in one of them: seed s tests on fold s, validates on the next
-    one, the first after the last, and trains on the other three. Training scenes are drawn once a seed, those to
+    official ones, and clips of one source recording are in one of them: seed s tests on fold s % 5, validates on the
+    next one, the first after the last, and trains on the other three. Training scenes are drawn once a seed, those to
     validate and test on are the same whatever is trained on; every clip is used before any is used again. The
     one-instance error is that of scenes with each clip by itself.
 
@@ -68,7 +68,7 @@ class Soundscapes(SequenceTask):
     amount = "train_bags"
     num_classes = len(CLASSES)
     frames_per_second = FRAMES.frames_per_second
-    folds = Folds(FOLDS)
+    folds = Folds(FOLDS, repeats=None)
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 250, "test": 500}
 
     def __init__(

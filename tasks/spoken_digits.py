@@ -57,7 +57,7 @@ class SpokenDigits(SequenceTask):
         least: the smallest number of digits in a bag.
         most: the largest number, all from the smallest on equally frequent.
         train_bags: the number of training bags.
-        bags_per_epoch: how many bags an epoch has, all of them in turn, again and again; None: each once.
+        bags_per_epoch: how many bags an epoch has, cycling through all of them; None: each once.
         any_data: accept other recordings in such files; the results are then named non-canonical.
     """
 
@@ -117,8 +117,8 @@ def _mixtures(
     """Return bags of `least` to `most` recordings of a split, one after the other, with silence around each."""
     rng = generator("spoken-digits", split, least, most, *axes)
     numbers = torch.randint(least, most + 1, (count,), generator=rng).tolist()
-    chosen = iter(_in_turn(_recordings(root, digest, split), sum(numbers), rng))
-    return _placed(root, digest, [[next(chosen) for _ in range(number)] for number in numbers], GAP, rng)
+    recordings = iter(_in_turn(_recordings(root, digest, split), sum(numbers), rng))
+    return _placed(root, digest, [[next(recordings) for _ in range(number)] for number in numbers], GAP, rng)
 
 
 @lru_cache(maxsize=4)
@@ -130,10 +130,10 @@ def _singles(root: Path, digest: str, split: str, limit: int | None, revision: i
 
 
 def _recordings(root: Path, digest: str, split: str) -> list[int]:
-    found = [n for n, take in enumerate(read_all(root, digest).takes) if take in TAKES[split]]
-    if not found:
+    recordings = [n for n, take in enumerate(read_all(root, digest).takes) if take in TAKES[split]]
+    if not recordings:
         raise UsageError(f"{root} has no spoken digits for the {split} split, numbered {TAKES[split].start} and up")
-    return found
+    return recordings
 
 
 def _in_turn(items: list[int], count: int, rng: torch.Generator) -> list[int]:
@@ -145,17 +145,17 @@ def _placed(
     root: Path, digest: str, bags: list[list[int]], gap: tuple[float, float], rng: torch.Generator
 ) -> Sequences:
     """Return bags of recordings, given by their numbers, with when each of them is heard as truth."""
-    known, waveforms, events = read_all(root, digest), [], []
+    spoken, waveforms, events = read_all(root, digest), [], []
     for members in bags:
         silences = (gap[0] + (gap[1] - gap[0]) * torch.rand(len(members) + 1, generator=rng)) * SAMPLE_RATE
-        digits = [known.waveforms[n] for n in members]
+        digits = [spoken.waveforms[n] for n in members]
         starts, waveform = place(digits, silences.round().int().tolist())
         waveforms.append(torch.from_numpy(waveform) + NOISE * torch.randn(len(waveform), generator=rng))
         ends = [start + len(digit) for start, digit in zip(starts, digits, strict=True)]
         boxes = [
             (start / FRAMES.hop, 0, end / FRAMES.hop, FRAMES.bands) for start, end in zip(starts, ends, strict=True)
         ]
-        events.append([*zip((known.digits[n] for n in members), boxes, strict=True)])
+        events.append([*zip((spoken.digits[n] for n in members), boxes, strict=True)])
     lengths, truth = [FRAMES.count(len(waveform)) for waveform in waveforms], truth_of(events, max(map(len, bags)))
     return Sequences(_frames(waveforms), lengths, label_matrix(truth.classes, DIGITS), truth)
 
@@ -163,9 +163,9 @@ def _placed(
 def _frames(waveforms: list[Tensor]) -> list[Tensor]:
     frames: list[Tensor] = []
     for first in range(0, len(waveforms), _AT_ONCE):
-        some = waveforms[first : first + _AT_ONCE]
-        together = FRAMES(pad_sequence(some, batch_first=True))  # a frame past the end of a waveform is silence
-        frames += [one[:, : FRAMES.count(len(own))].clone() for one, own in zip(together, some, strict=True)]
+        batch = waveforms[first : first + _AT_ONCE]
+        together = FRAMES(pad_sequence(batch, batch_first=True))  # a frame past the end of a waveform is silence
+        frames += [one[:, : FRAMES.count(len(own))].clone() for one, own in zip(together, batch, strict=True)]
     return frames
 
 

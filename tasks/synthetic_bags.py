@@ -182,18 +182,18 @@ class SyntheticBags(FixedBags):
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of single instances (instance_error) and of bags, those of the optimum, and the excess."""
-        found = super().evaluate(score)
+        evaluated = super().evaluate(score)
         if self.training.overlap:
-            return found
+            return evaluated
         best, reference = self.known_errors()
         splits = limited_splits(self.eval_splits, self.evaluation_limit)
-        reached = found.metrics | merged_errors(score, splits, self._groups)
+        reached = evaluated.metrics | merged_errors(score, splits, self._groups)
         excess = {key.replace("bayes", "excess"): reached[key.replace("bayes_", "")] - v for key, v in best.items()}
         above = {
             key.replace("reference", "above_reference"): reached[key.replace("reference_", "")] - v
             for key, v in reference.items()
         }
-        return replace(found, metrics=reached | best | excess | reference | above)
+        return replace(evaluated, metrics=reached | best | excess | reference | above)
 
     def known_errors(self) -> tuple[dict[str, float], dict[str, float]]:
         """Return the errors of the optimum and of the reference on the bags that are evaluated."""
@@ -224,7 +224,7 @@ Drawn = tuple[tuple[Split, GaussianBags, int], ...]
 @lru_cache(maxsize=1)  # the cells of a comparison that one process computes share their bags
 def _eval_splits(drawn: Drawn, revision: int, device: torch.device) -> dict[Split, EvalSplit]:
     """Return the fixed bags of every split, and as many single instances, of each class as often as it is drawn."""
-    found: dict[Split, EvalSplit] = {}
+    splits: dict[Split, EvalSplit] = {}
     for split, model, count in drawn:
         rng = generator(SyntheticBags.name, revision, split)
         if model.imbalance == 1:
@@ -234,8 +234,8 @@ def _eval_splits(drawn: Drawn, revision: int, device: torch.device) -> dict[Spli
         instances = model.emit(classes, torch.randn(count, 1, model.dimension, generator=rng))
         lone = Bags(instances, label_matrix(classes, model.num_classes))
         sizes = [min(_EVAL_BATCH, count - start) for start in range(0, count, _EVAL_BATCH)]
-        found[split] = EvalSplit([lone.to(device)], [model.draw(size, rng).to(device) for size in sizes])
-    return found
+        splits[split] = EvalSplit([lone.to(device)], [model.draw(size, rng).to(device) for size in sizes])
+    return splits
 
 
 @cache  # for all the cells of a process: the optimum takes longer than an epoch

@@ -46,8 +46,8 @@ def test_it_learns_label_sets_in_the_form_in_which_they_are_given() -> None:
     names = [[n for n, has in zip(("owl", "wren"), row, strict=True) if has] for row in LABELS]
     by_numbers, by_names = short().fit(BAGS, LABELS), short().fit(BAGS, names)
     assert by_numbers.score(NEW, TRUTH) > 0.9
-    found = by_numbers.predict(NEW)
-    assert by_names.predict(NEW) == [tuple(np.array(["owl", "wren"])[row > 0]) for row in found]
+    predicted = by_numbers.predict(NEW)
+    assert by_names.predict(NEW) == [tuple(np.array(["owl", "wren"])[row > 0]) for row in predicted]
     assert by_names.score(NEW, by_names.predict(NEW)) == 1.0
     assert np.array_equal(by_numbers.predict_proba(NEW), by_names.predict_proba(NEW))
     assert by_numbers.predict_proba(NEW).shape == TRUTH.shape
@@ -100,21 +100,21 @@ def test_a_loss_and_a_network_may_be_given() -> None:
             self.head = torch.nn.Linear(features, classes + 1)
 
         def forward(self, instances: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = self.head(instances).transpose(1, 2)
-            return found
+            fitted: torch.Tensor = self.head(instances).transpose(1, 2)
+            return fitted
 
-    given = NoisyOr("softmax")
-    found = short(loss=given, network=lambda features, classes, seed: Line(features, classes)).fit(BAGS, LABELS)
-    assert isinstance(found.network_, Line)
-    assert found.loss_ is not given
-    assert found.loss_.head == "softmax"
+    loss = NoisyOr("softmax")
+    fitted = short(loss=loss, network=lambda features, classes, seed: Line(features, classes)).fit(BAGS, LABELS)
+    assert isinstance(fitted.network_, Line)
+    assert fitted.loss_ is not loss
+    assert fitted.loss_.head == "softmax"
     assert short(loss="attention", epochs=1).fit(BAGS, LABELS).loss_.num_classes == 2
 
 
 def test_probabilities_do_not_depend_on_the_threshold() -> None:
     """The best threshold may be infinite, where naming nothing is best."""
-    known, never = (short(epochs=1, threshold=at).fit(BAGS, LABELS) for at in (0.0, float("inf")))
-    assert np.array_equal(never.predict_proba(NEW), known.predict_proba(NEW))
+    always, never = (short(epochs=1, threshold=threshold).fit(BAGS, LABELS) for threshold in (0.0, float("inf")))
+    assert np.array_equal(never.predict_proba(NEW), always.predict_proba(NEW))
     assert not never.predict(NEW).any()
 
 

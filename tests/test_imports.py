@@ -56,7 +56,7 @@ from milbench.engine.folders import Root
 
 root = Root(Path({str(tmp_path)!r})).make()
 cell = Cell("exact", {{}}, "1", "set", "tiny", {{}}, "1", "data", "mlp", {{}}, "1", {{"epochs": 1}}, 0)
-root.keep(Plan({{"name": "mine"}}, [cell]))
+root.save(Plan({{"name": "mine"}}, [cell]))
 root.cell(cell.id).begin(cell, "a cell", {{}})
 
 import sys

@@ -31,7 +31,7 @@ def test_the_gallery_has_a_published_report_and_its_sentence(monkeypatch: pytest
     assert b"<caption>All losses" in made["reports/supplementary-a/index.html"]
     (card,) = str(made["gallery.md"]).split('<div class="card wide"')[1:]
     assert "](supplementary-a/report.md)" in card
-    assert "with 95 % confidence" in card, "the sentence of the page"
+    assert "95 % confidence" in card, "the sentence of the page"
 
 
 def test_the_page_of_every_loss_has_its_formula() -> None:

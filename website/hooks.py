@@ -8,7 +8,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from website import command_line, formulas, losses, metrics, outside, python_names, reports, tasks
+from website import command_line, formulas, losses, metrics, outside, python_names, reports, settings, tasks
 from website.outside import lead_to_the_site
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -23,7 +23,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the files that are made."""
-    for maker in (outside, command_line, metrics, python_names, losses, tasks, reports):
+    for maker in (outside, command_line, metrics, settings, python_names, losses, tasks, reports):
         for path, content in maker.files().items():
             files.append(File.generated(config, path, content=content))
     return files

@@ -16,7 +16,8 @@ GROUPS = {
     "Evaluation": ("EvalSplit", "evaluate_bags", "Evaluation", "Outcomes", "Scores",
                    "ScoreFunction", "Split"),
     "Families of tasks": ("NestedDigits", "OneInstanceImages", "StreetNumbers", "ImageSplits", "LabelledImages"),
-    "Networks": ("load_network", "Network", "NetworkMaker", "AllConvolutional", "Layer", "InstanceMLP", "SequenceNetwork"),
+    "Networks": ("load_network", "Network", "NetworkMaker", "AllConvolutional", "Layer", "InstanceMLP",
+                 "SequenceNetwork"),
 }  # fmt: skip
 """The public names of `milbench`, by page."""
 MODULES = {"The exact likelihood": likelihood, "Contract tests": testing}

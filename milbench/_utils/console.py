@@ -38,7 +38,7 @@ def plain(text: str) -> str:
 
 
 def silence(stream: TextIO) -> None:
-    """Let what is written to a stream go nowhere from now on, since nobody reads it any more."""
+    """Discard what is written to a stream from now on, since its reader has gone."""
     with suppress(OSError), Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), stream.fileno())
 
@@ -62,7 +62,7 @@ class PlainConsole(Console):
         super().__init__(width=width, emoji=False)
 
     def on_broken_pipe(self) -> None:
-        """Go on in silence where the reader has gone, as with `| head`: what is computed must not end with it."""
+        """Stop printing when the reader has gone, as with `| head`, and go on computing."""
         self.quiet = True
         silence(sys.stdout)
 

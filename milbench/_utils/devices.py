@@ -87,9 +87,9 @@ def unusable_gpu() -> str:
 def _nvidia_gpu() -> str:
     """Return the name of the first NVIDIA GPU, as far as its driver tells it, "" where there is none."""
     with suppress(OSError, subprocess.SubprocessError):
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True).stdout
-        if found := re.match(r"GPU \d+: (.+?)(?: \(UUID|$)", listed):
-            return found[1]
+        output = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True).stdout
+        if name := re.match(r"GPU \d+: (.+?)(?: \(UUID|$)", output):
+            return name[1]
     return "NVIDIA, of an unknown kind" if any(Path("/dev").glob("nvidia[0-9]*")) else ""
 
 

@@ -43,9 +43,9 @@ def remembered(kind: str, paths: Sequence[Path], compute: Callable[[], str]) -> 
         return compute()
     key = json.dumps([__version__, kind, *(str(path.resolve()) for path in paths)])
     place = _folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
-    found = _read(place, before)
-    if found is not None:
-        return found
+    stored = _read(place, before)
+    if stored is not None:
+        return stored
     value = compute()
     with contextlib.suppress(OSError):
         newest = max(moment for _, *times in before for moment in times)

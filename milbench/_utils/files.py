@@ -76,8 +76,8 @@ def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
     prefix = f".{name}-"
     with locks.lock(parent) as alone:
         if alone:  # without a lock, another process may be using them
-            for left in parent.glob(f"{prefix}*"):
-                shutil.rmtree(left, ignore_errors=True)
+            for leftover in parent.glob(f"{prefix}*"):
+                shutil.rmtree(leftover, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=parent, prefix=prefix, ignore_cleanup_errors=True) as folder:
             yield Path(folder)
 

@@ -104,13 +104,13 @@ def colours(image: Image.Image) -> NDArray[np.uint8]:
 
 def unique_stems(paths: Iterable[Path]) -> list[str]:
     """Return the stem of each path, with -2, -3, ... if it is taken; the result is unique regardless of case."""
-    taken: set[str] = set()
-    found: list[str] = []
+    used: set[str] = set()
+    stems: list[str] = []
     for path in paths:
         name, n = path.stem, 1
-        while name.casefold() in taken:
+        while name.casefold() in used:
             n += 1
             name = f"{path.stem}-{n}"
-        taken.add(name.casefold())
-        found.append(name)
-    return found
+        used.add(name.casefold())
+        stems.append(name)
+    return stems

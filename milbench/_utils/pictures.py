@@ -51,9 +51,9 @@ def draw_classes(
     """
     rgba = np.zeros((*classes.shape, 4))
     colours = np.array([to_rgb(colour) for colour in class_colours(count)])
-    found = classes < count
-    rgba[found, :3] = colours[classes[found]]
-    rgba[found, 3] = STRENGTH * strengths[found]
+    detected = classes < count
+    rgba[detected, :3] = colours[classes[detected]]
+    rgba[detected, 3] = STRENGTH * strengths[detected]
     limits = (axes.get_xlim(), axes.get_ylim())
     axes.imshow(rgba, interpolation="none", extent=extent)
     axes.set(xlim=limits[0], ylim=limits[1])

@@ -165,8 +165,8 @@ def pad_bags(bags: Sequence[ArrayLike | Tensor]) -> tuple[Tensor, Tensor]:
             raise UsageError(f"bags must be arrays of numbers, got {type(bag).__name__}: {error}") from None
     shapes = {part.shape[1:] for part in parts if part.ndim}
     if len(shapes) != 1 or not all(part.ndim for part in parts):
-        given = ", ".join(sorted({str(tuple(part.shape)) for part in parts})) or "no bag"
-        raise UsageError(f"bags must be arrays (K, *instance) with instances of one shape, got {given[:200]}")
+        shown_shapes = ", ".join(sorted({str(tuple(part.shape)) for part in parts})) or "no bag"
+        raise UsageError(f"bags must be arrays (K, *instance) with instances of one shape, got {shown_shapes[:200]}")
     sizes = torch.tensor([len(part) for part in parts], device=parts[0].device)
     instances = pad_sequence(parts, batch_first=True)
     return instances, torch.arange(instances.shape[1], device=sizes.device) < sizes.unsqueeze(1)
@@ -175,11 +175,11 @@ def pad_bags(bags: Sequence[ArrayLike | Tensor]) -> tuple[Tensor, Tensor]:
 def _of_each_part(value: T, change: Callable[[Tensor], Tensor]) -> T:
     """Return bags or a truth whose tensors, also those of the truth in bags, are each changed by a function."""
     changed: dict[str, Any] = {}
-    for one in fields(value):  # type: ignore[arg-type]
-        part = getattr(value, one.name)
+    for member in fields(value):  # type: ignore[arg-type]
+        part = getattr(value, member.name)
         if isinstance(part, Tensor):
             part = change(part)
         elif is_dataclass(part):
             part = _of_each_part(part, change)
-        changed[one.name] = part
+        changed[member.name] = part
     return type(value)(**changed)

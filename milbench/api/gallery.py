@@ -138,9 +138,9 @@ def make(**given: Any) -> Gallery:
 
 def write(path: Path, gallery: Gallery) -> None:
     """Write a gallery as one file."""
-    given = {one.name: getattr(gallery, one.name) for one in fields(gallery)}
+    values = {field.name: getattr(gallery, field.name) for field in fields(gallery)}
     with path.open("wb") as file:  # numpy adds .npz to a name that lacks it, but not to an open file
-        np.savez_compressed(file, **{name: value for name, value in given.items() if value is not None})
+        np.savez_compressed(file, **{name: value for name, value in values.items() if value is not None})
 
 
 def load(path: Path) -> Gallery:

@@ -91,8 +91,8 @@ def traced_layers(network: nn.Module) -> tuple[Layer, ...] | None:
         return None
     finally:
         network.train(training)
-    known = shapes == [(output_size(layers, side),) * 2 for side in _PROBES]
-    return layers if known else None
+    is_exact = shapes == [(output_size(layers, side),) * 2 for side in _PROBES]
+    return layers if is_exact else None
 
 
 def _layer(module: nn.Conv2d | nn.MaxPool2d | nn.AvgPool2d) -> Layer:

@@ -235,7 +235,7 @@ class Loss(torch.nn.Module, ABC):
 
     @without_autocast
     def score(self, logits: Tensor, mask: Tensor | None = None) -> Scores:
-        """Return all that the loss says of bags and positions, from logits (B, C+1, *positions) alone.
+        """Return all scores of bags and positions, from logits (B, C+1, *positions) alone.
 
         Masked positions are background, with evidence of -inf. Each loss has its own scale of presence.
 
@@ -287,8 +287,8 @@ class Loss(torch.nn.Module, ABC):
         """
         scores = self.score(logits, mask)
         if self.head == "class":
-            named = scores.classes.argmax(dim=1, keepdim=True)
-            return torch.zeros_like(scores.classes, dtype=torch.bool).scatter(1, named, True)
+            most_probable = scores.classes.argmax(dim=1, keepdim=True)
+            return torch.zeros_like(scores.classes, dtype=torch.bool).scatter(1, most_probable, True)
         if threshold is None:
             if scores.log_odds is None:
                 raise UsageError(
@@ -318,8 +318,8 @@ class Loss(torch.nn.Module, ABC):
             tensor([0.5000])
         """
         flat, flat_mask = self._flatten(logits, mask)
-        found = self.set_log_prob(flat, label_sets(labels, flat, flat_mask, values=False), flat_mask)
-        return None if found is None else checked(self, "set_log_prob", found, (len(logits),))
+        log_prob = self.set_log_prob(flat, label_sets(labels, flat, flat_mask, values=False), flat_mask)
+        return None if log_prob is None else checked(self, "set_log_prob", log_prob, (len(logits),))
 
     def _of_bags(self, logits: Tensor, labels: LabelSets, mask: Tensor | None, target: Tensor | None) -> Tensor:
         """Return (B,), the loss of every bag."""
@@ -330,11 +330,11 @@ class Loss(torch.nn.Module, ABC):
         shapes = {"count": labels.shape, "position": (len(logits), *logits.shape[2:])}
         shape = shapes.get(self.supervision)
         if target is None or target.is_floating_point() or (shape is not None and target.shape != shape):
-            given = "nothing" if target is None else kind_of(target)
-            wanted = f"(B, M) = ({len(logits)}, M)" if shape is None else tuple(shape)
+            kind = "nothing" if target is None else kind_of(target)
+            expected = f"(B, M) = ({len(logits)}, M)" if shape is None else tuple(shape)
             raise UsageError(
-                f"{self.name} has {self.supervision} supervision and needs a target, integers of shape {wanted}, "
-                f"got {given}"
+                f"{self.name} has {self.supervision} supervision and needs a target, integers of shape {expected}, "
+                f"got {kind}"
             )
         return self.target_loss(flat.view(logits.shape), target, mask)
 

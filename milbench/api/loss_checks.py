@@ -49,9 +49,9 @@ def label_sets(labels: LabelSets, logits: Tensor, mask: Tensor | None, values: b
 
 def _from_lists(labels: Sequence[Iterable[int]], batch: int, num_classes: int) -> Tensor:
     if not isinstance(labels, Sized) or len(labels) != batch:
-        given = len(labels) if isinstance(labels, Sized) else repr(labels)
-        raise UsageError(f"labels must be one list of class numbers for each of the {batch} bags, got {given}")
-    found = torch.zeros(batch, num_classes, dtype=torch.bool)
+        size = len(labels) if isinstance(labels, Sized) else repr(labels)
+        raise UsageError(f"labels must be one list of class numbers for each of the {batch} bags, got {size}")
+    matrix = torch.zeros(batch, num_classes, dtype=torch.bool)
     for bag, classes in enumerate(labels):
         numbers = classes.tolist() if hasattr(classes, "tolist") else classes
         if not isinstance(numbers, Iterable) or isinstance(numbers, str):
@@ -60,16 +60,16 @@ def _from_lists(labels: Sequence[Iterable[int]], batch: int, num_classes: int) -
             if isinstance(number, (bool, float, str)) or not 0 <= number < num_classes:
                 expected = f"class numbers from 0 to {num_classes - 1}"
                 raise UsageError(f"labels of bag {bag} must be {expected}, got {number!r}")
-            if found[bag, number]:  # a list of zeros and ones would pass for the classes 0 and 1
+            if matrix[bag, number]:  # a list of zeros and ones would pass for the classes 0 and 1
                 raise UsageError(
                     f"labels of bag {bag} name class {number} twice: expected each class once, or a tensor of 0 and 1"
                 )
-            found[bag, number] = True
-    return found
+            matrix[bag, number] = True
+    return matrix
 
 
 def kind_of(tensor: object) -> str:
-    """Return the type and shape of a tensor, or the type of what is none, for an error."""
+    """Return the type and shape of a tensor, or its type, if it is not a tensor, for an error."""
     if not isinstance(tensor, Tensor):
         return type(tensor).__name__
     return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"

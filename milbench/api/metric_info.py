@@ -52,6 +52,19 @@ METRICS: dict[str, Metric] = {
         "label error, own threshold",
         "As label error, with the threshold that minimises the label error itself on the same bags.",
     ),
+    "no_skill_set_error": Metric(
+        "set error without skill",
+        "Set error of the most common label set of the training bags, given as the answer for every bag: the no-skill "
+        "line, which a loss has to beat.",
+    ),
+    "no_skill_label_error": Metric(
+        "label error without skill",
+        "Label error of the answer that holds, for every bag, the classes of more than half of the training bags.",
+    ),
+    "no_skill_instance_error": Metric(
+        "one-instance error without skill",
+        "One-instance error of the class that is in most training bags, given as the answer for every instance.",
+    ),
     "average_precision": Metric(
         "average precision",
         "Area under the precision-recall curve of the presence scores (scikit-learn's average_precision_score), "

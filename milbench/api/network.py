@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from milbench.api.bags import Bags
 from milbench.api.geometry import Layer, output_size, position_centres, traced_layers
+from milbench.errors import UsageError
 
 BagKind = Literal["images", "sequences", "sets"]
 """What the instances of a bag are: images (B, N, H, W), sequences (B, F, T) in time, or sets (B, K, D)."""
@@ -79,9 +80,14 @@ class Network(nn.Module, ABC):
         1/positions everywhere (as long as the classes together are few beside the positions), and so does a sigmoid.
         With random biases of order one instead, a bag of K positions starts out with some K C/(C+1) expected instances,
         nearly all label sets have a probability near 0, and the likelihood is flat in a direction where every class is
-        equally unlikely everywhere: training can stay there. AttributeError: the head has no `bias`.
+        equally unlikely everywhere: training can stay there. UsageError: there is no `head` with a `bias`.
         """
-        bias = self.head.get_parameter("bias")
+        bias = getattr(getattr(self, "head", None), "bias", None)
+        if bias is None:
+            name = type(self).__name__
+            raise UsageError(
+                f"the network {name} needs a `head`, its last layer, with a bias, or recipe.head_init=paper"
+            )
         with torch.no_grad():
             bias.fill_(-math.log(positions))
             bias[-1] = 0

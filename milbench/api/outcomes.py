@@ -72,8 +72,8 @@ def save_outcomes(path: Path, outcomes: Mapping[str, Outcomes]) -> None:
     Those on the same items with the same weights stand side by side, one column a name.
     """
     groups: dict[tuple[str, str, bytes], list[str]] = {}
-    for name, found in outcomes.items():
-        groups.setdefault((name.rpartition("/")[2], found.items, found.weights.tobytes()), []).append(name)
+    for name, outcome in outcomes.items():
+        groups.setdefault((name.rpartition("/")[2], outcome.items, outcome.weights.tobytes()), []).append(name)
     arrays: dict[str, Any] = {}
     for number, ((_, items, _), names) in enumerate(groups.items()):
         sums = np.stack([outcomes[name].sums for name in names], axis=1)
@@ -88,10 +88,10 @@ def save_outcomes(path: Path, outcomes: Mapping[str, Outcomes]) -> None:
 
 def load_outcomes(path: Path) -> dict[str, Outcomes]:
     """Read what `save_outcomes` wrote. Raises UsageError if it is missing, damaged or too large."""
-    found: dict[str, Outcomes] = {}
+    outcomes: dict[str, Outcomes] = {}
     with stored_arrays("outcomes", path) as stored:
         for group in dict.fromkeys(name.partition("/")[0] for name in stored.files):
             names, sums, weights, items = (stored[f"{group}/{part}"] for part in _PARTS)
             columns = zip(names, sums.T, strict=True)
-            found |= {str(name): Outcomes(own, weights, str(items)) for name, own in columns}
-    return found
+            outcomes |= {str(name): Outcomes(values, weights, str(items)) for name, values in columns}
+    return outcomes

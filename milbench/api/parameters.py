@@ -11,21 +11,21 @@ from milbench.api.validation import validated
 from milbench.errors import UsageError
 
 
-def _named(made: Callable[..., Any]) -> str:
-    made = getattr(made, "func", made)  # of a partial its function
-    return f"{made.__name__} ({getattr(sys.modules.get(made.__module__), '__file__', None) or made.__module__})"
+def _named(maker: Callable[..., Any]) -> str:
+    maker = getattr(maker, "func", maker)  # of a partial its function
+    return f"{maker.__name__} ({getattr(sys.modules.get(maker.__module__), '__file__', None) or maker.__module__})"
 
 
-def _parameters(made: Callable[..., Any]) -> list[inspect.Parameter]:
+def _parameters(maker: Callable[..., Any]) -> list[inspect.Parameter]:
     """Return the parameters that can be given by name, with their annotations evaluated."""
     try:
-        found = inspect.signature(made, eval_str=True).parameters.values()
+        parameters = inspect.signature(maker, eval_str=True).parameters.values()
     except (NameError, AttributeError, TypeError, SyntaxError) as error:  # of what the type checker alone imports
         raise UsageError(
-            f"{_named(made)}: its parameters have annotations that cannot be evaluated ({error}); import what they "
+            f"{_named(maker)}: its parameters have annotations that cannot be evaluated ({error}); import what they "
             "name at the top of the file"
         ) from None
-    return [p for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
 
 
 def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
@@ -39,7 +39,11 @@ def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
 
 def network_parameters(maker: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """Return the parameters of a class or function of networks, by name, behind inputs, num_classes and seed."""
-    return {p.name: p for p in _parameters(maker)[3:]}
+    first, rest = _parameters(maker)[:3], _parameters(maker)[3:]
+    if [p.name for p in first] != ["inputs", "num_classes", "seed"]:
+        names = ", ".join(p.name for p in first) or "none"
+        raise UsageError(f"{_named(maker)}: its first parameters must be inputs, num_classes and seed, got {names}")
+    return {p.name: p for p in rest}
 
 
 def check_values(owner: str, parameters: Mapping[str, inspect.Parameter], params: Mapping[str, Any]) -> dict[str, Any]:

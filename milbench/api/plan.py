@@ -36,7 +36,7 @@ class Label(NamedTuple):
 
     @property
     def variant(self) -> str:
-        """What is compared on a task, as reports name it."""
+        """The name in reports of what is compared on a task."""
         network, recipe = f" with {self.network}" * bool(self.network), f" ({self.recipe})" * bool(self.recipe)
         return f"{self.loss}{network}{recipe}"
 
@@ -47,7 +47,7 @@ CELL_FORMAT = 3
 
 @dataclass(frozen=True)
 class Cell:
-    """Everything that determines the result of a training run, but not where, when or beside what it is computed.
+    """Everything that determines the result of a training run, and nothing else.
 
     Args:
         loss: the name of the loss.
@@ -161,7 +161,7 @@ class TaskInfo:
         chance: its value by guessing, None where it is not known.
         amount: the parameter that is the number of training bags, "" where there is none.
         published: the values from the literature to stand beside the results.
-        folds: the number of folds and of repetitions where seeds are folds of a cross-validation, else None.
+        folds: the number of folds and of repetitions, 0 for any, where seeds are folds of a cross-validation; or None.
         overlap: how many bags are tested on for each that is trained on where seeds split the same bags, else 0.
         marks: what passes, given in advance.
     """
@@ -277,19 +277,19 @@ class Plan:
         a task that this plan searches too.
         """
         versions = {cell.variant_key: cell.version for cell in self.cells}
-        kept = [cell for cell in earlier.cells if versions.get(cell.variant_key, cell.version) == cell.version]
+        earlier_cells = [cell for cell in earlier.cells if versions.get(cell.variant_key, cell.version) == cell.version]
         search = self.search
         if search is not None and earlier.search is not None:
             arms = {self.labels[cell.id][:3] for cell in self.cells}
-            kept = [cell for cell in kept if earlier.labels[cell.id][:3] not in arms]
-            ids = {cell.id for cell in kept}
+            earlier_cells = [cell for cell in earlier_cells if earlier.labels[cell.id][:3] not in arms]
+            ids = {cell.id for cell in earlier_cells}
             search = SearchRecord(
                 search.metric,
                 {cell: draw for cell, draw in earlier.search.draws.items() if cell in ids} | search.draws,
                 earlier.search.chosen | search.chosen,
                 {cell: label for cell, label in earlier.search.compared.items() if cell in ids} | search.compared,
             )
-        cells = {cell.id: cell for cell in [*kept, *self.cells]}
+        cells = {cell.id: cell for cell in [*earlier_cells, *self.cells]}
         return replace(self, cells=list(cells.values()), tasks=earlier.tasks | self.tasks, search=search)
 
     def to_json(self) -> str:
@@ -310,7 +310,7 @@ class Plan:
 
 
 def labels(cells: Iterable[Cell]) -> dict[str, Label]:
-    """Return cell id -> the names of what it is made of, with the parameters in which cells of that kind differ."""
+    """Return cell id -> the names of its parts, with the parameters in which cells of that kind differ."""
     cells = list(cells)
     losses = _distinguishing((c.loss, c.loss_params) for c in cells)
     tasks = _distinguishing((c.task, c.task_params) for c in cells)
@@ -324,9 +324,16 @@ def labels(cells: Iterable[Cell]) -> dict[str, Label]:
         name = _named(c.network, c.network_params, networks[c.task, c.network])
         return "" if len(used[c.task]) == 1 or (c.network_is_default and name == c.network) else name
 
+    own = {c.task: PurePath(c.task_params["table"]).stem for c in cells if c.task_params.get("table")}
+
+    def task(c: Cell) -> str:
+        name = c.task_name or _named(c.task, c.task_params, tasks[c.task])
+        table = own.get(c.task, "")
+        return table if name == c.task and [*own.values(), *tasks].count(table) == 1 else name
+
     return {
         c.id: Label(
-            c.task_name or _named(c.task, c.task_params, tasks[c.task]),
+            task(c),
             _named(c.loss, c.loss_params, losses[c.loss]),
             network(c),
             _named("", c.recipe, recipes[c.task, c.network]),
@@ -340,16 +347,16 @@ def _distinguishing(named: Iterable[tuple[Any, dict[str, Any]]]) -> dict[Any, di
     by_name: dict[Any, dict[str, dict[str, Any]]] = {}
     for name, params in {(name, id(params)): (name, params) for name, params in named}.values():  # cells share them
         by_name.setdefault(name, {})[repr(params)] = params
-    found: dict[Any, dict[str, dict[str, str]]] = {}
+    distinguishing: dict[Any, dict[str, dict[str, str]]] = {}
     for name, variants in by_name.items():
-        shown: dict[str, dict[str, str]] = {}
+        texts: dict[str, dict[str, str]] = {}
         apart = 1
         for key in dict.fromkeys(key for params in variants.values() for key in params):
-            groups = len({repr([p.get(k, "absent") for k in (*shown, key)]) for p in variants.values()})
+            groups = len({repr([p.get(k, "absent") for k in (*texts, key)]) for p in variants.values()})
             if groups > apart:
-                shown[key], apart = _texts({str(p[key]) for p in variants.values() if key in p}), groups
-        found[name] = shown
-    return found
+                texts[key], apart = _texts({str(p[key]) for p in variants.values() if key in p}), groups
+        distinguishing[name] = texts
+    return distinguishing
 
 
 def _texts(values: set[str]) -> dict[str, str]:
@@ -358,8 +365,8 @@ def _texts(values: set[str]) -> dict[str, str]:
     return stems if len(set(stems.values())) == len(values) else {value: value for value in values}
 
 
-def _named(name: str, params: Mapping[str, Any], shown: Mapping[str, Mapping[str, str]]) -> str:
+def _named(name: str, params: Mapping[str, Any], texts: Mapping[str, Mapping[str, str]]) -> str:
     """Return a name with some parameters; a table stands in place of the name of its task."""
-    values = {key: shown[key][str(value)] for key, value in params.items() if key in shown}
+    values = {key: texts[key][str(value)] for key, value in params.items() if key in texts}
     own = values.pop("table", name)
     return " ".join([own, *(f"{key}={value}" for key, value in values.items())]).strip()

@@ -32,7 +32,7 @@ def gradient_rule(given: str) -> tuple[str, float]:
     raise ValueError("expected unit, none, max:X, quantile:Q or rms:X, with X above 0 and Q between 0 and 1")
 
 
-def _checked_rule(given: str) -> str:
+def _normalised_rule(given: str) -> str:
     """Return a rule in one spelling, so that equal rules make equal cells."""
     name, number = gradient_rule(given)
     return f"{name}:{number:.15g}" if number else name
@@ -41,53 +41,49 @@ def _checked_rule(given: str) -> str:
 class Recipe(BaseModel):
     """How the network of a cell is trained. A task has defaults of its own; a spec or `-p recipe.KEY=V` changes them.
 
-    Args:
-        optimizer: a name that `milbench list optimizers` shows.
-        optimizer_origin: the package that the optimiser comes from, with its version, found out where cells are
-            planned.
-        lr: the peak learning rate.
-        weight_decay: the coefficient of the optimiser's weight decay.
-        schedule: a name in `milbench.optimizers.registry.SCHEDULES`, how the learning rate changes over the steps.
-        gradient_norm: the rule for the length of a gradient. `unit`: every gradient is scaled to norm 1, so that the
-            units of a loss have no effect at all; docs/results.md has the measurement by which this is the default.
-            `none`: gradients stay as they are. `max:X`: longer ones are shortened to norm X, a limit in absolute units,
-            which shortens the steps of one loss and not those of another. `quantile:Q`: the limit is this quantile of
-            the norms of all gradients of the training so far (P. Seetharaman et al., "AutoClip: Adaptive Gradient
-            Clipping for Source Separation Networks", arXiv:2007.14469, 2020). `rms:X`, for psgd: a step is shortened to
-            the root mean square X before it is multiplied by `lr`.
-        epochs: how many epochs are trained.
-        steps_per_epoch: how many steps an epoch has at most. None: as many as the task has batches.
-        head_init: the initial biases of the network's head. prior: a bag has few expected instances at the start, see
-            `milbench.Network.start_at_prior`; paper: random ones.
-        precision: of the network in training. auto: bfloat16 where the hardware of the machine that plans the cells
-            multiplies it, else float32. Tasks whose networks are tiny ask for float32.
-        loss_precision: in which the loss is computed in training.
-        evaluate_every: how many epochs are trained from one evaluation to the next; the last epoch is always evaluated.
-        evaluation_bags: at most how many bags of each kind an evaluation uses, for trying things out. None: all.
-        average_last: over which share of all steps, the last ones, weights are averaged; their mean is what is
-            evaluated from then on, and kept (P. Izmailov et al., "Averaging Weights Leads to Wider Optima and Better
-            Generalization", UAI 2018). None: the last weights.
-
     Raises:
         pydantic.ValidationError: a value has the wrong type or is out of range.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     optimizer: str = "adamw"
+    """An optimiser that `milbench list optimizers` shows."""
     lr: float = Field(default=5e-4, gt=0, allow_inf_nan=False)
+    """Peak learning rate."""
     weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Coefficient of the optimiser's weight decay."""
     schedule: str = "one-cycle"
-    gradient_norm: Annotated[str, AfterValidator(_checked_rule)] = "unit"
+    """How the learning rate changes over the steps: one-cycle, drop-at-half, drop-at-thirds or constant."""
+    gradient_norm: Annotated[str, AfterValidator(_normalised_rule)] = "unit"
+    """Rule for the length of a gradient. unit: every gradient is scaled to norm 1, so that the units of a loss have no
+    effect at all; docs/results.md has the measurement by which this is the default. none: gradients stay as they are.
+    max:X: longer ones are shortened to norm X, an absolute limit, which shortens the steps of one loss and not those of
+    another. quantile:Q: the limit is this quantile of the norms of all gradients so far (P. Seetharaman et al.,
+    "AutoClip: Adaptive Gradient Clipping for Source Separation Networks", arXiv:2007.14469, 2020). rms:X, for psgd: a
+    step is shortened to the root mean square X before it is multiplied by lr."""
     epochs: int = Field(default=10, ge=1)
+    """Epochs of training."""
     steps_per_epoch: int | None = Field(default=None, ge=1)
+    """Largest number of steps of an epoch; none: the number of batches of the task."""
     head_init: Literal["prior", "paper"] = "prior"
+    """Initial biases of the network's head. prior: a bag has few expected instances at the start, see
+    milbench.Network.start_at_prior; paper: random ones."""
     precision: Literal["float32", "bfloat16", "auto"] = "auto"
+    """Precision of the network in training. auto: bfloat16 if the machine that plans the cells multiplies it in
+    hardware, else float32. Tasks whose networks are tiny ask for float32."""
     loss_precision: Literal["float32", "float64"] = "float32"
+    """Precision of the loss in training."""
     evaluate_every: int = Field(default=1, ge=1)
+    """Epochs from one evaluation to the next; the last epoch is always evaluated."""
     evaluation_bags: int | None = Field(default=None, ge=1)
+    """Largest number of bags of each kind in an evaluation, for quick trials; none: all."""
     average_last: float | None = Field(default=None, gt=0, le=1)
+    """Share of all steps, at the end, over which weights are averaged; their mean is evaluated from then on, and kept
+    (P. Izmailov et al., "Averaging Weights Leads to Wider Optima and Better Generalization", UAI 2018). none: the last
+    weights."""
     optimizer_origin: str = ""
+    """Set by the plan: the package of the optimiser, with its version."""
 
     def evaluated_epochs(self) -> list[int]:
         """Return the epochs (from 1) after which the network is evaluated."""

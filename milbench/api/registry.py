@@ -34,9 +34,11 @@ _NAME, _LONGEST = r"[a-z][a-z0-9]*(-[a-z0-9]+)*", 60
 
 def check_name(name: str, where: str = "") -> None:
     """Raise UsageError, with the closest valid name, where an entry may not have this name; `where` begins it."""
-    wanted = re.sub("[^a-z0-9]+", "-", re.sub(r"\.py$", "", name).lower()).strip("-")
+    suggestion = re.sub("[^a-z0-9]+", "-", re.sub(r"\.py$", "", name).lower()).strip("-")
     if not re.fullmatch(_NAME, name) or len(name) > _LONGEST:
-        hint = f"; did you mean {wanted!r}?" if re.fullmatch(_NAME, wanted) and len(wanted) <= _LONGEST else ""
+        hint = (
+            f"; did you mean {suggestion!r}?" if re.fullmatch(_NAME, suggestion) and len(suggestion) <= _LONGEST else ""
+        )
         raise UsageError(
             f"{where}a name has lower-case letters, digits and hyphens, begins with a letter and is at most {_LONGEST} "
             f"long, got {name[:_LONGEST]!r}{hint}"
@@ -113,18 +115,20 @@ class Registry(Generic[T]):
     def add(self, entry: RegistryEntry[T]) -> None:
         """Add an entry. Raises UsageError where its name is taken."""
         if entry.name in self.entries:
-            both = f"one from {self.entries[entry.name].origin}, one from {entry.origin}"
-            raise UsageError(f"two {self.kind} entries are named {entry.name!r}: {both}")
+            origins = f"one from {self.entries[entry.name].origin}, one from {entry.origin}"
+            raise UsageError(f"two {self.kind} entries are named {entry.name!r}: {origins}")
         self.entries[entry.name] = entry
 
     def get(self, name: str) -> T:
         """Return the class or function of a name. Raises UsageError if there is none, or it cannot be imported."""
         entry = self.entry(name)
         with import_errors(f"{self.kind} {entry.name!r} from {entry.origin}", entry.module):
-            found = entry.load()
-        if not callable(found):
-            raise UsageError(f"{self.kind} {name!r} from {entry.origin} is not callable (got {type(found).__name__})")
-        return found
+            entry_point = entry.load()
+        if not callable(entry_point):
+            raise UsageError(
+                f"{self.kind} {name!r} from {entry.origin} is not callable (got {type(entry_point).__name__})"
+            )
+        return entry_point
 
 
 class Classes(Registry[type[T]]):
@@ -132,8 +136,8 @@ class Classes(Registry[type[T]]):
 
     def __init__(self, kind: str, plural: str, base: Callable[[], type[T]]) -> None:
         package = f"milbench.{plural}"
-        found = importlib.util.find_spec(package)  # importing milbench.losses imports torch
-        modules = pkgutil.iter_modules(found.submodule_search_locations if found else None)
+        module_spec = importlib.util.find_spec(package)  # importing milbench.losses imports torch
+        modules = pkgutil.iter_modules(module_spec.submodule_search_locations if module_spec else None)
         names = [module.name for module in modules if not module.name.startswith("_")]
         super().__init__(kind, plural, (self._built_in(f"{package}.{name}", name) for name in names), base)
 
@@ -154,10 +158,10 @@ class Classes(Registry[type[T]]):
         name = module_name.replace("_", "-")
 
         def load() -> type[T]:
-            found = [c for c in vars(importlib.import_module(path)).values() if getattr(c, "name", None) == name]
-            if not found:
+            classes = [c for c in vars(importlib.import_module(path)).values() if getattr(c, "name", None) == name]
+            if not classes:
                 raise UsageError(f"{path} holds no {self.kind} that is named {name!r}")
-            cls: type[T] = found[0]
+            cls: type[T] = classes[0]
             return cls
 
         return RegistryEntry(name, "milbench", load, path)

@@ -43,13 +43,13 @@ def calibration_error(bins: Sequence[Bin]) -> float:
         >>> calibration_error([Bin(0, count=3, probability=0.2, frequency=0.3), Bin(1, 1, 0.9, 0.9)])
         0.075
     """
-    total = sum(found.count for found in bins)
-    return round(sum(found.count * abs(found.frequency - found.probability) for found in bins) / total, 12)
+    total = sum(group.count for group in bins)
+    return round(sum(group.count * abs(group.frequency - group.probability) for group in bins) / total, 12)
 
 
 def save_reliability(path: Path, curves: Mapping[str, Sequence[Bin]]) -> None:
     """Write the bins of one cell, by the metric's name without the split, such as "presence_ece"."""
-    content = {name: [asdict(found) for found in bins] for name, bins in curves.items()}
+    content = {name: [asdict(group) for group in bins] for name, bins in curves.items()}
     path.write_text(json.dumps(content, allow_nan=False) + "\n", "utf-8")
 
 

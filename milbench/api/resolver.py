@@ -1,4 +1,4 @@
-"""What a user names by a file, a module or a class is imported and added to its registry."""
+"""Import what a user names by a file, a module or a class, and add it to its registry."""
 
 from __future__ import annotations
 
@@ -48,17 +48,23 @@ def add_object(registry: Registry[T], given: Any, digest: str = "") -> str:
         raise UsageError(f"{registry.kind} = {given!r}: expected a name, a path or {_expected(registry)}")
     held = getattr(sys.modules.get(given.__module__), given.__qualname__, None)
     if not digest and given.__module__ != "__main__" and held is not None and held is given:
-        known = (entry for entry in registry.entries.values() if not entry.source and entry.module == given.__module__)
+        of_module = (
+            entry for entry in registry.entries.values() if not entry.source and entry.module == given.__module__
+        )
         own = (entry for entry in registry.entries.values() if entry.origin == "milbench" and entry.load() is given)
-        entry = next(own if not isinstance(registry, Classes) else known, None)
+        entry = next(own if not isinstance(registry, Classes) else of_module, None)
         return entry.name if entry else f"{given.__module__}:{given.__qualname__}"
+    if getattr(given, "__closure__", None):
+        raise UsageError(
+            f"{given.__name__} depends on values of the function around it: make them parameters of its own"
+        )
     name = _name(registry, given, f"the {registry.kind} {given.__name__}")
     try:
         digest = digest or hashlib.sha256(_source(given).encode()).hexdigest()
     except OSError:
         raise UsageError(f"the source of {given.__name__} cannot be found: put it into a file, NAME.py") from None
-    if registry.entries.get(name) and registry.entries[name].origin.startswith(_LOCAL):
-        del registry.entries[name]
+    if registry.entries.get(name) and registry.entries[name].origin == f"{_LOCAL}{given.__name__}":
+        del registry.entries[name]  # defined anew
     registry.add(RegistryEntry(name, f"{_LOCAL}{given.__name__}", lambda: given, given.__module__, digest))
     return name
 
@@ -68,13 +74,13 @@ _LOCAL = "this session's "
 
 
 def local_object(registry: Registry[T], name: str) -> T | None:
-    """Return what `add_object` has registered by its name alone, None for any other name."""
+    """Return the class or function that `add_object` has registered under a name, None for any other name."""
     entry = registry.entries.get(name)
     return entry.load() if entry is not None and entry.origin.startswith(_LOCAL) else None
 
 
 def read_edited(registry: Registry[Any]) -> None:
-    """Read files anew that were edited; forget those that are gone, or cannot be imported any more.
+    """Read edited files again; forget those that are gone, or cannot be imported any more.
 
     Called where a user of Python begins something. The workers of a launch do not call it, and go on with the code that
     was planned with.
@@ -94,18 +100,18 @@ def read_edited(registry: Registry[Any]) -> None:
 def only_member(registry: Registry[T], module: Any) -> T:
     """Return the only class of a registry's kind that a module defines, or its only function where it may be one."""
     base = registry.base() if registry.base else object
-    own = [v for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__ and n[0] != "_"]
-    found: list[Any] = [v for v in own if inspect.isclass(v) and issubclass(v, base)]
-    if len(found) == 1 and inspect.isabstract(found[0]):
-        lacking = ", ".join(sorted(found[0].__abstractmethods__))
-        raise UsageError(f"the class {found[0].__name__} of {module.__file__} lacks the method {lacking}")
-    found = [cls for cls in found if not inspect.isabstract(cls)]
-    if not found and not isinstance(registry, Classes):
-        found = [v for v in own if inspect.isfunction(v)]
-    if len(found) != 1:
-        names = ", ".join(one.__name__ for one in found) or "none"
+    defined = [v for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__ and n[0] != "_"]
+    members: list[Any] = [v for v in defined if inspect.isclass(v) and issubclass(v, base)]
+    if len(members) == 1 and inspect.isabstract(members[0]):
+        lacking = ", ".join(sorted(members[0].__abstractmethods__))
+        raise UsageError(f"the class {members[0].__name__} of {module.__file__} lacks the method {lacking}")
+    members = [cls for cls in members if not inspect.isabstract(cls)]
+    if not members and not isinstance(registry, Classes):
+        members = [v for v in defined if inspect.isfunction(v)]
+    if len(members) != 1:
+        names = ", ".join(member_class.__name__ for member_class in members) or "none"
         raise UsageError(f"{module.__file__} must hold exactly one {base.__name__}, found: {names}")
-    member: T = found[0]
+    member: T = members[0]
     return member
 
 
@@ -149,12 +155,11 @@ def _add_file(registry: Registry[Any], path: Path, wanted: str) -> RegistryEntry
 def _added(
     registry: Registry[Any], module: Any, wanted: str, place: str, entry: RegistryEntry[Any]
 ) -> RegistryEntry[Any]:
-    """Add the member of a module to a registry, with what is known of it in `entry`."""
+    """Add the member of a module to a registry; `entry` holds its other fields."""
     member = getattr(module, wanted, None) if wanted else only_member(registry, module)
     if member is None:
-        raise unknown(
-            f"{registry.kind} in {place}", wanted, [n for n, v in vars(module).items() if _suits(registry, v)]
-        )
+        own = [n for n, v in vars(module).items() if _suits(registry, v) and v.__module__ == module.__name__]
+        raise unknown(f"{registry.kind} in {place}", wanted, own)
     name = _name(registry, member, f"the {registry.kind} in {place}")
     entry = RegistryEntry(name, entry.origin, lambda: member, entry.module, entry.source_digest, entry.source)
     registry.add(entry)

@@ -10,7 +10,7 @@ import pandas as pd
 from milbench.api.plan import Plan
 
 STATUSES = ("done", "failed", "running", "missing")
-"""What may have become of a planned cell; one that was stopped is missing until the next launch goes on with it."""
+"""States of a planned cell; one that was interrupted is missing until the next launch continues it."""
 COLUMNS = (
     "task", "loss", "network", "recipe", "supervision", "seed", "status", "reason", "epoch", "metric", "value", "cell",
     "run", "machine", "code", "draw",
@@ -24,12 +24,12 @@ class Results:
 
     Args:
         plan: of the comparison.
-        frame: a row a cell, epoch and metric, with the columns COLUMNS: the labels of task, loss, network and recipe
-            ("" where a task has one network, or one recipe); seed (int); status, one of STATUSES; reason, one line, why
-            it failed; epoch (Int64, from 1); metric, such as "test/set_error", "train/loss" or, at the last epoch,
-            "cost/step_seconds"; value; cell, its id; run, that of MLflow; machine and code (git revision) of the
-            computation; draw (Int64) of a search, NA for what is compared. A cell without values has one row without a
-            metric.
+        frame: a row for each cell, epoch and metric, with the columns COLUMNS: the labels of task, loss, network and
+            recipe ("" where a task has one network, or one recipe); seed (int); status, one of STATUSES; reason, the
+            error of a failed cell in one line; epoch (Int64, from 1); metric, such as "test/set_error", "train/loss"
+            or, at the last epoch, "cost/step_seconds"; value; cell, its id; run, that of MLflow; machine and code (git
+            revision) of the computation; draw (Int64) of a search, NA for what is compared. A cell without values has
+            one row without a metric.
         folders: cell id -> the folder of a cell that is done, which may hold gallery.npz, outcomes.npz and
             reliability.json.
     """

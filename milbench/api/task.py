@@ -37,12 +37,12 @@ class Folds:
     """
 
     count: int  # at least 2
-    repeats: int = 1
+    repeats: int | None = 1  # None: as many as are asked for, whose folds are the same
 
     @property
     def seeds(self) -> int:
-        """How many folds there are in all repetitions, one a seed."""
-        return self.count * self.repeats
+        """The number of seeds that take every fold of every repetition once."""
+        return self.count * (self.repeats or 1)
 
     @property
     def ratio(self) -> float:

@@ -32,19 +32,19 @@ def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        found = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-        first = found[0]
-        where = _place(first, values)
+        errors = sorted(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
+        first = errors[0]
+        path = _place(first, values)
         if first["type"] == "extra_forbidden":
             fields = _fields(model, first["loc"])
-            above = "".join(f"{part}." for part in where[:-1])
-            raise unknown(f"parameter of {owner}", f"{above}{where[-1]}", [above + name for name in fields]) from None
-        named = ".".join(where)
+            above = "".join(f"{part}." for part in path[:-1])
+            raise unknown(f"parameter of {owner}", f"{above}{path[-1]}", [above + name for name in fields]) from None
+        place = ".".join(path)
         if first["type"] == "missing":
-            raise UsageError(f"{owner} needs a value for {named!r}") from None
+            raise UsageError(f"{owner} needs a value for {place!r}") from None
         # Of a value that may be of several types there is an error for each of them.
-        reasons = dict.fromkeys(_reason(one) for one in found if _place(one, values) == where)
-        raise UsageError(f"{owner}: {named} = {first['input']!r} is wrong: {' or '.join(reasons)}") from None
+        reasons = dict.fromkeys(_reason(detail) for detail in errors if _place(detail, values) == path)
+        raise UsageError(f"{owner}: {place} = {first['input']!r} is wrong: {' or '.join(reasons)}") from None
 
 
 def _reason(error: Any) -> str:

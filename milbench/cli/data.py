@@ -1,8 +1,7 @@
-"""`milbench data`: which data sets are here, fetch one, check them or one's own table of bags."""
+"""`milbench data`: list, fetch and check data sets, and check your own table of bags."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +21,7 @@ app = typer.Typer(
 
 @app.command("list")
 def list_(data_dir: options.DataDirOption = None) -> int:
-    """Check every data set that is here, and show which are. Exit code 1 if one is damaged.
+    """Check the data sets in the data folder. Exit code 1 if one is damaged.
 
     Example: milbench data list --data-dir ~/data
     """
@@ -86,7 +85,7 @@ def check(
         typer.Option("-p", "--set", metavar="task.KEY=VALUE", help="How the task is to read it, as of milbench run."),
     ] = None,
 ) -> int:
-    """Check a table of bags for the tasks feature-bags, image-bags and sequence-bags, and show what is in it.
+    """Check a table of bags for the tasks feature-bags, image-bags and sequence-bags, and describe it.
 
     Exit code 2 if it cannot be used. The bags are kept in the cache of the tasks, which then start faster.
 
@@ -97,13 +96,13 @@ def check(
     from milbench._utils.console import console
     from milbench.data.checks import fatal
 
-    found = _findings(table, dict(map(_parsed, setting or ())))
-    shown = Table(*(Column(heading, overflow="fold") for heading in ("", "what", "found")), title=str(table))
-    shown.title_justify = "left"
-    for finding in found:
-        shown.add_row("" if finding.level == "fact" else finding.level, finding.what, finding.found)
-    console.print(shown, markup=False)
-    if problems := fatal(found):
+    findings = _findings(table, dict(map(_parsed, setting or ())))
+    report = Table(*(Column(heading, overflow="fold") for heading in ("", "what", "found")), title=str(table))
+    report.title_justify = "left"
+    for finding in findings:
+        report.add_row("" if finding.level == "fact" else finding.level, finding.what, finding.found)
+    console.print(report, markup=False)
+    if problems := fatal(findings):
         raise UsageError(f"{table}: {'; '.join(problems)}")
     return 0
 
@@ -125,16 +124,12 @@ def _findings(table: Path, given: dict[str, Any]) -> list[Finding]:
     from milbench.data.checks import check_bags
     from milbench.data.table_files import column_names
 
-    kinds: dict[str, tuple[own_bags.Kind, Any, Callable[..., own_bags.OwnBags]]] = {
-        "bag": ("features", own_bags.Columns, own_bags.load_features),
-        "image": ("images", own_bags.ImageColumns, own_bags.load_images),
-        "file": ("sequences", SequenceColumns, own_bags.load_sequences),
-    }
+    kinds: dict[str, type[own_bags.TableColumns]]
+    kinds = {"bag": own_bags.Columns, "image": own_bags.ImageColumns, "file": SequenceColumns}
     names = column_names(table)
-    kind, columns, load = kinds[next((name for name in kinds if given.get(name, name) in names), "bag")]
-    chosen = columns(**check_params(f"{kind} of {table}", columns, given))
-    bags = load(table, chosen)
-    return check_bags(bags, kind)
+    columns = kinds[next((name for name in kinds if given.get(name, name) in names), "bag")]
+    bags = own_bags.load_bags(table, columns(**check_params(f"{columns.kind} of {table}", columns, given)))
+    return check_bags(bags, columns.kind)
 
 
 def _directory_to_fill(data_dir: Path | None) -> Path:

@@ -1,4 +1,4 @@
-"""`milbench list`: what the store and the registries hold."""
+"""`milbench list`: the contents of the registries and of the store."""
 
 from __future__ import annotations
 
@@ -17,27 +17,30 @@ from milbench.errors import UsageError
 if TYPE_CHECKING:
     from milbench.api.task import Task
 
-Kind = Literal["losses", "tasks", "optimizers", "networks", "specs", "runs"]
+Kind = Literal["losses", "tasks", "optimizers", "networks", "specs", "settings", "runs"]
 
 
 def list_(
-    what: Annotated[Kind, typer.Argument(help="What to list; runs are comparisons.")],
+    what: Annotated[Kind, typer.Argument(help="What to list; settings are those of a spec, and runs are comparisons.")],
     root: options.RootOption = options.HERE,
 ) -> int:
-    """List what there is to choose from, and what was run.
+    """List losses, tasks and other choices, the settings of a spec, and comparisons.
 
-    Losses, tasks, optimizers and networks of installed packages are in the lists.
+    Losses, tasks, optimizers and networks of installed packages are included.
 
     Example: milbench list losses
     """
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from milbench._utils.console import console
+    from milbench.engine.spec import settings
 
     if what == "runs":
         table, rows = Table("comparison", "cells", "done", "launched"), _comparisons(Root(root))
     elif what == "specs":
         table, rows = Table("spec", "what it compares", "searches settings"), _specs()
+    elif what == "settings":
+        table, rows = Table("setting", "default", Column("meaning", overflow="fold")), settings()
     elif what == "networks":
         table, rows = Table("network", "what it is", "parameters", "suits", "from"), _networks()
     elif what == "tasks":
@@ -78,11 +81,11 @@ def _entries(what: Kind) -> Iterator[tuple[str, ...]]:
     for name in registry.names():
         origin = registry.entry(name).origin
         try:
-            found = registry.get(name)
-            details = [_defaults(constructor_parameters(found)) if columns else "", ""]
+            entry = registry.get(name)
+            details = [_defaults(constructor_parameters(entry)) if columns else "", ""]
             if what == "tasks":
-                details[1] = ", ".join(found.networks)
-            yield (name, _summary(found), *details[:columns], origin)
+                details[1] = ", ".join(entry.networks)
+            yield (name, _summary(entry), *details[:columns], origin)
         except UsageError as error:
             yield (name, f"broken: {error}", *[""] * columns, origin)
 
@@ -121,9 +124,9 @@ def working_tasks() -> Iterator[tuple[str, str, type[Task]]]:
             yield name, tasks().entry(name).origin, tasks().get(name)
 
 
-def _summary(made: Any) -> str:
+def _summary(maker: Any) -> str:
     """Return the first line of the docstring of a class or function."""
-    return (getattr(made, "func", made).__doc__ or "").strip().partition("\n")[0]  # of a partial its function's
+    return (getattr(maker, "func", maker).__doc__ or "").strip().partition("\n")[0]  # of a partial its function's
 
 
 def _defaults(parameters: Mapping[str, Parameter]) -> str:

@@ -1,4 +1,4 @@
-"""The command line: its commands, and how errors end it. Heavy libraries are imported inside the commands."""
+"""The command line: its commands and its errors. Heavy libraries are imported inside the commands."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _check_words(words: Iterable[str]) -> None:
 
 
 def _open_streams() -> None:
-    """Let what is printed go nowhere where the process was started without a stream, as by `>&-`.
+    """Discard what is printed to a stream that was closed at the start, as by `>&-`.
 
     A file that is opened later would get the number of the stream, and workers would write to it.
     """
@@ -118,7 +118,7 @@ def _no_access(error: OSError) -> str:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let SIGTERM, or a terminal that is closed, end every command as Ctrl-C does, with a line that says so.
+    """End every command on SIGTERM, or when the terminal is closed, as on Ctrl-C, with a line that says so.
 
     Commands that compute cells replace this by handlers of their own while they do.
     """
@@ -162,8 +162,13 @@ def top(
 
 def _with_closest(message: str) -> str:
     message = message.replace("Value error, ", "")
-    found = re.search(r"'([^']*)' is not one of (.*)\.", message)
-    close = closest(found[1], re.findall(r"'(.*?)'", found[2])) if found else None
+    if option := re.match(r"No such option: --([\w-]+)", message):
+        from milbench.engine.spec import setting_of
+
+        key = setting_of(option[1].replace("-", "_"))
+        return f"{message.removesuffix('.')}; it is set by -p {key}=VALUE" if key else message
+    match = re.search(r"'([^']*)' is not one of (.*)\.", message)
+    close = closest(match[1], re.findall(r"'(.*?)'", match[2])) if match else None
     return f"{message.removesuffix('.')}; did you mean {close!r}?" if close else message
 
 

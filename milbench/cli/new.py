@@ -75,15 +75,15 @@ def _check_name(kind: str, name: str, code: str) -> None:
     check_name(name)
     if origin := _known(kind).get(name):
         raise UsageError(f"there is a {kind} {name!r} already, from {origin}; choose another name")
-    own = _class_name(name)
-    if keyword.iskeyword(own) or re.search(rf"\b{own}\b", code):
+    class_name = _class_name(name)
+    if keyword.iskeyword(class_name) or re.search(rf"\b{class_name}\b", code):
         raise UsageError(
-            f"the class of {name!r} would be {own}, a name that Python or the file uses; choose another name"
+            f"the class of {name!r} would be {class_name}, a name that Python or the file uses; choose another name"
         )
 
 
 def _known(kind: str) -> dict[str, str]:
-    """Return the names that a loss, task or network cannot have, each with what has it."""
+    """Return the names that are taken for a loss, task or network, each with its owner."""
     from milbench.api.registry import losses, tasks
 
     if kind != "network":

@@ -31,24 +31,25 @@ SettingOption = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="recipe.KEY=V, loss.KEY=V, task.KEY=V, network.KEY=V, run.KEY=V, or loss.NAME.KEY=V for one; V1,V2 "
-        "compares both. supervision=V1,V2 admits losses of both kinds; tune.draws=N sets a search.",
+        "compares both. supervision=V1,V2 admits losses of both kinds. Keys: milbench list settings.",
     ),
 ]
 RerunOption = Annotated[
-    Literal["missing", "failed", "all"] | None, typer.Option("--rerun", help="Cells to compute; default: missing.")
+    Literal["missing", "failed", "all"] | None, typer.Option("--rerun", help="Cells to run; default: missing.")
 ]
-QuietOption = Annotated[bool, typer.Option("--quiet", help="Print failures alone.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="Print only failures.")]
 SeedsOption = Annotated[str | None, typer.Option(metavar="SEEDS", help="Such as 0-9 or 0,2; default: 0, or all folds.")]
 PresetOption = Annotated[str | None, typer.Option(metavar="NAME", help="A preset of the spec; default: its first.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show plan, recipes and time; compute nothing.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show plan, recipes and time; run nothing.")]
 GalleryOption = Annotated[bool, typer.Option("--gallery/--no-gallery", help="Show pictures of test bags.")]
 ComparisonArgument = Annotated[str | None, typer.Argument(help="A comparison; default: the one launched last.")]
 TrainedCellOption = Annotated[
-    str, typer.Option("--cell", metavar="ID", help="Cell (see milbench status) or MLflow run; its first characters do.")
+    str,
+    typer.Option("--cell", metavar="ID", help="Cell (see milbench status) or MLflow run; a unique prefix is enough."),
 ]
 DecoderOption = Annotated[
     Decoder | None,
-    typer.Option("--decoder", help="How strings are read; default: as the cell has chosen, else as the task says."),
+    typer.Option("--decoder", help="Decoder of strings; default: that of the cell, else of the task."),
 ]
 ScaleOption = Annotated[float, typer.Option("--scale", metavar="FACTOR", help="Enlarge images first.")]
 
@@ -60,13 +61,13 @@ def command_line() -> str:
 
     Published reports show it, and where its results lay on one machine helps nobody to run it on another.
     """
-    given, kept = iter(sys.argv[1:]), ["milbench"]
-    for word in given:
-        if word == "--root":
-            next(given, None)
-        elif not word.startswith("--root="):
-            kept.append(word)
-    return shlex.join(kept)
+    arguments, words = iter(sys.argv[1:]), ["milbench"]
+    for argument in arguments:
+        if argument == "--root":
+            next(arguments, None)
+        elif not argument.startswith("--root="):
+            words.append(argument)
+    return shlex.join(words)
 
 
 def names(text: str | None) -> list[str] | None:

@@ -46,9 +46,9 @@ def predict(
     device: options.DeviceOption = "auto",
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Show what a trained network reads in pictures, or finds in bags, and where.
+    """Predict label sets, and where their classes are, for pictures or other bags.
 
-    What it finds in bags becomes a table. Pictures of more than 1,000,000 pixels are shrunk to that.
+    Predictions for bags become a table. Pictures of more than 1,000,000 pixels are shrunk to that size.
 
     Example: milbench predict photo.png --cell 3fa1
     """
@@ -58,9 +58,9 @@ def predict(
     if not are_bags(images, model.task):
         _read_pictures(model, images, out, decoder, scale, positions, sensitivity, invert)
         return 0
-    of_pictures = {"--decoder": decoder, "--scale": scale != 1, "--sensitivity": sensitivity, "--invert": invert}
-    for option, given in of_pictures.items():
-        if given:
+    picture_options = {"--decoder": decoder, "--scale": scale != 1, "--sensitivity": sensitivity, "--invert": invert}
+    for option, value in picture_options.items():
+        if value:
             raise UsageError(f"{option} is for pictures: {images[0]} holds bags, of which a table is written")
     _write_predicted_bags(model, images, out, positions=positions)
     return 0
@@ -80,9 +80,9 @@ def figure(
     data_dir: options.DataDirOption = None,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Draw a figure of arXiv:1811.12346 again.
+    """Redraw a figure of arXiv:1811.12346.
 
-    It shows what a trained network reads in test images of its task.
+    It shows the predictions of a trained network for test images of its task.
 
     Example: milbench figure 2 --cell 3fa1 --out figure-2.png
     """
@@ -93,9 +93,9 @@ def figure(
     if scale != 1 and number != "4":
         raise UsageError(f"--scale is for figure 4: figure {number} shows crops of one size")
     model = _load(cell, root, device)
-    drawn, notes = paper_figures.draw_figure(number, model, seed, data_dir, decoder, scale)
+    image, notes = paper_figures.draw_figure(number, model, seed, data_dir, decoder, scale)
     with as_usage():
-        _save(out, drawn)
+        _save(out, image)
     _print([*notes, f"wrote {out}"])
     return 0
 
@@ -114,7 +114,7 @@ def _read_pictures(
 
     names = unique_stems(images)
     endings = [".json", ".png", *(["-sensitivity.png"] if sensitivity else [])]
-    _spare(images, out, [out / (name + ending) for name in names for ending in endings])
+    _refuse_overwriting(images, out, [out / (name + ending) for name in names for ending in endings])
     for path in images:
         image = _prepared(model, path, invert)
         try:
@@ -127,24 +127,24 @@ def _read_pictures(
     table = Table(*headings, title=f"{model.name}, cell {model.cell.id}", title_justify="left")
     for path, name in zip(images, names, strict=True):
         image = _prepared(model, path, invert)
-        seen, found = read_picture(model, image, scale, decoder)
-        about = as_json(model, path, image.size, seen.size, found, positions=positions)
+        resized, reading = read_picture(model, image, scale, decoder)
+        about = as_json(model, path, image.size, resized.size, reading, positions=positions)
         text = json.dumps(about, indent=None if positions else 1) + "\n"
-        pages = [draw(model, seen, found) for draw in (prediction_figure, sensitivity_figure)[: len(endings) - 1]]
+        pages = [draw(model, resized, reading) for draw in (prediction_figure, sensitivity_figure)[: len(endings) - 1]]
         with as_usage():
             write_atomically(out / f"{name}.json", partial(Path.write_text, data=text, encoding="utf-8"))
             for ending, page in zip(endings[1:], pages, strict=True):
                 _save(out / (name + ending), page)
-        reads = f"{reading_text(model, found) or 'nothing'} ({found.decoder})"
-        labels, probability = label_set_text(model, found.labels), f"{about['label_set_probability']:.3g}"
+        reads = f"{reading_text(model, reading) or 'nothing'} ({reading.decoder})"
+        labels, probability = label_set_text(model, reading.labels), f"{about['label_set_probability']:.3g}"
         written = f"{out / name}{', '.join(endings)}"
-        table.add_row(str(path), f"{seen.width}x{seen.height}", reads, labels, probability, written)
+        table.add_row(str(path), f"{resized.width}x{resized.height}", reads, labels, probability, written)
     console.print(table, markup=False)
     _print(notes(model))
 
 
 def _write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, positions: bool) -> None:
-    """Write a table with a row a bag of some files, perhaps one with a row a position, and print the first rows."""
+    """Write the predictions for bags in files to a table, those of positions to another, and print the first rows."""
     import pandas as pd
 
     from milbench._utils.console import console
@@ -153,8 +153,8 @@ def _write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, p
     from milbench.inference.predict_bags import bag_table, draw_maps, position_table
 
     table = _table_in(out, paths)
-    beside, maps = table.with_stem(f"{table.stem}-positions"), table.with_name(f"{table.stem}-maps")
-    _spare(paths, out, [table, beside])
+    position_file, maps = table.with_stem(f"{table.stem}-positions"), table.with_name(f"{table.stem}-maps")
+    _refuse_overwriting(paths, out, [table, position_file])
     tables, places = [], []
     for batch in model.task.read_bags(paths, model.network):  # all together may not fit into memory
         scores = model.scores(batch.bags)
@@ -163,14 +163,16 @@ def _write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, p
             places.append(position_table(model, batch, scores))
             if {"instance", "x", "y"} <= {*batch.places}:
                 draw_maps(places[-1], tables[-1], maps)
-    found = pd.concat(tables, ignore_index=True)
+    predictions = pd.concat(tables, ignore_index=True)
     with as_usage():
-        write_table(found, table)
+        write_table(predictions, table)
         if places:
-            write_table(pd.concat(places, ignore_index=True), beside)
-    console.print(_summary(model, found), markup=False)
+            write_table(pd.concat(places, ignore_index=True), position_file)
+    console.print(_summary(model, predictions), markup=False)
     lines = notes(model)
-    lines.append(f"wrote {len(found):,} bags to {table}" + (f", their positions to {beside}" if positions else ""))
+    lines.append(
+        f"wrote {len(predictions):,} bags to {table}" + (f", their positions to {position_file}" if positions else "")
+    )
     if maps.is_dir():
         lines.append(f"drew where the classes are into {maps}")
     _print(lines)
@@ -185,16 +187,16 @@ def _table_in(out: Path, paths: Sequence[Path]) -> Path:
     return table
 
 
-def _summary(model: Trained, found: pd.DataFrame) -> object:
+def _summary(model: Trained, predictions: pd.DataFrame) -> object:
     from rich.table import Table
 
-    kind = str(found.columns[0])
+    kind = str(predictions.columns[0])
     title = f"{model.name}, cell {model.cell.id}"
     table = Table(kind, "label set", "probability", title=title, title_justify="left")
-    for name, labels, probability in found[[kind, "labels", "probability"]].head(SHOWN).itertuples(index=False):
+    for name, labels, probability in predictions[[kind, "labels", "probability"]].head(SHOWN).itertuples(index=False):
         table.add_row(str(name), "{" + ", ".join(filter(None, labels.split(";"))) + "}", f"{probability:.3g}")
-    if len(found) > SHOWN:
-        table.caption = f"and {len(found) - SHOWN:,} more"
+    if len(predictions) > SHOWN:
+        table.caption = f"and {len(predictions) - SHOWN:,} more"
     return table
 
 
@@ -202,8 +204,8 @@ def _load(reference: str, root: Path, device: str) -> Trained:
     from milbench._utils.devices import resolve
     from milbench.inference.load import load_trained
 
-    where = resolve(device)
-    return load_trained(Root(root).find(reference), where)
+    target = resolve(device)
+    return load_trained(Root(root).find(reference), target)
 
 
 def _prepared(model: Trained, path: Path, invert: bool) -> Image:
@@ -217,15 +219,15 @@ def _prepared(model: Trained, path: Path, invert: bool) -> Image:
     return ImageOps.invert(image) if invert else image
 
 
-def _spare(inputs: Sequence[Path], out: Path, outputs: Sequence[Path]) -> None:
+def _refuse_overwriting(inputs: Sequence[Path], out: Path, outputs: Sequence[Path]) -> None:
     """Refuse an `--out` where an output would replace an input or another output."""
-    taken: set[str] = set()
+    names: set[str] = set()
     for place in outputs:
         if place.resolve() in {path.resolve() for path in inputs}:
             raise UsageError(f"--out {out}: {place} is one of the inputs and would be overwritten")
-        if place.name.casefold() in taken:
+        if place.name.casefold() in names:
             raise UsageError(f"--out {out}: {place} would be written for two images; give them one at a time")
-        taken.add(place.name.casefold())
+        names.add(place.name.casefold())
 
 
 def _save(path: Path, figure: Figure) -> None:

@@ -15,11 +15,11 @@ def report(
     name: options.ComparisonArgument = None,
     from_: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FOLDER", help="Make the page of a published report again, in FOLDER."),
+        typer.Option("--from", metavar="FOLDER", help="Rebuild the page of a published report in FOLDER."),
     ] = None,
     gallery: options.GalleryOption = True,
     publish: Annotated[
-        bool, typer.Option("--publish", help="Write the small files too from which --from makes the page.")
+        bool, typer.Option("--publish", help="Also write the small files from which --from rebuilds the page.")
     ] = False,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     root: options.RootOption = options.HERE,
@@ -43,7 +43,7 @@ def report(
 def write_report(
     name: str | None, root: Path, *, gallery: bool = True, publish: bool = False, published: Path | None = None
 ) -> Path:
-    """Write the report of a comparison, or of a published folder; print what it says and where it is, return its page.
+    """Write the report of a comparison, or of a published folder; print its sentence and its path; return its page.
 
     To `publish` is to keep the small files too from which the page is made again.
     """
@@ -63,6 +63,6 @@ def write_report(
     page = render(results, out, gallery=gallery)
     if publish:
         keep(results, out)
-    said = Text.assemble((plain(sentence(results)), "bold"), " ", (plain(str(page)), "cyan"))
-    console.print(said, soft_wrap=True)
+    line = Text.assemble((plain(sentence(results)), "bold"), " ", (plain(str(page)), "cyan"))
+    console.print(line, soft_wrap=True)
     return page.resolve()

@@ -1,4 +1,4 @@
-"""`milbench run` and `reproduce`: compute the cells of a comparison that are missing."""
+"""`milbench run` and `reproduce`: run the missing cells of a comparison."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from milbench.cli import options
 from milbench.cli.options import SeveralNames, names
-from milbench.engine.launch import launch
+from milbench.engine.launch import run_comparison
 from milbench.engine.spec import presets, requested_spec
 from milbench.errors import INTERRUPTED
 
@@ -32,29 +32,29 @@ def run(
     cluster: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="The address of a dask scheduler, or local:N.")
     ] = None,
-    shard: Annotated[str | None, typer.Option(metavar="i/n", help="Compute every n-th cell, from the i-th on.")] = None,
+    shard: Annotated[str | None, typer.Option(metavar="i/n", help="Run every n-th cell, from the i-th on.")] = None,
     rerun: options.RerunOption = None,
     log_models: Annotated[bool, typer.Option("--log-models", help="Log every network as an MLflow model.")] = False,
     dry_run: options.DryRunOption = False,
     quiet: options.QuietOption = False,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Train every loss on every task with every seed, where that is not done yet.
+    """Train each loss on each task and seed, skipping finished cells.
 
-    One such training is a cell. The same command continues after Ctrl-C (exit code 130) and does not repeat what is
-    done. Exit code 1 if a cell fails. Where the spec has a table [tune], settings are searched for every loss first.
+    One such training is a cell. The same command continues after Ctrl-C (exit code 130). Exit code 1 if a cell fails.
+    If the spec has a table [tune], settings are searched for each loss first.
 
     Example: milbench run --loss exact,noisy-or --task extended-digits --seeds 0-2
     """
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "losses": names(loss), "tasks": names(task), "networks": names(network), "seeds": seeds, "name": name
     }  # fmt: skip
-    given["run"] = {
+    fields["run"] = {
         "data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun, "cluster": cluster, "shard": shard,
         "log_models": log_models or None,
     }  # fmt: skip
-    wanted = requested_spec(spec, preset, given, setting or [])
-    return launch(wanted, root, options.command_line(), quiet=quiet, dry_run=dry_run)
+    requested = requested_spec(spec, preset, fields, setting or [])
+    return run_comparison(requested, root, options.command_line(), quiet=quiet, dry_run=dry_run)
 
 
 def reproduce(
@@ -68,27 +68,27 @@ def reproduce(
     jobs: options.JobsOption = None,
     rerun: options.RerunOption = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show presets, plan, published figures and time; compute nothing.")
+        bool, typer.Option("--dry-run", help="Show presets, plan, published figures and time; run nothing.")
     ] = False,
     gallery: options.GalleryOption = True,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Compute a published comparison again and write its report, beside the published figures.
+    """Repeat a published comparison and write its report, beside the published figures.
 
-    It begins with the first preset, which two cores can do. The same command continues where it was stopped.
+    The first preset, which two cores can compute, is the default. The same command continues after an interruption.
 
     Example: milbench reproduce supplementary-a --dry-run
     """
     from milbench.cli.report import write_report
 
-    given: dict[str, Any] = {"losses": names(loss), "seeds": seeds}
-    given["run"] = {"data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun}
-    wanted = requested_spec(study, preset, given, setting or [])
+    fields: dict[str, Any] = {"losses": names(loss), "seeds": seeds}
+    fields["run"] = {"data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun}
+    requested = requested_spec(study, preset, fields, setting or [])
     if dry_run:
-        _show_presets(study, wanted.preset)
-    code = launch(wanted, root, options.command_line(), dry_run=dry_run)
-    if code != INTERRUPTED and not dry_run:  # a report is useful as well where some cells failed
-        write_report(wanted.name, root, gallery=gallery)
+        _show_presets(study, requested.preset)
+    code = run_comparison(requested, root, options.command_line(), dry_run=dry_run)
+    if code != INTERRUPTED and not dry_run:  # a report is useful even if some cells failed
+        write_report(requested.name, root, gallery=gallery)
     return code
 
 

@@ -24,12 +24,12 @@ def ui(
     Example: milbench ui --port 8080
     """
     from milbench._utils.console import console
-    from milbench.engine.mirror import address, shown
+    from milbench.engine.mirror import address, without_password
 
     place = Root(root)
     uri = address(place)
     if not uri.startswith("sqlite:"):
-        raise UsageError(f"MLflow is on a server of its own: open {shown(uri)}")
+        raise UsageError(f"MLflow is on a server of its own: open {without_password(uri)}")
     if not place.database.exists():
         raise UsageError(f"there is no {place.database} yet: milbench run demo, or milbench sync, makes it")
     extras.load("flask", "ui", "milbench ui")  # of MLflow's full distribution, whose other module is there without it

@@ -1,4 +1,4 @@
-"""`milbench status` and `milbench sync`: what became of the cells of a comparison, and what MLflow shows of them."""
+"""`milbench status` and `milbench sync`: the states of the cells of a comparison, and their copies in MLflow."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from milbench._utils.words import counted
 from milbench.cli import options
 from milbench.engine.folders import Root
 from milbench.errors import UsageError
@@ -20,16 +21,16 @@ if TYPE_CHECKING:
     from milbench.api.plan import Plan
     from milbench.engine.cell import State
 
-WATCH_INTERVAL = 2.0  # seconds between two looks at the store
+WATCH_INTERVAL = 2.0  # seconds between two readings of the store
 ORDER = ("done", "running", "failed", "missing")
 
 
 def status(
     name: options.ComparisonArgument = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Look again until no cell is running.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until no cell is running.")] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Show which cells of a comparison are done, running, failed or missing, and why.
+    """Show the state of each cell of a comparison: done, running, failed (and why) or missing.
 
     Exit code 0 if all are done, else 1.
 
@@ -46,7 +47,7 @@ def status(
     failed = [cell_id for cell_id, state in states.items() if state.status == "failed"]
     if failed:
         more = f" (and {len(failed) - 1} more)" if failed[1:] else ""
-        line = f"where it failed: {place.cell(failed[0]).error}{more}"
+        line = f"traceback: {place.cell(failed[0]).error}{more}"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print(_summary(states), markup=False, highlight=False, soft_wrap=True)
     return 0 if all(state.status == "done" for state in states.values()) else 1
@@ -58,7 +59,7 @@ def sync(
     log_models: Annotated[bool, typer.Option("--log-models", help="Log every network as an MLflow model too.")] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Copy to MLflow what it lacks of a comparison.
+    """Copy to MLflow the results of a comparison that it lacks.
 
     That is needed after a server was away, after an import, or if MLflow's database was deleted. Exit code 1 if
     something could not be copied.
@@ -66,24 +67,26 @@ def sync(
     Example: milbench sync demo
     """
     from milbench._utils.console import console
-    from milbench.engine.mirror import shown, synchronise
+    from milbench.engine.mirror import synchronise, without_password
 
     place = Root(root)
     if everything and name is not None:
         raise UsageError(f"--all and {name} exclude each other: every comparison, or one")
     names = (everything and place.names()) or [place.plan(name).name]
-    server, database = shown(os.environ.get("MLFLOW_TRACKING_URI", "")), place.database.relative_to(place.path)
-    left = synchronise(place, names, log_models=log_models)
+    server = without_password(os.environ.get("MLFLOW_TRACKING_URI", ""))
+    problem = synchronise(place, names, log_models=log_models)
     console.print(
-        left or f"MLflow is up to date: {', '.join(names)} ({server or database})", markup=False, soft_wrap=True
+        problem or f"MLflow is up to date: {', '.join(names)} ({server or place.database.relative_to(place.path)})",
+        markup=False,
+        soft_wrap=True,
     )
-    return int(bool(left))
+    return int(bool(problem))
 
 
 def _table(plan: Plan, states: Mapping[str, State], *, running_alone: bool) -> Table:
-    """Return one row a cell, or those that are computed now, with why a cell failed or how far it is."""
+    """Return one row for each cell, or only for running ones, with the error or the progress of each."""
     from milbench._utils.console import table_of
-    from milbench.engine.display import where
+    from milbench.engine.display import describe_progress
 
     title = f"{plan.name}: {_summary(states)}" if running_alone else f"{plan.name}, launched {plan.launched}"
     headings = "task", "loss", "network", "recipe", "seed", "cell", "status", "progress or error"
@@ -91,15 +94,15 @@ def _table(plan: Plan, states: Mapping[str, State], *, running_alone: bool) -> T
     for cell in plan.cells:
         state = states[cell.id]
         if state.status == "running" or not running_alone:
-            detail = where(state.progress) if state.progress else state.reason
+            detail = describe_progress(state.progress) if state.progress else state.reason
             rows.append((*plan.labels[cell.id], str(cell.seed), cell.id, state.status, detail))
     return table_of(title, headings, rows)
 
 
 def _summary(states: Mapping[str, State]) -> str:
     counts: Counter[str] = Counter(state.status for state in states.values())
-    others = "".join(f", {counts[status]} {status}" for status in ORDER[1:] if counts[status])
-    return f"{counts['done']} of {len(states)} cells done{others}"
+    rest = "".join(f", {counts[status]} {status}" for status in ORDER[1:] if counts[status])
+    return f"{counts['done']} of {counted(len(states), 'cell')} done{rest}"
 
 
 def _watch(place: Root, plan: Plan) -> None:

@@ -1,4 +1,4 @@
-"""What `milbench` alone prints: three commands to try next."""
+"""The text that `milbench` alone prints: three commands to try next."""
 
 from __future__ import annotations
 

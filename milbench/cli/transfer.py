@@ -38,8 +38,8 @@ def export(
         csv, json = partial(frame.to_csv, index=False), partial(frame.to_json, orient="records", lines=True)
         with as_usage():
             write_atomically(out, csv if out.suffix.lower() == ".csv" else json)
-        said = f"wrote {len(frame):,} rows of {frame['cell'].nunique():,} cells to {out}"
-        console.print(said, soft_wrap=True, markup=False)
+        summary = f"wrote {len(frame):,} rows of {frame['cell'].nunique():,} cells to {out}"
+        console.print(summary, soft_wrap=True, markup=False)
         return 0
     if out.suffix.lower() != ".zip" and not out.is_dir():
         raise UsageError(f"--out {out}: expected a name that ends in .zip, .csv or .json")

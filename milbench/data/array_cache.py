@@ -1,6 +1,6 @@
-"""Folders of arrays that took long to make: written whole or not at all, and memory-mapped afterwards.
+"""Caches of records whose arrays take long to make: a folder each, written atomically and memory-mapped.
 
-A cache may be removed at any time; it is made anew where it is outdated or cut short. Nothing is unpickled.
+A cache may be removed at any time; one that is outdated or truncated is rebuilt. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -19,57 +19,57 @@ import numpy as np
 from milbench._utils.files import scratch_folder
 from milbench.errors import UsageError
 
-FORMAT = 2
-"""Version of what is kept, to be raised when the same files are kept in another way."""
+FORMAT = 3
+"""Version of the cached records: raise it when the same files give another record."""
 RECENT = 2.0
-"""Seconds; a file that changed so shortly before it was read may have changed again before a clock shows it."""
-Known = dict[str, Any]
-"""Arrays, and what else is known of them as data that JSON can hold, by their names."""
-Uses = Callable[[Sequence[str]], None]
-"""Says which files arrays are made from, by their paths from a folder; to be called before they are read."""
+"""Seconds; a file that changed this shortly before it was read may have changed again within the clock's resolution."""
+Fields = dict[str, Any]
+"""Of a record, by their names: arrays, and data that JSON can hold."""
+DeclareInputs = Callable[[Sequence[str]], None]
+"""Declares the files that arrays are made from, by their paths from a folder; called before they are read."""
 
 
 def cached_arrays(
-    place: Path, folder: Path, write: Callable[[Path, Uses], Known], mode: Literal["r", "c"] = "r"
-) -> Known:
-    """Return what the cache `place` holds, its arrays mapped ("c": to be changed in memory).
+    place: Path, folder: Path, write: Callable[[Path, DeclareInputs], Fields], mode: Literal["r", "c"] = "r"
+) -> Fields:
+    """Return the record in the cache `place`, its arrays mapped ("c": to be changed in memory).
 
-    Where there is none, or a file of `folder` that it was made from has changed, `write` returns what is to be kept; it
-    may itself put NAME.npy into the new folder that it is given, for arrays that memory does not hold. Of several
-    processes one writes; an error leaves nothing. Raises UsageError where the disk refuses.
+    Where there is none, or a file of `folder` that it was made from has changed, `write` returns a new one; it may
+    itself put NAME.npy into the new folder that it is given, for arrays that memory does not hold. Of several processes
+    one writes; an error leaves nothing. Raises UsageError where the disk refuses.
     """
-    if (found := _mapped(place, folder, mode)) is not None:
-        return found
+    if (record := _mapped(place, folder, mode)) is not None:
+        return record
     try:
         with scratch_folder(place.parent, place.name) as temporary:
-            found = _mapped(place, folder, mode)  # another process may have made it while this one waited
-            if found is None:
+            record = _mapped(place, folder, mode)  # another process may have made it while this one waited
+            if record is None:
                 new = temporary / "new"
                 new.mkdir()
                 states: list[list[Any]] = []
-                about: Known = {"format": FORMAT, "begun": time.time_ns(), "states": states}
-                known = write(new, lambda names: states.extend(_states(folder, names)))
-                for name in [name for name, value in known.items() if isinstance(value, np.ndarray)]:
-                    np.save(new / f"{name}.npy", known.pop(name))
-                about |= {"known": known, "arrays": [path.stem for path in new.glob("*.npy")]}
+                about: Fields = {"format": FORMAT, "begun": time.time_ns(), "states": states}
+                written = write(new, lambda names: states.extend(_states(folder, names)))
+                for name in [name for name, value in written.items() if isinstance(value, np.ndarray)]:
+                    np.save(new / f"{name}.npy", written.pop(name))
+                about |= {"known": written, "arrays": [path.stem for path in new.glob("*.npy")]}
                 (new / "cache.json").write_text(json.dumps(about))
                 if place.exists():
                     place.rename(temporary / "old")
                 new.rename(place)
-                found = _mapped(place, None, mode)
+                record = _mapped(place, None, mode)
     except OSError as error:
         elsewhere = "the environment variable MILBENCH_CACHE names a folder elsewhere"
         raise UsageError(f"cannot keep {place}: {error.strerror or error}; {elsewhere}") from error
     finally:
         with suppress(OSError):
             place.parent.rmdir()  # which is empty where the first cache was refused
-    if found is None:
+    if record is None:
         raise UsageError(f"cannot keep {place}: what was written cannot be read")
-    return found
+    return record
 
 
-def _mapped(place: Path, folder: Path | None, mode: Literal["r", "c"]) -> Known | None:
-    """Return what is kept, unless it is damaged or, where a `folder` is given, no longer what its files are."""
+def _mapped(place: Path, folder: Path | None, mode: Literal["r", "c"]) -> Fields | None:
+    """Return the record; None if it is damaged or, where a `folder` is given, its files have changed."""
     try:
         about = json.loads((place / "cache.json").read_bytes())
         if folder and not _is_current(about, folder):
@@ -81,7 +81,7 @@ def _mapped(place: Path, folder: Path | None, mode: Literal["r", "c"]) -> Known 
         return None
 
 
-def _is_current(about: Known, folder: Path) -> bool:
+def _is_current(about: Fields, folder: Path) -> bool:
     newest = max((time for _, *state in about["states"] for time in state[1:]), default=0)
     trusted = about["format"] == FORMAT and about["begun"] - newest > RECENT * 1e9
     return bool(trusted and _states(folder, [name for name, *_ in about["states"]]) == about["states"])
@@ -112,14 +112,14 @@ def write_header(out: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) ->
 def cache_place(path: Path, kind: str) -> Path:
     """Return the folder for caches of a kind: in MILBENCH_CACHE, else hidden beside `path`, else the user's.
 
-    The last is for a read-only folder, as is one whose permissions allow nobody to write: root could, but should not.
+    The last is for a read-only folder, also for root, where permissions allow nobody to write.
     """
     parent = path.parent
-    own = hashlib.sha256(str(parent.resolve()).encode()).hexdigest()[:16]
+    name = hashlib.sha256(str(parent.resolve()).encode()).hexdigest()[:16]
     if elsewhere := os.environ.get("MILBENCH_CACHE"):
-        return Path(elsewhere).absolute() / kind / own
+        return Path(elsewhere).absolute() / kind / name
     if parent.is_dir() and parent.stat().st_mode & 0o222 and os.access(parent, os.W_OK):
         return parent / f".{kind}"
     from platformdirs import user_cache_path
 
-    return user_cache_path("milbench", appauthor=False) / kind / own
+    return user_cache_path("milbench", appauthor=False) / kind / name

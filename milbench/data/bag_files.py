@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from pydantic import Field
 
 from milbench._utils import extras
 from milbench.data.in_order import read_all
-from milbench.data.table import shown
+from milbench.data.table import abbreviate
 from milbench.data.table_files import row_name
 from milbench.errors import UsageError, hint
 
@@ -47,7 +47,7 @@ Reader = Callable[[Path], AbstractContextManager[Arrays]]
 
 @dataclass(frozen=True, slots=True)
 class BagFile:
-    """A file that was opened and found to hold an array of instances, whose shape has them first.
+    """An open file with an array of instances, which are its first dimension.
 
     `dtype` is a name of numpy's or "bfloat16". A `mapped` file can stay where it is. `named` returns COORDINATES (K, 2)
     in the plane and CLASSES (K,), as far as there. `kind`, such as "frames of 20 features", has to be the same in all
@@ -72,6 +72,7 @@ class SequenceColumns:
     Frames a second of waveforms are approximate.
     """
 
+    kind: ClassVar[Literal["sequences"]] = "sequences"
     file: str = "file"
     labels: str = "labels"
     classes: str = ""
@@ -83,16 +84,16 @@ class SequenceColumns:
 def open_all(open_one: Callable[[Path], BagFile], table: Path, names: Sequence[str]) -> list[BagFile]:
     """Return the files that the rows of a table name, opened. Raises UsageError that names the bad ones."""
     named = [f"{row_name(table, row)}: {name or 'no file'}" for row, name in enumerate(names)]
-    found = read_all(open_one, [table.parent / name for name in names], named)
-    return [replace(file, name=name) for file, name in zip(found, named, strict=True)]
+    opened = read_all(open_one, [table.parent / name for name in names], named)
+    return [replace(file, name=name) for file, name in zip(opened, named, strict=True)]
 
 
 def usual_kind(files: Sequence[BagFile]) -> str:
-    """Return what kind all files are of. Raises UsageError that names those that are not as most are."""
+    """Return the kind of all files. Raises UsageError that names those of another kind than most."""
     usual = Counter(file.kind for file in files).most_common(1)[0][0]
     if wrong := [f"{file.name} has {file.kind}" for file in files if file.kind != usual]:
         fault = f"{len(wrong)} of {len(files)} files are not as the others, which have {usual}"
-        raise UsageError(f"{fault}: {shown(wrong, 20)}")
+        raise UsageError(f"{fault}: {abbreviate(wrong, 20)}")
     return usual
 
 
@@ -114,16 +115,16 @@ def open_frames(path: Path, columns: SequenceColumns) -> BagFile:
     """
     suffix = _present(path).suffix.lower()
     if suffix == ".npy":
-        found = _opened(_npy, path, "")
-        if np.dtype(found.dtype).kind not in "fiu" or len(found.shape) not in (1, 2):
+        array = _opened(_npy, path, "")
+        if np.dtype(array.dtype).kind not in "fiu" or len(array.shape) not in (1, 2):
             raise ValueError("expected numbers of shape (T, F), or (S,) for a waveform")
-        if len(found.shape) == 2:
-            found = _numbers(found, "frames by features")
-            kind = f"frames of {found.shape[1]} features"
-            return BagFile(found.shape, found.dtype, found.read, True, {}, kind, columns.frames_per_second)
+        if len(array.shape) == 2:
+            array = _numbers(array, "frames by features")
+            kind = f"frames of {array.shape[1]} features"
+            return BagFile(array.shape, array.dtype, array.read, True, {}, kind, columns.frames_per_second)
         if columns.sample_rate is None:
             raise ValueError("it is a waveform, which needs sample_rate")
-        return _waveform(found.shape[0], columns.sample_rate, found.read, columns)
+        return _waveform(array.shape[0], columns.sample_rate, array.read, columns)
     if suffix not in AUDIO:
         raise ValueError(f"its name does not end in .npy or {', '.join(AUDIO)}")
     soundfile = extras.load("soundfile", "audio", str(path))
@@ -156,25 +157,26 @@ def _opened(reader: Reader, path: Path, key: str) -> BagFile:
         return array[0] if array.ndim > 1 + (name == COORDINATES) and array.shape[0] == 1 else array
 
     with reader(path) as arrays:
-        found = arrays[chosen := "" if "" in arrays else _chosen(key, list(arrays))]
-        shape = tuple(found.shape if hasattr(found, "shape") else found.get_shape())
-        dtype = found.dtype if hasattr(found, "dtype") else found[:1].dtype
+        chosen = "" if "" in arrays else _chosen(key, list(arrays))
+        array = arrays[chosen]
+        shape = tuple(array.shape if hasattr(array, "shape") else array.get_shape())
+        dtype = array.dtype if hasattr(array, "dtype") else array[:1].dtype
         named = {name: partial(flat, name) for name in (COORDINATES, CLASSES) if name in arrays}
-    name = dtype.str if isinstance(dtype, np.dtype) else str(dtype).removeprefix("torch.")
-    return BagFile(shape, name, partial(read, chosen), mapped=reader is _npy, named=named)
+    dtype_name = dtype.str if isinstance(dtype, np.dtype) else str(dtype).removeprefix("torch.")
+    return BagFile(shape, dtype_name, partial(read, chosen), mapped=reader is _npy, named=named)
 
 
-def _numbers(found: BagFile, axes: str) -> BagFile:
-    if found.dtype != BFLOAT16 and np.dtype(found.dtype).kind not in "biuf":
-        raise ValueError(f"expected numbers, got {found.dtype}")
-    if len(found.shape) == 3 and found.shape[0] == 1:  # as a model has returned it for one slide
-        read = found.read
-        found = replace(found, shape=found.shape[1:], read=lambda: read()[0], mapped=False)
-    if len(found.shape) != 2:
-        raise ValueError(f"expected an array of {axes}, got the shape {found.shape}")
-    if 0 in found.shape:
-        raise ValueError(f"it is empty, of shape {found.shape}")
-    return found
+def _numbers(file: BagFile, axes: str) -> BagFile:
+    if file.dtype != BFLOAT16 and np.dtype(file.dtype).kind not in "biuf":
+        raise ValueError(f"expected numbers, got {file.dtype}")
+    if len(file.shape) == 3 and file.shape[0] == 1:  # as a model has returned it for one slide
+        read = file.read
+        file = replace(file, shape=file.shape[1:], read=lambda: read()[0], mapped=False)
+    if len(file.shape) != 2:
+        raise ValueError(f"expected an array of {axes}, got the shape {file.shape}")
+    if 0 in file.shape:
+        raise ValueError(f"it is empty, of shape {file.shape}")
+    return file
 
 
 def _waveform(count: int, rate: int, samples: Callable[[], NDArray[Any]], columns: SequenceColumns) -> BagFile:
@@ -185,8 +187,8 @@ def _waveform(count: int, rate: int, samples: Callable[[], NDArray[Any]], column
     def frames() -> NDArray[np.float32]:
         with np.errstate(over="ignore"):  # what single precision cannot hold becomes infinite, which is refused
             wave = torch.from_numpy(np.array(samples(), np.float32))
-        found: NDArray[np.float32] = log_mel(wave.unsqueeze(0))[0].T.contiguous().numpy()
-        return found
+        log_mel_frames: NDArray[np.float32] = log_mel(wave.unsqueeze(0))[0].T.contiguous().numpy()
+        return log_mel_frames
 
     if not count:
         raise ValueError("it is empty")
@@ -233,12 +235,12 @@ def _torch(path: Path) -> Iterator[Arrays]:
 
     try:
         try:
-            found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         except RuntimeError:  # the older format, which is no archive, cannot be mapped
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception:  # noqa: BLE001 the messages of torch tell how to run what a pickle holds
         raise ValueError("it holds more than tensors, or is damaged; only tensors are read (weights_only)") from None
-    tensors = found.items() if isinstance(found, dict) else [("", found)]
+    tensors = content.items() if isinstance(content, dict) else [("", content)]
     yield {name: tensor for name, tensor in tensors if isinstance(tensor, torch.Tensor)}
 
 
@@ -250,14 +252,14 @@ def _safetensors(path: Path) -> Iterator[Arrays]:
         yield {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 it is no dictionary
 
 
-def _as_numpy(array: Any) -> NDArray[Any]:
-    whole = array[:]
+def _as_numpy(stored: Any) -> NDArray[Any]:
+    whole = stored[:]
     if not isinstance(whole, np.ndarray):
         import torch
 
         whole = (whole.view(torch.uint16) if whole.dtype == torch.bfloat16 else whole).numpy()
-    found: NDArray[Any] = whole
-    return found
+    array: NDArray[Any] = whole
+    return array
 
 
 def _chosen(key: str, names: list[str]) -> str:
@@ -267,7 +269,7 @@ def _chosen(key: str, names: list[str]) -> str:
         return FEATURES if FEATURES in names else names[0]
     if key:
         raise ValueError(f"no {key!r}{hint(key, names)}")
-    raise ValueError(f"expected one array, or a key (there are: {shown(names)})")
+    raise ValueError(f"expected one array, or a key (there are: {abbreviate(names)})")
 
 
 _READERS: dict[str, Reader] = {

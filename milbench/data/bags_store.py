@@ -1,6 +1,6 @@
-"""The instances of bags, mapped from one packed array or from a file a bag, with what one pass over them has found.
+"""The instances of bags, mapped from one packed array or from a file a bag, with their moments, extremes and digests.
 
-A table is read once, ever, in blocks that fit into a processor's cache. Instances are packed in the dtype they came in,
+Each table is scanned once, in blocks that fit into a processor's cache. Instances are packed in the dtype they came in,
 unless each bag is a .npy file. Processes map the same pages, so that ten cells at once hold them once.
 """
 
@@ -21,9 +21,9 @@ from milbench.data.bag_files import BFLOAT16, BagFile
 from milbench.data.in_order import read_all
 
 BLOCK = 1 << 17
-"""Numbers that are looked at together: a megabyte in double precision."""
+"""Numbers that are scanned together: a megabyte in double precision."""
 PART = 1 << 22
-"""Numbers of a table with a row an instance that are packed together: 16 MB."""
+"""Numbers that are packed together from a table with a row an instance: 16 MB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class BagStore:
         means: (B, D) float64, of each bag.
         squares: (B, D) float64, the sums of squared distances from these means.
         ends: (4, D), the two smallest different values of each feature and the two largest, outermost first and last;
-            infinite where they were not looked for.
+            infinite where they were not computed.
         digests: (B, 32) uint8, equal for bags of equal content.
         packed: (N, ...) the instances; None where they are in files.
         files: of the bags, mapped where they lie.
@@ -67,8 +67,8 @@ class BagStore:
     def __getitem__(self, bag: int) -> NDArray[Any]:
         """Return the instances (K, ...) of a bag as they are stored, mapped."""
         if self.packed is None:
-            found: NDArray[Any] = np.load(self.files[bag], mmap_mode="r", allow_pickle=False)
-            return found
+            mapped: NDArray[Any] = np.load(self.files[bag], mmap_mode="r", allow_pickle=False)
+            return mapped
         part: NDArray[Any] = self.packed[self.offsets[bag] : self.offsets[bag + 1]]
         return part
 
@@ -89,17 +89,17 @@ class BagStore:
 
     def constant(self) -> NDArray[np.bool_]:
         """Return (D,), which features have one value in all instances."""
-        same: NDArray[np.bool_] = (self.squares == 0).all(axis=0) & (self.means == self.means[:1]).all(axis=0)
-        return same
+        constant: NDArray[np.bool_] = (self.squares == 0).all(axis=0) & (self.means == self.means[:1]).all(axis=0)
+        return constant
 
-    def still(self) -> NDArray[np.bool_]:
+    def identical_instances(self) -> NDArray[np.bool_]:
         """Return (B,), in which bags all instances are equal."""
-        found: NDArray[np.bool_] = (self.squares == 0).all(axis=1)
-        return found
+        identical: NDArray[np.bool_] = (self.squares == 0).all(axis=1)
+        return identical
 
 
-class Pass(NamedTuple):
-    """What one pass over some bags has found, see `BagStore`; `lows` and `highs` (2, D) make its `ends`."""
+class Scan(NamedTuple):
+    """The statistics of some bags, see `BagStore`; `lows` and `highs` (2, D) make its `ends`."""
 
     means: NDArray[np.float64]
     squares: NDArray[np.float64]
@@ -116,8 +116,8 @@ def single(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
         return np.asarray(array, np.float32)
 
 
-def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str, *, ends: bool) -> Pass:
-    """Look once, in blocks, at all instances (K, D) of bags that start at `starts` (n,), at extremes too if `ends`."""
+def scan(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str, *, ends: bool) -> Scan:
+    """Scan all instances (K, D) of bags that start at `starts` (n,) once, in blocks, for extremes too if `ends`."""
     count, width = rows.shape
     step = max(1, BLOCK // width)
     cuts = np.union1d(starts, np.arange(0, count, step))
@@ -137,10 +137,10 @@ def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str, *, ends
         stored = np.ascontiguousarray(rows[cuts[first] : cuts[last]])
         inside = cuts[first:last] - cuts[first]
         sizes = np.diff(cuts[first : last + 1])
-        for piece, (at, size) in enumerate(zip(inside.tolist(), sizes.tolist(), strict=True), start=first):
+        for piece, (start, size) in enumerate(zip(inside.tolist(), sizes.tolist(), strict=True), start=first):
             if is_first[piece]:
                 hashes.append(hashlib.sha256())
-            hashes[-1].update(stored[at : at + size].data)
+            hashes[-1].update(stored[start : start + size].data)
         values = single(stored, dtype)
         means[first:last], squares[first:last] = _moments(values.astype(np.float64), inside, sizes)
         if ends:
@@ -150,7 +150,7 @@ def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str, *, ends
     sizes = np.diff(cuts)
     if len(sizes) > len(starts):
         _, means, squares = _merged(sizes, means, squares, np.flatnonzero(is_first))
-    return Pass(means, squares, lows, highs, [one.digest() for one in hashes])
+    return Scan(means, squares, lows, highs, [digest.digest() for digest in hashes])
 
 
 def row_parts(
@@ -173,11 +173,11 @@ def row_parts(
     return [part(low, high) for low, high in pairwise(limits.tolist())]
 
 
-def write_files(folder: Path, files: Sequence[BagFile], what: str = "files", *, ends: bool = False) -> dict[str, Any]:
-    """Write the instances of a table, unless all files can be mapped and are of one type, and return what is known.
+def write_files(folder: Path, files: Sequence[BagFile], what: str = "files", *, ends: bool = False) -> BagStore:
+    """Scan the bags of a table, and write their instances unless all files can be mapped and are of one type.
 
-    To look for `ends` too takes images twice as long. Raises UsageError that names the first twenty files that cannot
-    be read, or for a full disk.
+    The instances are in instances.npy, not in the store that is returned. To look for `ends` too takes images twice as
+    long. Raises UsageError that names the first twenty files that cannot be read, or for a full disk.
     """
     kinds = {file.dtype for file in files}
     dtype = kinds.pop() if len(kinds) == 1 else _common(kinds)
@@ -188,32 +188,39 @@ def write_files(folder: Path, files: Sequence[BagFile], what: str = "files", *, 
     offsets = np.append(np.concatenate(starts), ends_of_files[-1])
     shape = int(offsets[-1]), *files[0].shape[1:]
 
-    def one(file: BagFile) -> tuple[Pass, NDArray[Any] | None]:
+    def read(file: BagFile) -> tuple[Scan, NDArray[Any] | None]:
         array = file.read()
         if array.shape != file.shape:
             raise ValueError(f"it has the shape {array.shape}, expected {file.shape}")
         if file.dtype != dtype:
             array = single(array, file.dtype) if BFLOAT16 in (dtype, file.dtype) else array.astype(stored)
         rows = array if array.ndim == 2 else np.moveaxis(array, 1, -1).reshape(-1, array.shape[1])  # pixels
-        return looked_at(rows, file.starts, dtype, ends=ends), None if stay else np.ascontiguousarray(array, stored)
+        return scan(rows, file.starts, dtype, ends=ends), None if stay else np.ascontiguousarray(array, stored)
 
-    passes = []
+    scans: list[Scan] = []
     with (folder / "instances.npy").open("wb") as out:
         write_header(out, stored, shape)
-        for found, array in read_all(one, files, [file.name for file in files], what):
-            passes.append(found)
+        for scanned, array in read_all(read, files, [file.name for file in files], what):
+            scans.append(scanned)
             if array is not None:
                 out.write(array.data)
     if stay:
         (folder / "instances.npy").unlink()
-    lows, highs = (_smallest(np.concatenate([getattr(found, name) for found in passes])) for name in ("lows", "highs"))
-    digests = np.frombuffer(b"".join(digest for found in passes for digest in found.digests), np.uint8)
-    return {
-        "dtype": dtype, "offsets": offsets, "digests": digests.reshape(-1, 32),
-        "ends": np.concatenate([lows, -highs[::-1]]),
-        "means": np.concatenate([found.means for found in passes]),
-        "squares": np.concatenate([found.squares for found in passes]),
-    }  # fmt: skip
+    return store_of(offsets, scans, dtype)
+
+
+def store_of(offsets: NDArray[np.int64], scans: Sequence[Scan], dtype: str = "float32") -> BagStore:
+    """Return the store of bags that were scanned in parts, without their instances."""
+    lows, highs = (_smallest(np.concatenate(parts)) for parts in zip(*(part[2:4] for part in scans), strict=True))
+    digests = np.frombuffer(b"".join(digest for part in scans for digest in part.digests), np.uint8)
+    return BagStore(
+        offsets,
+        np.concatenate([part.means for part in scans]),
+        np.concatenate([part.squares for part in scans]),
+        np.concatenate([lows, -highs[::-1]]),
+        digests.reshape(-1, 32),
+        dtype=dtype,
+    )
 
 
 def _moments(

@@ -49,7 +49,7 @@ class Part(NamedTuple):
         return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
 
     def problem(self, root: Path, *, remembered: bool = False) -> str:
-        """Return what is wrong with it, "" for nothing; `remembered`: read it once until it changes."""
+        """Describe the fault of this part, "" for none; `remembered`: read it once until it changes."""
         path = root / self.path
         try:
             if not (expected := self.expected(root)):
@@ -57,12 +57,12 @@ class Part(NamedTuple):
             kind, read = "MD5", partial(digests.read_digest, path, "md5")
             if self.contents or path.is_dir():
                 kind, read = "SHA-256", partial(self.contents or folder_digest, path)
-            found = digests.remembered(kind, self.files(root), read) if remembered else read()
+            digest = digests.remembered(kind, self.files(root), read) if remembered else read()
         except OSError as error:
             return f"{path} cannot be read: {error.strerror}"
         except UsageError as error:
             return str(error)
-        return "" if found == expected else f"{path} is damaged: expected {kind} {expected}, found {found}"
+        return "" if digest == expected else f"{path} is damaged: expected {kind} {expected}, found {digest}"
 
     def is_complete(self, root: Path) -> bool:
         """Return whether it is there, and not damaged as far as is known."""
@@ -93,13 +93,13 @@ class Dataset:
 
     def problems(self, root: Path, *, remembered: bool = False) -> list[str]:
         """Read the parts that exist, if `remembered` those that changed; return one message for each damaged one."""
-        found = (part.problem(root, remembered=remembered) for part in self.parts if (root / part.path).exists())
-        return [problem for problem in found if problem]
+        messages = (part.problem(root, remembered=remembered) for part in self.parts if (root / part.path).exists())
+        return [problem for problem in messages if problem]
 
     def identity(self, root: Path) -> str:
         """Return a digest of what the parts should hold, "" where that is not known of any."""
-        known = [(part.path, part.expected(root)) for part in self.parts]
-        text = "".join(f"{path} {digest}\n" for path, digest in known if digest)
+        expected = [(part.path, part.expected(root)) for part in self.parts]
+        text = "".join(f"{path} {digest}\n" for path, digest in expected if digest)
         return hashlib.sha256(text.encode()).hexdigest()[:16] if text else ""
 
     def status(self, root: Path) -> DatasetStatus:
@@ -109,8 +109,8 @@ class Dataset:
             return DatasetStatus(self.name, folder, "missing", "", f"no {missing[0]}")
         if problems := self.problems(root):
             return DatasetStatus(self.name, folder, "damaged", "", problems[0])
-        others = [part.path for part in self.parts if not part.expected(root)]
-        note = f"not fetched by milbench: {', '.join(others)}" if others else ""
+        unsealed = [part.path for part in self.parts if not part.expected(root)]
+        note = f"not fetched by milbench: {', '.join(unsealed)}" if unsealed else ""
         return DatasetStatus(self.name, folder, "present", self.identity(root), note)
 
     def fetch(self, root: Path) -> None:
@@ -122,19 +122,19 @@ class Dataset:
                 if part.is_complete(root):  # another process has had the lock and fetched it
                     continue
                 self.download(folder, part.path)
-                fetched = [one for one in self.parts if one is part or (folder / one.path).exists()]  # perhaps all
-                fetched = [one for one in fetched if not one.is_complete(root)]
-                for one in fetched:
-                    if not one.digest:
-                        (folder / one.path / SEAL).write_text(folder_digest(folder / one.path))
-                    if problem := one.problem(folder):
+                brought = [new for new in self.parts if new is part or (folder / new.path).exists()]  # perhaps all
+                fetched = [new for new in brought if not new.is_complete(root)]
+                for new in fetched:
+                    if not new.digest:
+                        (folder / new.path / SEAL).write_text(folder_digest(folder / new.path))
+                    if problem := new.problem(folder):
                         raise UsageError(f"the download of {self.name} is not what was expected: {problem}")
-                for one in fetched:
-                    place = root / one.path
+                for new in fetched:
+                    place = root / new.path
                     place.parent.mkdir(parents=True, exist_ok=True)
                     if place.is_dir():
                         place.rename(folder / f"damaged-{place.name}")
-                    (folder / one.path).replace(place)
+                    (folder / new.path).replace(place)
 
 
 @as_usage()
@@ -219,32 +219,25 @@ def checked(
     return f"{title}, sha256 {dataset.identity(root)}"
 
 
-def _idx(name: str, title: str, *files: tuple[str, str]) -> Dataset:
-    parts = tuple(Part(f"{title}/raw/{file}", md5) for file, md5 in files)
-    return Dataset(name, parts, sources.by_torchvision(title))
+def _idx(name: str, title: str, *checksums: str, ending: str = "") -> Dataset:
+    """Return a data set of training images and labels, and test images and labels, with these MD5 sums."""
+    files = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+    paths = [f"{title}/raw/{file}-ubyte{ending}" for file in files]
+    return Dataset(name, tuple(map(Part, paths, checksums)), sources.by_torchvision(title))
 
 
 _DATASETS = (
     _idx(
-        "mnist", "MNIST",
-        ("train-images-idx3-ubyte", "6bbc9ace898e44ae57da46a324031adb"),
-        ("train-labels-idx1-ubyte", "a25bea736e30d166cdddb491f175f624"),
-        ("t10k-images-idx3-ubyte", "2646ac647ad5339dbf082846283269ea"),
-        ("t10k-labels-idx1-ubyte", "27ae3e4e09519cfbb04c329615203637"),
+        "mnist", "MNIST", "6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624",
+        "2646ac647ad5339dbf082846283269ea", "27ae3e4e09519cfbb04c329615203637",
     ),
     _idx(
-        "fashion-mnist", "FashionMNIST",
-        ("train-images-idx3-ubyte", "f4a8712d7a061bf5bd6d2ca38dc4d50a"),
-        ("train-labels-idx1-ubyte", "9018921c3c673c538a1fc5bad174d6f9"),
-        ("t10k-images-idx3-ubyte", "8181f5470baa50b63fa0f6fddb340f0a"),
-        ("t10k-labels-idx1-ubyte", "15d484375f8d13e6eb1aabb0c3f46965"),
+        "fashion-mnist", "FashionMNIST", "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+        "9018921c3c673c538a1fc5bad174d6f9", "8181f5470baa50b63fa0f6fddb340f0a", "15d484375f8d13e6eb1aabb0c3f46965",
     ),
     _idx(  # as they are published, compressed: torchvision keeps them, and knows these checksums
-        "kmnist", "KMNIST",
-        ("train-images-idx3-ubyte.gz", "bdb82020997e1d708af4cf47b453dcf7"),
-        ("train-labels-idx1-ubyte.gz", "e144d726b3acfaa3e44228e80efcd344"),
-        ("t10k-images-idx3-ubyte.gz", "5c965bf0a639b31b8f53240b1b52f4d7"),
-        ("t10k-labels-idx1-ubyte.gz", "7320c461ea6c1c855c0b718fb2a4b134"),
+        "kmnist", "KMNIST", "bdb82020997e1d708af4cf47b453dcf7", "e144d726b3acfaa3e44228e80efcd344",
+        "5c965bf0a639b31b8f53240b1b52f4d7", "7320c461ea6c1c855c0b718fb2a4b134", ending=".gz",
     ),
     Dataset(
         "cifar10",

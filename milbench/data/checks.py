@@ -1,7 +1,8 @@
-"""What is worth knowing of bags before anything is trained on them: facts, what is odd, and what makes them useless."""
+"""Checks of bags before training: facts, warnings, and faults that make training impossible."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from milbench.data.own_bags import Kind, OwnBags
 from milbench.data.splits import apart_groups
-from milbench.data.table import SPLITS, shown
+from milbench.data.table import SPLITS, abbreviate
 from milbench.data.table_files import row_name
 
 Level = Literal["fact", "warning", "fatal"]
@@ -27,7 +28,7 @@ _FEWEST = 10
 
 
 class Finding(NamedTuple):
-    """One line of the table of checks: a fact, a warning of what may be meant, or what makes training impossible."""
+    """One line of the table of checks: a fact, a warning, or a fault that makes training impossible."""
 
     level: Level
     what: str
@@ -35,7 +36,7 @@ class Finding(NamedTuple):
 
 
 def check_bags(bags: OwnBags, kind: Kind, *, quick: bool = False) -> list[Finding]:
-    """Return what is to be known of the bags of a table; `quick`: but what may read instances again, never fatal."""
+    """Return the findings for the bags of a table; `quick` skips warnings that may need to read instances again."""
     about = {"features": _features, "images": _images, "sequences": _sequences}[kind](bags)
     far = _far_values(bags) if kind == "features" and not quick else ()
     sets = (*_large_sets(bags), *_too_small(bags, kind))
@@ -52,7 +53,7 @@ def _parts(bags: OwnBags) -> Iterator[Finding]:
 
 
 def fatal(findings: Sequence[Finding]) -> list[str]:
-    """Return what makes training impossible, in words."""
+    """Describe the faults that make training impossible."""
     return [f"{finding.what}: {finding.found}" for finding in findings if finding.level == "fatal"]
 
 
@@ -60,21 +61,21 @@ def _features(bags: OwnBags) -> Iterator[Finding]:
     store, sizes = bags.store, bags.store.sizes
     yield Finding("fact", "bags", f"{len(bags):,}, with {sizes.sum():,} instances")
     yield Finding("fact", "bag sizes", f"{sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}")
-    yield Finding("fact", "features", f"{store.width}: {shown(bags.feature_names)}")
+    yield Finding("fact", "features", f"{store.width}: {abbreviate(bags.feature_names)}")
     if bags.coords is not None:
         yield Finding("fact", "coordinates", "of every instance: evidence is drawn in the plane")
     if bags.instance_classes is not None:
-        known = int((bags.instance_classes < len(bags.class_names)).sum())
-        yield Finding("fact", "instance labels", f"{known:,} of {len(bags.instance_classes):,} are not background")
+        labelled = int((bags.instance_classes < len(bags.class_names)).sum())
+        yield Finding("fact", "instance labels", f"{labelled:,} of {len(bags.instance_classes):,} are not background")
     broken = np.flatnonzero(~np.isfinite(store.means).all(axis=1))
     if broken.size:
         bad = [~np.isfinite(store.single(bag)) for bag in broken.tolist()]
-        at, which = (int(i[0]) for i in np.nonzero(bad[0]))
-        place = bags.place(int(store.offsets[broken[0]]) + at)
-        value = store.single(int(broken[0]))[at, which]
+        instance, feature = (int(i[0]) for i in np.nonzero(bad[0]))
+        place = bags.place(int(store.offsets[broken[0]]) + instance)
+        value = store.single(int(broken[0]))[instance, feature]
         yield Finding(
             "fatal", "features that are not finite",
-            f"{sum(int(b.sum()) for b in bad):,}, the first in {place}: {bags.feature_names[which]} is {value} in "
+            f"{sum(int(b.sum()) for b in bad):,}, the first in {place}: {bags.feature_names[feature]} is {value} in "
             "single precision",
         )  # fmt: skip
         return
@@ -87,7 +88,7 @@ def _constant(bags: OwnBags, names: Sequence[str], nothing: str, counted: str) -
         yield Finding("fatal", "features", f"all are constant: {nothing}")
     elif constant.any():
         same = [name for name, is_same in zip(names, constant, strict=True) if is_same]
-        yield Finding("warning", "constant features", f"{len(same):,}{counted}: {shown(same)}")
+        yield Finding("warning", "constant features", f"{len(same):,}{counted}: {abbreviate(same)}")
 
 
 def _far_values(bags: OwnBags) -> Iterator[Finding]:
@@ -98,20 +99,20 @@ def _far_values(bags: OwnBags) -> Iterator[Finding]:
     named = []
     for extreme, near, other in ((low, next_low, high), (high, next_high, low)):
         span = np.where(np.isfinite(near), abs(other - near), 0)
-        far = (span > 0) & (abs(near - extreme) > FAR * span)
-        named += [(which, float(extreme[which])) for which in np.flatnonzero(far).tolist()]
-    found = []
-    for which, extreme in sorted(named):
-        there = np.concatenate([bags.store.single(bag)[:, which] == extreme for bag in range(len(bags))])
-        count = int(there.sum())
+        is_far = (span > 0) & (abs(near - extreme) > FAR * span)
+        named += [(feature, float(extreme[feature])) for feature in np.flatnonzero(is_far).tolist()]
+    texts = []
+    for feature, extreme in sorted(named):
+        matches = np.concatenate([bags.store.single(bag)[:, feature] == extreme for bag in range(len(bags))])
+        count = int(matches.sum())
         # A single value of this kind may well be true, unless it is as large as codes for missing values are.
-        if len(there) - count >= _FEWEST and (count > 1 or abs(extreme) >= 999):
-            row = bags.place(int(there.argmax())).rpartition(", ")[2]
-            found.append(f"{bags.feature_names[which]} is {extreme:g} in {count:,} instances, the first in {row}")
-        if len(found) > 4:
+        if len(matches) - count >= _FEWEST and (count > 1 or abs(extreme) >= 999):
+            row = bags.place(int(matches.argmax())).rpartition(", ")[2]
+            texts.append(f"{bags.feature_names[feature]} is {extreme:g} in {count:,} instances, the first in {row}")
+        if len(texts) > 4:
             break
-    if found:
-        yield Finding("warning", "values far from all others", f"{shown(found, 4)}; are they missing values?")
+    if texts:
+        yield Finding("warning", "values far from all others", f"{abbreviate(texts, 4)}; are they missing values?")
 
 
 def _images(bags: OwnBags) -> Iterator[Finding]:
@@ -129,7 +130,7 @@ def _images(bags: OwnBags) -> Iterator[Finding]:
             if any(box[0] >= width or box[1] >= height or box[2] <= 0 or box[3] <= 0 for _, box in boxes)
         ]
         yield from _listed("fatal", "boxes outside their image", outside, 4)
-    plain = [bags.bags[image] for image in np.flatnonzero(bags.store.still())]
+    plain = [bags.bags[image] for image in np.flatnonzero(bags.store.identical_instances())]
     if len(plain) == len(bags):
         yield Finding("fatal", "images", "all are of one colour: nothing can be told from them")
     else:
@@ -143,8 +144,8 @@ def _sequences(bags: OwnBags) -> Iterator[Finding]:
     yield Finding("fact", "time", f"{low / rate:.3g} to {high / rate:.3g} seconds, {rate:g} frames a second")
     yield Finding("fact", "features", f"{bags.store.width} in every frame")
     if bags.marks is not None:
-        known = int(bags.marked().sum())
-        yield Finding("fact", "events", f"{known:,} of {len(bags):,} sequences have an event of every class")
+        marked = int(bags.marked().sum())
+        yield Finding("fact", "events", f"{marked:,} of {len(bags):,} sequences have an event of every class")
         late = [
             f"{rows[row]} lasts {end:.3g} seconds and has {bags.class_names[cls]!r} from {start:g}"
             for row, (events, end) in enumerate(zip(bags.marks, lengths / rate, strict=True))
@@ -157,8 +158,8 @@ def _sequences(bags: OwnBags) -> Iterator[Finding]:
     numbers = [str(number) for number in range(bags.store.width)]
     yield from _constant(bags, numbers, "no frame differs from another one", ", counted from 0")
     if not bags.store.constant().all():
-        still = [rows[n] for n in np.flatnonzero(bags.store.still())]
-        yield from _listed("warning", "sequences that never change", still)
+        unchanged = [rows[n] for n in np.flatnonzero(bags.store.identical_instances())]
+        yield from _listed("warning", "sequences that never change", unchanged)
 
 
 def _with_rows(bags: OwnBags) -> list[str]:
@@ -168,7 +169,7 @@ def _with_rows(bags: OwnBags) -> list[str]:
 def _labels(bags: OwnBags) -> Iterator[Finding]:
     empty = int((~bags.labels.any(axis=1)).sum())
     if bags.ignored:
-        yield Finding("fact", "columns not used", shown(bags.ignored))
+        yield Finding("fact", "columns not used", abbreviate(bags.ignored))
     low, high = (int(end(bags.labels.sum(axis=1))) for end in (np.min, np.max))
     span = f"{low}" if low == high else f"{low} to {high}"
     yield Finding("fact", "classes", f"{len(bags.class_names)}, a bag has {span} of them")
@@ -185,19 +186,19 @@ def _classes(bags: OwnBags) -> Iterator[Finding]:
     for name in bags.class_names:
         alike.setdefault(name.casefold(), []).append(name)
     if twins := [" and ".join(names) for names in alike.values() if len(names) > 1]:
-        yield Finding("warning", "classes that differ in case alone", shown(twins))
+        yield Finding("warning", "classes that differ in case alone", abbreviate(twins))
     if set(bags.class_names) == {"0", "1"}:
-        said = "a bag with 0 has the class 0, and none is without a class; a column that says whether one class is"
-        how = "there is read so by a semicolon behind its name, such as task.labels='positive;'"
-        yield Finding("warning", "the classes are 0 and 1", f"{said} {how}")
+        reading = "a bag with 0 has the class 0, and none is without a class; a column that says whether one class is"
+        remedy = "there is read so by a semicolon behind its name, such as task.labels='positive;'"
+        yield Finding("warning", "the classes are 0 and 1", f"{reading} {remedy}")
     for c, name in enumerate(bags.class_names):
-        there = bags.labels[:, c]
-        yield Finding("fact", f"class {name}", f"in {int(there.sum()):,} of {len(bags):,} bags")
-        if there.all():
+        present = bags.labels[:, c]
+        yield Finding("fact", f"class {name}", f"in {int(present.sum()):,} of {len(bags):,} bags")
+        if present.all():
             yield Finding("warning", f"class {name}", "is in every bag: label sets say nothing of where it is")
         if bags.split:
             for part in ("train", "test"):
-                if not there[np.array(bags.split) == part].any():
+                if not present[np.array(bags.split) == part].any():
                     yield Finding("warning", f"class {name}", f"is in no bag of {part}")
 
 
@@ -212,8 +213,8 @@ def _large_sets(bags: OwnBags) -> Iterator[Finding]:
 def _too_small(bags: OwnBags, kind: Kind) -> Iterator[Finding]:
     counts, sizes = bags.labels.sum(axis=1), bags.store.sizes
     if kind == "features" and (small := [bags.bags[b] for b in np.flatnonzero(counts > sizes)]):
-        found = f"{len(small):,} have more classes than instances: {shown(small)}"
-        yield Finding("fatal", TOO_SMALL, f"{found} (small_bags = leave-out leaves them out)")
+        text = f"{len(small):,} have more classes than instances: {abbreviate(small)}"
+        yield Finding("fatal", TOO_SMALL, f"{text} (small_bags = leave-out leaves them out)")
     if kind == "sequences":
         rows, positions = _with_rows(bags), -(-sizes // STRIDE)
         named = [f"{rows[b]} has {counts[b]} classes and {sizes[b]:,} frames" for b in range(len(rows))]
@@ -225,22 +226,22 @@ def _too_small(bags: OwnBags, kind: Kind) -> Iterator[Finding]:
 
 def _duplicates(bags: OwnBags, what: str, across: Level) -> Iterator[Finding]:
     _, number, count = np.unique(bags.store.digests, axis=0, return_inverse=True, return_counts=True)
-    same: dict[int, list[int]] = {}
-    for bag in np.flatnonzero(count[number.ravel()] > 1).tolist():
-        same.setdefault(int(number.ravel()[bag]), []).append(bag)
-    twins = list(same.values())
+    content, groups = number.ravel(), defaultdict[int, list[int]](list)
+    for bag in np.flatnonzero(count[content] > 1).tolist():
+        groups[int(content[bag])].append(bag)
+    twins = [*groups.values()]
     names = _with_rows(bags) if across == "fatal" else bags.bags
-    named = [" = ".join(names[b] for b in some) for some in twins]
+    named = [" = ".join(names[b] for b in twin) for twin in twins]
     yield from _listed("warning", f"{what} of equal content", named, 4)
-    differing = [name for some, name in zip(twins, named, strict=True) if len({*map(bytes, bags.labels[some])}) > 1]
+    differing = [name for twin, name in zip(twins, named, strict=True) if len({*map(bytes, bags.labels[twin])}) > 1]
     yield from _listed("warning", f"equal {what}, other labels", differing, 4)
     if bags.split or across == "fatal":
         parts = bags.split or bags.groups or bags.bags
-        apart = [name for some, name in zip(twins, named, strict=True) if len({parts[b] for b in some}) > 1]
+        split_twins = [name for twin, name in zip(twins, named, strict=True) if len({parts[b] for b in twin}) > 1]
         where = "in two parts" if bags.split else "that may get into two parts, being in no common group"
-        yield from _listed(across, f"equal {what} {where}", apart, 4)
+        yield from _listed(across, f"equal {what} {where}", split_twins, 4)
 
 
 def _listed(level: Level, what: str, names: Sequence[str], most: int = 8) -> Iterator[Finding]:
     if names:
-        yield Finding(level, what, f"{len(names):,}: {shown(names, most)}")
+        yield Finding(level, what, f"{len(names):,}: {abbreviate(names, most)}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,7 +14,7 @@ from PIL.Image import Image, Resampling
 
 from milbench._utils.digests import read_digest
 from milbench._utils.images import open_image
-from milbench.data.array_cache import Known, Uses, cache_place, cached_arrays, write_header
+from milbench.data.array_cache import DeclareInputs, Fields, cache_place, cached_arrays, write_header
 from milbench.data.digit_struct import FILE, Record, read
 from milbench.data.in_order import in_order
 from milbench.errors import UsageError
@@ -142,23 +141,7 @@ def load(folder: Path, variant: CropVariant, protocol: Protocol = "ours") -> Cro
     """
     name = f"{folder.name}-{variant}" + ("" if protocol == "ours" else f"-by-{protocol}")
 
-    def write(new: Path, uses: Uses) -> Known:
-        uses([FILE])
-        records = read(folder / FILE)
-        uses([record.name for record in records])
-        return _write(folder, records, new, variant, protocol)
-
-    return Crops(**cached_arrays(cache_place(folder, "crops") / name, folder, write, "c"))
-
-
-def _write(folder: Path, records: Sequence[Record], new: Path, variant: CropVariant, protocol: Protocol) -> Known:
-    """Crop every picture, write the crops and return what else `Crops` has."""
-    most = max(len(record.classes) for record in records)
-    classes = np.full((len(records), most), -1, dtype=np.int8)
-    boxes = np.zeros((len(records), most, 4), dtype=np.float32)
-    digest = hashlib.sha256()
-
-    def one(record: Record) -> tuple[NDArray[np.uint8], NDArray[np.float32], str]:
+    def crop_record(record: Record) -> tuple[NDArray[np.uint8], NDArray[np.float32], str]:
         path = folder / record.name
         picture = open_image(path)
         try:
@@ -166,12 +149,23 @@ def _write(folder: Path, records: Sequence[Record], new: Path, variant: CropVari
         except ValueError as error:
             raise UsageError(f"{path} {error}") from None
 
-    cropped = in_order(one, records, f"cropping {folder.name}")
-    with (new / "crops.npy").open("wb") as file:
-        write_header(file, np.dtype(np.uint8), (len(records), CROP_SIDE, CROP_SIDE, 3))
-        for n, (record, (pixels, moved, of_file)) in enumerate(zip(records, cropped, strict=True)):
-            file.write(pixels.tobytes())
-            count = len(record.classes)
-            classes[n, :count], boxes[n, :count] = record.classes, moved
-            digest.update(f"{record.name} {record.classes} {of_file} ".encode() + record.boxes.astype("<f8").tobytes())
-    return {"classes": classes, "boxes": boxes, "digest": digest.hexdigest()}
+    def write(new: Path, declare: DeclareInputs) -> Fields:
+        declare([FILE])
+        records = read(folder / FILE)
+        declare([record.name for record in records])
+        most = max(len(record.classes) for record in records)
+        classes = np.full((len(records), most), -1, dtype=np.int8)
+        boxes = np.zeros((len(records), most, 4), dtype=np.float32)
+        digest = hashlib.sha256()
+        cropped = in_order(crop_record, records, f"cropping {folder.name}")
+        with (new / "crops.npy").open("wb") as file:
+            write_header(file, np.dtype(np.uint8), (len(records), CROP_SIDE, CROP_SIDE, 3))
+            for n, (record, (pixels, moved, of_file)) in enumerate(zip(records, cropped, strict=True)):
+                file.write(pixels.tobytes())
+                count = len(record.classes)
+                classes[n, :count], boxes[n, :count] = record.classes, moved
+                digest.update(f"{record.name} {record.classes} {of_file} ".encode())
+                digest.update(record.boxes.astype("<f8").tobytes())
+        return {"classes": classes, "boxes": boxes, "digest": digest.hexdigest()}
+
+    return Crops(**cached_arrays(cache_place(folder, "crops") / name, folder, write, "c"))

@@ -73,11 +73,11 @@ def _record(file: Any, name: Any, group: Any, where: str) -> Record:
     columns = [_numbers(file, h5d.open(fields, field.encode())) for field in FIELDS]
     values = np.array(columns, np.float64) if len({*map(len, columns)}) == 1 else np.empty((len(FIELDS), 0))
     labels, boxes = values[0], values[1:].T
-    near = np.isin(labels, range(1, ZERO + 1)).all() and (np.abs(boxes) <= FARTHEST).all()
-    if not (values.size and near and (boxes[:, 2:] > 0).all()):
-        found = {field: column.tolist() for field, column in zip(FIELDS, columns, strict=True)}
+    valid = np.isin(labels, range(1, ZERO + 1)).all() and (np.abs(boxes) <= FARTHEST).all()
+    if not (values.size and valid and (boxes[:, 2:] > 0).all()):
+        got = {field: column.tolist() for field, column in zip(FIELDS, columns, strict=True)}
         raise UsageError(
-            f"{where} ({text}) has {found}, expected a label from 1 to {ZERO} and a box with width and height, "
+            f"{where} ({text}) has {got}, expected a label from 1 to {ZERO} and a box with width and height, "
             f"at most {FARTHEST:,} pixels away, for each digit"
         )
     return Record(text, tuple(int(label) % ZERO for label in labels), boxes)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milbench._utils import extras
-from milbench.data.array_cache import Known, Uses, cache_place, cached_arrays
+from milbench.data.array_cache import DeclareInputs, Fields, cache_place, cached_arrays
 from milbench.errors import UsageError
 
 FOLDER = Path("esc10")
@@ -27,7 +27,7 @@ CLASSES = (
 )  # fmt: skip
 FOLDS = 5
 SILENCE = 1e-4
-"""What is softer at the beginning and at the end of a clip is cut off: 80 dB below the loudest possible sound."""
+"""Softer beginnings and ends of clips are cut off: 80 dB below the loudest possible sound."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,14 +55,14 @@ def read_all(root: Path, digest: str) -> Clips:
         raise UsageError(f"{root / FOLDER} has no {CLIPS} files")
     classes, folds = np.array([*map(_class_and_fold, paths)]).T
 
-    def decode(new: Path, uses: Uses) -> Known:  # noqa: ARG001
-        uses([str(path.relative_to(root)) for path in paths])
+    def decode(new: Path, declare: DeclareInputs) -> Fields:  # noqa: ARG001
+        declare([str(path.relative_to(root)) for path in paths])
         waveforms = [_decoded(path) for path in paths]
         return {"samples": np.concatenate(waveforms), "ends": np.cumsum([0, *map(len, waveforms)])}
 
     key = hashlib.sha256(f"{digest} {SAMPLE_RATE} {SILENCE}".encode()).hexdigest()[:16]
-    known = cached_arrays(cache_place(root / FOLDER, "clips") / f"{FOLDER}-{key}", root, decode)
-    return Clips([known["samples"][start:end] for start, end in pairwise(known["ends"])], classes, folds)
+    cached = cached_arrays(cache_place(root / FOLDER, "clips") / f"{FOLDER}-{key}", root, decode)
+    return Clips([cached["samples"][start:end] for start, end in pairwise(cached["ends"])], classes, folds)
 
 
 def _class_and_fold(path: Path) -> tuple[int, int]:

@@ -52,11 +52,11 @@ def load(name: str, given: Path | None) -> tuple[LabelledImages, LabelledImages]
 
 
 def _missing_hint(name: str) -> str:
-    other = "mnist is the same on smaller images" if name == "cifar10" else "extended-digits needs no download"
+    alternative = "mnist is the same on smaller images" if name == "cifar10" else "extended-digits needs no download"
     folder = Path(DATASETS[name].parts[0].path).parent
     return (
         f"point --data-dir or MILBENCH_DATA at a folder with {folder}, or fetch it with `milbench data fetch {name}`; "
-        f"the task {other}"
+        f"the task {alternative}"
     )
 
 

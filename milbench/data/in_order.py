@@ -1,4 +1,4 @@
-"""Work that threads do on many files, whose results come in the order of the files."""
+"""Reads many files in threads and yields the results in the order of the files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from milbench.data.table import shown
+from milbench.data.table import abbreviate
 from milbench.errors import UsageError
 
 T = TypeVar("T")
@@ -16,29 +16,29 @@ R = TypeVar("R")
 
 
 def read_all(read: Callable[[T], R], files: Sequence[T], named: Sequence[str], what: str = "files") -> Iterator[R]:
-    """Yield what is read of files, see `in_order`; `named` is how messages name them.
+    """Yield the result of `read` for each file, in their order; messages use the names in `named`.
 
-    `read` may raise anything for a damaged file. When all have been tried, UsageError names the first twenty of these.
+    `read` may raise any error for a damaged file. After all files, UsageError names the first twenty damaged ones.
     """
     broken = []
 
-    def one(number: int) -> R | UsageError:
+    def read_or_error(number: int) -> R | UsageError:
         try:
             return read(files[number])
         except Exception as error:  # noqa: BLE001 every format has errors of its own for a damaged file
             return UsageError(f"{named[number]}: {(str(error) or type(error).__name__).splitlines()[0]}")
 
-    for found in in_order(one, range(len(files)), f"reading {what}"):
-        if isinstance(found, UsageError):
-            broken.append(str(found))
+    for result in in_order(read_or_error, range(len(files)), f"reading {what}"):
+        if isinstance(result, UsageError):
+            broken.append(str(result))
         elif not broken:
-            yield found
+            yield result
     if broken:
-        raise UsageError(f"{len(broken)} of {len(files)} {what} cannot be read: {shown(broken, 20)}")
+        raise UsageError(f"{len(broken)} of {len(files)} {what} cannot be read: {abbreviate(broken, 20)}")
 
 
 def in_order(work: Callable[[T], R], items: Sequence[T], label: str) -> Iterator[R]:
-    """Yield the results of work on items in their order, done by threads that are never far ahead, with a bar."""
+    """Yield the results of `work` on items in their order, computed in threads a few items ahead, with a bar."""
     from rich.progress import track
 
     from milbench._utils.console import console

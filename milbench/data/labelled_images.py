@@ -33,9 +33,10 @@ class LabelledImages:
 
     def __getitem__(self, index: slice | Tensor) -> Self:
         """Return the images of a slice, or those numbered by `index` (n,) int64, which may be on another device."""
-        at = index if isinstance(index, slice) else to_device(index, self.pixels.device)
-        boxes = None if self.boxes is None else self.boxes[at]
-        return replace(self, pixels=self.pixels[at], classes=self.classes[at], boxes=boxes)
+        if isinstance(index, Tensor):
+            index = to_device(index, self.pixels.device)
+        boxes = None if self.boxes is None else self.boxes[index]
+        return replace(self, pixels=self.pixels[index], classes=self.classes[index], boxes=boxes)
 
     def to(self, device: torch.device) -> Self:
         """Return the same images on `device`."""
@@ -60,10 +61,10 @@ class ImageSplits:
         cls, train: LabelledImages, test: LabelledImages, *, count: int, task_name: str
     ) -> Self:
         """Split off the last `count` training images for validation; raise UsageError where none would be left."""
-        kept = len(train) - count
-        if kept < 1:
+        trained = len(train) - count
+        if trained < 1:
             raise UsageError(f"{task_name}: validation = {count} leaves none of {len(train)} training images")
-        return cls(train[:kept], train[kept:] if count else None, test)
+        return cls(train[:trained], train[trained:] if count else None, test)
 
     @property
     def evaluated(self) -> dict[Literal["validation", "test"], LabelledImages]:

@@ -26,7 +26,7 @@ from milbench.data.bags_store import single
 from milbench.data.image_files import decoded
 from milbench.data.in_order import read_all
 from milbench.data.own_bags import Columns
-from milbench.data.table import bagged, bagged_alone, read_table, shown
+from milbench.data.table import abbreviate, bagged, bagged_alone, read_table
 from milbench.data.table_files import is_table
 from milbench.errors import UsageError
 
@@ -38,18 +38,18 @@ def new_bags(paths: Sequence[Path], columns: Columns, feature_names: Sequence[st
     name.
     """
     files = _expanded(paths, FEATURE_FILES)
-    found = [_of_table(path, columns, feature_names) for path in files if is_table(path)]
+    named = [bag for path in files if is_table(path) for bag in _of_table(path, columns, feature_names)]
     lone = [str(path) for path in files if not is_table(path)]
-    found.append(zip(lone, read_all(partial(open_features, key=columns.key), [*map(Path, lone)], lone), strict=True))
+    named += zip(lone, read_all(partial(open_features, key=columns.key), [*map(Path, lone)], lone), strict=True)
     bags: dict[str, BagFile] = {}
-    for name, bag in (item for some in found for item in some):
+    for name, bag in named:
         if name in bags:
             raise UsageError(f"there are two bags {name!r}: predict their files one at a time")
         bags[name] = bag
         if bag.shape[1] != len(feature_names):
             raise UsageError(
                 f"bag {name!r} has {bag.shape[1]} features, expected the {len(feature_names)} that were trained on"
-                f" ({shown(feature_names)})"
+                f" ({abbreviate(feature_names)})"
             )
     return bags
 
@@ -67,10 +67,10 @@ def new_images(paths: Sequence[Path], column: str) -> dict[str, Path]:
     Image.init()
     files: dict[str, Path] = {}
     for path in _expanded(paths, sorted(Image.EXTENSION)):
-        found = [(str(path), path)]
+        named_files = [(str(path), path)]
         if is_table(path):
-            found = [(name, path.parent / name) for name in read_table(path, (column,)).unique(column, "image")]
-        for name, file in found:
+            named_files = [(name, path.parent / name) for name in read_table(path, (column,)).unique(column, "image")]
+        for name, file in named_files:
             if name in files:
                 raise UsageError(f"{path}: the image {name!r} is named twice")
             files[name] = file
@@ -80,8 +80,8 @@ def new_images(paths: Sequence[Path], column: str) -> dict[str, Path]:
 def decode_all(files: Sequence[Path], size: int, channels: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     """Return images (B, channels, size, size), fitted into squares, and their sizes (B, 2). Raises UsageError."""
     named = [f"image {n}" for n in range(1, len(files) + 1)]
-    found = read_all(lambda path: decoded(path, size, channels), files, named, "images")
-    pixels, sizes = zip(*found, strict=True)
+    images = read_all(lambda path: decoded(path, size, channels), files, named, "images")
+    pixels, sizes = zip(*images, strict=True)
     return np.stack(pixels), np.array(sizes, np.int32)
 
 
@@ -90,7 +90,7 @@ def new_sequences(
 ) -> Iterator[tuple[str, NDArray[np.float32], float]]:
     """Yield name, frames (T, F) and frames a second of sequences: those of each table, then those of all lone files.
 
-    Raises UsageError for a table or files that are no use, or files of another kind than in training.
+    Raises UsageError for an unusable table or file, or for files of another kind than in training.
     """
     files = _expanded(paths, (".npy", *AUDIO))
     lone = [str(path.absolute()) for path in files if not is_table(path)]
@@ -99,22 +99,22 @@ def new_sequences(
     ]
     for path, names in [*sources, *([(Path("the files given"), lone)] if lone else [])]:
         opened = open_all(partial(open_frames, columns=columns), path, names)
-        if (found := usual_kind(opened)) != kind:
-            raise UsageError(f"{path}: its sequences have {found}, expected {kind} as in training")
+        if (file_kind := usual_kind(opened)) != kind:
+            raise UsageError(f"{path}: its sequences have {file_kind}, expected {kind} as in training")
         for name, file in zip(names, opened, strict=True):
             yield name, finite(name, file), file.frames_per_second
 
 
 def _expanded(paths: Iterable[Path], endings: Sequence[str]) -> list[Path]:
-    found: list[Path] = []
+    files: list[Path] = []
     for path in paths:
-        inside = [path]
+        contents = [path]
         if path.is_dir():
-            inside = sorted(file for file in path.iterdir() if file.suffix.lower() in endings and file.is_file())
-        if not inside:
+            contents = sorted(file for file in path.iterdir() if file.suffix.lower() in endings and file.is_file())
+        if not contents:
             raise UsageError(f"the folder {path} has no file {', '.join(endings)}")
-        found += inside
-    return found
+        files += contents
+    return files
 
 
 def _of_table(path: Path, columns: Columns, feature_names: Sequence[str]) -> Iterable[tuple[str, BagFile]]:

@@ -76,6 +76,6 @@ def read(path: Path) -> Letters:
         "a last word without an end": len(words) != len(folds),
         "a word in two folds": len(words) == len(folds) and (folds != folds[ends - 1][words]).any(),
     }
-    for fault in (fault for fault, found in faults.items() if found):
+    for fault in (fault for fault, present in faults.items() if present):
         raise UsageError(f"{path} has {fault}")
     return Letters(pixels.astype(np.uint8), classes.astype(np.int64), folds, sizes)

@@ -67,8 +67,8 @@ def svhn(folder: Path, wanted: str) -> None:
     """Download, check and unpack a part of SVHN."""
     extras.load("h5py", "h5", "SVHN")
     archive = _downloaded(f"{SVHN}{wanted.removeprefix('svhn/')}.tar.gz", folder)
-    if (found := read_digest(archive, "sha256")) != ARCHIVES[wanted]:
-        raise UsageError(f"{archive} is damaged: expected SHA-256 {ARCHIVES[wanted]}, found {found}")
+    if (digest := read_digest(archive, "sha256")) != ARCHIVES[wanted]:
+        raise UsageError(f"{archive} is damaged: expected SHA-256 {ARCHIVES[wanted]}, found {digest}")
     shutil.unpack_archive(archive, folder / "svhn", filter="data")
 
 

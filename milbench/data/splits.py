@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from milbench.data.own_bags import OwnBags
-from milbench.data.table import shown
+from milbench.data.table import abbreviate
 from milbench.errors import UsageError
 
 _MOST_FOLDS = 10
@@ -33,21 +35,67 @@ class BagSplit(NamedTuple):
         return {"validation": self.validation, "test": self.test} if len(self.validation) else {"test": self.test}
 
 
-def given_split(table: OwnBags) -> BagSplit:
-    """Return the split that the column `split` of a table says."""
-    names = np.array(table.split)
-    return BagSplit(*(np.flatnonzero(names == part) for part in ("train", "validation", "test")))
+Share = Annotated[float, Field(ge=0, lt=1)]
+TestShare = Annotated[float, Field(gt=0, lt=1)]
+Count = Annotated[int, Field(ge=1)]
+FoldCount = Annotated[int, Field(ge=0)]
 
 
-def drawn_split(table: OwnBags, test: float, validation: float, seed: int) -> BagSplit:
-    """Draw a split into shares to test and to validate on, stratified by label set, which keeps groups together."""
-    everything = np.arange(len(table))
-    rest, tested = _apart(table, everything, test, seed)
-    return _with_validation(table, rest, tested, validation / (1 - test), seed)
+@dataclass(frozen=True)
+class SplitOptions:
+    """How the bags of a table are split: the parameters that its tasks share, as `feature-bags` describes them.
+
+    Raises UsageError where they leave no bag to train on, or lack the number of folds.
+    """
+
+    folds: FoldCount = 0
+    repeats: Count = 1
+    folds_file: str = ""
+    test: TestShare = 0.2
+    validation: Share = 0.1
+
+    def __post_init__(self) -> None:
+        folds, validation = self.folds, self.validation
+        if folds == 1:
+            raise UsageError("folds = 1 leaves no bag to train on, expected 2 or more, or 0 for none")
+        if not folds and (
+            lone := f"repeats = {self.repeats}" if self.repeats > 1 else self.folds_file and "folds_file"
+        ):
+            raise UsageError(f"{lone} needs the number of folds, such as folds = 10")
+        if (1 / folds if folds else self.test) + validation >= 1:
+            tested = f"folds = {folds}" if folds else f"test = {self.test:g}"
+            raise UsageError(f"{tested} and validation = {validation:g} leave no bag to train on")
+
+    def folds_path(self, table: OwnBags) -> Path:
+        """Return the path of the file of folds."""
+        return table.path.parent / self.folds_file.replace("*", table.path.stem)
+
+    def split(self, table: OwnBags, seed: int) -> BagSplit:
+        """Return the split of a seed: by the column `split`, by folds, or drawn. Raises UsageError."""
+        if table.split and self.folds:
+            raise UsageError(f"{table.path} has a column 'split': folds = {self.folds} would be another split")
+        if table.split:
+            names = np.array(table.split)
+            return BagSplit(*(np.flatnonzero(names == part) for part in BagSplit._fields))
+        if not self.folds:
+            rest, tested = _apart(table, np.arange(len(table)), self.test, seed)
+            return _with_validation(table, rest, tested, self.validation / (1 - self.test), seed)
+        if self.folds_file:
+            folds = read_folds(self.folds_path(table), table, self.folds, self.repeats)
+        else:
+            folds = drawn_folds(table, self.folds, self.repeats)
+        return _fold_split(table, folds, self.validation, seed)
+
+    def overlap(self, table: OwnBags) -> float:
+        """Return the test bags for each training bag, of folds or splits by seed; 0 where the table has a split."""
+        if table.split and not self.folds:
+            return 0.0
+        test = 1 / self.folds if self.folds else self.test
+        return test / (1 - test - self.validation)
 
 
-def fold_split(table: OwnBags, folds: list[list[NDArray[np.int64]]], validation: float, seed: int) -> BagSplit:
-    """Return the split of a seed: fold number seed % k of repetition seed // k is tested on.
+def _fold_split(table: OwnBags, folds: list[list[NDArray[np.int64]]], validation: float, seed: int) -> BagSplit:
+    """Return the split whose test bags are fold seed % k of repetition seed // k.
 
     A share of all bags is validated on, from those that are not tested on. Raises UsageError where nothing is left to
     train on.
@@ -64,11 +112,10 @@ def fold_split(table: OwnBags, folds: list[list[NDArray[np.int64]]], validation:
 
 def drawn_folds(table: OwnBags, folds: int, repeats: int) -> list[list[NDArray[np.int64]]]:
     """Return `repeats` times `folds` folds, stratified by label set, which keep groups together."""
-    everything = np.arange(len(table))
     if folds > (units := len(set(table.groups or table.bags))):
         what = "groups" if table.groups else "bags"
         raise UsageError(f"{table.path}: folds = {folds} are more than its {units} {what}")
-    return [_folds(table, everything, folds, seed) for seed in range(repeats)]
+    return [_folds(table, np.arange(len(table)), folds, seed) for seed in range(repeats)]
 
 
 def read_folds(path: Path, table: OwnBags, folds: int, repeats: int) -> list[list[NDArray[np.int64]]]:
@@ -90,21 +137,21 @@ def read_folds(path: Path, table: OwnBags, folds: int, repeats: int) -> list[lis
     for r, repetition in enumerate(names[:repeats]):
         counted = Counter(bag for fold in repetition for bag in fold)
         fold_of = {bag: i for i, fold in enumerate(repetition) for bag in fold}
-        lost = [bag for bag in table.bags if bag not in counted]
+        missing = [bag for bag in table.bags if bag not in counted]
         faults = {
             f"no bags of {table.path}": [bag for bag in counted if bag not in number],
             "bags in two folds": [bag for bag, count in counted.items() if count > 1],
-            f"{len(lost)} bags are in no fold": lost,
+            f"{len(missing)} bags are in no fold": missing,
             f"groups of {table.path} in two folds": apart_groups(table, [fold_of.get(bag) for bag in table.bags]),
         }
         for what, named in faults.items():
             if named:
-                raise UsageError(f"{path}, repetition {r}: {what}: {shown(named)}")
+                raise UsageError(f"{path}, repetition {r}: {what}: {abbreviate(named)}")
     return [[np.array([number[bag] for bag in fold]) for fold in repetition] for repetition in names[:repeats]]
 
 
 def apart_groups(table: OwnBags, parts: Sequence[object]) -> list[str]:
-    """Return the groups whose bags are not all in one part, such as the part of a split or a fold."""
+    """Return the groups whose bags are in several parts, such as parts of a split or folds."""
     first: dict[str, object] = {}
     pairs = zip(table.groups or (), parts, strict=False)
     return list(dict.fromkeys(group for group, part in pairs if first.setdefault(group, part) != part))
@@ -146,10 +193,10 @@ def _apart(
         )
     most = min(max(round(1 / min(share, 1 - share)), _MOST_FOLDS), units)
     # A share of 0.2 is one of five folds, and one of 0.4 two of them.
-    near = Fraction(share).limit_denominator(most)
-    near = min(max(near, Fraction(1, most)), Fraction(most - 1, most))
-    taken = np.sort(np.concatenate(_folds(table, bags, near.denominator, seed)[: near.numerator]))
-    return np.setdiff1d(bags, taken), taken
+    fraction = Fraction(share).limit_denominator(most)
+    fraction = min(max(fraction, Fraction(1, most)), Fraction(most - 1, most))
+    drawn = np.sort(np.concatenate(_folds(table, bags, fraction.denominator, seed)[: fraction.numerator]))
+    return np.setdiff1d(bags, drawn), drawn
 
 
 def _folds(table: OwnBags, bags: NDArray[np.int64], count: int, seed: int) -> list[NDArray[np.int64]]:
@@ -166,5 +213,5 @@ def _folds(table: OwnBags, bags: NDArray[np.int64], count: int, seed: int) -> li
     kind = StratifiedKFold if groups is None else StratifiedGroupKFold
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The least populated class")  # a rare label set is in some folds
-        found = kind(count, shuffle=True, random_state=seed % 2**32).split(bags, strata, groups)
-        return [bags[test] for _, test in found]
+        folds = kind(count, shuffle=True, random_state=seed % 2**32).split(bags, strata, groups)
+        return [bags[test] for _, test in folds]

@@ -57,7 +57,7 @@ class Table:
             for mark, separators in {";": "semicolons", "\t": "tabs", "|": "bars"}.items():
                 if len(self.columns) == 1 and mark in self.columns[0]:
                     meant = f"; its columns seem to be separated by {separators}, expected commas"
-            raise UsageError(f"{self.path} has no column {name!r} ({what}){meant} (it has: {shown(self.columns)})")
+            raise UsageError(f"{self.path} has no column {name!r} ({what}){meant} (it has: {abbreviate(self.columns)})")
         return self.frame[name]
 
     def texts(self, name: str, what: str = "") -> pd.Categorical[str]:
@@ -72,37 +72,37 @@ class Table:
                     kind = "bytes" if isinstance(value, bytes | bytearray) else "a list"
                     expected = "expected text or a number; several classes are one text with ';' between them"
                     raise UsageError(f"{self.place(row)}: the column {name!r} holds {kind}, {expected}")
-        codes, found = pd.factorize(values)  # few texts are different, and work is done once for each
-        texts = [str(value).strip() for value in found.tolist()] + [""] * bool((codes < 0).any())
+        codes, unique_values = pd.factorize(values)  # few texts are different, and work is done once for each
+        texts = [str(value).strip() for value in unique_values.tolist()] + [""] * bool((codes < 0).any())
         return pd.Categorical(texts, categories=list(dict.fromkeys(texts)))[codes]
 
     def filled(self, name: str, what: str, expected: str) -> pd.Categorical[str]:
         """Return a column as text. Raises UsageError for an empty field."""
-        found = self.texts(name, what)
-        if (empty := found == "").any():
+        texts = self.texts(name, what)
+        if (empty := texts == "").any():
             raise UsageError(f"{self.place(int(empty.argmax()))}: the column {name!r} is empty, expected {expected}")
-        return found
+        return texts
 
     def unique(self, name: str, kind: str) -> list[str]:
         """Return a column that names a `kind` of thing, such as an image, in each row. UsageError: one twice."""
-        found = self.filled(name, f"the path or name of a row's {kind}", f"the path or name of its {kind}").tolist()
-        if len(set(found)) < len(found):
-            row = int(pd.Series(found).duplicated().argmax())
-            before = self.place(found.index(found[row])).rpartition(", ")[2]
+        names = self.filled(name, f"the path or name of a row's {kind}", f"the path or name of its {kind}").tolist()
+        if len(set(names)) < len(names):
+            row = int(pd.Series(names).duplicated().argmax())
+            earlier = self.place(names.index(names[row])).rpartition(", ")[2]
             raise UsageError(
-                f"{self.place(row)}: {found[row]!r} is the {kind} of {before} too, expected a row for each"
+                f"{self.place(row)}: {names[row]!r} is the {kind} of {earlier} too, expected a row for each"
             )
-        return found
+        return names
 
     def matching(self, pattern: str, what: str) -> list[str]:
         """Return the columns of names or patterns with ";" between them. Raises UsageError where one names none."""
-        found: dict[str, None] = {}
+        columns: dict[str, None] = {}
         for part in filter(None, map(str.strip, pattern.split(SEPARATOR))):
             names = [name for name in self.columns if name == part or fnmatchcase(name, part)]
             if not names:
                 self.column(part, f"a column {what}")
-            found |= dict.fromkeys(names)
-        return list(found)
+            columns |= dict.fromkeys(names)
+        return list(columns)
 
     def label_columns(self, where: str) -> list[str]:
         """Return the column of label sets, or the columns of 0 and 1 that a pattern or list names."""
@@ -117,14 +117,14 @@ class Table:
             values = np.ascontiguousarray(frame.to_numpy(np.float32))
         missing = np.isnan(values)
         if missing.any():
-            which = int(missing.any(axis=0).argmax())
-            bad = np.flatnonzero(missing[:, which])
-            got = str(self.frame[names[which]].iloc[bad[0]])
+            column = int(missing.any(axis=0).argmax())
+            rows = np.flatnonzero(missing[:, column])
+            got = str(self.frame[names[column]].iloc[rows[0]])
             raise UsageError(
-                f"{self.place(int(bad[0]))}: column {names[which]!r} is {got!r}, expected a number"
+                f"{self.place(int(rows[0]))}: column {names[column]!r} is {got!r}, expected a number"
                 + (" with a decimal point" if re.fullmatch(_DECIMAL_COMMA, got) else "")
                 + ("" if got.strip() else "; task.features names the columns to take, where this is none")
-                + (f" (and so in {bad.size - 1} more rows)" if bad.size > 1 else "")
+                + (f" (and so in {rows.size - 1} more rows)" if rows.size > 1 else "")
             )
         return values
 
@@ -135,8 +135,8 @@ class Table:
         """
         kinds = {name: dtype.kind for name, dtype in self.frame.dtypes.items()}
         named = [name for name in names if not _NAMELESS.fullmatch(name) and kinds[name] not in "Mm"]
-        known = dict(zip(named, self.frame[named].notna().to_numpy().mean(axis=0), strict=True)) if named else {}
-        clear = {name for name in named if kinds[name] in "biuf" and known[name] > 0.5}
+        filled_share = dict(zip(named, self.frame[named].notna().to_numpy().mean(axis=0), strict=True)) if named else {}
+        clear = {name for name in named if kinds[name] in "biuf" and filled_share[name] > 0.5}
         return [name for name in named if name in clear or _are_numbers(self.frame[name])]
 
 
@@ -151,8 +151,8 @@ class Bagged:
     @property
     def first(self) -> NDArray[np.int64]:
         """(B,), the first row of every bag."""
-        found: NDArray[np.int64] = np.unique(self.codes, return_index=True)[1]
-        return found
+        first: NDArray[np.int64] = np.unique(self.codes, return_index=True)[1]
+        return first
 
     def _check_alike(self, values: NDArray[Any], what: str, text: Callable[[int], str]) -> None:
         """Raise UsageError where two rows of a bag have other values (N, C); `text` says what a row has."""
@@ -184,16 +184,16 @@ class Bagged:
             sets = np.array([[name in found for name in names] for found in of_text], bool).reshape(len(of_text), -1)
             sets = sets[texts.codes]
         if classes:
-            given = [class_name(name) for name in classes.split(SEPARATOR) if name.strip()]
-            if len(set(given)) < len(given):
+            class_order = [class_name(name) for name in classes.split(SEPARATOR) if name.strip()]
+            if len(set(class_order)) < len(class_order):
                 raise UsageError(f"{table.path}: classes = {classes!r} names a class twice, expected each once")
-            strange = sets[:, [name not in given for name in names]].any(axis=1)
+            strange = sets[:, [name not in class_order for name in names]].any(axis=1)
             if strange.any():
                 row = int(strange.argmax())
-                stranger = min(n for n, there in zip(names, sets[row], strict=True) if there and n not in given)
-                raise unknown_class(table.place(row), stranger, given)
-            at = [names.index(name) if name in names else len(names) for name in given]
-            sets, names = np.pad(sets, ((0, 0), (0, 1)))[:, at], given
+                stranger = min(n for n, there in zip(names, sets[row], strict=True) if there and n not in class_order)
+                raise unknown_class(table.place(row), stranger, class_order)
+            at = [names.index(name) if name in names else len(names) for name in class_order]
+            sets, names = np.pad(sets, ((0, 0), (0, 1)))[:, at], class_order
         if not names:
             raise UsageError(f"{table.path}: the column {where!r} names no class in any row, expected some labels")
         self._check_alike(sets, "labels", lambda row: set_text(np.array(names)[sets[row]].tolist()))
@@ -203,9 +203,9 @@ class Bagged:
         """Return a column's value for every bag, None for no such column; UsageError: a bag has none, or two."""
         if name not in self.table:
             return None
-        found = self.table.filled(name, "", f"the {name} of the bag")
-        self._check_alike(found.codes[:, None], name, lambda row: repr(found[row]))
-        return found[self.first].tolist()
+        texts = self.table.filled(name, "", f"the {name} of the bag")
+        self._check_alike(texts.codes[:, None], name, lambda row: repr(texts[row]))
+        return texts[self.first].tolist()
 
     def split(self) -> list[str] | None:
         """Return the part of every bag from the column `split`, None for no such column. Raises UsageError."""
@@ -226,37 +226,37 @@ class Bagged:
             return None
         texts = self.table.texts("instance_label", "the class of an instance")
         number = {"": len(names), **{name: c for c, name in enumerate(names)}}
-        known = [class_name(text) for text in texts.categories]
-        for text, name in zip(texts.categories, known, strict=True):
+        label_names = [class_name(text) for text in texts.categories]
+        for text, name in zip(texts.categories, label_names, strict=True):
             if name not in number:
                 raise unknown_class(self.table.place(int((texts == text).argmax())), name, names)
-        found: NDArray[np.int64] = np.array([number[name] for name in known])[texts.codes]
-        strange = ~np.pad(labels, ((0, 0), (0, 1)), constant_values=True)[self.codes, found]
-        if strange.any():
-            row = int(strange.argmax())
-            what = f"an instance of {names[found[row]]!r}, which is not among its bag's labels"
+        classes: NDArray[np.int64] = np.array([number[name] for name in label_names])[texts.codes]
+        foreign = ~np.pad(labels, ((0, 0), (0, 1)), constant_values=True)[self.codes, classes]
+        if foreign.any():
+            row = int(foreign.argmax())
+            what = f"an instance of {names[classes[row]]!r}, which is not among its bag's labels"
             raise UsageError(f"{self.table.place(row)}: {what}")
-        return found
+        return classes
 
     def marks(self, column: str, labels: NDArray[np.bool_], names: list[str]) -> list[list[Mark]] | None:
-        """Return what the column `boxes` or `events` says of every bag, none where its field is empty.
+        """Return the marks of every bag from the column `boxes` or `events`; an empty field has none.
 
         Raises UsageError where a field is not of the form that `EXPECTED` says, or the classes are not the label set.
         """
         if column not in self.table:
             return None
-        found = []
+        every_mark = []
         for row, text in enumerate(self.table.texts(column, column)):
             marks = _marks(text, column, names, self.table.place(row)) if text else []
-            there, expected = {mark.cls for mark in marks}, set(np.flatnonzero(labels[row]).tolist())
-            if text and there != expected:
+            marked, expected = {mark.cls for mark in marks}, set(np.flatnonzero(labels[row]).tolist())
+            if text and marked != expected:
                 raise UsageError(
-                    f"{self.table.place(row)}: the {column} are of {set_text(names[c] for c in there)}, expected one "
+                    f"{self.table.place(row)}: the {column} are of {set_text(names[c] for c in marked)}, expected one "
                     f"of every class of the labels {set_text(names[c] for c in expected)} and of no other, or an empty "
                     "field"
                 )
-            found.append(marks)
-        return found
+            every_mark.append(marks)
+        return every_mark
 
 
 EXPECTED = {
@@ -300,8 +300,8 @@ def bagged_alone(table: Table, column: str, kind: str) -> Bagged:
 
 def bagged(table: Table, bag: str) -> Bagged:
     """Return the rows of a table in bags by the names in a column. Raises UsageError where one is missing."""
-    found = table.filled(bag, "the bag that an instance belongs to", "a bag")
-    return Bagged(table, found.codes.astype(np.int64), found.categories.tolist())
+    texts = table.filled(bag, "the bag that an instance belongs to", "a bag")
+    return Bagged(table, texts.codes.astype(np.int64), texts.categories.tolist())
 
 
 def class_name(text: str) -> str:
@@ -311,7 +311,7 @@ def class_name(text: str) -> str:
 
 def unknown_class(place: str, name: str, names: list[str]) -> UsageError:
     """Return the error of a name that is no class, with the closest class."""
-    return UsageError(f"{place}: {name!r} is no class{hint(name, names)} (there are: {shown(names)})")
+    return UsageError(f"{place}: {name!r} is no class{hint(name, names)} (there are: {abbreviate(names)})")
 
 
 def set_text(names: Iterable[str]) -> str:
@@ -319,8 +319,8 @@ def set_text(names: Iterable[str]) -> str:
     return "{" + ", ".join(sorted(names)) + "}"
 
 
-def shown(names: Sequence[str], most: int = 8) -> str:
-    """Return names for a message, the first `most` of them and how many more there are."""
+def abbreviate(names: Sequence[str], most: int = 8) -> str:
+    """Return names as text for a message: the first `most`, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
@@ -338,20 +338,20 @@ _NAMELESS = re.compile(r"Unnamed: \d+(\.\d+)*")
 
 def _are_numbers(fields: pd.Series[Any]) -> bool:
     """Return whether most fields are numbers, all are or are empty, or most are as many languages write numbers."""
-    known = pd.to_numeric(fields, errors="coerce").notna()
-    if known.mean() > 0.5:
+    is_number = pd.to_numeric(fields, errors="coerce").notna()
+    if is_number.mean() > 0.5:
         return True
     text = fields.astype(str)
     empty = fields.isna() | (text.str.strip() == "")
-    return bool((known.any() and (known | empty).all()) or text.str.fullmatch(_DECIMAL_COMMA).mean() > 0.5)
+    return bool((is_number.any() and (is_number | empty).all()) or text.str.fullmatch(_DECIMAL_COMMA).mean() > 0.5)
 
 
 def _indicators(table: Table, used: list[str]) -> NDArray[np.bool_]:
     values = table.frame[used].apply(pd.to_numeric, errors="coerce")
     wrong = ~values.isin([0, 1]).to_numpy()
     if wrong.any():
-        row, which = (int(i[0]) for i in np.nonzero(wrong))
-        got = str(table.frame[used[which]].iloc[row])
-        raise UsageError(f"{table.place(row)}: column {used[which]!r} is {got!r}, expected 0 or 1")
-    there: NDArray[np.bool_] = values.to_numpy() == 1
-    return there
+        row, column = (int(i[0]) for i in np.nonzero(wrong))
+        got = str(table.frame[used[column]].iloc[row])
+        raise UsageError(f"{table.place(row)}: column {used[column]!r} is {got!r}, expected 0 or 1")
+    present: NDArray[np.bool_] = values.to_numpy() == 1
+    return present

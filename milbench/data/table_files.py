@@ -148,8 +148,8 @@ def _check_fields(path: Path, separator: str, expected: int) -> None:
     """Raise UsageError for a row with more or fewer fields than the header. It takes as long as to read the table."""
     for row, fields in enumerate(_rows(path, separator), start=-1):
         if len(fields) != expected:
-            found = f"got {len(fields)} fields, expected {expected} as in the header"
-            raise UsageError(f"{row_name(path, row)}: {found}")
+            complaint = f"got {len(fields)} fields, expected {expected} as in the header"
+            raise UsageError(f"{row_name(path, row)}: {complaint}")
 
 
 def _check_quotes(path: Path, separator: str, numeric: Sequence[bool]) -> None:
@@ -171,13 +171,14 @@ def _check_quotes(path: Path, separator: str, numeric: Sequence[bool]) -> None:
     )
 
 
-def _holds_rows(text: str, separator: str, numeric: Sequence[bool], at: int) -> bool:
+def _holds_rows(text: str, separator: str, numeric: Sequence[bool], column: int) -> bool:
     """Return whether the lines of a field are the end of a row, rows, and the beginning of one, by their numbers."""
     first, *whole, last = text.split("\n")
     pieces: list[str] = []
-    for line, expected in [(first, numeric[at:]), *((line, numeric) for line in whole), (last, numeric[: at + 1])]:
-        found = line.rstrip("\r").split(separator)
-        if len(found) != len(expected):
+    lines = [(first, numeric[column:]), *((line, numeric) for line in whole), (last, numeric[: column + 1])]
+    for line, expected in lines:
+        fields = line.rstrip("\r").split(separator)
+        if len(fields) != len(expected):
             return False
-        pieces += [piece for piece, is_number in zip(found, expected, strict=True) if is_number]
+        pieces += [piece for piece, is_number in zip(fields, expected, strict=True) if is_number]
     return bool(pieces) and bool(pd.to_numeric(pd.Series(pieces), errors="coerce").notna().all())

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from milbench._utils.files import write_atomically
+from milbench._utils.words import counted
 from milbench.api.plan import COMPARISON_NAME, Plan
 from milbench.engine.cell import CellFolder
 from milbench.engine.folders import Root
@@ -20,11 +21,11 @@ MOST_BYTES = 50_000_000_000
 MOST_PLAN_BYTES, MOST_FILES = 500_000_000, 1_000_000
 MEMBER = r"cells/([0-9a-f]{16})/[a-z][a-z_]*\.(json|csv|npz|safetensors|txt|pt)"
 """The names of files of cells in an archive: nothing else is unpacked."""
-FORGOTTEN = ("mlflow.json", "progress.json")  # files that mean nothing on another machine
+EXCLUDED = ("mlflow.json", "progress.json")  # files that mean nothing on another machine
 
 
 def export(root: Root, name: str | None, out: Path, left_out: Collection[str] = ()) -> str:
-    """Write the cells of a comparison that are done, failed or have a checkpoint to a file; return what was written.
+    """Write the cells of a comparison that are done, failed or have a checkpoint to a file; describe it in one line.
 
     `left_out` are names of files to leave out, such as "weights.safetensors".
     """
@@ -32,7 +33,7 @@ def export(root: Root, name: str | None, out: Path, left_out: Collection[str] = 
     if out.is_dir():
         raise UsageError(f"--out {out} is a folder: name the file, such as {out / plan.name}.zip")
     files = [file for cell in plan.cells for file in sorted((root.cells / cell.id).glob("*"))]
-    files = [file for file in files if file.name not in (*left_out, *FORGOTTEN) and re.fullmatch(MEMBER, member(file))]
+    files = [file for file in files if file.name not in (*left_out, *EXCLUDED) and re.fullmatch(MEMBER, member(file))]
 
     def write(path: Path) -> None:
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -45,7 +46,7 @@ def export(root: Root, name: str | None, out: Path, left_out: Collection[str] = 
     except OSError as error:
         raise UsageError(f"cannot write {out}: {error.strerror or error}") from None
     count = len({file.parent for file in files})
-    return f"wrote {count} cells of {plan.name} to {out} ({out.stat().st_size / 1e6:.1f} MB)"
+    return f"wrote {counted(count, 'cell')} of {plan.name} to {out} ({out.stat().st_size / 1e6:.1f} MB)"
 
 
 def member(file: Path) -> str:
@@ -63,22 +64,22 @@ def import_(file: Path, root: Root) -> str:
         raise UsageError(f"{file} is {'a folder or a device, not a file' if file.exists() else 'not there'}")
     try:
         with zipfile.ZipFile(file) as archive:
-            plan, cells = _checked(archive, file)
+            plan, cells = _read_members(archive, file)
             root.make()
             with tempfile.TemporaryDirectory(prefix=".import-", dir=root.runs, ignore_cleanup_errors=True) as scratch:
                 archive.extractall(scratch)
                 for cell_id in cells:  # before any of them is moved
-                    _check(CellFolder(Path(scratch) / "cells" / cell_id), file)
+                    _check_cell(CellFolder(Path(scratch) / "cells" / cell_id), file)
                 added = _add(Path(scratch) / "cells", cells, root)
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, OSError, UnicodeError) as error:
         raise UsageError(f"{file} is not a milbench export: {error}") from None
     if plan.name in root.names():
         plan = plan.joined(root.plan(plan.name))
-    root.keep(plan)
-    return f"added {added} of {len(cells)} cells to {plan.name} in {root.runs}"
+    root.save(plan)
+    return f"added {added} of {counted(len(cells), 'cell')} to {plan.name} in {root.runs}"
 
 
-def _checked(archive: zipfile.ZipFile, file: Path) -> tuple[Plan, list[str]]:
+def _read_members(archive: zipfile.ZipFile, file: Path) -> tuple[Plan, list[str]]:
     members = archive.infolist()
     if PLAN not in archive.namelist():
         raise UsageError(f"{file} is not a milbench export: it has no {PLAN}")
@@ -95,16 +96,16 @@ def _checked(archive: zipfile.ZipFile, file: Path) -> tuple[Plan, list[str]]:
     planned = {cell.id for cell in plan.cells}
     cells: dict[str, None] = {}
     for member in members:
-        found = re.fullmatch(MEMBER, member.filename)
-        if found and found[1] in planned and Path(member.filename).name not in FORGOTTEN:
-            cells[found[1]] = None
+        match = re.fullmatch(MEMBER, member.filename)
+        if match and match[1] in planned and Path(member.filename).name not in EXCLUDED:
+            cells[match[1]] = None
         elif member.filename != PLAN:
             raise UsageError(f"{file}: an export has no {member.filename[:100]!r}")
     return plan, [*cells]
 
 
-def _check(folder: CellFolder, file: Path) -> None:
-    """Raise UsageError where an unpacked cell is another one, or its numbers cannot be read."""
+def _check_cell(folder: CellFolder, file: Path) -> None:
+    """Raise UsageError if an unpacked cell has another id than its folder, or its numbers cannot be read."""
     try:
         is_other = folder.cell().id != folder.id
         folder.result()
@@ -120,8 +121,8 @@ def _add(unpacked: Path, cells: list[str], root: Root) -> int:
     added = 0
     for cell_id in cells:
         folder = root.cell(cell_id)
-        with folder.lock() as mine:
-            if folder.is_done or not mine or (folder.path.exists() and not CellFolder(unpacked / cell_id).is_done):
+        with folder.lock() as acquired:
+            if folder.is_done or not acquired or (folder.path.exists() and not CellFolder(unpacked / cell_id).is_done):
                 continue
             shutil.rmtree(folder.path, ignore_errors=True)
             (unpacked / cell_id).rename(folder.path)

@@ -1,17 +1,17 @@
-"""A cell is a folder: what was computed, how far it is, why it failed. No other module knows the names of its files.
+"""The folder of a cell: its results, its progress, its error. No other module knows the names of the files.
 
-    cell.json            the cell, and by which code, on which machine and with which libraries it is computed
+    cell.json            the cell, and the code, the machine and the libraries that compute it
     history.csv          epoch, metric, value: appended after every epoch
     system.csv           milliseconds since 1970, metric, value: the load of the machine
-    progress.json        how far training and evaluation are, while it is computed
-    checkpoint.pt        from which training goes on
+    progress.json        the progress of training and evaluation, while it is running
+    checkpoint.pt        from which training continues
     outcomes.npz, reliability.json, decoder.json, task.json, weights.safetensors, gallery.npz   the results
     error.txt            why it failed: the reason in the first line, then the traceback
-    hang.txt             where it was when it had taken too long
+    hang.txt             where it was when it exceeded its time limit
     result.json          written last: it exists exactly if the cell is done
-    mlflow.json          what of it is in MLflow
+    mlflow.json          which part of it is in MLflow
 
-A lock beside the folder is held by the process that computes the cell.
+The process that runs the cell holds a lock beside the folder.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ HEADER = "epoch,metric,value\n"
 
 @dataclass(frozen=True)
 class State:
-    """What has become of a cell: running where a process holds its lock, missing if never begun or stopped."""
+    """State of a cell: running while a process holds its lock, missing if it was never begun, or was interrupted."""
 
     status: Status
     reason: str = ""
@@ -71,7 +71,7 @@ class CellFolder:
         self._mirrored = path / "mlflow.json"
         self._lock = path.with_name(f"{path.name}.lock")
 
-    # -- what has become of it ----------------------------------------------------------------------------------
+    # -- state --------------------------------------------------------------------------------------------------
 
     def lock(self) -> AbstractContextManager[bool]:
         """Hold the lock of the cell for a block, which gets False where another process holds it."""
@@ -83,7 +83,7 @@ class CellFolder:
         return self._result.exists()
 
     def state(self) -> State:
-        """Return what has become of the cell; files that another process writes at this moment count as absent."""
+        """Return the state of the cell; files that another process is writing count as absent."""
         if self.is_done:
             return State("done")
         if locks.is_locked(self._lock):
@@ -94,22 +94,22 @@ class CellFolder:
 
     @property
     def begun(self) -> float:
-        """When a process began with the cell, in seconds since 1970, 0.0 for none or one that has ended it."""
+        """When the running process began the cell, in seconds since 1970; 0.0 if none runs it."""
         return float((_read_json(self._progress) or {}).get("begun", 0.0))
 
     @property
     def timed_out(self) -> bool:
-        """Whether a process has ended itself since the cell took too long: where it was then is in a file."""
+        """Whether the cell exceeded its time limit; a file then says where it was."""
         return self.hang.exists() and self.hang.stat().st_size > 0
 
     def forget_attempt(self) -> None:
-        """Forget how far a process was that has ended, and why it failed; its checkpoint stays."""
+        """Forget the progress and the error of a process that has ended; its checkpoint stays."""
         if not locks.is_locked(self._lock):
             for path in (self._progress, self.error, self.hang):
                 path.unlink(missing_ok=True)
 
     def failure(self) -> str | None:
-        """Return in one line why the cell failed, None where it did not."""
+        """Return the error of the cell in one line, None if it did not fail."""
         try:
             return self.error.read_text("utf-8", "replace").partition("\n")[0]
         except OSError:
@@ -118,9 +118,9 @@ class CellFolder:
     # -- writing ------------------------------------------------------------------------------------------------
 
     def remove(self) -> None:
-        """Forget all that was computed of the cell, but for a process that computes it now."""
-        with self.lock() as mine:
-            if mine and self.path.exists():
+        """Remove the folder of the cell, unless a process is running it."""
+        with self.lock() as acquired:
+            if acquired and self.path.exists():
                 self._result.unlink(missing_ok=True)
                 shutil.rmtree(self.path)
 
@@ -129,7 +129,7 @@ class CellFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         for path in (self.error, self.hang):
             path.unlink(missing_ok=True)
-        # A cell that is computed anew is another run in MLflow; one that goes on is not.
+        # A cell that starts anew is another run in MLflow; one that continues is not.
         attempt = self.attempt() or uuid.uuid4().hex
         about = {"label": label, "attempt": attempt, "cell": asdict(cell), "provenance": dict(provenance)}
         _write_json(self._cell, about)
@@ -142,7 +142,7 @@ class CellFolder:
             file.write(header + _lines((epoch, metric, value) for metric, value in metrics.items()))
 
     def cut_history(self, epochs: int) -> None:
-        """Keep the first epochs of the history alone: those that a checkpoint knows."""
+        """Cut the history to its first epochs, those before a checkpoint."""
         text = HEADER + _lines(row for row in self.history() if row[0] <= epochs)
         write_atomically(self._history, lambda path: path.write_text(text, "utf-8"))
 
@@ -153,19 +153,19 @@ class CellFolder:
             file.write(_lines((moment, metric, value) for metric, value in load.items()))
 
     def write_progress(self, progress: Mapping[str, Any]) -> None:
-        """Say how far the cell is: "doing", "epoch", "epochs", "step", "steps", "loss", "errors", "begun", "at"."""
+        """Write the progress: "doing", "epoch", "epochs", "step", "steps", "loss", "errors", "begun", "at"."""
         with suppress(OSError):  # a display can do without
             _write_json(self._progress, {"host": platform.node(), "pid": os.getpid(), **progress})
 
     def fail(self, reason: str, details: str = "") -> None:
-        """Keep why the cell failed, in one line, and the traceback."""
+        """Record why the cell failed, in one line, and the traceback."""
         self.path.mkdir(parents=True, exist_ok=True)
         text = f"{' '.join(reason.split())}\n{details}"
         write_atomically(self.error, lambda path: path.write_text(text, "utf-8", "backslashreplace"))
         self._progress.unlink(missing_ok=True)
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """Say that all results are there: "costs" by name, "threshold", "decoder", "classes", "seconds", "finished"."""
+        """Mark the cell as done: "costs" by name, "threshold", "decoder", "classes", "seconds", "finished"."""
         _write_json(self._result, result)
         for path in (self.checkpoint, self._progress):
             path.unlink(missing_ok=True)
@@ -183,30 +183,30 @@ class CellFolder:
         return (_read_json(self._cell) or {}).get(key, "")
 
     def provenance(self) -> dict[str, str]:
-        """Return by which code, on which machine and with which libraries the cell is computed."""
-        found = self._about("provenance")
-        return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+        """Return the code, the machine and the libraries that compute the cell."""
+        content = self._about("provenance")
+        return {str(key): str(value) for key, value in content.items()} if isinstance(content, dict) else {}
 
     def label(self) -> str:
-        """Return the cell in words, as its comparison names it, "" where the folder does not tell."""
+        """Return the name of the cell in its comparison, "" if the folder has none."""
         return str(self._about("label"))
 
     def attempt(self) -> str:
-        """Return what tells this computation of the cell from earlier ones of the same cell."""
+        """Return the id of this computation of the cell, which tells it from earlier ones."""
         return str(self._about("attempt"))
 
     def result(self) -> dict[str, Any]:
-        """Return what `finish` was given, {} where the cell is not done. Raises UsageError where it is damaged."""
+        """Return what `finish` wrote, {} if the cell is not done. Raises UsageError if the file is damaged."""
         if not self.is_done:
             return {}
-        found = _read_json(self._result)
-        costs, classes = (found.get("costs", {}), found.get("classes", [])) if found is not None else (None, None)
-        if found is None or not isinstance(costs, dict) or not isinstance(classes, list):
+        result = _read_json(self._result)
+        costs, classes = (result.get("costs", {}), result.get("classes", [])) if result is not None else (None, None)
+        if result is None or not isinstance(costs, dict) or not isinstance(classes, list):
             raise self._damaged(self._result)
-        numbers = [*costs.values(), found.get("seconds", 0), found.get("finished", 0)]
+        numbers = [*costs.values(), result.get("seconds", 0), result.get("finished", 0)]
         if not all(isinstance(value, int | float) for value in numbers):
             raise self._damaged(self._result)
-        return found
+        return result
 
     def _damaged(self, file: Path) -> UsageError:
         return UsageError(f"{file} is damaged; delete its folder, and the same milbench run computes the cell again")
@@ -228,7 +228,7 @@ class CellFolder:
     def _rows(self, path: Path) -> list[Row]:
         try:
             rows = re.findall(r"^(\d+),(.+),(.+)\n", path.read_text("utf-8"), re.MULTILINE)
-            return [(int(when), metric, float(value)) for when, metric, value in rows]
+            return [(int(epoch), metric, float(value)) for epoch, metric, value in rows]
         except FileNotFoundError:
             return []
         except ValueError:
@@ -236,17 +236,17 @@ class CellFolder:
 
     def artifacts(self) -> list[Path]:
         """Return the files of results that exist, and the traceback of a failure."""
-        known = (self.weights, self.gallery, self.outcomes, self.reliability, self.decoder, self.memory, self.error)
-        return [path for path in known if path.exists()]
+        files = (self.weights, self.gallery, self.outcomes, self.reliability, self.decoder, self.memory, self.error)
+        return [path for path in files if path.exists()]
 
-    # -- what is in MLflow --------------------------------------------------------------------------------------
+    # -- MLflow -------------------------------------------------------------------------------------------------
 
     def mirrored(self) -> dict[str, Any]:
-        """Return what `keep_mirrored` was given last, {} for nothing."""
+        """Return what `keep_mirrored` wrote last, {} for nothing."""
         return _read_json(self._mirrored) or {}
 
     def keep_mirrored(self, content: Mapping[str, Any]) -> None:
-        """Remember what of the cell is in MLflow."""
+        """Record which part of the cell is in MLflow."""
         _write_json(self._mirrored, content)
 
 
@@ -256,10 +256,10 @@ def _lines(rows: Iterable[Row]) -> str:
 
 def _read_json(path: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads(path.read_text("utf-8"))
+        content = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -30,67 +30,67 @@ from milbench.engine.worker import Job, register, set_torch_defaults
 from milbench.errors import UsageError
 
 SUM_TOLERANCE = 1e-3  # how far from 1 the probabilities of a position may add up in single precision
-LIMIT = 120.0  # seconds after which a check is given up: the cells will tell
+LIMIT = 120.0  # seconds after which a check gives up: the cells will show the problem
 
 
 def check_all(jobs: Sequence[Job]) -> list[str]:
-    """Try out every loss on the first batch of every task, in another process; return what is suspicious.
+    """Try every loss on the first batch of every task, in another process; return the warnings.
 
-    Raises UsageError where a loss does not suit a task, or does not return what a loss must. Whatever else the code of
-    a loss or a task raises is left to the cells, even the end of the process: they will fail, and the others go on.
+    Raises UsageError where a loss does not suit a task, or does not return what a loss must. Any other error of
+    a loss or a task, even one that ends the process, is left to the cells: those fail, and the others go on.
     """
-    pairs = [*{_tried(job.cell): job for job in jobs}.values()]
-    found = [check(job) for job in pairs] if pairs[0].how.in_process else []
-    while len(found) < len(pairs):
+    distinct = [*{_combination(job.cell): job for job in jobs}.values()]
+    checked = [check(job) for job in distinct] if distinct[0].execution.in_process else []
+    while len(checked) < len(distinct):
         try:
-            for answer in in_processes(check, pairs[len(found) :], workers=1, threads=pairs[0].threads):
-                found.append(answer)  # noqa: PERF402 those before the error stay
+            for outcome in in_processes(check, distinct[len(checked) :], workers=1, threads=distinct[0].threads):
+                checked.append(outcome)  # noqa: PERF402 those before the error stay
         except BrokenProcessPool:
-            found.append(("", ""))
-    for error, _ in found:
+            checked.append(("", ""))
+    for error, _ in checked:
         if error:
             raise UsageError(error)
-    return [warning for _, warning in found if warning]
+    return [warning for _, warning in checked if warning]
 
 
-def _tried(cell: Cell) -> str:
+def _combination(cell: Cell) -> str:
     return to_json([cell.loss, cell.loss_params, cell.network, cell.network_params, cell.task_key])
 
 
 def check(job: Job) -> tuple[str, str]:
-    """Run the loss of a cell once on the first batch of its task, from the network's start, and check what it gives.
+    """Compute the loss of a cell once, on the first batch of its task with an untrained network, and check its values.
 
-    Returns in one line each why the loss does not suit the task, "" if it does, and what is suspicious.
+    Returns an error, "" where the loss suits the task, and a warning, each in one line.
     """
     cell = job.cell
-    where = f"{cell.loss} with network {cell.network} on the first batch of {cell.task}"
+    subject = f"{cell.loss} with network {cell.network} on the first batch of {cell.task}"
     set_torch_defaults(job.threads)
     with Path(os.devnull).open("w") as nowhere:  # for the trace of a check that takes too long
-        if not job.how.in_process:
+        if not job.execution.in_process:
             faulthandler.dump_traceback_later(LIMIT, exit=True, file=nowhere)
         try:
-            warning = _try_out(job)
+            warning = _try(job)
         except UsageError as error:
-            return f"{where}: {error}", ""
+            return f"{subject}: {error}", ""
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt) and job.how.in_process:
+            if isinstance(error, KeyboardInterrupt) and job.execution.in_process:
                 raise
             return "", ""
         finally:
             faulthandler.cancel_dump_traceback_later()
             set_torch_defaults(job.threads)
-    return "", f"{where}: {warning}" if warning else ""
+    return "", f"{subject}: {warning}" if warning else ""
 
 
-def _try_out(job: Job) -> str:
-    """Return what is suspicious about the loss of a cell; raise UsageError where training cannot use it."""
+def _try(job: Job) -> str:
+    """Return a warning about the loss of a cell; raise UsageError where training cannot use it."""
     cell = job.cell
     register(job.local)
-    key = cell.task_file or cell.task, to_json(cell.task_params), cell.seed, job.how.data_dir
+    key = cell.task_file or cell.task, to_json(cell.task_params), cell.seed, job.execution.data_dir
     task, bags = _first_batch(*key, cell.task_revision, cell.data)
     check_max_labels(task, bags)
     loss = loss_for(cell, task)
-    network = network_for(cell, task, loss, job.how.data_dir)
+    network = network_for(cell, task, loss, job.execution.data_dir)
     positions = typical_positions(network, task)
     if cell.recipe["head_init"] == "prior" and loss.head != "class":
         network.start_at_prior(positions)
@@ -106,10 +106,10 @@ def _try_out(job: Job) -> str:
 
 def _check_positions(bags: Bags, logits: Tensor) -> None:
     """Raise UsageError where a bag has more classes than the network has positions for its instances."""
-    most, positions = int(bags.labels.sum(dim=1).max()), logits.shape[2:].numel()
-    if most > positions:
+    classes, positions = int(bags.labels.sum(dim=1).max()), logits.shape[2:].numel()
+    if classes > positions:
         raise UsageError(
-            f"a bag has {most} classes, and the network {positions} positions in {(*bags.instances.shape[1:],)}: "
+            f"a bag has {classes} classes, and the network {positions} positions in {(*bags.instances.shape[1:],)}: "
             "choose larger bags, another network or a smaller network.stride"
         )
 

@@ -17,7 +17,7 @@ INTERVAL = 60.0  # least seconds between checkpoints inside an epoch: a killed r
 
 @dataclass
 class Counters:
-    """How far training is: epochs; of the next one steps, the sum of their losses, shortened gradients, seconds."""
+    """Progress of training: finished epochs; of the next one steps, the sum of losses, clipped gradients, seconds."""
 
     epoch: int = 0
     step: int = 0
@@ -26,7 +26,7 @@ class Counters:
     seconds: float = 0.0
 
     def means(self) -> dict[str, float]:
-        """Return the metrics of the steps that were made."""
+        """Return the means over the steps so far, as metrics."""
         return {
             "train/loss": self.loss_sum / self.step,
             "train/clipped": self.clipped / self.step,
@@ -61,9 +61,9 @@ class Checkpoint:
             self.save(counters)
 
     def restore(self) -> Counters:
-        """Set objects and random generators to what the file holds, and return how far training was.
+        """Restore objects and random generators from the file, and return the progress of training.
 
-        No code in the file is run. One that a lost machine left damaged counts as none.
+        No code in the file is run. A damaged file, as a lost machine leaves it, counts as none.
         """
         try:
             # On a GPU the optimiser's counters would stay there, and the host would wait for them in every step.

@@ -1,4 +1,4 @@
-"""What a cell costs: the time of a training step and of the loss alone, and memory."""
+"""The costs of a cell: the time of a training step and of the loss alone, and memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def costs_of(history: Sequence[Row], loss: Loss, logits: Tensor, bags: Bags, tar
         torch.autograd.grad(value, [logits, *loss.parameters()], allow_unused=True)
 
     steps = [value for _, metric, value in history if metric == "cost/step_seconds"]
-    calls = _timed(forward_and_backward, logits.device)
+    calls = _time_calls(forward_and_backward, logits.device)
     return {
         "step_seconds": median(steps),
         "step_seconds_min": min(steps),
@@ -45,7 +45,7 @@ def costs_of(history: Sequence[Row], loss: Loss, logits: Tensor, bags: Bags, tar
     }
 
 
-def _timed(compute: Callable[[], object], device: torch.device) -> list[float]:
+def _time_calls(compute: Callable[[], object], device: torch.device) -> list[float]:
     """Return how long calls take until a GPU has finished too, after one that is not counted."""
 
     def call() -> float:
@@ -56,10 +56,10 @@ def _timed(compute: Callable[[], object], device: torch.device) -> list[float]:
         return time.perf_counter() - start
 
     call()
-    taken: list[float] = []
-    while len(taken) < FEWEST_CALLS or sum(taken) < WINDOW:
-        taken.append(call())
-    return taken
+    seconds: list[float] = []
+    while len(seconds) < FEWEST_CALLS or sum(seconds) < WINDOW:
+        seconds.append(call())
+    return seconds
 
 
 def reset_memory_peak(device: torch.device) -> None:

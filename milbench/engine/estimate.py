@@ -1,4 +1,4 @@
-"""What a dry run says besides the plan: published figures, recipes, steps and the time that the cells will take."""
+"""What a dry run prints below the plan: published figures, recipes, steps and the estimated time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from statistics import mean
 
+from milbench._utils.words import counted
 from milbench.api.metric_info import describe
 from milbench.api.plan import Cell, Label, Plan
 from milbench.api.published import Published
@@ -21,86 +22,87 @@ BUDGET = 20.0  # seconds after which no further variant is measured
 
 def published(plan: Plan) -> list[str]:
     """Return a line for every published figure that the report will show beside the results."""
-    found: dict[str, dict[str, None]] = {}
+    figures: dict[str, dict[str, None]] = {}
     for cell in plan.cells:
         label = plan.labels[cell.id]
-        for one in plan.tasks[cell.task_key].published:
-            if one.method or one.loss in (cell.loss, label.loss):
-                found.setdefault(_figure(one), {})[label.task] = None
-    return [f"published on {', '.join(tasks)}: {figure}" for figure, tasks in found.items()]
+        for figure in plan.tasks[cell.task_key].published:
+            if figure.method or figure.loss in (cell.loss, label.loss):
+                figures.setdefault(_describe(figure), {})[label.task] = None
+    return [f"published on {', '.join(tasks)}: {line}" for line, tasks in figures.items()]
 
 
-def _figure(one: Published) -> str:
-    spread = "" if one.deviation is None else f" ± {number(one.metric, one.deviation)}"
-    value = f"{describe(one.metric).label} {number(one.metric, one.mean)}{spread}"
-    return f"{one.method or one.loss}, {value} ({one.source})"
+def _describe(figure: Published) -> str:
+    spread = "" if figure.deviation is None else f" ± {number(figure.metric, figure.deviation)}"
+    value = f"{describe(figure.metric).label} {number(figure.metric, figure.mean)}{spread}"
+    return f"{figure.method or figure.loss}, {value} ({figure.source})"
 
 
 def outlook(
     plan: Plan, to_run: Sequence[Cell], root: Root, workers: int, threads: int, data_dir: Path | None
 ) -> list[str]:
-    """Return lines about the recipes of a plan with their steps, and how long its cells take, so many at a time.
+    """Describe the recipes of a plan, with their steps, and estimate how long its cells take, `workers` at a time.
 
-    The time is that of cells of the same loss, task and recipe that are done, with their evaluations; else it is
-    measured on a few training steps, and on a batch for the evaluations where the task knows how many bags they have.
+    The estimate is the time of finished cells of the same loss, task and recipe; else it is extrapolated from a few
+    training steps, and from a batch for the evaluations if the task knows how many bags they have.
 
     Raises:
-        UsageError: data are missing, or a loss does not suit a task: a launch would be refused as well.
+        UsageError: data are missing, or a loss does not suit a task: a launch raises it too.
     """
-    known = _known_seconds(plan, root)
-    seconds, details, failures = dict(known), dict[tuple[str, str], str](), dict[Label, str]()
+    known_seconds = _known_seconds(plan, root)
+    seconds, details, failures = dict(known_seconds), dict[tuple[str, str], str](), dict[Label, str]()
     begun = time.monotonic()
     for cell in to_run:
         key = plan.labels[cell.id]
         if key in seconds or key in failures or time.monotonic() - begun > BUDGET:
             continue
         try:
-            steps, training, evaluation = _measured(cell, threads, data_dir)
+            steps, training, evaluation = _measure(cell, threads, data_dir)
         except UsageError as error:
             raise UsageError(f"{cell.loss} on {cell.task}: {error}") from error
-        except Exception as error:  # noqa: BLE001 of a plug-in, which fails its own cells alone
+        except Exception as error:  # noqa: BLE001 of a plug-in, which fails only its own cells
             failures[key] = " ".join(f"{plan.label(cell)} fails at once: {type(error).__name__}: {error}".split())
             continue
         seconds[key] = training + evaluation
-        lasts = f", {duration(evaluation)} of evaluations" if evaluation else ""
-        details[_recipe(plan, cell)] = f", {steps} steps an epoch{lasts}"
+        with_evaluation = f", {duration(evaluation)} of evaluations" if evaluation else ""
+        details[_recipe(plan, cell)] = f", {counted(steps, 'step')} an epoch{with_evaluation}"
     rates: dict[tuple[str, str], set[float]] = {}
     for cell in plan.cells:
         rates.setdefault(_recipe(plan, cell), set()).add(cell.recipe["lr"])
     lines = []
     for recipe, lr in rates.items():
         low, high = min(lr), max(lr)
-        shown = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-        lines.append(f"{recipe[0]}, lr {shown}, {recipe[1]}{details.get(recipe, '')}")
+        rate = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+        lines.append(f"{recipe[0]}, lr {rate}, {recipe[1]}{details.get(recipe, '')}")
     lines += dict.fromkeys(failures.values())
     if to_run and seconds:
         rest = mean(seconds.values())
         total = sum(seconds.get(plan.labels[cell.id], rest) for cell in to_run) / max(workers, 1)
-        how = f"by {MEASURED_STEPS} steps a loss, with evaluations where they are named"
-        if known.keys() >= {plan.labels[cell.id] for cell in to_run}:
-            how = "as long as cells like these took"
-        lines.append(f"about {duration(total)} with {workers} cells at a time, {how}")
+        basis = f"extrapolated from {MEASURED_STEPS} steps per loss"
+        if known_seconds.keys() >= {plan.labels[cell.id] for cell in to_run}:
+            basis = "as long as finished cells of these kinds took"
+        at_a_time = "one cell" if workers == 1 else f"{workers} cells"
+        lines.append(f"about {duration(total)}, {at_a_time} at a time; {basis}")
     return lines
 
 
 def _recipe(plan: Plan, cell: Cell) -> tuple[str, str]:
-    """Return the task and the recipe of a cell, before and behind its rate, of which a search has many."""
+    """Describe the task and the recipe of a cell, in two parts between which its learning rate is to stand."""
     recipe, limit = cell.recipe, cell.recipe["steps_per_epoch"]
-    length = f"{recipe['epochs']} epochs" + (f" of at most {limit} steps" if limit else "")
+    length = counted(recipe["epochs"], "epoch") + (f" of at most {counted(limit, 'step')}" if limit else "")
     task = plan.labels[cell.id].task
     return f"{task}: {recipe['optimizer']}", f"{recipe['schedule']}, {length}, {recipe['precision']}"
 
 
 def _known_seconds(plan: Plan, root: Root) -> dict[Label, float]:
-    """Return the mean time of cells that are done, by their labels."""
-    found: dict[Label, list[float]] = {}
+    """Return the mean seconds of finished cells, by their labels."""
+    seconds_by_label: dict[Label, list[float]] = {}
     for cell in plan.cells:
         if seconds := root.cell(cell.id).result().get("seconds"):
-            found.setdefault(plan.labels[cell.id], []).append(float(seconds))
-    return {key: mean(values) for key, values in found.items()}
+            seconds_by_label.setdefault(plan.labels[cell.id], []).append(float(seconds))
+    return {key: mean(values) for key, values in seconds_by_label.items()}
 
 
-def _measured(cell: Cell, threads: int, data_dir: Path | None) -> tuple[int, float, float]:
+def _measure(cell: Cell, threads: int, data_dir: Path | None) -> tuple[int, float, float]:
     """Return the steps of an epoch, and the seconds of all steps and of all evaluations, 0 if unknown."""
     import torch
 
@@ -112,10 +114,10 @@ def _measured(cell: Cell, threads: int, data_dir: Path | None) -> tuple[int, flo
     set_torch_defaults(threads)
     setup = set_up(cell, torch.device("cpu"), data_dir)
     batches = list(islice(setup.train_batches(0), MEASURED_STEPS))
-    a_step = min(_seconds(train_step, setup, bags, step) for step, bags in enumerate(batches))
-    a_bag = min(_seconds(score_function(setup), bags) / len(bags) for bags in batches)
-    evaluated = len(setup.recipe.evaluated_epochs()) * setup.task.evaluation_size(setup.recipe.evaluation_bags)
-    return setup.steps, setup.all_steps * a_step, evaluated * a_bag
+    step_seconds = min(_seconds(train_step, setup, bags, step) for step, bags in enumerate(batches))
+    bag_seconds = min(_seconds(score_function(setup), bags) / len(bags) for bags in batches)
+    evaluated_bags = len(setup.recipe.evaluated_epochs()) * setup.task.evaluation_size(setup.recipe.evaluation_bags)
+    return setup.steps, setup.all_steps * step_seconds, evaluated_bags * bag_seconds
 
 
 def _seconds(compute: Callable[..., object], *arguments: object) -> float:

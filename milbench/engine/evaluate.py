@@ -1,4 +1,4 @@
-"""Evaluate the network of a cell by its task, and write what the cell leaves when it is trained."""
+"""Evaluate the network of a cell by its task, and write the results of a trained cell."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from milbench.engine.cell import CellFolder
 from milbench.engine.costs import costs_of
 from milbench.engine.parts import Setup, network_logits, training_logits
 from milbench.engine.progress import Progress
-from milbench.evaluation.evaluate import EVEN_ODDS, THRESHOLD
+from milbench.evaluation.evaluate import EVEN_ODDS, THRESHOLD, fitting_truth
 
 
 def evaluate(setup: Setup, epoch: int, progress: Progress) -> Evaluation:
@@ -61,7 +61,7 @@ def score_function(setup: Setup, progress: Progress | None = None) -> ScoreFunct
 
 
 def keep_results(setup: Setup, cell: Cell, folder: CellFolder, last: Evaluation) -> dict[str, Any]:
-    """Write what the last evaluation found besides metrics, the weights, the gallery and what the task must remember.
+    """Write the results besides metrics: weights, gallery, outcomes, calibration, decoder and memory of the task.
 
     Returns:
         The costs and what was chosen, for the `result` of the cell.
@@ -92,7 +92,7 @@ def keep_results(setup: Setup, cell: Cell, folder: CellFolder, last: Evaluation)
 
 
 def about(cell: Cell, task: Task) -> dict[str, str]:
-    """Return what a file of weights says of itself, for who finds it alone: one entry, as their order is random."""
+    """Describe a file of weights for a reader who has nothing else; in one entry, as their order is random."""
     content = {
         "name": str(cell),
         "cell": cell.id,
@@ -107,10 +107,10 @@ def about(cell: Cell, task: Task) -> dict[str, str]:
 
 
 def _save_gallery(path: Path, setup: Setup, threshold: float | None) -> None:
-    """Write test bags with what is detected where."""
+    """Write test bags with the detections of the network."""
     bags = setup.task.gallery()
     scores = score_function(setup)(bags)
-    truth = bags.truth or Truth(torch.empty(len(bags), 0, dtype=torch.long))
+    truth = fitting_truth(bags.truth or Truth(torch.empty(len(bags), 0, dtype=torch.long)), scores)
     ys, xs = scores.centres or (None, None)
     arrays = {
         "instances": bags.instances, "labels": bags.labels, "mask": scores.mask, "coords": bags.coords,
@@ -118,11 +118,11 @@ def _save_gallery(path: Path, setup: Setup, threshold: float | None) -> None:
         "classes": truth.classes, "boxes": truth.boxes, "position_classes": truth.position_classes,
         "ys": ys, "xs": xs,
     }  # fmt: skip
-    made = gallery.make(
+    content = gallery.make(
         threshold=threshold,
         kind="image" if bags.are_images else "set" if xs is None else "sequence",
         frames_per_second=setup.task.frames_per_second,
         class_names=setup.task.class_names,
         **{k: None if v is None else v.cpu().numpy() for k, v in arrays.items()},
     )
-    gallery.write(path, made)
+    gallery.write(path, content)

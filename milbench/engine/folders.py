@@ -1,4 +1,4 @@
-"""The store: a folder of cells and a file a comparison. Whoever copies, moves, merges or deletes folders need not ask.
+"""The store: a folder for each cell and a file for each comparison, which may be copied, moved, merged or deleted.
 
     runs/NAME.json       the plan of a comparison
     runs/cells/ID/       a cell, see `milbench.engine.cell`
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from milbench._utils.files import expanded, write_atomically
+from milbench._utils.words import counted
 from milbench.api.plan import Cell, Plan
 from milbench.engine.cell import CellFolder, State
 from milbench.errors import UsageError, as_usage, unknown
@@ -59,25 +60,25 @@ class Root:
 
     def plan(self, name: str | None = None) -> Plan:
         """Return the plan of a comparison; None: of the one launched last. Raises UsageError if there is none."""
-        known = self.names()
-        if not known and (cells := len([*self._folders()])):
+        names = self.names()
+        if not names and (cells := len([*self._folders()])):
             raise UsageError(
-                f"{self.runs} has {cells} cells and no plan of a comparison; the same milbench run writes it again, "
-                "and finds what is done"
+                f"{self.runs} has {counted(cells, 'cell')} and no plan of a comparison; the same milbench run "
+                "writes it again and skips finished cells"
             )
-        if not known:
+        if not names:
             raise UsageError(f"nothing was run yet in {self.runs}; start with: milbench run demo (or give --root)")
-        if name is not None and name not in known:
-            raise unknown("comparison", name, known)
-        path = self._plan_file(name or known[0])
+        if name is not None and name not in names:
+            raise unknown("comparison", name, names)
+        path = self._plan_file(name or names[0])
         try:
             return Plan.from_json(path.read_text("utf-8"))
         except (UsageError, OSError, UnicodeDecodeError) as error:
             raise UsageError(
-                f"{path}: {error}; the same milbench run writes it again, and finds what is done"
+                f"{path}: {error}; the same milbench run writes it again and skips finished cells"
             ) from None
 
-    def keep(self, plan: Plan) -> None:
+    def save(self, plan: Plan) -> None:
         """Write the plan of a comparison in place of an earlier one of its name."""
         text = plan.to_json()
         write_atomically(self._plan_file(plan.name), lambda path: path.write_text(text, "utf-8"))
@@ -88,29 +89,31 @@ class Root:
     # -- cells --------------------------------------------------------------------------------------------------
 
     def states(self, cells: Iterable[Cell]) -> dict[str, State]:
-        """Return what has become of cells, by their ids; those without a folder cost no look at the disk."""
+        """Return the states of cells, by their ids; those without a folder cost no access to the disk."""
         try:
-            there = {entry.name for entry in os.scandir(self.cells)}
+            existing = {entry.name for entry in os.scandir(self.cells)}
         except OSError:
-            there = set()
+            existing = set()
         missing = State("missing")
-        return {cell.id: self.cell(cell.id).state() if cell.id in there else missing for cell in cells}
+        return {cell.id: self.cell(cell.id).state() if cell.id in existing else missing for cell in cells}
 
     def find(self, reference: str) -> CellFolder:
-        """Return the folder of the one cell that is done and whose id, or run in MLflow, begins with a reference."""
+        """Return the folder of the finished cell whose id, or run in MLflow, begins with a reference."""
         start = reference.strip().lower()
-        found = [folder for folder in self._folders() if start and self._is_meant(folder, start)]
-        if not found:
+        matches = [folder for folder in self._folders() if start and self._is_meant(folder, start)]
+        if not matches:
             raise UsageError(f"no cell or run {reference!r} in {self.runs}; milbench status shows their ids")
-        if len(found) > 1:
-            some = ", ".join(f"{folder.id} ({folder.label()})" for folder in found[:5])
-            more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-            raise UsageError(f"{reference!r} is the beginning of {len(found)} cells: {some}{more}; give more of it")
-        if not found[0].is_done:
-            state = found[0].state()
-            why = f": {state.reason}" if state.reason else ""
-            raise UsageError(f"cell {found[0].id} ({found[0].label()}) is not done ({state.status}{why})")
-        return found[0]
+        if len(matches) > 1:
+            listed = ", ".join(f"{folder.id} ({folder.label()})" for folder in matches[:5])
+            rest = f" and {len(matches) - 5} more" if len(matches) > 5 else ""
+            raise UsageError(
+                f"{reference!r} is the beginning of {len(matches)} cells: {listed}{rest}; give more characters"
+            )
+        if not matches[0].is_done:
+            state = matches[0].state()
+            reason = f": {state.reason}" if state.reason else ""
+            raise UsageError(f"cell {matches[0].id} ({matches[0].label()}) is not done ({state.status}{reason})")
+        return matches[0]
 
     def _folders(self) -> Iterator[CellFolder]:
         if self.cells.is_dir():
@@ -138,20 +141,7 @@ def results(root: Path | str = ".", name: str | None = None) -> Results:
             folders[cell.id] = folder.path
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     frame[["epoch", "draw"]] = frame[["epoch", "draw"]].astype("Int64")
-    text = [
-        "task",
-        "loss",
-        "network",
-        "recipe",
-        "supervision",
-        "status",
-        "reason",
-        "metric",
-        "cell",
-        "run",
-        "machine",
-        "code",
-    ]
+    text = frame.columns.difference(["seed", "epoch", "value", "draw"])
     frame[text] = frame[text].astype("category")
     return Results(plan, frame, folders)
 
@@ -159,12 +149,12 @@ def results(root: Path | str = ".", name: str | None = None) -> Results:
 def _rows(plan: Plan, cell: Cell, folder: CellFolder, state: State) -> Iterator[tuple[Any, ...]]:
     label = plan.labels[cell.id]
     draw = plan.search.draws.get(cell.id, {}).get("draw") if plan.search else None
-    shared = *label, cell.supervision, cell.seed, state.status, state.reason
+    prefix = *label, cell.supervision, cell.seed, state.status, state.reason
     history = [] if state.status == "missing" else folder.history()
     provenance = folder.provenance() if history or state.status == "failed" else {}
-    where = cell.id, folder.mirrored().get("run", "") if provenance else "", provenance.get("machine", "")
-    more = (*where, provenance.get("code", ""), draw)
+    place = cell.id, folder.mirrored().get("run", "") if provenance else "", provenance.get("machine", "")
+    suffix = (*place, provenance.get("code", ""), draw)
     costs = [(cell.recipe["epochs"], f"cost/{name}", value) for name, value in folder.result().get("costs", {}).items()]
-    known = [row for row in history if not row[1].startswith("cost/")] + costs
-    for epoch, metric, value in known or [(None, "", float("nan"))]:
-        yield (*shared, epoch, metric, value, *more)
+    rows = [row for row in history if not row[1].startswith("cost/")] + costs
+    for epoch, metric, value in rows or [(None, "", float("nan"))]:
+        yield (*prefix, epoch, metric, value, *suffix)

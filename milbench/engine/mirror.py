@@ -1,7 +1,7 @@
-"""The mirror: shows folders of cells in MLflow. It decides nothing, and a launch needs it for nothing.
+"""The mirror: copies the folders of cells to MLflow. No launch depends on it.
 
-The launching process alone writes. A folder remembers its run and how much of it is there, and values have the moments
-of the training, so that mirroring again changes nothing. What is said to MLflow is in `milbench.engine.mlflow_runs`.
+Only the launching process writes. A folder remembers its run and how much of it is copied, and values have the times
+of the training, so that mirroring again changes nothing. The calls to MLflow are in `milbench.engine.mlflow_runs`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from milbench._utils import locks
+from milbench._utils.words import counted
 from milbench.api.plan import Cell, Plan
 from milbench.engine.cell import CellFolder, Status
 from milbench.engine.folders import Root
@@ -28,7 +29,7 @@ for key, value in {
 }.items():
     os.environ.setdefault(key, value)
 
-INTERVAL = 3.0  # seconds between two looks at the folders while a launch goes on
+INTERVAL = 3.0  # seconds between two readings of the folders during a launch
 PATIENCE = 10.0
 """Seconds without any progress after which a server counts as away at the end of a command; ten times that where a
 database is written, whose tables may have to be made first."""
@@ -40,8 +41,8 @@ class Mirror:
     def __init__(self, root: Root, plan: Plan, *, log_models: bool = False) -> None:
         self.root, self.plan, self.log_models = root, plan, log_models
         self.uri = address(root)
-        self.problem = ""  # in one line, why the last try did not mirror everything
-        self._over, self._given_up = threading.Event(), threading.Event()
+        self.problem = ""  # why the last try did not mirror everything, in one line
+        self._stop, self._given_up = threading.Event(), threading.Event()
         self._settled: set[str] = set()
         self._moved = time.monotonic()
         self._thread = threading.Thread(target=self._follow, daemon=True)
@@ -51,20 +52,21 @@ class Mirror:
         self._thread.start()
 
     def finish(self) -> str:
-        """Mirror what is left, as long as that goes on; return in one line what is not mirrored, "" if all is."""
-        self._over.set()
+        """Mirror the rest as long as that makes progress; describe in one line what is not mirrored, "" for nothing."""
+        self._stop.set()
         self._moved = time.monotonic()
         patience = PATIENCE if self.uri.startswith("http") else 10 * PATIENCE
         while self._thread.is_alive() and time.monotonic() - self._moved < patience:
             self._thread.join(0.1)
         if self._thread.is_alive():
             self._given_up.set()
-            self.problem = f"{shown(self.uri)} does not answer"
-        left = self.behind()
-        if not left:
+            self.problem = f"{without_password(self.uri)} does not answer"
+        behind = self.behind()
+        if not behind:
             return ""
         why = f" ({self.problem})" if self.problem else ""
-        return f"{len(left)} of {len(self.plan.cells)} cells are not in MLflow yet{why}; milbench sync catches up"
+        cells = f"{len(behind)} of {counted(len(self.plan.cells), 'cell')}"
+        return f"{cells} not in MLflow yet{why}; milbench sync catches up"
 
     def behind(self) -> list[Cell]:
         """Return the cells of which something is not in MLflow yet, as their folders remember it."""
@@ -79,16 +81,16 @@ class Mirror:
         return behind
 
     def _is_behind(self, folder: CellFolder, status: Status) -> bool:
-        known = folder.mirrored()
-        if status == "missing" and not known and not folder.begun:
+        record = folder.mirrored()
+        if status == "missing" and not record and not folder.begun:
             return False
-        lacks_model = self.log_models and status == "done" and not known.get("model")
-        return status == "running" or lacks_model or (known.get("uri"), known.get("status")) != (self.uri, status)
+        lacks_model = self.log_models and status == "done" and not record.get("model")
+        return status == "running" or lacks_model or (record.get("uri"), record.get("status")) != (self.uri, status)
 
     def _follow(self) -> None:
         last = False
         while not last and not self._given_up.is_set():
-            last = self._over.wait(INTERVAL)
+            last = self._stop.wait(INTERVAL)
             try:
                 self._mirror()
                 self.problem = ""
@@ -96,7 +98,7 @@ class Mirror:
                 self.problem = _one_line(error, self.uri)
 
     def _mirror(self) -> None:
-        """Bring what is behind up to date, one process of a root at a time: two would make two runs of a cell."""
+        """Copy what is missing; one process of a root at a time, since two would make two runs of a cell."""
         with locks.lock(self.root.runs / "mlflow.lock"):
             self._moved = time.monotonic()
             if not (behind := self.behind()):
@@ -116,8 +118,8 @@ def address(root: Root) -> str:
     """Return the address of MLflow: MLFLOW_TRACKING_URI, or the database of the root."""
     from urllib.parse import quote
 
-    if given := os.environ.get("MLFLOW_TRACKING_URI"):
-        return given
+    if uri := os.environ.get("MLFLOW_TRACKING_URI"):
+        return uri
     path = str(root.database)
     if quote(path) == path:
         return f"sqlite:///{path}"
@@ -127,13 +129,13 @@ def address(root: Root) -> str:
 
 
 def synchronise(root: Root, names: Iterable[str], *, log_models: bool = False) -> str:
-    """Bring everything of some comparisons to MLflow; return in one line what is not there, "" if all is."""
+    """Copy everything of some comparisons to MLflow; describe in one line what could not be copied, "" for nothing."""
     from milbench.engine.mlflow_runs import Runs
 
     problems = []
     for name in names:
         plan = root.plan(name)
-        with suppress(Exception):  # the mirror will say what it is
+        with suppress(Exception):  # the mirror will report it
             Runs(root, plan, address(root)).forget_lost()
         mirror = Mirror(root, plan, log_models=log_models)
         mirror.start()
@@ -141,12 +143,12 @@ def synchronise(root: Root, names: Iterable[str], *, log_models: bool = False) -
     return next(filter(None, problems), "")
 
 
-def shown(uri: str) -> str:
+def without_password(uri: str) -> str:
     """Return an address of MLflow without the password in it."""
     return re.sub(r"://[^/@]*@", "://***@", uri)
 
 
 def _one_line(error: Exception, uri: str) -> str:
     text = str(error) or type(error).__name__
-    found = re.search(r"\[Errno -?\d+\] [^'\")]+|timed out|\(\w[\w.]*Error\) .+", text)
-    return f"{shown(uri)}: {shown((found[0] if found else text.splitlines()[0])[:300])}"
+    cause = re.search(r"\[Errno -?\d+\] [^'\")]+|timed out|\(\w[\w.]*Error\) .+", text)
+    return f"{without_password(uri)}: {without_password((cause[0] if cause else text.splitlines()[0])[:300])}"

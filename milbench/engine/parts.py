@@ -168,14 +168,14 @@ def loss_for(cell: Cell, task: Task) -> Loss:
 
 
 def network_for(cell: Cell, task: Task, loss: Loss, data_dir: Path | None = None, *, initial: bool = True) -> Network:
-    """Return the network of a cell, not trained, on the CPU; the task is prepared, or has recalled what it remembers.
+    """Return the untrained network of a cell, on the CPU, for a task that is prepared or has recalled its memory.
 
     Weights from a file, which its parameter `weights` names, are read where they are `initial`.
     """
     params = cell.network_params
     if cell.network_file:
         resolve(networks(), cell.network_file)
-    if weights := params.get("weights"):
+    if isinstance(weights := params.get("weights"), str) and weights:
         path = found_file(weights, data_dir, "network.weights")
         if initial and not cell.network_revision.endswith(file_digest(path, "sha256")[:16]):
             raise UsageError(f"{path} was changed after the cell was planned; run the same command again")
@@ -192,9 +192,9 @@ def typical_positions(network: Network, task: Task) -> int:
     try:
         logits = _evaluated(network, bag)
     except Exception as error:
-        shown = f"{type(error).__name__}: {error}, for one bag {(*bag.instances.shape,)}"
+        problem = f"{type(error).__name__}: {error}, for one bag {(*bag.instances.shape,)}"
         suitable = ", ".join(suitable_networks(task))
-        raise UsageError(f"the network does not suit {task.name}: {shown} (there are: {suitable})") from error
+        raise UsageError(f"the network does not suit {task.name}: {problem} (there are: {suitable})") from error
     if logits.shape[:2] != (1, task.num_classes + 1) or logits.ndim < 3:
         shapes = f"{(*logits.shape,)} for one bag {(*bag.instances.shape,)}"
         raise UsageError(f"the network returns {shapes}, expected logits (B, {task.num_classes + 1}, *positions)")
@@ -252,10 +252,10 @@ def check_data_unchanged(task: Task, cell: Cell, data_dir: Path | None) -> None:
 
     The task is that of `task_for`: cells are planned before the task has a seed.
     """
-    found = task.check_data(data_dir)
-    if found != cell.data:
+    digest = task.check_data(data_dir)
+    if digest != cell.data:
         raise UsageError(
-            f"the data of {cell.task} are not those that {cell} was planned with: expected {cell.data}, got {found}; "
+            f"the data of {cell.task} are not those that {cell} was planned with: expected {cell.data}, got {digest}; "
             "milbench run trains on the data that are there now"
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from milbench._utils.digests import file_digest
@@ -42,7 +43,7 @@ def make_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
     _check_order(spec)
     _check_metrics(spec)
     cells, infos, notes = dict[str, Cell](), dict[str, TaskInfo](), list[str]()
-    for name, params, short, mark in _tests(spec):
+    for name, params, short_name, mark in _tests(spec):
         task: Task = tasks().get(name)(**params)
         key = task_key(task.name, params)
         if key not in infos:
@@ -51,24 +52,25 @@ def make_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
             trained = [
                 of_loss | of_network | {"recipe": recipe}
                 for of_loss in of_losses
-                for of_network, own in _networks(spec, task, of_loss)
-                for recipe in _recipes(spec, task, own)
+                for of_network, suited in _networks(spec, task, of_loss)
+                for recipe in _recipes(spec, task, suited)
             ]
-            if not precision and any(one["recipe"]["precision"] == "auto" for one in trained):
+            if not precision and any(fields["recipe"]["precision"] == "auto" for fields in trained):
                 precision, note = _auto_precision(device, spec)
                 notes.append(note)
             if (count := len(trained) * len(seeds)) > MOST_CELLS:
                 raise UsageError(f"{count:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}")
-            of_task = _task_fields(name, params, task, spec) | {"task_name": short}
-            for one, seed in itertools.product(trained, seeds):
-                if one["recipe"]["precision"] == "auto":
-                    one["recipe"] |= {"precision": precision}
-                cell = Cell(**one, **of_task, seed=seed)
+            of_task = _task_fields(name, params, task, spec) | {"task_name": short_name}
+            for fields, seed in itertools.product(trained, seeds):
+                if fields["recipe"]["precision"] == "auto":
+                    fields["recipe"] |= {"precision": precision}
+                cell = Cell(**fields, **of_task, seed=seed)
                 cells[cell.id] = cell
-        infos[key].marks.extend(one for one in (mark.marks() if mark else []) if one not in infos[key].marks)
-    named = labels(cells.values())
+        infos[key].marks.extend(bound for bound in (mark.marks() if mark else []) if bound not in infos[key].marks)
+    _check_networks(spec, cells.values())
+    cell_labels = labels(cells.values())
     # Searched settings are no part of a variant: what is compared has those that the search has chosen.
-    of_variants = {cell: label._replace(recipe="") for cell, label in named.items()} if spec.tune else named
+    of_variants = {cell: label._replace(recipe="") for cell, label in cell_labels.items()} if spec.tune else cell_labels
     contrasts, left_out = _contrasts(spec, cells.values(), of_variants)
     notes = [*spec.notes, *left_out, *notes]
     return Plan(spec.model_dump(mode="json"), [*cells.values()], infos, notes, contrasts, precision=precision)
@@ -76,30 +78,30 @@ def make_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
 
 def _tests(spec: Spec) -> Iterator[tuple[str, Params, str, PassMark | None]]:
     """Yield every task with its parameters, its short name and a mark, those of the spec first, without one."""
-    for found in _variants(tasks(), spec.tasks, spec.task):
-        yield (*found, None)
-    chosen = {resolve(tasks(), given): given for given in spec.tasks}
+    for variant in _variants(tasks(), spec.tasks, spec.task):
+        yield (*variant, None)
+    spellings = {resolve(tasks(), spelling): spelling for spelling in spec.tasks}
     for mark in spec.marks:
         name = resolve(tasks(), mark.task)
-        if name in chosen:  # else a flag has left it out
-            given = spec.task.get(name, {})
-            changed = [table | mark.params for table in given] if isinstance(given, list) else given | mark.params
-            for found in _variants(tasks(), [chosen[name]], {name: changed}):
-                yield (*found, mark)
+        if name in spellings:  # else a flag has left it out
+            section = spec.task.get(name, {})
+            tables = [table | mark.params for table in as_list(section)]
+            for variant in _variants(tasks(), [spellings[name]], {name: tables}):
+                yield (*variant, mark)
 
 
-def _variants(registry: Any, chosen: Sequence[str], sections: Params) -> Iterator[tuple[str, Params, str]]:
+def _variants(registry: Any, requested: Sequence[str], sections: Params) -> Iterator[tuple[str, Params, str]]:
     """Yield the entries with complete parameters, for every combination of axes, and a short name, "" for none."""
-    for name in dict.fromkeys(resolve(registry, given) for given in chosen):
+    for name in dict.fromkeys(resolve(registry, spelling) for spelling in requested):
         cls, tables, names = registry.get(name), sections.get(name, {}), [""]
         if isinstance(tables, list):
             names = [str(table.get("name", "")) for table in tables]
             tables = [{key: value for key, value in table.items() if key != "name"} for table in tables]
-        if twice := next((short for short in names if short and names.count(short) > 1), None):
+        if twice := next((short_name for short_name in names if short_name and names.count(short_name) > 1), None):
             raise UsageError(f"two variants of {registry.kind} {name} are named {twice!r}")
-        for table, short in zip(as_list(tables), names, strict=True):
+        for table, short_name in zip(as_list(tables), names, strict=True):
             for params in _axes(table):
-                yield name, check_params(f"{registry.kind} {name}", cls, params), short
+                yield name, check_params(f"{registry.kind} {name}", cls, params), short_name
 
 
 def _axes(params: Params) -> Iterator[Params]:
@@ -136,51 +138,71 @@ def _networks(spec: Spec, task: Task, of_loss: Params) -> Iterator[tuple[Params,
 
     Beside them are the settings of the recipe that suit the network.
     """
-    from milbench.networks.registry import network_maker, network_name, source_of
+    from milbench.networks.registry import network_maker, network_name, source_of, unwrapped
 
     head = losses().create(of_loss["loss"], of_loss["loss_params"]).head
-    for given in as_list(spec.loss.get(of_loss["loss"], {}).get("networks", spec.networks)):
-        name = network_name(task, given, head)
+    for requested in as_list(spec.loss.get(of_loss["loss"], {}).get("networks", spec.networks)):
+        name = network_name(task, requested, head)
         maker = network_maker(task, name, head)
         revision, file = source_of(task, name, head)
         for params in _axes(_section(spec, name, network_parameters(maker))):
             complete = check_values(f"network {name}", network_parameters(maker), params)
             weights = complete.get("weights")
+            digest = _weights_digest(weights, spec) if isinstance(weights, str) and weights else ""
             of_network = {
                 "network": name, "network_params": complete, "network_file": file,
-                "network_revision": revision + (_weights_digest(weights, spec) if weights else ""),
-                "network_is_default": given == DEFAULT,
+                "network_revision": revision + digest,
+                "network_is_default": requested == DEFAULT,
             }  # fmt: skip
-            yield of_network, dict(getattr(maker, "recipe", {}))
+            yield of_network, dict(getattr(unwrapped(maker), "recipe", {}))
 
 
 def _section(spec: Spec, network: str, parameters: Container[str]) -> Params:
     """Return the settings of a network, without those that only another task's network of this name knows."""
-    others = [tasks().get(resolve(tasks(), task)).networks.get(network) for task in spec.tasks]
-    elsewhere = {key for maker in others if maker for key in network_parameters(maker)}
+    namesakes = [tasks().get(resolve(tasks(), task)).networks.get(network) for task in spec.tasks]
+    elsewhere = {key for maker in namesakes if maker for key in network_parameters(maker)}
     section = spec.network.get(network, {})
     return {key: value for key, value in section.items() if key in parameters or key not in elsewhere}
 
 
 def _weights_digest(weights: str, spec: Spec) -> str:
     path = found_file(weights, spec.run.data_dir, "network.weights")
+    if not path.is_file():
+        raise UsageError(f"network.weights = {weights}: there is no such file")
     with as_usage():
         return f" weights {file_digest(path, 'sha256')[:16]}"
 
 
+def _check_networks(spec: Spec, cells: Iterable[Cell]) -> None:
+    """Raise UsageError where a section of the spec is for a network that no task has."""
+    from milbench.networks.registry import network_maker, suitable_networks
+
+    used = {cell.network for cell in cells}
+    of_tasks = [tasks().get(resolve(tasks(), task)) for task in spec.tasks]
+    for name in spec.network.keys() - used:
+        if name == DEFAULT:
+            raise UsageError("settings of a network stand under its name, not under 'default'")
+        for task in of_tasks:
+            with suppress(UsageError):
+                network_maker(task, name)
+                break
+        else:
+            raise unknown("network section", name, {n for task in of_tasks for n in suitable_networks(task)})
+
+
 def _info(spec: Spec, task: Task, params: Params) -> TaskInfo:
-    first = spec.compare_by[0] if spec.compare_by else task.primary
-    beside = [
-        one.entry()
-        for one in spec.published
-        if one.task == task.name and all(params.get(k) == v for k, v in one.params.items())
+    primary = spec.compare_by[0] if spec.compare_by else task.primary
+    literature = [
+        entry.entry()
+        for entry in spec.published
+        if entry.task == task.name and all(params.get(k) == v for k, v in entry.params.items())
     ]
     return TaskInfo(
-        primary=first,
-        chance=task.chance if first == task.primary else None,  # guessing is known for the task's own metric alone
+        primary=primary,
+        chance=task.chance if primary == task.primary else None,  # guessing is known for the task's own metric alone
         amount=task.amount,
-        published=[*task.published, *beside],
-        folds=(task.folds.count, task.folds.repeats) if task.folds else None,
+        published=[*task.published, *literature],
+        folds=(task.folds.count, task.folds.repeats or 0) if task.folds else None,
         overlap=task.overlap(spec.run.data_dir) or (task.folds.ratio if task.folds else 0.0),
     )
 
@@ -207,20 +229,20 @@ def _seeds_of(spec: Spec, task: Task) -> list[int]:
     if spec.seeds is None:
         return list(range(task.folds.seeds))
     seeds = parse_seeds(spec.seeds)
-    if seeds[-1] >= task.folds.seeds:
+    if task.folds.repeats and seeds[-1] >= task.folds.seeds:
         folds = f"{task.folds.repeats} x {task.folds.count} folds"
         raise UsageError(f"seed {seeds[-1]}: the {folds} of {task.name} are the seeds 0-{task.folds.seeds - 1}")
     return seeds
 
 
 def _check_supervision(spec: Spec) -> None:
-    names = [resolve(losses(), given) for given in spec.losses]
-    found = {losses().get(name).supervision: name for name in names}
-    if len(found) > 1 and not set(found) <= set(spec.supervision):
-        listed = ", ".join(f"{name} has {supervision} supervision" for supervision, name in found.items())
+    names = [resolve(losses(), requested) for requested in spec.losses]
+    kinds = {losses().get(name).supervision: name for name in names}
+    if len(kinds) > 1 and not set(kinds) <= set(spec.supervision):
+        listed = ", ".join(f"{name} has {supervision} supervision" for supervision, name in kinds.items())
         raise UsageError(
             f"the losses do not have the same supervision: {listed}; if that is meant, add "
-            f"-p supervision={','.join(found)}"
+            f"-p supervision={','.join(kinds)}"
         )
 
 
@@ -244,22 +266,22 @@ def _is_ordered(task: str) -> bool:
 
 
 def _check_metrics(spec: Spec) -> None:
-    known = {*METRICS, *(tasks().get(resolve(tasks(), name)).primary for name in spec.tasks)}
-    for one in spec.published:
-        parameters = constructor_parameters(tasks().get(resolve(tasks(), one.task)))
-        for name in one.params:
+    metrics = {*METRICS, *(tasks().get(resolve(tasks(), name)).primary for name in spec.tasks)}
+    for entry in spec.published:
+        parameters = constructor_parameters(tasks().get(resolve(tasks(), entry.task)))
+        for name in entry.params:
             if name not in parameters:
-                raise unknown(f"parameter of task {one.task} in [[published]]", name, parameters)
-    for where, names in (
+                raise unknown(f"parameter of task {entry.task} in [[published]]", name, parameters)
+    for owner, names in (
         ("margin", [*spec.margin]),
         ("compare_by", spec.compare_by),
-        ("[[published]]", [one.metric for one in spec.published]),
+        ("[[published]]", [entry.metric for entry in spec.published]),
         *((f"margin of contrast {contrast.name!r}", [*contrast.margin]) for contrast in spec.contrasts),
         *((f"mark {mark.name!r}", [*mark.at_most, *mark.at_least]) for mark in spec.marks),
     ):
         for name in names:
-            if name not in known:
-                raise unknown(f"metric of {where}", name, known)
+            if name not in metrics:
+                raise unknown(f"metric of {owner}", name, metrics)
 
 
 def _contrasts(spec: Spec, cells: Iterable[Cell], labels: Mapping[str, Label]) -> tuple[list[Contrast], list[str]]:
@@ -271,26 +293,26 @@ def _contrasts(spec: Spec, cells: Iterable[Cell], labels: Mapping[str, Label]) -
     of_tasks: dict[str, dict[str, None]] = {}
     for cell in cells if spec.contrasts else ():
         of_tasks.setdefault(labels[cell.id].task, {})[labels[cell.id].variant] = None
-    found, notes = list[Contrast](), list[str]()
+    contrasts, notes = list[Contrast](), list[str]()
     for contrast in spec.contrasts:
         try:
-            variants = {task: _pair(contrast, known) for task, known in of_tasks.items()}
+            variants = {task: _pair(contrast, variants_of_task) for task, variants_of_task in of_tasks.items()}
         except UsageError as error:
             if not spec.changed:
                 raise
             notes.append(f"The contrast {contrast.name!r} was left out, since flags changed what is compared: {error}.")
             continue
-        for other in found:
-            if any(set(other.variants[task]) == set(pair) for task, pair in variants.items()):
-                raise UsageError(f"contrasts {other.name!r} and {contrast.name!r} have the same variants")
-        found.append(Contrast(contrast.name, contrast.margin, variants))
-    return found, notes
+        for earlier in contrasts:
+            if any(set(earlier.variants[task]) == set(pair) for task, pair in variants.items()):
+                raise UsageError(f"contrasts {earlier.name!r} and {contrast.name!r} have the same variants")
+        contrasts.append(Contrast(contrast.name, contrast.margin, variants))
+    return contrasts, notes
 
 
-def _pair(contrast: NamedContrast, known: Iterable[str]) -> tuple[str, str]:
+def _pair(contrast: NamedContrast, variants: Iterable[str]) -> tuple[str, str]:
     for side in (contrast.first, contrast.second):
-        if side not in known:
-            raise unknown(f"variant in contrast {contrast.name!r}", side, known)
+        if side not in variants:
+            raise unknown(f"variant in contrast {contrast.name!r}", side, variants)
     if contrast.first == contrast.second:
         raise UsageError(f"contrast {contrast.name!r}: first and second are one variant, {contrast.first!r}")
     return contrast.first, contrast.second
@@ -312,8 +334,8 @@ def changed_recipe(defaults: Params, changes: Params) -> Params:
     from milbench.optimizers.registry import SETTINGS, check_recipe, optimizers
 
     changes = {k: None if v == "none" and k != "gradient_norm" else v for k, v in changes.items()}
-    other = changes.get("optimizer", defaults["optimizer"])
-    settings = SETTINGS.get(other, {}) if other != defaults["optimizer"] and isinstance(other, str) else {}
+    optimizer = changes.get("optimizer", defaults["optimizer"])
+    settings = SETTINGS.get(optimizer, {}) if optimizer != defaults["optimizer"] and isinstance(optimizer, str) else {}
     recipe: Recipe = validated("the recipe", Recipe, {**defaults, **settings, **changes})
     check_recipe(recipe)
     origin = optimizers().entry(recipe.optimizer).source_digest.removeprefix(" of ")

@@ -1,4 +1,4 @@
-"""How far a cell is while it is computed: written into its folder, for displays and `milbench status`."""
+"""The progress of a running cell, written into its folder for displays and `milbench status`."""
 
 from __future__ import annotations
 
@@ -14,21 +14,26 @@ LOAD_INTERVAL = 10.0  # seconds between two measurements of the machine's load
 
 
 class Progress:
-    """Writes how far a cell with `epochs` of so many `steps` is, at most twice a second."""
+    """Writes the progress of a cell of `epochs` with `steps` each, at most twice a second."""
 
-    def __init__(self, folder: CellFolder, epochs: int, steps: int, at: Counters) -> None:
+    def __init__(self, folder: CellFolder, epochs: int, steps: int, counters: Counters) -> None:
         self.folder = folder
         self.shown: dict[str, Any] = {
-            "doing": "training", "epochs": epochs, "steps": steps, "epoch": at.epoch + 1, "step": at.step,
-            "begun": time.time(), "at": (at.epoch + at.step / steps) / epochs, "loss": None, "errors": {},
+            "doing": "training", "epochs": epochs, "steps": steps, "epoch": counters.epoch + 1, "step": counters.step,
+            "begun": time.time(), "at": (counters.epoch + counters.step / steps) / epochs, "loss": None, "errors": {},
         }  # fmt: skip
         self._scored, self._measured = 0, 0.0
         self._write()
 
-    def trained(self, at: Counters) -> None:
+    def trained(self, counters: Counters) -> None:
         """Report steps."""
         self._scored = 0
-        self.shown |= {"doing": "training", "epoch": at.epoch + 1, "step": at.step, "loss": at.loss_sum / at.step}
+        self.shown |= {
+            "doing": "training",
+            "epoch": counters.epoch + 1,
+            "step": counters.step,
+            "loss": counters.loss_sum / counters.step,
+        }
         self._write()
 
     def scored(self, bags: int) -> None:

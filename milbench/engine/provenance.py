@@ -1,4 +1,4 @@
-"""The provenance of a cell: by which code, on which machine and with which libraries it was computed."""
+"""The provenance of a cell: the code, the machine and the libraries that computed it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def provenance(device: str, threads: int) -> dict[str, str]:
-    """Return what is recorded of a cell on a device, such as "cpu" or "cuda:0", with these threads of PyTorch."""
+    """Return the provenance of a cell on a device, such as "cpu" or "cuda:0", with these threads of PyTorch."""
     revision, dirty = code_version()
     return {
         "version": __version__,

@@ -1,4 +1,4 @@
-"""Compute cells: joblib gives them to processes of this machine or of a dask cluster, and survives what kills these."""
+"""Run cells: joblib gives them to processes of this machine or of a dask cluster; one that dies fails one cell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from milbench._utils import extras
 from milbench.engine.cell import State
 from milbench.engine.spec import MOST_WORKERS
-from milbench.engine.worker import Job, compute, died, serve
+from milbench.engine.worker import Job, follow_launcher, record_death, run_cell
 from milbench.errors import UsageError
 
 T = TypeVar("T")
@@ -26,91 +26,92 @@ class ClusterLost(Exception):  # noqa: N818 it is named for what has happened
     """Raised when the scheduler of a cluster does not answer any more."""
 
 
-def compute_all(jobs: Sequence[Job], workers: int, cluster: str | None = None) -> Generator[tuple[str, State]]:
-    """Compute cells and yield, as they end, the id of each and what has become of it.
+def run_cells(jobs: Sequence[Job], workers: int, cluster: str | None = None) -> Generator[tuple[str, State]]:
+    """Run cells and yield the id and the state of each as it ends.
 
-    Where a process dies, what the processes were computing is computed again, one cell alone, from its last checkpoint,
-    until a cell is found whose process dies again: that one has failed. With 0 workers all are computed in this very
-    process; a cluster is the address of a dask scheduler, or "local:N".
+    When a process dies, the cells that were running continue from their checkpoints, each alone, until one of them
+    kills its process again: that one has failed. With 0 workers all cells run in this process; a cluster is the address
+    of a dask scheduler, or "local:N".
 
     Raises:
         ClusterLost: the scheduler has ended.
         UsageError: there is no such cluster, or worker processes die before they begin.
     """
     if not workers or not jobs:
-        yield from map(compute, jobs)
+        yield from map(run_cell, jobs)
         return
-    left = {job.cell.id: job for job in jobs}
+    remaining = {job.cell.id: job for job in jobs}
     for job in jobs:
         job.folder.forget_attempt()
     with _cluster(cluster) as client:
-        while left:
+        while remaining:
             try:
-                for cell_id, state in in_processes(compute, list(left.values()), workers, jobs[0].threads, client):
-                    del left[cell_id]
+                left = list(remaining.values())
+                for cell_id, state in in_processes(run_cell, left, workers, jobs[0].threads, client):
+                    del remaining[cell_id]
                     yield cell_id, state
             except Exception as error:
-                if not (how := _death(error, client)):
+                if not (cause := _explain_death(error, client)):
                     raise
-                if not any(job.folder.begun or job.folder.failure() for job in left.values()):
-                    raise UsageError(f"worker processes die before they begin with a cell: {how}") from None
-                for cell_id, state in _one_by_one([*left.values()], client):
-                    del left[cell_id]
+                if not any(job.folder.begun or job.folder.failure() for job in remaining.values()):
+                    raise UsageError(f"worker processes die before they begin with a cell: {cause}") from None
+                for cell_id, state in _one_by_one([*remaining.values()], client):
+                    del remaining[cell_id]
                     yield cell_id, state
 
 
-def _one_by_one(left: Sequence[Job], client: Any) -> Iterator[tuple[str, State]]:
-    """Compute one cell alone after the other, the one that was begun last first, until one is found that has died."""
-    for job in left:
-        if reason := job.folder.failure():  # its process has ended itself, since it has lost its GPU
+def _one_by_one(remaining: Sequence[Job], client: Any) -> Iterator[tuple[str, State]]:
+    """Run the cells that were begun, one alone after the other, the latest first, until the process of one dies."""
+    for job in remaining:
+        if reason := job.folder.failure():  # its process lost its GPU and ended itself
             yield job.cell.id, State("failed", reason)
-    suspects = [job for job in left if job.folder.begun]
+    suspects = [job for job in remaining if job.folder.begun]
     for job in sorted(suspects, key=lambda job: job.folder.begun, reverse=True):
         if job.folder.timed_out:
-            yield died(job, "")
+            yield record_death(job, "")
             continue
         try:
-            yield from in_processes(compute, [job], 1, job.threads, client)
+            yield from in_processes(run_cell, [job], 1, job.threads, client)
         except Exception as error:
-            if not (how := _death(error, client)):
+            if not (cause := _explain_death(error, client)):
                 raise
-            yield died(job, how)
+            yield record_death(job, cause)
             return
 
 
 def in_processes(
     function: Callable[[Job], T], jobs: Sequence[Job], workers: int, threads: int, client: Any = None
 ) -> Iterator[T]:
-    """Yield what a function returns for jobs, computed by joblib in other processes, as they end.
+    """Apply a function to jobs in other processes, by joblib, and yield the results as they come.
 
-    So many `workers` of so many `threads` are processes of this machine; with a client they are those of its cluster.
+    The processes are `workers` of this machine, of so many `threads` each, or those of the cluster of a dask client.
     """
     from joblib import Parallel, delayed, parallel_config
 
     # joblib starts a process anew that keeps 300 MB more than at first, as one with the data of a task does.
     warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
-    how: dict[str, Any] = {"return_as": "generator_unordered", "batch_size": 1}
+    options: dict[str, Any] = {"return_as": "generator_unordered", "batch_size": 1}
     if client is None:
         # With one job joblib would compute in this process. Only `workers` cells are handed out at a time.
-        begin: dict[str, Any] = {"initializer": serve, "initargs": (os.getpid(),)}
-        config = parallel_config(backend="loky", inner_max_num_threads=threads, **begin)
-        how |= {"n_jobs": max(workers, 2), "pre_dispatch": workers, "max_nbytes": None}
+        initializer: dict[str, Any] = {"initializer": follow_launcher, "initargs": (os.getpid(),)}
+        config = parallel_config(backend="loky", inner_max_num_threads=threads, **initializer)
+        options |= {"n_jobs": max(workers, 2), "pre_dispatch": workers, "max_nbytes": None}
     else:
         config = parallel_config(backend="dask", client=client, wait_for_workers_timeout=FIRST_WORKER)
-        how |= {"n_jobs": -1} if len(jobs) > 1 else {"n_jobs": -1, "pre_dispatch": 1}
+        options |= {"n_jobs": -1} if len(jobs) > 1 else {"n_jobs": -1, "pre_dispatch": 1}
     with config:
-        outcomes = Parallel(**how)(delayed(function)(job) for job in jobs)
+        outcomes = Parallel(**options)(delayed(function)(job) for job in jobs)
     try:
         yield from outcomes
     finally:
         outcomes.close()  # which ends processes that still compute
 
 
-def _death(error: Exception, client: Any) -> str:
-    """Return how a process has died, "" for an error of another kind. Raises ClusterLost."""
+def _explain_death(error: Exception, client: Any) -> str:
+    """Return the cause of the death of a process, "" for any other error. Raises ClusterLost."""
     if isinstance(error, BrokenProcessPool):
-        found = re.search(r"The exit codes of the workers are \{(.*?)\}", str(error))
-        return (found[1].strip() if found else "") or "its exit code is not known"
+        exit_codes = re.search(r"The exit codes of the workers are \{(.*?)\}", str(error))
+        return (exit_codes[1].strip() if exit_codes else "") or "its exit code is not known"
     if client is None:
         return ""
     from distributed import KilledWorker
@@ -141,7 +142,7 @@ def _cluster(address: str | None) -> Iterator[Any]:
     from distributed import Client, LocalCluster
 
     for name in [*logging.root.manager.loggerDict, "tornado", "asyncio"]:
-        if name.startswith(("distributed", "tornado", "asyncio")):  # what happens to workers is told by their cells
+        if name.startswith(("distributed", "tornado", "asyncio")):  # cells report what happens to workers
             logging.getLogger(name).setLevel(logging.CRITICAL)
     kind, _, number = address.partition(":")
     with ExitStack() as stack:
@@ -156,9 +157,9 @@ def _cluster(address: str | None) -> Iterator[Any]:
 
 
 def worker_count(devices: Sequence[str], cells: int, jobs: int | None) -> tuple[int, int]:
-    """Return how many cells are computed at a time in all, and at most on each GPU; `jobs` is what a user has given.
+    """Return how many cells run at a time, and how many at most on each GPU; `jobs` is what the user asked for.
 
-    On a CPU they are as many as cores, which parallel cells use better than threads in one cell; on GPUs one a GPU.
+    By default as many cells run as there are cores, which cells use better than threads of one cell do, or one a GPU.
     """
     if list(devices) == ["cpu"]:
         return jobs or max(1, min(cells, os.cpu_count() or 1)), 1
@@ -175,9 +176,9 @@ def shard(cells: Sequence[Any], part: str | None) -> list[Any]:
     """
     if part is None:
         return list(cells)
-    found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", part)
-    index, count = (int(found[1]), int(found[2])) if found else (0, 10)
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", part)
+    index, count = (int(match[1]), int(match[2])) if match else (0, 10)
     if not 1 <= index <= count:
-        with_i = " with i from 1 to n" if found else ""
+        with_i = " with i from 1 to n" if match else ""
         raise UsageError(f"--shard {part[:40]}: expected i/n{with_i}, such as 1/{max(count, 1)}")
     return list(cells[index - 1 :: count])

@@ -54,17 +54,22 @@ Dimension = Range | list[Any]
 class Search(BaseModel):
     """How settings are searched: the table [tune] of a spec."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    draws: int = Field(default=16, ge=1, le=MOST_DRAWS)  # settings that are tried for every loss on every task
-    seeds: str | int | list[int] = "1000"  # with which each is trained; none is a seed of the comparison
+    draws: int = Field(default=16, ge=1, le=MOST_DRAWS)
+    """Settings that are tried for each loss on each task."""
+    seeds: str | int | list[int] = "1000"
+    """Seeds with which each draw is trained; none of them is a seed of the comparison."""
     metric: Literal["set_error", "label_error", "own_label_error", "instance_error"] = "set_error"
-    """Of validation bags, which chooses; the instance error is that of bags of one instance."""
+    """Metric of validation bags that chooses; the instance error is that of bags of one instance."""
     recipe: dict[str, Dimension | dict[str, Dimension]] = Field(default_factory=dict)
-    """Setting -> its values; in a table under the name of a task, those of that task."""
-    loss: dict[str, dict[str, Dimension]] = Field(default_factory=dict)  # name -> parameter of its own -> its values
-    draw_recipe: Params = Field(default_factory=dict)  # what differs from the recipe of the comparison, such as epochs
-    draw_task: dict[str, Params] = Field(default_factory=dict)  # likewise of the parameters of a task
+    """Setting -> its values; those in a table named after a task are for that task."""
+    loss: dict[str, dict[str, Dimension]] = Field(default_factory=dict)
+    """Name -> parameter of that loss -> its values."""
+    draw_recipe: Params = Field(default_factory=dict)
+    """Changes to the recipe during the search, such as fewer epochs."""
+    draw_task: dict[str, Params] = Field(default_factory=dict)
+    """Task -> changes to its parameters during the search."""
 
     @model_validator(mode="after")
     def _something_to_search(self) -> Self:
@@ -85,7 +90,7 @@ class Search(BaseModel):
 
 
 def draw(spaces: Sequence[Mapping[str, Dimension]], count: int, coordinates: int = 0) -> list[list[Params]]:
-    """Return as many draws from several spaces, such as that of the recipe and that of a loss, by name.
+    """Return `count` draws from each of several spaces, such as those of the recipe and of a loss.
 
     The draws are points of one scrambled Sobol sequence (`scipy.stats.qmc`): they fill the space more evenly than
     independent ones, and more draws begin with the same ones. Coordinates belong to dimensions by their order; where

@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -19,6 +19,7 @@ from milbench.api.metric_info import METRICS
 from milbench.api.parameters import constructor_parameters, network_parameters
 from milbench.api.plan import COMPARISON_NAME, LONGEST_NAME, Mark, Selection
 from milbench.api.published import Published
+from milbench.api.recipe import Recipe
 from milbench.api.registry import Registry, losses, tasks
 from milbench.api.resolver import resolve
 from milbench.api.supervision import Supervision
@@ -41,27 +42,35 @@ Margin = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Table(BaseModel):
-    """A table of a spec, without keys that are unknown."""
+    """A table of a spec, without unknown keys; the texts below its fields are their descriptions."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
 class Difference(Table):
     """A point in which a publication and its code differ."""
 
     topic: str
+    """Point in which they differ."""
     paper: str
+    """What the publication says."""
     code: str
-    here: str  # the parameter that chooses between the two, and what this comparison uses
+    """What its code does."""
+    here: str
+    """The parameter that chooses between the two, and what this comparison uses."""
 
 
 class NamedContrast(Table):
     """The difference of two variants that a comparison is made for: the first less the second."""
 
-    name: str = Field(min_length=1)  # what the difference shows
-    first: str  # as reports name a variant: a loss, and behind it the settings that set it apart, KEY=VALUE
+    name: str = Field(min_length=1)
+    """What the difference shows."""
+    first: str
+    """A variant as reports name it: a loss, then the settings that set it apart, KEY=VALUE."""
     second: str
-    margin: dict[str, Margin] = Field(default_factory=dict)  # in place of that of the spec
+    """Likewise."""
+    margin: dict[str, Margin] = Field(default_factory=dict)
+    """Replaces the margin of the spec."""
 
 
 class PassMark(Table):
@@ -71,11 +80,17 @@ class PassMark(Table):
     """
 
     name: str = Field(min_length=1)
+    """Name of the test."""
     task: str
-    params: dict[str, Any] = Field(default_factory=dict)  # what differs from the task in the spec
-    at_most: dict[str, Finite] = Field(default_factory=dict)  # metric -> the largest value that passes
+    """Task that the test is about."""
+    params: dict[str, Any] = Field(default_factory=dict)
+    """Parameters that differ from those of the task in the spec."""
+    at_most: dict[str, Finite] = Field(default_factory=dict)
+    """Metric -> the largest value that passes."""
     at_least: dict[str, Finite] = Field(default_factory=dict)
-    why: str = ""  # the reason for the bounds, and what the test asks
+    """Metric -> the smallest value that passes."""
+    why: str = ""
+    """The reason for the bounds, and what the test asks."""
 
     @model_validator(mode="after")
     def _has_a_bound(self) -> Self:
@@ -93,13 +108,21 @@ class Literature(Table):
     """A published value of a method that is no loss here."""
 
     task: str
-    params: dict[str, Any] = Field(default_factory=dict)  # that the value belongs to, such as `table`; empty: to all
+    """Task that the value was measured on."""
+    params: dict[str, Any] = Field(default_factory=dict)
+    """Parameters of the task that the value belongs to, such as `table`; empty: all."""
     method: str = Field(min_length=1)
-    metric: str  # without a split
-    value: Finite  # as a share, not in percent; an error, not an accuracy
-    spread: Annotated[Finite, Field(ge=0)] | None = None  # what the source prints behind ±, whatever it is
-    source: str = Field(min_length=1)  # with the place in it
-    note: str = ""  # in which points it was not measured as the results here
+    """Name of the method."""
+    metric: str
+    """Metric, without a split."""
+    value: Finite
+    """A share, not a percentage; an error, not an accuracy."""
+    spread: Annotated[Finite, Field(ge=0)] | None = None
+    """The number behind ± in the source, whatever it is."""
+    source: str = Field(min_length=1)
+    """With the place in it."""
+    note: str = ""
+    """How its measurement differs from that of the results here."""
 
     @model_validator(mode="after")
     def _is_a_share(self) -> Self:
@@ -113,21 +136,31 @@ class Literature(Table):
 
 
 class Execution(Table):
-    """Where and how cells are computed, which changes no result."""
+    """Where and how cells run, which changes no result."""
 
-    device: str = "auto"  # auto, cpu, cuda (every GPU) or cuda:N
-    jobs: int | None = Field(default=None, ge=1, le=MOST_WORKERS)  # cells at a time; None: one a core, or one a GPU
-    threads: int | None = Field(default=None, ge=1, le=MOST_WORKERS)  # of each cell; None: cores / jobs
-    data_dir: Path | None = None  # of the data sets; None: the default folder
-    cluster: str | None = None  # the address of a dask scheduler, or "local:N"; None: processes of this machine
-    shard: str | None = None  # "i/n": every n-th cell, from the i-th on, for job arrays on a shared disk
-    rerun: Literal["missing", "failed", "all"] = "missing"  # missing cells, failed ones as well, or all anew
-    timeout: float | None = Field(default=None, ge=1, le=10_000_000)  # seconds after which a cell fails; None: never
-    in_process: bool = False  # in this very process, one cell at a time, for a debugger
-    log_models: bool = False  # every network as an MLflow model too
+    device: str = "auto"
+    """auto, cpu, cuda (every GPU) or cuda:N."""
+    jobs: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
+    """Cells that run at a time; none: one per core, or one per GPU."""
+    threads: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
+    """Threads of each cell; none: cores / jobs."""
+    data_dir: Path | None = None
+    """Folder of the data sets; none: the default one."""
+    cluster: str | None = None
+    """Address of a dask scheduler, or local:N; none: processes of this machine."""
+    shard: str | None = None
+    """i/n: only every n-th cell, from the i-th on, for job arrays on a shared disk."""
+    rerun: Literal["missing", "failed", "all"] = "missing"
+    """Run missing cells, failed ones as well, or all cells anew."""
+    timeout: float | None = Field(default=None, ge=1, le=10_000_000)
+    """Seconds after which a cell fails; none: never."""
+    in_process: bool = False
+    """Run cells in the launching process, one at a time, for a debugger."""
+    log_models: bool = False
+    """Log every network as an MLflow model too."""
 
 
-def _file_name(name: str) -> str:
+def _check_name(name: str) -> str:
     if not re.fullmatch(COMPARISON_NAME, name) or len(name) > LONGEST_NAME:
         raise ValueError(
             f"expected at most {LONGEST_NAME} letters, digits and . _ + -, the first one a letter or a digit"
@@ -138,34 +171,78 @@ def _file_name(name: str) -> str:
 class Spec(Table):
     """A comparison: every loss on every task with every seed, under one recipe or several."""
 
-    name: Annotated[str, AfterValidator(_file_name)]
-    title: str = ""  # of its report
-    losses: list[str] = Field(min_length=1)  # names, modules or paths of files
+    name: Annotated[str, AfterValidator(_check_name)]
+    """Name of the comparison; a spec file, or else --task, provides one."""
+    title: str = ""
+    """Title of the report."""
+    losses: list[str] = Field(min_length=1)
+    """Names, modules or paths of files."""
     tasks: list[str] = Field(min_length=1)
-    networks: list[str] = Field(default=[DEFAULT], min_length=1)  # likewise; "default" is the first of each task
-    seeds: str | int | list[int] | None = None  # such as "0-9" or "0,2,5"; None: seed 0, or all folds of a task
+    """Names, modules or paths of files."""
+    networks: list[str] = Field(default=[DEFAULT], min_length=1)
+    """Names, modules or paths of files; default: the first network of each task."""
+    seeds: str | int | list[int] | None = None
+    """Such as "0-9" or "0,2,5"; none: seed 0, or all folds of a task."""
     loss: dict[str, Params] = Field(default_factory=dict)
-    """Name -> arguments, where one given as a list is an axis; `networks` there replaces those of the spec."""
+    """Name -> arguments, of which a list is an axis; `networks` among them replaces those of the spec."""
     task: dict[str, Params | list[Params]] = Field(default_factory=dict)
-    """Name -> arguments, or a list of tables of them, a variant each, which may have a short `name`."""
-    network: dict[str, Params] = Field(default_factory=dict)  # name -> arguments, as of losses
-    recipe: Params = Field(default_factory=dict)  # changes for all tasks; in a table under the name of a task, for it
+    """Name -> arguments, or a list of tables of arguments, one per variant, which may have a short `name`."""
+    network: dict[str, Params] = Field(default_factory=dict)
+    """Name -> arguments, of which a list is an axis."""
+    recipe: Params = Field(default_factory=dict)
+    """Changes to the recipes of all tasks; those in a table named after a task are for that task."""
     run: Execution = Field(default_factory=Execution)
-    supervision: list[Supervision] = Field(default_factory=list)  # the kinds that are compared on purpose
-    selection: Selection = "last"  # the epoch by which losses are compared; no result depends on it
-    margin: dict[str, Margin] = Field(default_factory=dict)  # metric -> the largest difference that counts as none
+    """Where and how cells run."""
+    supervision: list[Supervision] = Field(default_factory=list)
+    """Kinds of supervision that are compared on purpose."""
+    selection: Selection = "last"
+    """Epoch by which losses are compared; no result depends on it."""
+    margin: dict[str, Margin] = Field(default_factory=dict)
+    """Metric -> the largest difference that counts as none."""
     compare_by: list[str] = Field(default_factory=list)
-    """The metrics that losses are compared by, the first in place of each task's primary one; empty: that alone."""
-    contrasts: list[NamedContrast] = Field(default_factory=list)  # differences that the comparison is made for
-    preset: str = ""  # the one that was chosen
-    about: str = ""  # what that preset is, and how long it takes
-    notes: list[str] = Field(default_factory=list)  # for the reader of the report, such as the limits of a preset
-    differences: list[Difference] = Field(default_factory=list)  # between a publication and its code
-    published: list[Literature] = Field(default_factory=list)  # from the literature, to stand beside the results
-    marks: list[PassMark] = Field(default_factory=list)  # tests that every loss takes, with the values that pass
-    tune: Search | None = None  # how settings are searched before losses are compared
-    origin: str = ""  # a digest of its file and of `-p`: launches of one origin add up, whatever they choose of it
-    changed: bool = False  # whether flags have changed what its file says
+    """Metrics by which losses are compared, the first in place of each task's primary metric."""
+    contrasts: list[NamedContrast] = Field(default_factory=list)
+    """Differences that the comparison is made for."""
+    preset: str = ""
+    """The preset that was chosen."""
+    about: str = ""
+    """What that preset is, and how long it takes."""
+    notes: list[str] = Field(default_factory=list)
+    """Notes for the reader of the report, such as the limits of a preset."""
+    differences: list[Difference] = Field(default_factory=list)
+    """Differences between a publication and its code."""
+    published: list[Literature] = Field(default_factory=list)
+    """Values from the literature, to stand beside the results."""
+    marks: list[PassMark] = Field(default_factory=list)
+    """Tests that every loss takes, with the values that pass."""
+    tune: Search | None = None
+    """How settings are searched before losses are compared."""
+    origin: str = ""
+    """Set by the launch: a digest of the file and of -p; launches of one origin add up."""
+    changed: bool = False
+    """Set by the launch: whether flags have changed what the file says."""
+
+
+TABLES: dict[str, type[BaseModel]] = {
+    "": Spec, "recipe": Recipe, "run": Execution, "tune": Search, "contrasts": NamedContrast, "marks": PassMark,
+    "published": Literature, "differences": Difference,
+}  # fmt: skip
+"""The tables of a spec by name, "" for the keys outside all of them."""
+
+
+def settings(*tables: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the name, the default and the meaning of every key of these tables of a spec; none: of all of them."""
+    for table in tables or TABLES:
+        for name, field in TABLES[table].model_fields.items():
+            default = field.get_default(call_default_factory=True)
+            text = "none" if default is None else "" if isinstance(default, Table) else str(default)
+            key = f"{table}.{name}" if table else name
+            yield key, "(required)" if field.is_required() else text, field.description or ""
+
+
+def setting_of(name: str) -> str | None:
+    """Return the key of a recipe, a run or a search of this name, such as "recipe.lr" for "lr"; None: there is none."""
+    return next((key for key, *_ in settings("recipe", "run", "tune") if key.endswith(f".{name}")), None)
 
 
 def read_spec(given: str, preset: str | None = None) -> Spec:
@@ -194,26 +271,26 @@ def _read(given: str) -> tuple[str, Params]:
         raise UsageError(f"{given} is not TOML: {error}") from None
 
 
-def _with_preset(values: Params, chosen: str | None, given: str) -> Params:
-    found = values.pop("presets", {})
-    if not isinstance(found, dict) or not all(isinstance(changes, dict) for changes in found.values()):
+def _with_preset(values: Params, preset: str | None, given: str) -> Params:
+    presets = values.pop("presets", {})
+    if not isinstance(presets, dict) or not all(isinstance(changes, dict) for changes in presets.values()):
         raise UsageError(f"spec {given}: presets are tables, [presets.NAME]")
-    if not found:
-        if chosen is not None:
-            raise UsageError(f"spec {given} has no presets; leave out --preset {chosen}")
+    if not presets:
+        if preset is not None:
+            raise UsageError(f"spec {given} has no presets; leave out --preset {preset}")
         return values
-    chosen = next(iter(found)) if chosen is None else chosen
-    if chosen not in found:
-        raise unknown(f"preset of {given}", chosen, found)
-    return {**merged(values, found[chosen]), "preset": chosen}
+    preset = next(iter(presets)) if preset is None else preset
+    if preset not in presets:
+        raise unknown(f"preset of {given}", preset, presets)
+    return {**merged(values, presets[preset]), "preset": preset}
 
 
 def merged(values: Params, changes: Params) -> Params:
     """Return `values` with `changes`; tables in both are merged."""
-    both = {
+    nested = {
         k: merged(values[k], v) for k, v in changes.items() if isinstance(v, dict) and isinstance(values.get(k), dict)
     }
-    return {**values, **changes, **both}
+    return {**values, **changes, **nested}
 
 
 def built_in_specs() -> dict[str, Traversable]:
@@ -227,16 +304,18 @@ def make_spec(values: Params, owner: str = "the run") -> Spec:
 
     Raises UsageError where a value is unknown, missing or wrong, or a section belongs to no loss or task.
     """
-    from milbench.api.recipe import Recipe
-
     spec: Spec = validated(owner, Spec, values)
-    for kind, given in (("marks", spec.marks), ("contrasts", spec.contrasts)):
-        names = [one.name for one in given]
+    for loss, params in spec.loss.items():
+        names = as_list(params.get("networks", [DEFAULT]))
+        if not names or not all(isinstance(name, str) for name in names):
+            raise UsageError(f"{owner}: loss.{loss}.networks = {names!r}: expected names of networks")
+    for kind, entries in (("marks", spec.marks), ("contrasts", spec.contrasts)):
+        names = [entry.name for entry in entries]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise UsageError(f"{owner}: two {kind} are named {twice!r}")
-    if wrong := next((name for name in _tables(spec.recipe) if name in Recipe.model_fields), None):
+    if table := next((name for name in _tables(spec.recipe) if name in Recipe.model_fields), None):
         raise UsageError(
-            f"{owner}: recipe.{wrong} is a table; a list of values is an axis, and ranges that are searched stand in "
+            f"{owner}: recipe.{table} is a table; a list of values is an axis, and ranges that are searched stand in "
             "[tune.recipe]"
         )
     registries: list[tuple[str, list[str], list[str], Registry[Any]]] = [
@@ -248,10 +327,10 @@ def make_spec(values: Params, owner: str = "the run") -> Spec:
     ]
     for kind, sections, chosen, registry in registries:
         # A section of a loss or task that exists but is not chosen is no mistake: a flag may have left it out.
-        known = {resolve(registry, name) for name in chosen} | {*registry.names()}
+        available = {resolve(registry, name) for name in chosen} | {*registry.names()}
         for section in sections:
-            if section not in known:
-                raise unknown(f"{kind} section of {owner}", section, known)
+            if section not in available:
+                raise unknown(f"{kind} section of {owner}", section, available)
     return spec
 
 
@@ -279,15 +358,15 @@ def requested_spec(spec: str | None, preset: str | None, given: Params, settings
     run = {key: value for key, value in given.get("run", {}).items() if value is not None}
     changes = {key: value for key, value in given.items() if key != "run" and value is not None}
     deciding = [setting for setting in settings if not setting.startswith("run.")]
-    said = [
+    identity_fields = [
         {key: value for key, value in values.items() if spec and key != "run"},
         {key: value for key, value in changes.items() if key not in ("name", "losses", "tasks", "networks", "seeds")},
         deciding,
     ]
     values |= changes | {"run": values.get("run", {}) | run}
-    for setting in settings:
-        parse_setting(values, setting)
-    values["origin"] = hashlib.sha256(json.dumps(said, default=str).encode()).hexdigest()[:16]
+    for setting in sorted(settings, key=lambda text: not re.match(r"loss\.[^.=]+\.networks=", text)):
+        parse_setting(values, setting)  # first which networks there are
+    values["origin"] = hashlib.sha256(json.dumps(identity_fields, default=str).encode()).hexdigest()[:16]
     values["changed"] = bool(spec and (changes.keys() - {"name"} or deciding))
     return make_spec(values)
 
@@ -324,21 +403,18 @@ def parse_setting(values: Params, setting: str) -> None:
         values["recipe"] = _with_setting(values.get("recipe", {}), names, {parameter: value})
     else:
         sections = values.setdefault(kind, {})
-        for name in _takers(values, kind, names, parameter, setting):
-            of_name = sections.get(name, {})
-            changed = [{**one, parameter: value} for one in (of_name if isinstance(of_name, list) else [of_name])]
-            sections[name] = changed if isinstance(of_name, list) else changed[0]
+        for name in _entries_with(values, kind, names, parameter, setting):
+            section = sections.get(name, {})
+            variants = [
+                {**variant, parameter: value} for variant in (section if isinstance(section, list) else [section])
+            ]
+            sections[name] = variants if isinstance(section, list) else variants[0]
 
 
 def _closest_setting(key: str) -> str | None:
-    from milbench.api.recipe import Recipe
-
-    full = [
-        f"{table}.{name}" for table, model in (("recipe", Recipe), ("run", Execution)) for name in model.model_fields
-    ]
-    whole = next((name for name in full if name.endswith(f".{key}")), None)
+    keys = [name for name, *_ in settings("recipe", "run")]
     tables = ("recipe", "loss", "task", "network")
-    return whole or (None if key in (*tables, "run") else closest(key, [*SETTABLE, *full, *tables]))
+    return setting_of(key) or (None if key in (*tables, "run") else closest(key, [*SETTABLE, *keys, *tables]))
 
 
 def _with_setting(recipe: Params, task: list[str], change: Params) -> Params:
@@ -349,36 +425,36 @@ def _with_setting(recipe: Params, task: list[str], change: Params) -> Params:
     return {**recipe, **of_tasks, **change}
 
 
-def _takers(values: Params, kind: str, names: list[str], parameter: str, setting: str) -> list[str]:
+def _entries_with(values: Params, kind: str, names: list[str], parameter: str, setting: str) -> list[str]:
     """Return the chosen losses, tasks or networks that a setting is for: the one it names, else all that have it."""
-    known = _known_parameters(values, kind)
+    parameters = _parameters_of(values, kind)
     if names:
-        if names[0] not in known:
-            raise unknown(f"{kind} of this run in -p {setting}", names[0], known)
+        if names[0] not in parameters:
+            raise unknown(f"{kind} of this run in -p {setting}", names[0], parameters)
         return names
-    takers = [name for name in known if parameter in known[name]]
+    takers = [name for name in parameters if parameter in parameters[name]]
     if not takers:
-        raise unknown(f"parameter of {kind} {', '.join(known)}", parameter, set().union(*known.values()))
+        raise unknown(f"parameter of {kind} {', '.join(parameters)}", parameter, set().union(*parameters.values()))
     return takers
 
 
-def _known_parameters(values: Params, kind: str) -> dict[str, set[str]]:
+def _parameters_of(values: Params, kind: str) -> dict[str, set[str]]:
     """Return the parameters of every chosen loss, task or network, by its name."""
     if kind == "loss":
-        chosen = [resolve(losses(), given) for given in values["losses"]]
-        return {name: {*constructor_parameters(losses().get(name)), "networks"} for name in chosen}
-    found = [resolve(tasks(), given) for given in values["tasks"]]
+        loss_names = [resolve(losses(), requested) for requested in values["losses"]]
+        return {name: {*constructor_parameters(losses().get(name)), "networks"} for name in loss_names}
+    task_names = [resolve(tasks(), requested) for requested in values["tasks"]]
     if kind == "task":
-        return {name: {*constructor_parameters(tasks().get(name))} for name in found}
+        return {name: {*constructor_parameters(tasks().get(name))} for name in task_names}
     from milbench.networks.registry import network_maker, network_name
 
-    of_losses = [as_list(table.get("networks", [])) for table in values.get("loss", {}).values()]
-    given = [*values.get("networks", [DEFAULT]), *itertools.chain.from_iterable(of_losses)]
-    known: dict[str, set[str]] = {}
-    for cls, one in itertools.product(map(tasks().get, found), given):
-        name = network_name(cls, one)
-        known.setdefault(name, set()).update(network_parameters(network_maker(cls, name)))
-    return known
+    loss_networks = [as_list(table.get("networks", [])) for table in values.get("loss", {}).values()]
+    requested = [*values.get("networks", [DEFAULT]), *itertools.chain.from_iterable(loss_networks)]
+    parameters: dict[str, set[str]] = {}
+    for cls, network in itertools.product(map(tasks().get, task_names), requested):
+        name = network_name(cls, network)
+        parameters.setdefault(name, set()).update(network_parameters(network_maker(cls, name)))
+    return parameters
 
 
 def as_list(value: Any) -> list[Any]:

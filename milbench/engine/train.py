@@ -62,19 +62,21 @@ def train(
 
 
 def train_epoch(setup: Setup, counters: Counters, report: Callable[[Counters], None]) -> None:
-    """Make the steps of an epoch that are left; report how far it is every half second, and at its end."""
+    """Make the remaining steps of an epoch; report the progress every half second, and at its end."""
     setup.model.network.train()
     batches = islice(setup.train_batches(counters.epoch), setup.steps)
     for _ in range(counters.step):  # before the checkpoint
         next(batches)
     # It continues the sum of the checkpoint in the same order, so that a resumed run gives the identical sum.
     total = torch.tensor([counters.loss_sum, counters.clipped], dtype=torch.float64, device=setup.device)
-    begun, seconds, looked = time.perf_counter(), counters.seconds, time.monotonic()
+    begun, seconds, last_look = time.perf_counter(), counters.seconds, time.monotonic()
     for bags in batches:
         total += train_step(setup, bags, counters.epoch * setup.steps + counters.step)
         counters.step += 1
-        if counters.step == setup.steps or time.monotonic() - looked > LOOK_INTERVAL:  # else the host waits for no GPU
-            looked = time.monotonic()
+        if (
+            counters.step == setup.steps or time.monotonic() - last_look > LOOK_INTERVAL
+        ):  # else the host waits for no GPU
+            last_look = time.monotonic()
             counters.loss_sum, counters.clipped = total.tolist()
             counters.seconds = seconds + time.perf_counter() - begun
             if not math.isfinite(counters.loss_sum):

@@ -1,4 +1,4 @@
-"""Tuned comparisons: as many draws for every loss on every task, then fresh seeds with the chosen setting."""
+"""Tuned comparisons: the same number of draws for each loss on each task, then fresh seeds with the chosen settings."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ Arm = tuple[str, str, str]
 
 
 def search_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
-    """Return the plan of the draws of a search: every draw of every loss on every task with every seed of the search.
+    """Return the plan of a search: each draw of each loss on each task with each seed of the search.
 
     Raises:
         UsageError: as in `make_plan`; a setting of [tune] is wrong, is also an axis, or belongs to no loss or task;
             a seed of the search is one of the comparison.
     """
     search = spec.tune
-    assert search is not None  # noqa: S101 launches search where there is one
-    drawn_with = {"recipe": merged(spec.recipe, search.draw_recipe), "task": _with_params(spec.task, search.draw_task)}
-    spec = spec.model_copy(update=drawn_with)
+    assert search is not None  # noqa: S101 the caller checks it
+    changes = {"recipe": merged(spec.recipe, search.draw_recipe), "task": _with_params(spec.task, search.draw_task)}
+    spec = spec.model_copy(update=changes)
     _check_axes(spec, search)
     base = make_plan(spec, device, precision)
     seeds = parse_seeds(search.seeds)
@@ -39,10 +39,10 @@ def search_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
     draws: dict[str, Params] = {}
     for arm, compared in _arms(base).items():
         _check_seeds(seeds, compared, base)
-        for number, (settings, drawn) in enumerate(_draws(search, compared[0])):
+        for number, (settings, sample) in enumerate(_draws(search, compared[0])):
             for seed in seeds:
-                cell = replace(drawn, seed=seed)
-                if cell.id not in draws:  # two draws of few values may be the same
+                cell = replace(sample, seed=seed)
+                if cell.id not in draws:  # two draws from few values may be equal
                     cells.append(cell)
                     draws[cell.id] = {"arm": arm, "draw": number, "settings": settings, "asked": search.draws}
     return replace(base, cells=cells, search=SearchRecord(f"validation/{search.metric}", draws))
@@ -62,29 +62,29 @@ def tuned_plan(spec: Spec, draws: Plan, values: Mapping[str, float], device: str
                 "does not evaluate validation bags"
             )
     base = make_plan(spec, device, draws.precision)
-    tried: dict[Arm, dict[int, list[Cell]]] = {}
+    cells_by_draw: dict[Arm, dict[int, list[Cell]]] = {}
     for cell in draws.cells:
         draw = draws.search.draws[cell.id]
-        tried.setdefault(tuple(draw["arm"]), {}).setdefault(draw["draw"], []).append(cell)
-    cells, chosen = list(draws.cells), {}
+        cells_by_draw.setdefault(tuple(draw["arm"]), {}).setdefault(draw["draw"], []).append(cell)
+    cells, chosen_draws = list(draws.cells), {}
     compared: dict[str, Label] = {}
     for arm, planned in _arms(base).items():
-        of_arm = tried[arm]
-        best = min(of_arm, key=lambda number: _mean_of(of_arm[number], values))
-        chosen["|".join(arm)] = best
-        settings = draws.search.draws[of_arm[best][0].id]["settings"]
+        draws_of_arm = cells_by_draw[arm]
+        best = min(draws_of_arm, key=lambda number: _mean(draws_of_arm[number], values))
+        chosen_draws["|".join(arm)] = best
+        settings = draws.search.draws[draws_of_arm[best][0].id]["settings"]
         for cell in planned:
-            with_settings = _with_settings(cell, settings)
-            cells.append(with_settings)
-            compared[with_settings.id] = base.labels[cell.id]
-    search = replace(draws.search, chosen=chosen, compared=compared)
+            tuned_cell = _with_settings(cell, settings)
+            cells.append(tuned_cell)
+            compared[tuned_cell.id] = base.labels[cell.id]
+    search = replace(draws.search, chosen=chosen_draws, compared=compared)
     return replace(base, cells=cells, tasks=draws.tasks | base.tasks, search=search)
 
 
-def _mean_of(cells: list[Cell], values: Mapping[str, float]) -> float:
-    """Return the mean over the seeds of a draw, infinite where one has no finite value."""
-    found = [values.get(cell.id, math.inf) for cell in cells]
-    mean = sum(found) / len(found)
+def _mean(cells: list[Cell], values: Mapping[str, float]) -> float:
+    """Return the mean over the seeds of a draw, infinite if one of them has no finite value."""
+    values_of_seeds = [values.get(cell.id, math.inf) for cell in cells]
+    mean = sum(values_of_seeds) / len(values_of_seeds)
     return round(mean, 12) if math.isfinite(mean) else math.inf  # equal errors are ties whatever their order
 
 
@@ -100,11 +100,11 @@ def _check_seeds(seeds: list[int], compared: list[Cell], base: Plan) -> None:
     if common := sorted({*seeds} & {cell.seed for cell in compared}):
         raise UsageError(
             f"tune.seeds: seed {common[0]} is also one of the comparison; expected other seeds, so that settings are "
-            "not compared on what chose them"
+            "not compared on the runs that chose them"
         )
     if folds := base.tasks[compared[0].task_key].folds:
         count, repeats = folds
-        if max(seeds) >= count * repeats:
+        if repeats and max(seeds) >= count * repeats:
             raise UsageError(
                 f"tune.seeds: seed {max(seeds)} is no fold of {compared[0].task}: its {repeats} x {count} folds are "
                 f"the seeds 0-{count * repeats - 1}; expected one that the comparison leaves out"
@@ -113,22 +113,22 @@ def _check_seeds(seeds: list[int], compared: list[Cell], base: Plan) -> None:
 
 def _draws(search: Search, first: Cell) -> Iterator[tuple[Params, Cell]]:
     """Yield the settings of every draw of an arm, and a cell with them."""
-    own = search.loss.get(first.loss, {})
-    recipe = search.recipe_of(first.task)
-    most = max([0, *map(len, search.loss.values())])
-    for of_recipe, of_loss in draw([recipe, own], search.draws, len(recipe) + most):
+    loss_space = search.loss.get(first.loss, {})
+    recipe_space = search.recipe_of(first.task)
+    coordinates = len(recipe_space) + max([0, *map(len, search.loss.values())])
+    for of_recipe, of_loss in draw([recipe_space, loss_space], search.draws, coordinates):
         settings = {f"recipe.{k}": v for k, v in of_recipe.items()} | {f"loss.{k}": v for k, v in of_loss.items()}
         yield settings, _with_settings(first, settings)
 
 
 def _with_settings(cell: Cell, settings: Params) -> Cell:
     """Return a cell with settings of a draw in its recipe and in the parameters of its loss. Raises UsageError."""
-    of_recipe, of_loss = (
+    recipe_changes, loss_changes = (
         {k.removeprefix(kind): v for k, v in settings.items() if k.startswith(kind)} for kind in ("recipe.", "loss.")
     )
     try:
-        params = check_params(f"loss {cell.loss}", losses().get(cell.loss), cell.loss_params | of_loss)
-        return replace(cell, recipe=changed_recipe(cell.recipe, of_recipe), loss_params=params)
+        params = check_params(f"loss {cell.loss}", losses().get(cell.loss), cell.loss_params | loss_changes)
+        return replace(cell, recipe=changed_recipe(cell.recipe, recipe_changes), loss_params=params)
     except UsageError as error:
         hint = "; a range of whole numbers has integer = true" if "valid integer" in str(error) else ""
         raise UsageError(f"[tune] {error}{hint}") from None
@@ -139,7 +139,7 @@ def _with_params(task: Params, changes: Mapping[str, Params]) -> Params:
     changed = dict(task)
     for name, params in changes.items():
         variants = task.get(name, {})
-        changed[name] = [one | params for one in variants] if isinstance(variants, list) else variants | params
+        changed[name] = [variant | params for variant in variants] if isinstance(variants, list) else variants | params
     return changed
 
 

@@ -1,4 +1,4 @@
-"""The worker: computes one cell in this process, under the lock of its folder."""
+"""The worker: runs one cell in this process, under the lock of its folder."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ class Job:
     """One cell to compute, in plain data that can be sent to another process."""
 
     cell: Cell
-    label: str  # the cell in words, with what sets it apart from others of its comparison
+    label: str  # the name of the cell, with the settings in which cells of its comparison differ
     folder: CellFolder
-    how: Execution
+    execution: Execution
     threads: int  # of PyTorch
-    devices: Sequence[str]  # of which the worker takes a free one; of a cluster what the user said, such as ["auto"]
+    devices: Sequence[str]  # the worker takes a free one; on a cluster they are as the user gave them, such as ["auto"]
     slots: int  # how many cells may be computed on a GPU at once
-    local: tuple[tuple[str, Any], ...] = ()  # kind and class or function that no file or module holds
+    local: tuple[tuple[str, Any], ...] = ()  # kind and class (or function) of plug-ins that were defined in a notebook
 
 
-def compute(job: Job) -> tuple[str, State]:
-    """Train and evaluate the cell of a job; return its id, and what has become of it.
+def run_cell(job: Job) -> tuple[str, State]:
+    """Train and evaluate the cell of a job; return its id and its state.
 
-    Whatever a plug-in raises is kept in the folder and is the reason of the state.
+    An error of a plug-in is recorded in the folder and becomes the reason of the state.
     """
     try:
-        with _ONE_CELL, job.folder.lock() as mine:
-            if not mine:
+        with _ONE_CELL, job.folder.lock() as acquired:
+            if not acquired:
                 state = State("running", "another process is computing this cell")
             elif job.folder.is_done:
                 state = State("done")
             else:
                 with free_device(job.devices, job.slots) as device:
-                    state = _compute(job, job.folder, device)
+                    state = train_cell(job, job.folder, device)
     except UsageError as error:  # a file system without locks
         state = State("failed", str(error))
     except OSError as error:  # a disk that is full or read-only: there is no place for the reason either
@@ -62,7 +62,8 @@ def compute(job: Job) -> tuple[str, State]:
     return job.cell.id, state
 
 
-def _compute(job: Job, folder: CellFolder, device: str) -> State:
+def train_cell(job: Job, folder: CellFolder, device: str) -> State:
+    """Train the cell on a device, such as "cuda:0"; record the result or the error in its folder; return its state."""
     import torch
 
     from milbench.engine.provenance import provenance
@@ -73,19 +74,19 @@ def _compute(job: Job, folder: CellFolder, device: str) -> State:
     register(job.local)
     folder.begin(job.cell, job.label, provenance(device, job.threads))
     try:
-        with _ended_after(job.how.timeout, folder.hang):
-            by_work = job.how.threads is None
-            result = train(job.cell, folder, torch.device(device), job.how.data_dir, threads_by_work=by_work)
+        with _time_limit(job.execution.timeout, folder.hang):
+            by_work = job.execution.threads is None
+            result = train(job.cell, folder, torch.device(device), job.execution.data_dir, threads_by_work=by_work)
         folder.finish(result | {"seconds": time.time() - begun, "finished": time.time()})
     except BaseException as error:  # SystemExit and KeyboardInterrupt of a plug-in too
-        if isinstance(error, KeyboardInterrupt) and job.how.in_process:
+        if isinstance(error, KeyboardInterrupt) and job.execution.in_process:
             raise  # Ctrl-C
-        folder.fail(reason_of(error, job), "".join(traceback.format_exception(error)))
+        folder.fail(describe_error(error, job), "".join(traceback.format_exception(error)))
         if not isinstance(error, UsageError):  # other data or code, for which the checkpoint is not to blame
             folder.checkpoint.unlink(missing_ok=True)  # it would fail again from there
-        if "CUDA error" in str(error) and not job.how.in_process:
+        if "CUDA error" in str(error) and not job.execution.in_process:
             os._exit(1)  # after a failed assertion on the GPU every later call of CUDA by this process fails as well
-        return State("failed", reason_of(error, job))
+        return State("failed", describe_error(error, job))
     finally:
         set_torch_defaults(job.threads)
     return State("done")
@@ -98,12 +99,12 @@ def register(local: Sequence[tuple[str, Any]]) -> None:
     from milbench.networks.registry import networks
 
     registries: dict[str, Registry[Any]] = {"loss": losses(), "task": tasks(), "network": networks()}
-    for kind, given in local:
-        add_object(registries[kind], given, digest="of the launcher")
+    for kind, plugin in local:
+        add_object(registries[kind], plugin, digest="of the launcher")
 
 
 def set_torch_defaults(threads: int) -> None:
-    """Set what belongs to the whole process as torch has it at the start: a plug-in may have changed it."""
+    """Restore the settings with which torch starts: they belong to the process, and a plug-in may have changed them."""
     import torch
 
     torch.set_default_device(None)
@@ -118,22 +119,22 @@ def set_torch_defaults(threads: int) -> None:
 
 @contextmanager
 def free_device(devices: Sequence[str], slots: int) -> Iterator[str]:
-    """Hold one of the slots of the devices for the block: a lock each, which all processes of a user share.
+    """Hold a slot of a device during the block; a slot is a lock that all processes of a user share.
 
-    The CPU has no slots: as many cells share it as are computed at once.
+    The CPU has no slots: all cells share it.
     """
     from milbench._utils.devices import resolve_all
 
-    devices = [d for given in devices for d in (resolve_all(given) if given in ("auto", "cuda") else [given])]
+    devices = [d for name in devices for d in (resolve_all(name) if name in ("auto", "cuda") else [name])]
     if devices == ["cpu"]:
         yield "cpu"
         return
-    place = Path(tempfile.gettempdir()) / f"milbench-devices-{os.getuid()}"
+    folder = Path(tempfile.gettempdir()) / f"milbench-devices-{os.getuid()}"
     names = [(f"{device.replace(':', '-')}.{slot}.lock", device) for slot in range(slots) for device in devices]
     while True:
         for name, device in names:
-            with locks.try_lock(place / name) as mine:
-                if mine:
+            with locks.try_lock(folder / name) as acquired:
+                if acquired:
                     if device.startswith("cuda:"):
                         import torch
 
@@ -144,8 +145,8 @@ def free_device(devices: Sequence[str], slots: int) -> Iterator[str]:
 
 
 @contextmanager
-def _ended_after(seconds: float | None, trace: Path) -> Iterator[None]:
-    """End this process if the block takes longer, and write where it was then to a file.
+def _time_limit(seconds: float | None, trace: Path) -> Iterator[None]:
+    """End this process if the block takes longer, and write its traceback to a file.
 
     The timer is faulthandler's, which needs neither Python's lock nor a free interpreter.
     """
@@ -161,10 +162,10 @@ def _ended_after(seconds: float | None, trace: Path) -> Iterator[None]:
     trace.unlink(missing_ok=True)
 
 
-def serve(launcher: int) -> None:
-    """Make this process one of a launcher's: Ctrl-C is left to that, and where it ends, however that is, this one does.
+def follow_launcher(launcher: int) -> None:
+    """Ignore Ctrl-C, which the launching process handles, and end this process as soon as that one has ended.
 
-    The next launch goes on with the cell.
+    The next launch continues the cell from its checkpoint.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it reaches every process of a group
 
@@ -176,30 +177,30 @@ def serve(launcher: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def died(job: Job, how: str) -> tuple[str, State]:
-    """Keep in the folder of a cell why its process has died, such as by an exit code; return id and state of it."""
+def record_death(job: Job, cause: str) -> tuple[str, State]:
+    """Record why the process of a cell died, the cause being such as an exit code; return the cell's id and state."""
     folder = job.folder
     trace = folder.hang.read_text("utf-8", "replace") if folder.timed_out else ""
     if trace:
         frames = re.findall(r'File "(.+)", line (\d+) in', trace.rpartition("Thread 0x")[2])  # the main thread is last
-        of_plugin = [frame for frame in frames if frame[0] in job.cell.plugin_files]
-        place = "".join(f", in {Path(file).name}:{line}" for file, line in (of_plugin or frames)[:1])
-        reason = f"it took longer than {job.how.timeout:g} seconds{place}"
+        plugin_frames = [frame for frame in frames if frame[0] in job.cell.plugin_files]
+        place = "".join(f", in {Path(file).name}:{line}" for file, line in (plugin_frames or frames)[:1])
+        reason = f"it took longer than {job.execution.timeout:g} seconds{place}"
     else:
-        reason = f"the process died ({how}), perhaps out of memory"
+        reason = f"the process died ({cause}), perhaps out of memory"
     folder.fail(reason, trace)
     folder.checkpoint.unlink(missing_ok=True)
     return job.cell.id, State("failed", reason)
 
 
-def reason_of(error: BaseException, job: Job) -> str:
-    """Return the type and the message of an error in one line, with the place in the plug-in where it was raised."""
+def describe_error(error: BaseException, job: Job) -> str:
+    """Describe an error in one line: its type, its message and the place in the plug-in that raised it."""
     text = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, UsageError) or not frames:
         return text
-    of_plugin = [frame for frame in frames if frame.filename in job.cell.plugin_files]
-    frame = (of_plugin or frames)[-1]
+    plugin_frames = [frame for frame in frames if frame.filename in job.cell.plugin_files]
+    frame = (plugin_frames or frames)[-1]
     # Of torch's allocators on a GPU and on Linux, and of NVIDIA's libraries.
     signs = ("out of memory", "can't allocate memory", "not enough memory", "_STATUS_ALLOC_FAILED")
     small = isinstance(error, MemoryError) or any(sign in text for sign in signs)

@@ -1,1 +1,1 @@
-"""What a loss learnt: metrics of label sets, instances, boxes and strings."""
+"""Metrics of trained losses: of label sets, instances, boxes and strings."""

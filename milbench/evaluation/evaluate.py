@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from milbench.errors import UsageError
 from milbench.evaluation import metrics
 from milbench.evaluation.calibration import reliability_bins
 from milbench.evaluation.items import ItemsDigest, outcomes_of
+from milbench.evaluation.no_skill import no_skill_errors
 
 Scored = tuple[Bags, Scores]
 """A batch of bags with its scores."""
@@ -54,7 +55,7 @@ class EvalSplit:
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """What a loss predicts for the B bags of a split, on the CPU; see `milbench.Scores`."""
+    """The predictions of a loss for the B bags of a split, on the CPU; see `milbench.Scores`."""
 
     classes: Tensor  # (B, C)
     presence: Tensor  # (B, C)
@@ -93,6 +94,7 @@ def evaluate_bags(
     calibration: Sequence[Bags] | None = None,
     hook: Hook | None = None,
     limit: int | None = None,
+    training_labels: Tensor | None = None,
 ) -> Evaluation:
     """Return the metrics of every split and the outcomes of the test items; a metric that is undefined is left out.
 
@@ -106,6 +108,7 @@ def evaluate_bags(
         calibration: bags to choose the threshold on, which may be training bags; None: those of the validation split.
         hook: called once with every batch of bags, its scores and the threshold.
         limit: how many bags of each kind are used, the first ones; None: all. A task passes its `evaluation_limit`.
+        training_labels: (N, C) bool, label sets of training bags, for the no-skill line; None: there is none.
 
     Returns:
         Metrics by `split/metric`, what was chosen before the test bags are seen as `chosen/...`, the outcomes, and the
@@ -128,36 +131,37 @@ def evaluate_bags(
         (0.5, 0.25)
     """
     splits = limited_splits(splits, limit)
-    own = calibration is None
+    chosen_on = "validation" if calibration is None else "calibration"
     batches = scored(score, splits["validation"].bags if calibration is None else first_bags(calibration, limit))
-    kept = list(batches) if hook else []
-    chosen_on = predictions_of(kept or batches)
-    near = None if own else EVEN_ODDS
-    threshold = metrics.best_threshold(chosen_on.presence, chosen_on.labels, near)
-    by_labels = metrics.best_label_threshold(chosen_on.presence, chosen_on.labels, near)
+    retained = list(batches) if hook else []
+    chosen_by = predictions_of(retained or batches)
+    near = None if calibration is None else EVEN_ODDS
+    threshold = metrics.best_threshold(chosen_by.presence, chosen_by.labels, near)
+    by_labels = metrics.best_label_threshold(chosen_by.presence, chosen_by.labels, near)
     if hook:
-        for bags, scores in kept:
-            hook("validation" if own else "calibration", scores, bags, threshold)
-    kept.clear()  # maps are large
-    predictions = {
-        name: chosen_on if own and name == "validation"
-        else predictions_of(_hooked(scored(score, split.bags), hook, name, threshold))
-        for name, split in splits.items()
-    }  # fmt: skip
+        for bags, scores in retained:
+            hook(chosen_on, scores, bags, threshold)
+    retained.clear()  # maps are large
     values, outcomes, reliability = {THRESHOLD: threshold, LABEL_THRESHOLD: by_labels}, {}, {}
     for name, split in splits.items():
-        found = predictions[name]
-        terms = {"instance_error": _instance_outcomes(score, split, found), **bag_outcomes(found, threshold, by_labels)}
-        known = {metric: term for metric, term in terms.items() if term is not None}
-        values |= {f"{name}/{metric}": term.value for metric, term in known.items()}
-        values[f"{name}/average_precision"] = metrics.average_precision(found.presence, found.labels)
-        values[f"{name}/auroc"] = metrics.auroc(found.presence, found.labels)
-        curves = found.reliability()
+        predicted = chosen_by
+        if name != chosen_on:
+            predicted = predictions_of(_hooked(scored(score, split.bags), hook, name, threshold))
+        alone = _alone(score, split, predicted)
+        terms = {"instance_error": _instance_outcomes(alone), **bag_outcomes(predicted, threshold, by_labels)}
+        defined = {metric: term for metric, term in terms.items() if term is not None}
+        values |= {f"{name}/{metric}": term.value for metric, term in defined.items()}
+        values[f"{name}/average_precision"] = metrics.average_precision(predicted.presence, predicted.labels)
+        values[f"{name}/auroc"] = metrics.auroc(predicted.presence, predicted.labels)
+        if training_labels is not None:
+            line = no_skill_errors(training_labels, predicted.labels, None if alone is None else alone.labels)
+            values |= {f"{name}/{metric}": value for metric, value in line.items()}
+        curves = predicted.reliability()
         values |= {f"{name}/{metric}": calibration_error(bins) for metric, bins in curves.items()}
         if name == "test":
-            outcomes, reliability = known, curves
-    known_values = {name: value for name, value in values.items() if not math.isnan(value)}
-    return Evaluation(known_values, outcomes=outcomes or None, reliability=reliability or None)
+            outcomes, reliability = defined, curves
+    defined_values = {name: value for name, value in values.items() if not math.isnan(value)}
+    return Evaluation(defined_values, outcomes=outcomes or None, reliability=reliability or None)
 
 
 def scored(score: ScoreFunction, batches: Sequence[Bags]) -> Iterator[Scored]:
@@ -175,12 +179,15 @@ def _hooked(batches: Iterable[Scored], hook: Hook | None, split: str, threshold:
 
 
 def bag_outcomes(predicted: Predictions, threshold: float, by_labels: float) -> dict[str, Outcomes | None]:
-    """Return what each bag adds to the metrics of label sets, hits and instances, by metric; None where undefined.
+    """Return the outcomes of each bag for the metrics of label sets, hits and instances; None where undefined.
 
     The thresholds on presence scores are chosen by the set error, and by the label error.
     """
     labels, hits, items = predicted.labels, predicted.hits, predicted.items
     wrong = metrics.wrong_sets(predicted.presence, labels, threshold)
+    log_prob = predicted.log_prob
+    if log_prob is not None and not bool(log_prob.isfinite().all()):
+        log_prob = None
     misjudged, least = (metrics.wrong_labels(predicted.presence, labels, t) for t in (threshold, by_labels))
     return {
         "set_error": outcomes_of(wrong, torch.ones_like(wrong), items),
@@ -188,31 +195,31 @@ def bag_outcomes(predicted: Predictions, threshold: float, by_labels: float) -> 
         "own_label_error": outcomes_of(least, torch.full_like(least, labels.shape[1]), items),
         "hit_rate": None if hits is None else outcomes_of((hits & labels).sum(dim=1), labels.sum(dim=1), items),
         "posterior_error": outcomes_of(predicted.wrong, predicted.sizes, items),
-        "nll": _nll(predicted.log_prob, items),
+        "nll": None if log_prob is None else outcomes_of(-log_prob, torch.ones_like(log_prob), items),
     }
 
 
 def limited_splits(splits: Mapping[Split, EvalSplit], limit: int | None) -> dict[Split, EvalSplit]:
     """Return each split with the first `limit` bags of each kind; None: all of them."""
-    found = {}
+    limited = {}
     for name, split in splits.items():
-        bags, same = first_bags(split.bags, limit), split.single_instance is split.bags
-        found[name] = EvalSplit(bags if same else first_bags(split.single_instance, limit), bags)
-    return found
+        bags, is_same = first_bags(split.bags, limit), split.single_instance is split.bags
+        limited[name] = EvalSplit(bags if is_same else first_bags(split.single_instance, limit), bags)
+    return limited
 
 
 def first_bags(batches: Sequence[Bags], limit: int | None) -> Sequence[Bags]:
     """Return the batches of the first `limit` bags, the last one cut where needed; None: all."""
     if limit is None:
         return batches
-    taken: list[Bags] = []
+    limited: list[Bags] = []
     left = limit
     for number in range(len(batches)):  # batches may be made when they are accessed
         if left <= 0:
             break
-        taken.append(batches[number].part(0, left))
-        left -= len(taken[-1])
-    return taken
+        limited.append(batches[number].part(0, left))
+        left -= len(limited[-1])
+    return limited
 
 
 def predictions_of(batches: Iterable[Scored]) -> Predictions:
@@ -230,12 +237,13 @@ def predictions_of(batches: Iterable[Scored]) -> Predictions:
     items = ItemsDigest()
     for bags, scores in batches:
         where = scores.centres
-        truth, mask = bags.truth and bags.truth.to(CPU), bags.mask if scores.mask is None else scores.mask
+        truth = bags.truth and fitting_truth(bags.truth, scores).to(CPU)
+        mask = bags.mask if scores.mask is None else scores.mask
         if truth is not None and (
             truth.position_classes is not None or (where is not None and truth.boxes is not None)
         ):
             hits.append(metrics.class_hits(scores.evidence.cpu(), truth, where))
-        wrong, sizes = _wrong_a_bag(scores.instances.cpu(), truth, None if mask is None else mask.cpu())
+        wrong, sizes = metrics.wrong_instances(scores.instances.cpu(), truth, None if mask is None else mask.cpu())
         probabilities.append((scores.log_odds, scores.log_prob, scores.even_odds_log_prob))
         parts.append((scores.classes.cpu(), scores.presence.cpu(), bags.labels.cpu(), wrong, sizes))
         items.add(bags)
@@ -250,34 +258,30 @@ def predictions_of(batches: Iterable[Scored]) -> Predictions:
     )  # fmt: skip
 
 
-def _nll(log_prob: Tensor | None, items: str) -> Outcomes | None:
-    if log_prob is None or not bool(log_prob.isfinite().all()):
-        return None
-    return outcomes_of(-log_prob, torch.ones_like(log_prob), items)
+def fitting_truth(truth: Truth, scores: Scores) -> Truth:
+    """Return the truth without classes by position where a network has more or fewer positions than instances."""
+    known = truth.position_classes
+    fits = known is None or known.shape[1:] == scores.instances.shape[2:]
+    return truth if fits else replace(truth, position_classes=None)
 
 
 def _joined(parts: Iterable[Tensor | None]) -> Tensor | None:
-    """Return what is known of every batch, on the CPU; None where a batch lacks it."""
+    """Return the values of all batches as one tensor on the CPU; None where a batch has none."""
     of_batches = list(parts)
-    known = [part.cpu() for part in of_batches if part is not None]
-    return torch.cat(known) if len(known) == len(of_batches) else None
+    present = [part.cpu() for part in of_batches if part is not None]
+    return torch.cat(present) if len(present) == len(of_batches) else None
 
 
-def _instance_outcomes(score: ScoreFunction, split: EvalSplit, predicted: Predictions) -> Outcomes | None:
-    """Return what each bag of one instance adds to the instance error; None where there are none."""
+def _alone(score: ScoreFunction, split: EvalSplit, predicted: Predictions) -> Predictions | None:
+    """Return the predictions for the bags of one instance; None where there are none."""
     if not split.single_instance:
         return None
-    same = split.single_instance is split.bags
-    alone = predicted if same else predictions_of(scored(score, split.single_instance))
+    return predicted if split.single_instance is split.bags else predictions_of(scored(score, split.single_instance))
+
+
+def _instance_outcomes(alone: Predictions | None) -> Outcomes | None:
+    """Return what each bag of one instance adds to the instance error."""
+    if alone is None:
+        return None
     wrong = metrics.wrong_classes(alone.classes, alone.labels.int().argmax(dim=1))
     return outcomes_of(wrong, torch.ones_like(wrong), alone.items)
-
-
-def _wrong_a_bag(instances: Tensor, truth: Truth | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return (B,) int64 twice: of the instances of each bag how many are wrong, and how many there are."""
-    if truth is None or truth.position_classes is None:
-        nothing = torch.zeros(len(instances), dtype=torch.int64)
-        return nothing, nothing
-    there = torch.ones_like(truth.position_classes, dtype=torch.bool) if mask is None else mask
-    wrong = (instances.argmax(dim=1) != truth.position_classes) & there
-    return wrong.sum(dim=1), there.sum(dim=1)

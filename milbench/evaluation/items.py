@@ -1,4 +1,4 @@
-"""What every test item contributes to a metric, and a digest by which equal items are recognised."""
+"""The contribution of every test item to a metric, and a digest by which equal items are recognised."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class ItemsDigest:
     def add(self, bags: Bags) -> Self:
         """Add the next batch of bags and return this digest."""
         truth = bags.truth
-        known = (truth.classes, truth.boxes, truth.position_classes) if truth else ()
+        truth_parts = (truth.classes, truth.boxes, truth.position_classes) if truth else ()
         self._digest.update(repr(tuple(bags.instances.shape)).encode())
-        for values in (bags.labels.bool(), bags.mask, *known):
+        for values in (bags.labels.bool(), bags.mask, *truth_parts):
             self._digest.update(b"none" if values is None else _content(values))
         return self
 

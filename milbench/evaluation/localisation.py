@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,8 +37,8 @@ def grid_step(centres: Tensor, others: Tensor) -> float:
 
     Where this axis has one position, the distance along the other axis is taken; 1 where that has one too.
     """
-    known = [c for c in (centres, others) if len(c) > 1]
-    return float(known[0][1] - known[0][0]) if known else 1.0
+    several = [c for c in (centres, others) if len(c) > 1]
+    return float(several[0][1] - several[0][0]) if several else 1.0
 
 
 def with_margin(boxes: Tensor, margin: tuple[float, float]) -> Tensor:
@@ -46,16 +47,16 @@ def with_margin(boxes: Tensor, margin: tuple[float, float]) -> Tensor:
     return boxes + torch.tensor([-x, -y, x, y], dtype=torch.float64)
 
 
-def fit_margin(found: Components, boxes: Tensor, truth: Truth) -> tuple[float, float]:
+def fit_margin(components: Components, boxes: Tensor, truth: Truth) -> tuple[float, float]:
     """Return the margin (across, down), of MARGINS each, that gives these detections the largest mean IoU.
 
     A network that is trained on label sets gives a high probability to a few positions in the middle of an instance;
     its map does not show how much larger the instance is. Of equally good margins the smallest is returned.
     """
-    if not len(found):
+    if not len(components):
         return 0.0, 0.0
     margins = ((x, y) for x in MARGINS for y in MARGINS)
-    return max(margins, key=lambda margin: (mean_iou(found, with_margin(boxes, margin), truth), -sum(margin)))
+    return max(margins, key=lambda margin: (mean_iou(components, with_margin(boxes, margin), truth), -sum(margin)))
 
 
 def iou(boxes: Tensor, others: Tensor) -> Tensor:
@@ -71,27 +72,27 @@ def iou(boxes: Tensor, others: Tensor) -> Tensor:
     return torch.where(union > 0, inner / union, 0.0)
 
 
-def overlaps(found: Components, boxes: Tensor, truth: Truth) -> Tensor:
+def overlaps(components: Components, boxes: Tensor, truth: Truth) -> Tensor:
     """Return (N, M) float64, the IoU of components with the instances of their image, 0 where the class differs.
 
     `boxes` (N, 4) are theirs. Raises ValueError where the truth has none.
     """
     if truth.boxes is None:
         raise ValueError("detections are judged by boxes")
-    image, cls = torch.from_numpy(found.image), torch.from_numpy(found.cls)
-    same = truth.classes[image] == cls.unsqueeze(1)
-    return iou(boxes.unsqueeze(1), truth.boxes.double()[image]) * same
+    image, cls = torch.from_numpy(components.image), torch.from_numpy(components.cls)
+    same_class = truth.classes[image] == cls.unsqueeze(1)
+    return iou(boxes.unsqueeze(1), truth.boxes.double()[image]) * same_class
 
 
-def mean_iou(found: Components, boxes: Tensor, truth: Truth) -> float:
+def mean_iou(components: Components, boxes: Tensor, truth: Truth) -> float:
     """Return the mean over all instances of the largest IoU that a component of their class has; NaN of none."""
     best = torch.zeros(truth.classes.shape, dtype=torch.float64)
-    index = torch.from_numpy(found.image).unsqueeze(1).expand(-1, best.shape[1])
-    best = best.scatter_reduce(0, index, overlaps(found, boxes, truth), "amax")
+    index = torch.from_numpy(components.image).unsqueeze(1).expand(-1, best.shape[1])
+    best = best.scatter_reduce(0, index, overlaps(components, boxes, truth), "amax")
     return float(best[truth.classes >= 0].mean())
 
 
-def box_average_precision(found: Components, boxes: Tensor, truth: Truth, classes: int) -> float:
+def box_average_precision(components: Components, boxes: Tensor, truth: Truth, classes: int) -> float:
     """Return the average precision at an IoU of 0.5, the mean over the classes that have instances; NaN of none.
 
     As in PASCAL VOC from 2010 on: the detections of a class are sorted by falling mass. One is right if the instance
@@ -102,18 +103,18 @@ def box_average_precision(found: Components, boxes: Tensor, truth: Truth, classe
     Source: M. Everingham et al., "The PASCAL Visual Object Classes Challenge: A Retrospective", IJCV 111, 2015.
     """
     # Where classes agree nowhere in the image, all overlaps are 0 and the detection is wrong.
-    overlap, nearest = torch.nn.functional.pad(overlaps(found, boxes, truth), (0, 1)).max(dim=1)
-    image, cls, mass = (torch.from_numpy(v) for v in (found.image, found.cls, found.mass))
+    overlap, nearest = torch.nn.functional.pad(overlaps(components, boxes, truth), (0, 1)).max(dim=1)
+    image, cls, mass = (torch.from_numpy(v) for v in (components.image, components.cls, components.mass))
     instance = image * (truth.classes.shape[1] + 1) + nearest
     values = []
     for c in range(classes):
         number = int((truth.classes == c).sum())
         if not number:
             continue
-        mine = (cls == c).nonzero().flatten()
-        mine = mine[mass[mine].argsort(descending=True, stable=True)]
-        near = overlap[mine] >= OVERLAP
-        values.append(_area_under(near & _first_of_instance(instance[mine], near), number))
+        detections = (cls == c).nonzero().flatten()
+        detections = detections[mass[detections].argsort(descending=True, stable=True)]
+        overlapping = overlap[detections] >= OVERLAP
+        values.append(_area_under(overlapping & _first_of_instance(instance[detections], overlapping), number))
     return sum(values) / len(values) if values else math.nan
 
 
@@ -121,14 +122,11 @@ def _area(boxes: Tensor) -> Tensor:
     return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(dim=-1)
 
 
-def _first_of_instance(instance: Tensor, near: Tensor) -> Tensor:
-    first = torch.zeros_like(near)
-    found: set[int] = set()
-    for i in near.nonzero().flatten().tolist():
-        number = int(instance[i])
-        first[i] = number not in found
-        found.add(number)
-    return first
+def _first_of_instance(instance: Tensor, overlapping: Tensor) -> Tensor:
+    """Return which detections are the first of those that overlap their instance."""
+    candidates = overlapping.nonzero().flatten()
+    _, first = np.unique(instance[candidates].numpy(), return_index=True)
+    return torch.zeros_like(overlapping).index_fill(0, candidates[torch.from_numpy(first)], True)
 
 
 def _area_under(right: Tensor, number: int) -> float:

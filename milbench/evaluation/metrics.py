@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
@@ -50,9 +50,9 @@ def best_label_threshold(presence: Tensor, labels: Tensor, near: float | None = 
     """Return the threshold on presence scores with the smallest label error, chosen as `best_threshold` chooses."""
     presence = _ordered(presence)
     candidates = _candidates(presence)
-    found = torch.searchsorted(presence[labels].sort().values, candidates)  # present, with a smaller score
-    silent = torch.searchsorted(presence[~labels].sort().values, candidates)
-    return _best_of(candidates, silent - found, near)
+    lost = torch.searchsorted(presence[labels].sort().values, candidates)  # present, with a smaller score
+    avoided = torch.searchsorted(presence[~labels].sort().values, candidates)
+    return _best_of(candidates, avoided - lost, near)
 
 
 def _candidates(presence: Tensor) -> Tensor:
@@ -129,15 +129,24 @@ def class_hits(strength: Tensor, truth: Truth, centres: tuple[Tensor, Tensor] | 
     return (inside & (truth.classes.unsqueeze(1) == classes.view(1, -1, 1))).any(dim=2)
 
 
-def wrong_instances(instances: Tensor, truth: Truth | None, mask: Tensor | None = None) -> Tensor:
-    """Return for every instance in the mask whether its most probable class (of (B, C+1, K)) is not its true one.
+def wrong_instances(instances: Tensor, truth: Truth | None, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return (B,) int64 twice: how many instances of each bag are wrong, and how many there are, by (B, C+1, K) scores.
 
-    The result is flat, and empty where the truth is not by position.
+    An instance in the mask is wrong if its most probable class is not its own. Both are 0 where the truth is not by
+    position.
     """
     if truth is None or truth.position_classes is None:
-        return torch.empty(0, dtype=torch.bool)
-    wrong = instances.argmax(dim=1) != truth.position_classes
-    return (wrong if mask is None else wrong[mask]).flatten()
+        nothing = torch.zeros(len(instances), dtype=torch.int64)
+        return nothing, nothing
+    is_instance = torch.ones_like(truth.position_classes, dtype=torch.bool) if mask is None else mask
+    wrong = (instances.argmax(dim=1) != truth.position_classes) & is_instance
+    return wrong.sum(dim=1), is_instance.sum(dim=1)
+
+
+def posterior_error(batches: Iterable[tuple[Tensor, Tensor]]) -> float:
+    """Return the share of wrong instances from what `wrong_instances` returns of each batch; NaN of none."""
+    wrong, count = (int(torch.cat(parts).sum()) for parts in zip(*batches, strict=True))
+    return wrong / count if count else math.nan
 
 
 def share(outcomes: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""The augmentation of crops of house numbers, one change a batch as in the paper, and that of one's own images."""
+"""The augmentation of crops of house numbers, one change a batch as in the paper, and of users' images."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def augment(images: Tensor, boxes: Tensor, rng: torch.Generator, protocol: Proto
     height, width = torch.randint(SIZES[0], SIZES[1] + 1, (2,), generator=rng).tolist()
     rows, columns = (_old_pixels(size, protocol, images.device) for size in (height, width))
     changed = images[:, to_device(channels, images.device)][:, :, (top + rows).unsqueeze(1), left + columns]
-    known = torch.tensor([[left, top] * 2, [width, height] * 2], dtype=boxes.dtype)
-    corner, size = to_device(known, boxes.device)
+    geometry = torch.tensor([[left, top] * 2, [width, height] * 2], dtype=boxes.dtype)
+    corner, size = to_device(geometry, boxes.device)
     moved = (boxes - corner).clamp(0, CROP)
     if protocol == "ours":
         return changed, moved * (size / CROP)
@@ -58,6 +58,6 @@ def flip_and_crop(images: Tensor, rng: torch.Generator, *, flip: bool, crop: int
     if crop:
         corners = torch.randint(2 * crop + 1, (count, 2), generator=rng).tolist()
         padded = F.pad(images, [crop], padding_mode="edge")
-        cut = [F.crop(one, top, left, height, width) for one, (top, left) in zip(padded, corners, strict=True)]
+        cut = [F.crop(image, top, left, height, width) for image, (top, left) in zip(padded, corners, strict=True)]
         images = torch.stack(cut)
     return images

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, Self, TypeVar, overload
 
 import torch
 from torch import Tensor
 
+from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth
 from milbench.api.task import Evaluation, ScoreFunction, Split, Task
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
+from milbench.evaluation.no_skill import label_sets
 
 T = TypeVar("T")
 
 
 class Lazy(Sequence[T]):
-    """A sequence, such as of batches, each item made of its part, such as the numbers of bags, when it is accessed."""
+    """A sequence whose items are made on access from parts, such as batches from the numbers of their bags."""
 
     def __init__(self, parts: Sequence[Any], make: Callable[[Any], T]) -> None:
         self.parts, self.make = parts, make
@@ -45,10 +48,10 @@ def in_rounds(items: int, count: int, rng: torch.Generator) -> Tensor:
     return torch.cat([torch.randperm(items, generator=rng) for _ in range(rounds)])[:count]
 
 
-def truth_of(things: Sequence[Sequence[tuple[int, Sequence[float]]]], most: int) -> Truth:
+def truth_of(instances: Sequence[Sequence[tuple[int, Sequence[float]]]], most: int) -> Truth:
     """Return the truth about bags of up to `most` things, each one given by its class and its box."""
-    classes, boxes = torch.full((len(things), most), -1), torch.zeros(len(things), most, 4)
-    for bag, members in enumerate(things):
+    classes, boxes = torch.full((len(instances), most), -1), torch.zeros(len(instances), most, 4)
+    for bag, members in enumerate(instances):
         for place, (cls, box) in enumerate(members):
             classes[bag, place], boxes[bag, place] = cls, torch.tensor(box)
     return Truth(classes, boxes)
@@ -63,7 +66,7 @@ class FixedBags(Task):
     training_count: int
     """How many bags there are to train on."""
     bags_per_epoch: int | None = None
-    """How many of them an epoch has, all in turn, again and again; None: each once."""
+    """How many of them an epoch has, cycling through all of them; None: each once."""
     batch_bags: int
     eval_splits: dict[Split, EvalSplit]
     """The bags to validate on, if there are any, and those to test on."""
@@ -84,9 +87,16 @@ class FixedBags(Task):
         """Return the training bags of some numbers (B,), changed by draws from `rng` where the task does so."""
         raise NotImplementedError
 
+    @cached_property
+    def training_labels(self) -> Tensor:
+        """Label sets of training bags (N, C), to choose the best constant answer by: see `no_skill_errors`."""
+        return label_sets(self.train_batches(0, generator(self.name, "no skill", self.seed)))
+
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of single instances (instance_error) and of bags (all others)."""
-        return evaluate_bags(score, self.eval_splits, self.calibration, limit=self.evaluation_limit)
+        return evaluate_bags(
+            score, self.eval_splits, self.calibration, limit=self.evaluation_limit, training_labels=self.training_labels
+        )
 
     def evaluation_size(self, limit: int | None) -> int:
         kinds = [split.bags for split in self.eval_splits.values()] + ([self.calibration] if self.calibration else [])

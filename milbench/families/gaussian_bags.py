@@ -1,4 +1,4 @@
-"""Bags of Gaussian instances: how they are drawn, and what is known of an instance and of a label set given them."""
+"""Bags of Gaussian instances: draws, and the exact posteriors of instances and label sets."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor
 
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.errors import UsageError
+from milbench.evaluation.evaluate import CPU
 from milbench.families.label_set_posterior import BagPosterior, bag_posterior
-from milbench.families.label_set_prior import LabelSetPrior, LabelSetRule, contains, presence_among
-
-CPU = torch.device("cpu")
+from milbench.families.label_set_prior import LabelSetPrior, LabelSetRule, presence_among
+from milbench.likelihood.columns import contains
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class GaussianBags:
         """Raise UsageError where there are no such bags."""
         classes, has_context = self.num_classes, any(self.context)
         if self.dimension < classes + has_context:
-            what = "and context need as many axes and one more" if has_context else "need as many axes"
-            raise UsageError(f"{classes} classes {what}, dimension = {self.dimension} is too small")
+            needs = "and context need as many axes and one more" if has_context else "need as many axes"
+            raise UsageError(f"{classes} classes {needs}, dimension = {self.dimension} is too small")
         if classes * self.class_rate >= 1:
             raise UsageError(f"{classes} classes of class_rate = {self.class_rate:g} leave no room for background")
         if self.imbalance > 1 and classes == 1:
@@ -71,7 +71,7 @@ class GaussianBags:
 
     @cached_property
     def scales(self) -> Tensor:
-        """(M,), the standard deviations of the same."""
+        """(M,), the standard deviations around these means."""
         return torch.tensor([1.0] * self.num_classes + [self.background_scale] + [1.0] * any(self.context))
 
     @cached_property
@@ -90,8 +90,8 @@ class GaussianBags:
         noise = torch.randn(count, high, self.dimension, generator=rng)
         mask = torch.arange(high) < sizes
         classes = kinds.masked_fill(~mask, self.num_classes)
-        known = classes.masked_fill(classes == self.num_classes, -1)
-        labels = label_matrix(known, self.num_classes)
+        instance_classes = classes.masked_fill(classes == self.num_classes, -1)
+        labels = label_matrix(instance_classes, self.num_classes)
         if any(self.context):
             without, having = self.context
             uniform = torch.rand(count, high, generator=rng)
@@ -99,8 +99,8 @@ class GaussianBags:
             kinds = kinds + (is_context & (kinds == self.num_classes))
         instances = self.emit(kinds, noise)
         if self.overlap:
-            instances = self._overlapped(instances, known, noise, torch.rand(count, 2, high, generator=rng))
-        truth = Truth(known, position_classes=None if self.overlap else classes)
+            instances = self._overlapped(instances, instance_classes, noise, torch.rand(count, 2, high, generator=rng))
+        truth = Truth(instance_classes, position_classes=None if self.overlap else classes)
         return Bags(instances * mask.unsqueeze(2), labels, mask, truth)
 
     def emit(self, kinds: Tensor, noise: Tensor) -> Tensor:
@@ -123,10 +123,10 @@ class GaussianBags:
 
     def posterior(self, bags: Bags) -> BagPosterior:
         """Return the exact posterior given all instances of each bag, of bags with a mask."""
-        known = bags.to(CPU)
-        mask = torch.ones_like(known.instances[..., 0], dtype=torch.bool) if known.mask is None else known.mask
+        on_cpu = bags.to(CPU)
+        mask = torch.ones_like(on_cpu.instances[..., 0], dtype=torch.bool) if on_cpu.mask is None else on_cpu.mask
         weight = None if self.rule.is_of_independent_instances else self.prior.log_weight[mask.sum(dim=1)]
-        without, having = (self._log_joint(known.instances, self.rates, share) for share in self.context)
+        without, having = (self._log_joint(on_cpu.instances, self.rates, share) for share in self.context)
         return bag_posterior(without, mask, weight, having if any(self.context) else None)
 
     @cached_property
@@ -170,19 +170,18 @@ class GaussianBags:
             return torch.cat([joint[..., :classes], background], dim=-1).transpose(1, 2)
         return joint[..., : classes + 1].transpose(1, 2)
 
-    def _overlapped(self, instances: Tensor, known: Tensor, noise: Tensor, uniform: Tensor) -> Tensor:
+    def _overlapped(self, instances: Tensor, classes: Tensor, noise: Tensor, uniform: Tensor) -> Tensor:
         """Return instances (B, K, d) of which some are moved to a position of their bag that has another class.
 
-        `known` (B, K) are their classes, -1 for background; by `uniform` (B, 2, K) the position and who is moved are
-        drawn.
+        `classes` (B, K) has -1 for background; `uniform` (B, 2, K) decides the position and which instances move.
         """
-        place = uniform[:, 0].masked_fill(known < 0, -1).argmax(dim=1, keepdim=True)
-        moved = (known >= 0) & (known != known.gather(1, place)) & (uniform[:, 1] < self.overlap)
+        place = uniform[:, 0].masked_fill(classes < 0, -1).argmax(dim=1, keepdim=True)
+        moved = (classes >= 0) & (classes != classes.gather(1, place)) & (uniform[:, 1] < self.overlap)
         background = self.means[self.num_classes] + self.scales[self.num_classes] * noise
-        taken = label_matrix(known.masked_fill(~moved, -1), self.num_classes).float() @ self.means[: self.num_classes]
+        means = label_matrix(classes.masked_fill(~moved, -1), self.num_classes).float() @ self.means[: self.num_classes]
         is_place = torch.zeros_like(moved).scatter(1, place, True)
         left = torch.where(moved.unsqueeze(2), background, instances)
-        return left + is_place.unsqueeze(2) * taken.unsqueeze(1)
+        return left + is_place.unsqueeze(2) * means.unsqueeze(1)
 
 
 def noisy_labels(labels: Tensor, sizes: Tensor, dropped: float, added: float, rng: torch.Generator) -> Tensor:
@@ -192,8 +191,8 @@ def noisy_labels(labels: Tensor, sizes: Tensor, dropped: float, added: float, rn
     the wrong ones alone, chance decides.
     """
     uniform = torch.rand(labels.shape, generator=rng)
-    kept = labels & (uniform >= dropped)
+    retained = labels & (uniform >= dropped)
     wrong = ~labels & (uniform < added)
-    room = sizes - kept.sum(dim=1)
+    room = sizes - retained.sum(dim=1)
     rank = uniform.masked_fill(~wrong, torch.inf).argsort(dim=1).argsort(dim=1)
-    return kept | (wrong & (rank < room.unsqueeze(1)))
+    return retained | (wrong & (rank < room.unsqueeze(1)))

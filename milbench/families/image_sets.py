@@ -17,10 +17,10 @@ def filled(images: LabelledImages, bags: Sequence[Tensor], num_classes: int) -> 
     Images are of the classes 0 to `num_classes` - 1, or of background, `num_classes`.
     """
     index, mask = pad_bags(bags)
-    drawn, there = images[index], to_device(mask, images.classes.device)
-    pixels = drawn.scaled().flatten(2) * there.unsqueeze(2)
-    known = drawn.classes.masked_fill(~there, num_classes)
-    classes = known.masked_fill(known == num_classes, -1)
+    drawn, instance_mask = images[index], to_device(mask, images.classes.device)
+    pixels = drawn.scaled().flatten(2) * instance_mask.unsqueeze(2)
+    position_classes = drawn.classes.masked_fill(~instance_mask, num_classes)
+    classes = position_classes.masked_fill(position_classes == num_classes, -1)
     full = bool(mask.all())  # on the host, which need not wait for it
-    truth = Truth(classes, position_classes=known)
-    return Bags(pixels, label_matrix(classes, num_classes), None if full else there, truth)
+    truth = Truth(classes, position_classes=position_classes)
+    return Bags(pixels, label_matrix(classes, num_classes), None if full else instance_mask, truth)

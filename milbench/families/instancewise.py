@@ -11,7 +11,7 @@ from milbench.api.bags import Bags, Truth
 from milbench.api.scores import Scores
 from milbench.api.task import ScoreFunction, Split
 from milbench.evaluation import metrics
-from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
+from milbench.evaluation.evaluate import CPU, EvalSplit, evaluate_bags
 
 ALWAYS_PRESENT = 1e6
 """The presence of a class that is in every bag: larger than any log-odds."""
@@ -53,8 +53,8 @@ def reference_errors(
     best.
     """
     score = instancewise_scores(log_posterior, groups)
-    found = evaluate_bags(score, {name: EvalSplit((), split.bags) for name, split in splits.items()}).metrics
-    errors = {name: value for name, value in found.items() if name.endswith(("/set_error", "/posterior_error"))}
+    evaluated = evaluate_bags(score, {name: EvalSplit((), split.bags) for name, split in splits.items()}).metrics
+    errors = {name: value for name, value in evaluated.items() if name.endswith(("/set_error", "/posterior_error"))}
     return {name.replace("/", "/reference_"): v for name, v in (errors | merged_errors(score, splits, groups)).items()}
 
 
@@ -65,15 +65,15 @@ def merged_errors(score: ScoreFunction, splits: Mapping[Split, EvalSplit], group
     """
     if len(set(groups)) == len(groups):
         return {}
-    group, found = torch.tensor(groups), {}
+    group, errors = torch.tensor(groups), {}
     for split, evaluated in splits.items():
-        wrong = []
+        batches = []
         for bags in evaluated.bags:
-            probs, known = score(bags).instances.cpu(), bags.to(torch.device("cpu"))
-            if known.truth is None or known.truth.position_classes is None:
+            probs, on_cpu = score(bags).instances.cpu(), bags.to(CPU)
+            if on_cpu.truth is None or on_cpu.truth.position_classes is None:
                 raise ValueError("the posterior error needs the class of every instance")
             merged = torch.zeros_like(probs).index_add(1, group, probs)
-            true = Truth(known.truth.classes, position_classes=group[known.truth.position_classes])
-            wrong.append(metrics.wrong_instances(merged, true, known.mask))
-        found[f"{split}/learnable_posterior_error"] = metrics.share(torch.cat(wrong))
-    return found
+            truth = Truth(on_cpu.truth.classes, position_classes=group[on_cpu.truth.position_classes])
+            batches.append(metrics.wrong_instances(merged, truth, on_cpu.mask))
+        errors[f"{split}/learnable_posterior_error"] = metrics.posterior_error(batches)
+    return errors

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from milbench.api.bags import Bags
 from milbench.evaluation import metrics
-from milbench.evaluation.evaluate import EvalSplit
-from milbench.families.label_set_prior import contains
+from milbench.evaluation.evaluate import CPU, EvalSplit
 from milbench.likelihood import instance_posterior, label_set_distribution
+from milbench.likelihood.columns import contains
 
 NEGLIGIBLE = 1e-15
 """Label sets that are less probable are left out: all of them together change no probability by more than 2^C times
@@ -86,31 +86,30 @@ def optimal_errors(
     `of_single_instance` returns, of instances (B, 1, d), the log posterior (B, C+1, 1) of their classes; of those but
     the background the most probable one is named.
     """
-    cpu = torch.device("cpu")
     lone = torch.cat([of_single_instance(bags.instances)[:, :-1, 0] for bags in split.single_instance])
     classes = torch.cat([bags.labels.cpu().int().argmax(dim=1) for bags in split.single_instance])
     wrong_sets, wrong_instances = [], []
     for bags in split.bags:
-        found, known = of_bags(bags), bags.to(cpu)
-        most_probable = contains(known.labels.shape[1])[found.log_sets.argmax(dim=1)]
-        wrong_sets.append((most_probable != known.labels).any(dim=1))
-        wrong_instances.append(metrics.wrong_instances(found.log_instances, known.truth, known.mask))
+        posterior, on_cpu = of_bags(bags), bags.to(CPU)
+        most_probable = contains(on_cpu.labels.shape[1])[posterior.log_sets.argmax(dim=1)]
+        wrong_sets.append((most_probable != on_cpu.labels).any(dim=1))
+        wrong_instances.append(metrics.wrong_instances(posterior.log_instances, on_cpu.truth, on_cpu.mask))
     return {
         "instance_error": metrics.share(metrics.wrong_classes(lone, classes)),
         "set_error": metrics.share(torch.cat(wrong_sets)),
-        "posterior_error": metrics.share(torch.cat(wrong_instances)),
+        "posterior_error": metrics.posterior_error(wrong_instances),
     }
 
 
 def _instances(log_probs: Tensor, mask: Tensor, weight: Tensor) -> Tensor:
     """Return (B, C+1, K), the sum over label sets L of their weight p(L | x) (B, 2^C) times P(z_k = c | x, L)."""
-    found = torch.zeros_like(log_probs)
+    total = torch.zeros_like(log_probs)
     sets = contains(log_probs.shape[1] - 1)
-    for some in (weight > NEGLIGIBLE).nonzero().split(TOGETHER):
-        bag, number = some.unbind(dim=1)
-        given = instance_posterior(log_probs[bag], sets[number], mask[bag], validate=False)
-        found.index_add_(0, bag, weight[bag, number].view(-1, 1, 1) * given)
-    return found
+    for pairs in (weight > NEGLIGIBLE).nonzero().split(TOGETHER):
+        bag, number = pairs.unbind(dim=1)
+        posterior = instance_posterior(log_probs[bag], sets[number], mask[bag], validate=False)
+        total.index_add_(0, bag, weight[bag, number].view(-1, 1, 1) * posterior)
+    return total
 
 
 def _independent(log_joint: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

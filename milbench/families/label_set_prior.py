@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from milbench.errors import UsageError
+from milbench.likelihood.columns import contains
 
 LabelSets = Literal["independent", "together", "mostly-together", "exclusive", "constant", "uniform"]
 MOSTLY = 0.9
@@ -46,8 +47,8 @@ class LabelSetRule:
         if self.is_of_independent_instances:
             return
         if classes > MOST_CLASSES:
-            what = "empty_share" if self.kind == "independent" else f"label_sets = {self.kind}"
-            raise UsageError(f"{what} is for at most {MOST_CLASSES} classes, num_classes = {classes}")
+            condition = "empty_share" if self.kind == "independent" else f"label_sets = {self.kind}"
+            raise UsageError(f"{condition} is for at most {MOST_CLASSES} classes, num_classes = {classes}")
         if self.kind in ("together", "mostly-together", "exclusive") and classes % 2:
             raise UsageError(f"label_sets = {self.kind} needs pairs of classes, num_classes = {classes} is odd")
         if self.kind in ("together", "mostly-together") and smallest < 2:
@@ -60,8 +61,8 @@ class LabelSetRule:
         if self.kind == "constant" and self.empty_share:
             raise UsageError(f"empty_share = {self.empty_share:g}: with label_sets = constant no bag is empty")
         if most is not None and most > (limit := min(classes, smallest)):
-            what = f"num_classes = {classes}, and the smallest bag has {smallest} instances"
-            raise UsageError(f"labels_per_bag = {most} is more than {limit}: {what}")
+            condition = f"num_classes = {classes}, and the smallest bag has {smallest} instances"
+            raise UsageError(f"labels_per_bag = {most} is more than {limit}: {condition}")
 
 
 class LabelSetPrior:
@@ -116,7 +117,7 @@ class LabelSetPrior:
         """
         classes = torch.arange(len(self._rates) - 1)
         of_outcome = torch.cat([torch.tensor([len(classes)]), classes, classes])
-        done = torch.cat([torch.zeros(1 + len(classes), dtype=torch.int64), 2**classes])
+        completed = torch.cat([torch.zeros(1 + len(classes), dtype=torch.int64), 2**classes])
         of_set, *of_positions = uniform.T.unsqueeze(2).contiguous()
         steps = self._cumulative[sizes]
         left = torch.searchsorted(steps / steps[:, -1:], of_set, right=True).squeeze(1)
@@ -126,7 +127,7 @@ class LabelSetPrior:
             steps = self._outcomes[(sizes - k - 1).clamp(min=0), left]
             outcome = torch.searchsorted(steps, of_position, right=True).squeeze(1)
             drawn.append(of_outcome[outcome])
-            left = left - done[outcome]
+            left = left - completed[outcome]
         return torch.stack(drawn, dim=1)
 
     @cached_property
@@ -169,11 +170,6 @@ def independent_log_prob(rates: Tensor, largest: int) -> Tensor:
 def presence_among(rates: Tensor, size: float) -> Tensor:
     """Return (C,), the probability that each class occurs among `size` independent instances with `rates` (C+1,)."""
     return 1 - (1 - rates[:-1]) ** size
-
-
-def contains(classes: int) -> Tensor:
-    """Return (2^C, C) bool, whether each label set contains each class."""
-    return (torch.arange(2**classes).unsqueeze(1) >> torch.arange(classes) & 1).bool()
 
 
 def _prior(rule: LabelSetRule, presence: Tensor) -> Tensor:

@@ -105,7 +105,7 @@ class NestedDigits(ImageTask):
         """Return the digits, on the CPU."""
 
     def canvas_axes(self) -> tuple[object, ...]:
-        """Return what the fixed canvases of a split depend on, besides the split and the number of digits."""
+        """Return the seeds of the fixed canvases of a split, besides the split and the number of digits."""
         return self.name, self.revision
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:

@@ -1,4 +1,4 @@
-"""Bags whose positions are time: sequences of frames, of one length or of many, with events where they are known."""
+"""Bags whose positions are in time: sequences of frames of one length or many, perhaps with events."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Sequences:
     def __getitem__(self, index: slice | Tensor) -> Self:
         """Return the sequences of a slice, or those numbered by `index` (n,) int64."""
         which = torch.arange(len(self))[index]
-        frames, lengths = ([known[i] for i in which.tolist()] for known in (self.frames, self.lengths))
+        frames, lengths = ([values[i] for i in which.tolist()] for values in (self.frames, self.lengths))
         return type(self)(frames, lengths, self.labels[which], self.truth and self.truth.selected(which))
 
     def mean_and_divisor(self) -> tuple[Tensor, Tensor]:
         """Return mean (F, 1) and divisor (F, 1), by `divisors`, of each feature over all frames."""
         count = sum(self.lengths)
-        mean = torch.stack([one.double().sum(dim=1, keepdim=True) for one in self.frames]).sum(dim=0) / count
-        squares = torch.stack([(one - mean).square().sum(dim=1, keepdim=True) for one in self.frames]).sum(dim=0)
+        mean = torch.stack([frames.double().sum(dim=1, keepdim=True) for frames in self.frames]).sum(dim=0) / count
+        squares = torch.stack([(frames - mean).square().sum(dim=1, keepdim=True) for frames in self.frames]).sum(dim=0)
         return mean.float(), divisors(mean, (squares / count).sqrt()).float()
 
 
@@ -80,7 +80,7 @@ class SequenceTask(FixedBags):
 
     Args:
         batch_bags: the number of sequences in a training batch.
-        bags_per_epoch: how many training sequences an epoch has, all of them in turn; None: each once.
+        bags_per_epoch: how many training sequences an epoch has, cycling through all of them; None: each once.
         batch_instances: the most frames in a batch, padding counted, unless a single sequence has more.
     """
 
@@ -114,9 +114,9 @@ class SequenceTask(FixedBags):
         self.training_count = len(self._train)
         self.batch_bags = self.fitting(self.batch_bags, self._train)
         self.eval_splits = {
-            split: EvalSplit(self._batches(splits.single[split]), self._batches(found))
-            for split, found in splits.evaluated.items()
-            if len(found)
+            split: EvalSplit(self._batches(splits.single[split]), self._batches(sequences))
+            for split, sequences in splits.evaluated.items()
+            if len(sequences)
         }
         self.calibration = None if "validation" in self.eval_splits else self._batches(self._train)
 
@@ -138,8 +138,8 @@ class SequenceTask(FixedBags):
 
     def gallery(self) -> Bags:
         """Return the first eight test sequences that have a class, or the first eight where none has."""
-        chosen = self._test.labels.any(dim=1).nonzero().flatten()
-        return self.bags(self._test[chosen[:GALLERY_BAGS] if len(chosen) else slice(GALLERY_BAGS)])
+        labelled = self._test.labels.any(dim=1).nonzero().flatten()
+        return self.bags(self._test[labelled[:GALLERY_BAGS] if len(labelled) else slice(GALLERY_BAGS)])
 
     def _batches(self, sequences: Sequences) -> Lazy[Bags]:
         return Lazy.of(sequences, self.fitting(EVAL_BAGS, sequences), self.bags)

@@ -70,7 +70,7 @@ class OneInstanceImages(ImageTask):
         self.training_count = len(splits.train)
         # Each bag holds one instance: the same batches serve the metrics of instances and those of label sets.
         batches = {split: self._batches(images) for split, images in self._splits.evaluated.items()}
-        self.eval_splits = {split: EvalSplit(some, some) for split, some in batches.items()}
+        self.eval_splits = {split: EvalSplit(images, images) for split, images in batches.items()}
         self.calibration = None if self.validation else self._batches(self._splits.train[:CALIBRATION_IMAGES])
 
     def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:

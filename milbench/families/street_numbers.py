@@ -103,7 +103,7 @@ class StreetNumbers(ImageTask):
         self.typical_size = (sum(SIZES) // 2 if augmentation else CROP_SIDE,) * 2
 
     def title(self, counts: Mapping[str, int]) -> str:  # noqa: ARG002
-        """Return what reports call pictures of which each part has so many."""
+        """Return the name of the data in reports, by the number of pictures of each part."""
         return self.name
 
     def recipe(self) -> Recipe:
@@ -111,10 +111,10 @@ class StreetNumbers(ImageTask):
         return Recipe(lr=5e-4, epochs=20, evaluate_every=10)
 
     def check_data(self, data_dir: Path | None) -> str:
-        """Return what the pictures are, how many and their digest; they are cropped now if they were not before."""
+        """Return the name, numbers and digest of the pictures; they are cropped now if they were not before."""
         crops = self._crops(data_dir)
-        counts = {part: len(found) for part, found in crops.items()}
-        digests = "".join(f"{part} {found.digest}\n" for part, found in crops.items())
+        counts = {part: len(cropped) for part, cropped in crops.items()}
+        digests = "".join(f"{part} {cropped.digest}\n" for part, cropped in crops.items())
         parts = " / ".join(f"{count:,} {part}" for part, count in counts.items())
         return f"{self.title(counts)}, {parts}, sha256 {hashlib.sha256(digests.encode()).hexdigest()[:16]}"
 
@@ -129,15 +129,15 @@ class StreetNumbers(ImageTask):
                 f"{self.name}: validation = {self.validation} leaves none of {len(train)} training pictures"
             )
         shuffled = torch.randperm(len(train), generator=generator("street numbers", "validation", len(train)))
-        held, kept = (part.sort().values for part in shuffled.split([self.validation, len(train) - self.validation]))
-        self._pools = [(train, kept)]
+        held, trained = (part.sort().values for part in shuffled.tensor_split([self.validation]))
+        self._pools = [(train, trained)]
         if extra := numbers.get("extra"):
             self._pools += [(extra, torch.arange(start, len(extra), 2)) for start in (0, 1) if start < len(extra)]
         if self.protocol == "paper":
             for n, (images, index) in enumerate(self._pools):
                 rng = generator("street numbers", "order", n, self.seed)
                 self._pools[n] = images, index[torch.randperm(len(index), generator=rng)]
-        self.calibration = None if self.validation else self._batches(train, kept[:CALIBRATION_CROPS])
+        self.calibration = None if self.validation else self._batches(train, trained[:CALIBRATION_CROPS])
         self.eval_splits = {"validation": EvalSplit((), self._batches(train, held))} if self.validation else {}
         self.eval_splits["test"] = EvalSplit((), self._batches(self._test))
 
@@ -162,14 +162,14 @@ class StreetNumbers(ImageTask):
         and begins anywhere: in an epoch some crops come several times and others not at all.
         """
         chance = rng if self.augmentation else None
-        for images, some in self._blocks(rng) if self.protocol == "paper" else self._shuffled(rng):
-            yield number_bags(images[some], chance, self.protocol)
+        for images, index in self._blocks(rng) if self.protocol == "paper" else self._shuffled(rng):
+            yield number_bags(images[index], chance, self.protocol)
 
     def _shuffled(self, rng: torch.Generator) -> Iterator[tuple[LabelledImages, Tensor]]:
         if len(self._pools) == 1:
             images, index = self._pools[0]
-            for some in index[torch.randperm(len(index), generator=rng)].split(self.batch_bags):
-                yield images, some
+            for batch in index[torch.randperm(len(index), generator=rng)].split(self.batch_bags):
+                yield images, batch
             return
         orders = [_endless(index, rng) for _, index in self._pools]
         for _ in range(self.steps_per_epoch):
@@ -188,11 +188,13 @@ class StreetNumbers(ImageTask):
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of the crops as they are, none augmented; the decoder is chosen on validation strings."""
         read = ReadingMetrics()
-        found = evaluate_bags(score, self.eval_splits, self.calibration, read, self.evaluation_limit)
+        evaluated = evaluate_bags(
+            score, self.eval_splits, self.calibration, read, self.evaluation_limit, self.training_labels
+        )
         reading = read.evaluation()
-        outcomes = {**(found.outcomes or {}), **(reading.outcomes or {})}
+        outcomes = {**(evaluated.outcomes or {}), **(reading.outcomes or {})}
         return replace(
-            reading, metrics=found.metrics | reading.metrics, outcomes=outcomes, reliability=found.reliability
+            reading, metrics=evaluated.metrics | reading.metrics, outcomes=outcomes, reliability=evaluated.reliability
         )
 
     def figure_bags(self, rng: torch.Generator) -> list[Bags]:

@@ -1,1 +1,1 @@
-"""What a trained network reads in new pictures: load a cell, predict, choose the scale, draw overlays."""
+"""Trained networks on new bags and pictures: load a cell, predict, choose the scale, draw overlays."""

@@ -1,4 +1,4 @@
-"""Load what a cell has trained, its network, task, loss and decoder, from its folder and without the task's data."""
+"""Load the trained network, task, loss and decoder of a cell from its folder, without the task's data."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Trained:
 
 
 def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = None) -> Trained:
-    """Return what was trained in the folder of a cell that is done, or of an MLflow model; no data are read.
+    """Return the trained parts of a finished cell or an MLflow model from its folder; no data are read.
 
     `cell` is given where its plug-ins are elsewhere than the folder says.
 

@@ -31,42 +31,42 @@ DIMMED = 0.5
 """The brightness of the picture below a sensitivity map, so that the colours of the map stand out."""
 
 
-def prediction_figure(model: Trained, picture: Image, found: Prediction) -> Figure:
-    """Return a picture in which every position has the colour of its class, with what is read above it."""
+def prediction_figure(model: Trained, picture: Image, prediction: Prediction) -> Figure:
+    """Return a picture in which every position has the colour of its class, below the text read in it."""
     figure, axes = _figure_of(picture)
-    draw_prediction(axes, model, picture, found)
-    write_caption(axes, reading_text(model, found), details(model, found))
+    draw_prediction(axes, model, picture, prediction)
+    write_caption(axes, reading_text(model, prediction), details(model, prediction))
     return figure
 
 
-def sensitivity_figure(model: Trained, picture: Image, found: Prediction) -> Figure:
+def sensitivity_figure(model: Trained, picture: Image, prediction: Prediction) -> Figure:
     """Return a picture in which every pixel has the colour of the class that depends on it most."""
     figure, axes = _figure_of(picture)
     show_grey(axes, DIMMED * grey(picture) / 255)
-    if maps := sensitivities(model, picture, found):
+    if maps := sensitivities(model, picture, prediction):
         values, classes = np.stack(list(maps.values())), np.array(list(maps))
         extent = (0, picture.width, picture.height, 0)
         strongest = classes[values.argmax(axis=0)]
         draw_classes(axes, strongest, values.max(axis=0), len(model.task.class_names), extent)
-    _name_components(axes, model, found)
+    _name_components(axes, model, prediction)
     meaning = "colour: the class that depends most on a pixel; strength: how much it depends"
-    write_caption(axes, reading_text(model, found), f"{details(model, found)}\n{meaning}")
+    write_caption(axes, reading_text(model, prediction), f"{details(model, prediction)}\n{meaning}")
     return figure
 
 
-def draw_prediction(axes: Axes, model: Trained, picture: Image, found: Prediction) -> None:
+def draw_prediction(axes: Axes, model: Trained, picture: Image, prediction: Prediction) -> None:
     """Draw a picture in grey, over it the most probable class of every position, and the names of what is read."""
     show_grey(axes, grey(picture) / 255)
-    classes, strengths = found.probs.argmax(dim=0).numpy(), found.probs.amax(dim=0).numpy()
-    ys, xs = (centres.numpy() for centres in found.centres)
+    classes, strengths = prediction.probs.argmax(dim=0).numpy(), prediction.probs.amax(dim=0).numpy()
+    ys, xs = (centres.numpy() for centres in prediction.centres)
     draw_classes(axes, classes, strengths, len(model.task.class_names), extent_of(ys, xs))
-    _name_components(axes, model, found)
+    _name_components(axes, model, prediction)
 
 
-def draw_letters(axes: Axes, model: Trained, picture: Image, found: Prediction) -> None:
+def draw_letters(axes: Axes, model: Trained, picture: Image, prediction: Prediction) -> None:
     """Write the most probable class at every position of a picture, the fainter the less probable."""
-    classes, strengths = found.probs.argmax(dim=0).numpy(), found.probs.amax(dim=0).numpy()
-    ys, xs = (centres.numpy() for centres in found.centres)
+    classes, strengths = prediction.probs.argmax(dim=0).numpy(), prediction.probs.amax(dim=0).numpy()
+    ys, xs = (centres.numpy() for centres in prediction.centres)
     axes.set(xlim=(0, picture.width), ylim=(picture.height, 0), aspect="equal", facecolor="black")
     names = model.task.class_names
     colours = class_colours(len(names))
@@ -79,7 +79,7 @@ def draw_letters(axes: Axes, model: Trained, picture: Image, found: Prediction) 
 
 
 def write_caption(axes: Axes, read: str, below: str, truth: str | None = None) -> None:
-    """Write what is read above a picture, judged where the truth is known, and details below it."""
+    """Write the text read above a picture, with a verdict if the truth is known, and details below it."""
     verdict, colour = "", INK
     if truth is not None:
         verdict, colour = ("  ✓", RIGHT) if read == truth else (f"  ✗ {truth}", WRONG)
@@ -89,10 +89,10 @@ def write_caption(axes: Axes, read: str, below: str, truth: str | None = None) -
     axes.set_xlabel(literal("\n".join(lines)), loc="left", color=MUTED, fontsize=9)
 
 
-def details(model: Trained, found: Prediction) -> str:
+def details(model: Trained, prediction: Prediction) -> str:
     """Return the label set, its probability and the decoder."""
-    named = f"label set {label_set_text(model, found.labels)}, probability {np.exp(found.log_prob):.2g}"
-    return f"{named}\nread by {found.decoder}"
+    named = f"label set {label_set_text(model, prediction.labels)}, probability {np.exp(prediction.log_prob):.2g}"
+    return f"{named}\nread by {prediction.decoder}"
 
 
 def _figure_of(picture: Image) -> tuple[Figure, Axes]:
@@ -103,10 +103,10 @@ def _figure_of(picture: Image) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _name_components(axes: Axes, model: Trained, found: Prediction) -> None:
+def _name_components(axes: Axes, model: Trained, prediction: Prediction) -> None:
     """Write the class of each component that is read at its middle, the largest ones on top of others."""
-    ys, xs = found.centres
-    components = found.read_from
+    ys, xs = prediction.centres
+    components = prediction.read_from
     for i in np.argsort(components.mass):
         x, y = pixel_at(components.x[i], xs), pixel_at(components.y[i], ys)
         name_at(axes, x, y, model.task.class_names[int(components.cls[i])])

@@ -23,7 +23,7 @@ from milbench.inference.overlay import details, draw_letters, draw_prediction, w
 from milbench.inference.predict import Prediction, label_set_text, notes, predict, read_picture, reading_text
 
 CONTENT = {"1": "house numbers", "2": "digits on canvases", "4": "house numbers"}
-"""What each figure shows."""
+"""The subject of each figure."""
 PICTURES = 8
 """How many pictures Figure 4 shows."""
 COLUMNS = 2
@@ -47,7 +47,7 @@ class PaperTask(Protocol):
 
 
 class _Tile(NamedTuple):
-    """A picture with what is found in it: what is read, what is there to read, and the size that it was read at."""
+    """A picture with its prediction, the text read in it, the true text, and the size that it was read at."""
 
     picture: Image
     found: Prediction
@@ -106,30 +106,30 @@ def _prepare(model: Trained, data_dir: Path | None) -> list[str]:
 
 def _bag(model: Trained, bags: Bags, n: int, decoder: Decoder | None, *, by_set: bool) -> _Tile:
     """Return one test bag, read as a label set, or as a string in the order of reading."""
-    picture, found = model.task.picture_from(bags.instances[n]), predict(model, bags.instances[n], decoder)
+    picture, prediction = model.task.picture_from(bags.instances[n]), predict(model, bags.instances[n], decoder)
     if by_set:
-        read, truth = (label_set_text(model, labels) for labels in (found.labels, bags.labels[n]))
+        read, truth = (label_set_text(model, labels) for labels in (prediction.labels, bags.labels[n]))
     else:
         classes = bags.truth.classes[n].tolist() if bags.truth else []
-        read, truth = reading_text(model, found), "".join(model.task.class_names[c] for c in classes if c >= 0)
-    return _Tile(picture, found, read, truth, f"{picture.width}x{picture.height} pixels")
+        read, truth = reading_text(model, prediction), "".join(model.task.class_names[c] for c in classes if c >= 0)
+    return _Tile(picture, prediction, read, truth, f"{picture.width}x{picture.height} pixels")
 
 
 def _whole_pictures(
     model: Trained,
-    known: list[tuple[Path, tuple[int, ...]]],
+    pictures: list[tuple[Path, tuple[int, ...]]],
     rng: torch.Generator,
     decoder: Decoder | None,
     scale: float,
 ) -> list[_Tile]:
-    drawn = torch.randperm(len(known), generator=rng)[:PICTURES].tolist()
+    drawn = torch.randperm(len(pictures), generator=rng)[:PICTURES].tolist()
     tiles = []
-    for path, classes in (known[n] for n in drawn):
+    for path, classes in (pictures[n] for n in drawn):
         whole = open_image(path)
-        picture, found = read_picture(model, whole, scale, decoder)
+        picture, prediction = read_picture(model, whole, scale, decoder)
         size = f"{whole.width}x{whole.height} pixels"
         if picture.size != whole.size:
             size += f", read at {picture.width}x{picture.height}"
         truth = "".join(model.task.class_names[c] for c in classes)
-        tiles.append(_Tile(picture, found, reading_text(model, found), truth, size))
+        tiles.append(_Tile(picture, prediction, reading_text(model, prediction), truth, size))
     return tiles

@@ -1,4 +1,4 @@
-"""What a trained network reads in a picture: the map of positions, the label set, detections and a string."""
+"""Predictions for a picture: the map of positions, the label set, detections and a string."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ from milbench.inference.load import Trained
 from milbench.inference.predict_bags import label_sets
 from milbench.likelihood import presence_log_prob
 
+Size = tuple[int, int]
+"""Width and height, in pixels."""
 LARGEST_SCALE = 1000.0
 """No picture is read at a scale above this, or below 1 / LARGEST_SCALE."""
 OFTEN_WRONG = 0.5
@@ -45,7 +47,7 @@ LEAST_MASS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a trained network reads in one picture; C is the number of classes, and background comes last."""
+    """The prediction for one picture; C is the number of classes, and background comes last."""
 
     probs: Tensor  # (C+1, h, w) float64, the probability that each position shows each class
     centres: tuple[Tensor, Tensor]  # y of every row and x of every column of positions, in pixels
@@ -60,7 +62,7 @@ class Prediction:
 
 
 def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -> Prediction:
-    """Return what a trained network reads in one picture (N, H, W), in its pixels.
+    """Return the prediction of a trained network for one picture (N, H, W), in its pixels.
 
     Without a `decoder` the string is read by the one that the cell has chosen, else by components.
 
@@ -68,7 +70,7 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
         UsageError: the network has no map of positions.
     """
     learnt = model.reader.learnt if model.reader else None
-    chosen: Decoder = decoder or (model.reader.decoder if model.reader else "components")
+    used: Decoder = decoder or (model.reader.decoder if model.reader else "components")
     height, width = instances.shape[1:]
     nothing_known = torch.zeros(1, model.task.num_classes, dtype=torch.bool)
     scores = model.scores(Bags(instances.unsqueeze(0), nothing_known))
@@ -79,7 +81,7 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
     labels, log_prob = label_sets(scores.presence, logarithms(scores.instances), model.threshold)
     components = find_components(probs.unsqueeze(0))
     boxes = with_margin(boxes_of(components, centres), learnt.margin if learnt else (0.0, 0.0))
-    reading, read_from = _read(scores, labels[0], chosen, learnt)
+    reading, read_from = _read(scores, labels[0], used, learnt)
     return Prediction(
         probs=probs,
         centres=centres,
@@ -90,24 +92,24 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
         boxes=boxes.clamp(min=0).minimum(torch.tensor([width, height] * 2, dtype=torch.float64)),
         reading=reading,
         read_from=components[components.mass >= LEAST_MASS] if read_from is None else read_from,
-        decoder=chosen,
+        decoder=used,
     )
 
 
 def read_picture(
     model: Trained, picture: Image.Image, scale: float = 1.0, decoder: Decoder | None = None
 ) -> tuple[Image.Image, Prediction]:
-    """Return a picture of mode L or RGB at the size at which it is read, and what is read in it, in its pixels there.
+    """Return a picture of mode L or RGB at the size at which it is read, and its prediction in these pixels.
 
     Raises:
         UsageError: see `size_at` and `predict`.
     """
     size = size_at(model, picture.size, scale)
-    seen = picture if size == picture.size else picture.resize(size, Image.Resampling.BICUBIC)
-    return seen, predict(model, model.task.instances_from(seen), decoder)
+    resized = picture if size == picture.size else picture.resize(size, Image.Resampling.BICUBIC)
+    return resized, predict(model, model.task.instances_from(resized), decoder)
 
 
-def size_at(model: Trained, size: tuple[int, int], scale: float) -> tuple[int, int]:
+def size_at(model: Trained, size: Size, scale: float) -> Size:
     """Return the width and height in pixels at which a picture of this size is read; very large ones are shrunk.
 
     Raises:
@@ -124,17 +126,17 @@ def size_at(model: Trained, size: tuple[int, int], scale: float) -> tuple[int, i
     return width, height
 
 
-def sensitivities(model: Trained, picture: Image.Image, found: Prediction) -> dict[int, NDArray[np.float64]]:
+def sensitivities(model: Trained, picture: Image.Image, prediction: Prediction) -> dict[int, NDArray[np.float64]]:
     """Return for each class that wins a position how much it depends there on each pixel (H, W), by the largest value.
 
     All are 0 where the positions of a class depend on no pixel. This needs the memory of a training step on the whole
     picture.
     """
-    classes = found.probs.argmax(dim=0)
+    classes = prediction.probs.argmax(dim=0)
     instances = model.task.instances_from(picture).to(model.device)
     maps = {
         c: sensitivity(model.network, model.loss, instances, c, classes == c)
-        for c in sorted(set(found.components.cls.tolist()))
+        for c in sorted(set(prediction.components.cls.tolist()))
     }
     return {c: (values / values.max().clamp(min=1e-300)).numpy() for c, values in maps.items()}
 
@@ -158,19 +160,17 @@ def sensitivity(network: Network, loss: Loss, image: Tensor, cls: int, positions
 
 def notes(model: Trained) -> list[str]:
     """Return remarks on what a cell is read by, one line each."""
-    found = []
+    remarks, cell = [], f"note: cell {model.cell.id}"
     if model.threshold is None:
-        found.append(f"cell {model.cell.id} has no threshold on presence scores: label sets are the most probable ones")
+        remarks.append(f"{cell} has no threshold on presence scores: label sets are the most probable ones")
     if model.set_error is not None and model.set_error > OFTEN_WRONG:
-        found.append(
-            f"cell {model.cell.id} found {100 * model.set_error:.0f} % of the label sets of its own test bags wrong"
-        )
-    return [f"note: {remark}" for remark in found]
+        remarks.append(f"{cell} found {100 * model.set_error:.0f} % of the label sets of its own test bags wrong")
+    return remarks
 
 
-def reading_text(model: Trained, found: Prediction) -> str:
-    """Return what is read, in the class names of the task."""
-    names = [model.task.class_names[c] for c in found.reading]
+def reading_text(model: Trained, prediction: Prediction) -> str:
+    """Return the reading as text, in the class names of the task."""
+    names = [model.task.class_names[c] for c in prediction.reading]
     return ("" if all(len(name) == 1 for name in names) else " ").join(names)
 
 
@@ -185,35 +185,31 @@ def pixel_at(index: float, centres: Tensor) -> float:
 
 
 def as_json(
-    model: Trained, path: Path, size: tuple[int, int], read_at: tuple[int, int], found: Prediction, *, positions: bool
+    model: Trained, path: Path, size: Size, read_at: Size, prediction: Prediction, *, positions: bool
 ) -> dict[str, Any]:
     """Return everything that is read in one picture as the content of NAME.json, perhaps with that of all positions.
 
     `size` is width and height of the picture, upright, whose pixels are the unit of all lengths; the network saw it at
     `read_at`.
     """
-    names = model.task.class_names
+    names, cell = model.task.class_names, model.cell
     across, down = size[0] / read_at[0], size[1] / read_at[1]
-    boxes = found.boxes * torch.tensor([across, down, across, down], dtype=torch.float64)
-    ys, xs = found.centres
-    components, read_from = found.components, found.read_from
+    boxes = prediction.boxes * torch.tensor([across, down, across, down], dtype=torch.float64)
+    ys, xs = prediction.centres
+    components, read_from = prediction.components, prediction.read_from
     about: dict[str, Any] = {
         "picture": str(path),
         "size": list(size),
         "seen": list(read_at),
-        "cell": model.cell.id,
-        "loss": model.cell.loss,
-        "loss_params": model.cell.loss_params,
-        "task": model.cell.task,
-        "task_params": model.cell.task_params,
-        "seed": model.cell.seed,
-        "reading": reading_text(model, found),
-        "decoder": found.decoder,
+        "cell": cell.id,
+        **{name: getattr(cell, name) for name in ("loss", "loss_params", "task", "task_params", "seed")},
+        "reading": reading_text(model, prediction),
+        "decoder": prediction.decoder,
         "label_set_rule": "most probable" if model.threshold is None else "presence threshold of the cell",
-        "label_set": [names[c] for c in found.labels.nonzero().flatten().tolist()],
-        "label_set_probability": math.exp(found.log_prob),
-        "label_set_log_probability": found.log_prob if math.isfinite(found.log_prob) else None,
-        "presence": dict(zip(names, found.presence.tolist(), strict=True)),
+        "label_set": [names[c] for c in prediction.labels.nonzero().flatten().tolist()],
+        "label_set_probability": math.exp(prediction.log_prob),
+        "label_set_log_probability": prediction.log_prob if math.isfinite(prediction.log_prob) else None,
+        "presence": dict(zip(names, prediction.presence.tolist(), strict=True)),
         "detections": [
             {"class": names[c], "expected_positions": mass, "box": box}
             for c, mass, box in zip(components.cls.tolist(), components.mass.tolist(), boxes.tolist(), strict=True)
@@ -228,7 +224,7 @@ def as_json(
             "classes": [*names, "background"],
             "y": (ys * down).tolist(),
             "x": (xs * across).tolist(),
-            "probabilities": found.probs.tolist(),
+            "probabilities": prediction.probs.tolist(),
         }
     return about
 
@@ -236,7 +232,7 @@ def as_json(
 def _read(
     scores: Scores, labels: Tensor, decoder: Decoder, learnt: ComponentDecoder | None
 ) -> tuple[String, Components | None]:
-    """Return what is read in one bag, and the components that it is read from if the decoder reads such."""
+    """Return the string read in one bag, and the components that it is read from, if the decoder uses components."""
     probs, sets, numbers = scores.instances, labels.unsqueeze(0), learnt or ComponentDecoder()
     if decoder == "columns":
         return read_columns(probs.argmax(dim=1), probs.shape[1] - 1)[0], None

@@ -1,4 +1,4 @@
-"""What a trained network finds in bags without labels: label sets, probabilities, and at which positions."""
+"""Predictions for bags without labels: label sets, probabilities, and positions of classes."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ def bag_table(model: Trained, batch: NamedBags, scores: Scores) -> pd.DataFrame:
     """
     names, log_probs = model.task.class_names, logarithms(scores.instances)
     labels, log_prob = label_sets(scores.presence, log_probs, model.threshold)
-    sets = [one.nonzero().flatten().tolist() for one in labels]
+    sets = [label_set.nonzero().flatten().tolist() for label_set in labels]
     frame = pd.DataFrame({
         batch.kind: batch.names,
-        "labels": [";".join(names[c] for c in found) for found in sets],
+        "labels": [";".join(names[c] for c in label_set) for label_set in sets],
         "probability": log_prob.exp().numpy(),
         "log_probability": log_prob.numpy(),
         "positions": [
-            json.dumps([_strongest(batch, scores, log_probs, b, c, names[c]) for c in found])
-            for b, found in enumerate(sets)
+            json.dumps([_strongest(batch, scores, log_probs, b, c, names[c]) for c in label_set])
+            for b, label_set in enumerate(sets)
         ],
     })  # fmt: skip
     presence = presence_log_prob(log_probs, validate=False).exp()
@@ -69,13 +69,13 @@ def position_table(model: Trained, batch: NamedBags, scores: Scores) -> pd.DataF
     if columns[-1] in columns[:-1]:  # a class of that name
         columns[-1] = "P(no class)"
     probs = logarithms(scores.instances).exp().flatten(2)
-    there = torch.ones(probs[:, 0].shape, dtype=torch.bool)
+    is_position = torch.ones(probs[:, 0].shape, dtype=torch.bool)
     if batch.bags.mask is not None:
-        there = batch.bags.mask.flatten(1)
-    frame = pd.DataFrame({batch.kind: [batch.names[b] for b in there.nonzero()[:, 0].tolist()]})
+        is_position = batch.bags.mask.flatten(1)
+    frame = pd.DataFrame({batch.kind: [batch.names[b] for b in is_position.nonzero()[:, 0].tolist()]})
     for column, place in batch.places.items():
-        frame[column] = place.flatten(1)[there].numpy()
-    return frame.join(pd.DataFrame(probs.movedim(1, 2)[there].numpy(), columns=columns))
+        frame[column] = place.flatten(1)[is_position].numpy()
+    return frame.join(pd.DataFrame(probs.movedim(1, 2)[is_position].numpy(), columns=columns))
 
 
 def draw_maps(positions: pd.DataFrame, bags: pd.DataFrame, folder: Path) -> None:

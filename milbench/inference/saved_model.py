@@ -35,11 +35,11 @@ class SavedModel:
         batch = torch.from_numpy(np.asarray(instances, np.float32))
         labels = torch.zeros(len(batch), self.trained.task.num_classes, dtype=torch.bool)
         bags = Bags(batch, labels)
-        found = [
+        tables = [
             bag_table(self.trained, NamedBags("bag", [""] * len(part), part), self.trained.scores(part))
             for part in bags.parts(BAGS_AT_ONCE) or [bags]
         ]
-        return pd.concat(found, ignore_index=True).drop(columns=["bag", "log_probability", "positions"])
+        return pd.concat(tables, ignore_index=True).drop(columns=["bag", "log_probability", "positions"])
 
 
 def _load_pyfunc(path: str) -> SavedModel:
@@ -47,5 +47,5 @@ def _load_pyfunc(path: str) -> SavedModel:
     folder = CellFolder(Path(path))
     cell = folder.cell()
     files = {kind: getattr(cell, kind) for kind in ("loss_file", "task_file", "network_file")}
-    inside: dict[str, Any] = {kind: str(folder.path / file) for kind, file in files.items() if ".py" in file}
-    return SavedModel(load_trained(folder, torch.device("cpu"), replace(cell, **inside)))
+    plugin_files: dict[str, Any] = {kind: str(folder.path / file) for kind, file in files.items() if ".py" in file}
+    return SavedModel(load_trained(folder, torch.device("cpu"), replace(cell, **plugin_files)))

@@ -133,12 +133,12 @@ class _Bags(NamedTuple):
 
     @classmethod
     def of(cls, parts: Columns) -> _Bags:
-        own = parts.shares.transpose(0, 1)
-        used = torch.arange(own.shape[1] - 1, device=own.device) < parts.size.unsqueeze(1)
-        present = presence_log_prob(own, validate=False).clamp(min=FLOOR)
-        absent = (present - presence_log_odds(own, validate=False).clamp(FLOOR, -FLOOR)).clamp(min=FLOOR)
+        shares = parts.shares.transpose(0, 1)
+        used = torch.arange(shares.shape[1] - 1, device=shares.device) < parts.size.unsqueeze(1)
+        present = presence_log_prob(shares, validate=False).clamp(min=FLOOR)
+        absent = (present - presence_log_odds(shares, validate=False).clamp(FLOOR, -FLOOR)).clamp(min=FLOOR)
         present, absent = present.masked_fill(~used, 0.0), absent.masked_fill(~used, -torch.inf)
-        return cls(parts.log_scale, parts.size, own[:, -1], own[:, :-1], used, present, absent)
+        return cls(parts.log_scale, parts.size, shares[:, -1], shares[:, :-1], used, present, absent)
 
     @property
     def slack(self) -> float:
@@ -182,10 +182,10 @@ def _disjoint(bags: _Bags) -> Tensor:
             best = at == shares.masked_fill(~free, -torch.inf).argmax(dim=1, keepdim=True)
             best &= bags.used.gather(1, slot)
             owner, free = torch.where(best, slot, owner), free & ~best
-        mine = (owner.unsqueeze(1) == torch.arange(slots, device=owner.device).unsqueeze(-1)) & ~unused
+        is_owned = (owner.unsqueeze(1) == torch.arange(slots, device=owner.device).unsqueeze(-1)) & ~unused
     one_less = torch.eye(slots, dtype=torch.bool, device=owner.device)
-    rest = _without(bags.share, bags.background, one_less).masked_fill(~mine, 0.0)
-    own = torch.stack([bags.share.masked_fill(~mine, FLOOR), rest], dim=2).flatten(0, 1)
+    rest = _without(bags.share, bags.background, one_less).masked_fill(~is_owned, 0.0)
+    own = torch.stack([bags.share.masked_fill(~is_owned, FLOOR), rest], dim=2).flatten(0, 1)
     occurs = presence_log_prob(own, validate=False).view(-1, slots)
     return occurs.clamp(min=FLOOR).masked_fill(~bags.used, 0.0).sum(dim=1)
 

@@ -68,15 +68,15 @@ def check_labels(values: Tensor, labels: Tensor, validate: bool, *, name: str = 
 
 
 def largest_set(labels: Tensor, max_labels: int | None, limit: int | None = None) -> int:
-    """Return the largest |L|, or an upper bound where values are not looked at; UsageError above the limits."""
+    """Return the largest |L|, or an upper bound where values are not read; UsageError above the limits."""
     classes = labels.shape[1]
-    known = tracing() or labels.device.type == "meta" or (labels.device.type != "cpu" and max_labels is not None)
-    if known:
+    is_bound = tracing() or labels.device.type == "meta" or (labels.device.type != "cpu" and max_labels is not None)
+    if is_bound:
         largest = classes if max_labels is None else min(classes, max_labels)
     else:
         largest = int(labels.sum(dim=1).max()) if len(labels) else 0
     if limit is not None and largest > limit:
-        what, hint = ("may have bags of up to", "give max_labels, or ") if known else ("have a bag with", "")
+        what, hint = ("may have bags of up to", "give max_labels, or ") if is_bound else ("have a bag with", "")
         raise UsageError(
             f"labels {tuple(labels.shape)} {what} |L| = {largest}, above the exact limit of {limit}: "
             f"{hint}use bag_log_prob_bounds for larger label sets (method upper or lower)"

@@ -39,6 +39,11 @@ class Columns(NamedTuple):
         return Columns(self.log_scale[bags], self.shares[:, bags], self.size[bags])
 
 
+def contains(classes: int, device: torch.device | None = None) -> Tensor:
+    """Return (2^n, n) bool, whether each set of n classes contains each class: set s has class i where bit i is 1."""
+    return (torch.arange(2**classes, device=device).unsqueeze(1) >> torch.arange(classes, device=device) & 1).bool()
+
+
 def working_dtype(log_probs: Tensor) -> torch.dtype:
     """Return the type of sums over positions: float64 where the device has it."""
     return torch.float32 if log_probs.device.type == "mps" else torch.float64

@@ -58,9 +58,9 @@ def label_set_distribution(log_probs: Tensor, mask: Tensor | None = None, *, val
     bags = max(1, GROUP // (max(1, positions) << classes))
     for begin in range(0, len(log_probs), bags):
         group = slice(begin, begin + bags)
-        some = log_probs[group].detach().cpu()
-        every_class = torch.ones(len(some), classes, dtype=torch.bool)
-        parts, _ = columns.select(some, None if mask is None else mask[group].cpu(), every_class, classes)
+        group_bags = log_probs[group].detach().cpu()
+        every_class = torch.ones(len(group_bags), classes, dtype=torch.bool)
+        parts, _ = columns.select(group_bags, None if mask is None else mask[group].cpu(), every_class, classes)
         result[group] = columns.floor_to_infinity(_listed(parts))
     return result
 
@@ -90,9 +90,10 @@ def best_label_set(log_probs: Tensor, mask: Tensor | None = None, *, validate: b
         best = label_set_distribution(log_probs, mask, validate=False).argmax(dim=1, keepdim=True)
         labels = (best >> torch.arange(classes, device=best.device) & 1).bool()
     else:
-        there = [...] * len(log_probs) if mask is None else mask
-        found = [_search(one[:, kept].flatten(1)[None]) for one, kept in zip(log_probs, there, strict=True)]
-        labels = torch.stack(found) if found else torch.zeros(0, classes, dtype=torch.bool, device=log_probs.device)
+        positions = [...] * len(log_probs) if mask is None else mask
+        bags = [bag[:, unmasked].flatten(1)[None] for bag, unmasked in zip(log_probs, positions, strict=True)]
+        empty = torch.zeros(0, classes, dtype=torch.bool, device=log_probs.device)
+        labels = torch.stack([*map(_search, bags)]) if bags else empty
     return labels, bag_log_prob(log_probs, labels, mask, validate=False)
 
 
@@ -122,7 +123,7 @@ def _search(log_probs: Tensor) -> Tensor:
 
 def _neighbours(current: Tensor) -> Tensor:
     """Return the sets (N, C) one addition, removal or swap away, none larger than EXACT_LABEL_LIMIT."""
-    one = torch.eye(len(current), dtype=torch.bool, device=current.device)
-    swaps = one[current].unsqueeze(1) | one[~current]
-    sets = current ^ torch.cat([one, swaps.flatten(0, 1)])
+    single = torch.eye(len(current), dtype=torch.bool, device=current.device)
+    swaps = single[current].unsqueeze(1) | single[~current]
+    sets = current ^ torch.cat([single, swaps.flatten(0, 1)])
     return sets[sets.sum(dim=1) <= EXACT_LABEL_LIMIT]

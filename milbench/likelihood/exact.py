@@ -176,16 +176,16 @@ def _solved(
     with torch.no_grad(), torch.autocast("cpu", enabled=False):  # autocast would take the sums in bfloat16
         flat = values.reshape(*values.shape[:2], -1)
         flat_mask = None if mask is None else mask.reshape(len(mask), -1)
-        found, slope = series.solve(flat, labels, flat_mask, normalise=normalise, gradient=gradient)
-        slope = found if slope is None else slope.view(values.shape)
-        unsure = torch.nonzero(found.isnan()).squeeze(1)
+        value, slope = series.solve(flat, labels, flat_mask, normalise=normalise, gradient=gradient)
+        slope = value if slope is None else slope.view(values.shape)
+        unsure = torch.nonzero(value.isnan()).squeeze(1)
         if len(unsure):
-            some = values[unsure], labels[unsure], None if mask is None else mask[unsure]
-            found[unsure], again = _by_levels(*some, slots, normalise=normalise, gradient=gradient)
+            unsure_bags = values[unsure], labels[unsure], None if mask is None else mask[unsure]
+            value[unsure], recomputed = _by_levels(*unsure_bags, slots, normalise=normalise, gradient=gradient)
             if gradient:
-                slope[unsure] = again
-                slope[found.isnan()] = torch.nan
-        return found, slope
+                slope[unsure] = recomputed
+                slope[value.isnan()] = torch.nan
+        return value, slope
 
 
 def _by_levels(
@@ -230,5 +230,5 @@ def _differentiable(
     """Return a gradient that is known, where it is to be derived with the derivatives of that of `levels`."""
     if not _derived(values):
         return slope
-    again = _by_levels(values, labels, mask, slots, normalise=normalise)[1]
-    return slope + (again - again.detach())
+    differentiable = _by_levels(values, labels, mask, slots, normalise=normalise)[1]
+    return slope + (differentiable - differentiable.detach())

@@ -39,7 +39,7 @@ AT_ONCE = 1 << 17
 """The most states, B * K * 2^n, that a CPU computes at once: larger groups of bags leave its cache. A single bag with
 more is computed in stretches of positions."""
 AT_ONCE_ELSEWHERE = 1 << 27
-"""The same for accelerators: 1 GiB for each intermediate result."""
+"""The most states at once on accelerators: 1 GiB for each intermediate result."""
 
 
 class Arithmetic(NamedTuple):
@@ -118,15 +118,15 @@ def solve_bags(
     looks = log_probs.device.type == "cpu" and not checks.tracing()
     positions = math.prod(log_probs.shape[2:])
     groups: Sequence[tuple[Tensor | None, int]] = _groups(labels, positions) if looks else [(None, slots)]
-    values, rows, found = [], [], []
+    values, rows, posteriors = [], [], []
     for bags, size in groups:
-        parts, its_rows = columns.select(log_probs, mask, labels, size, bags)
-        ratio, shares = (_by_size_of_root if looks else solve)(parts, posterior=posterior)
+        parts, rows_of_parts = columns.select(log_probs, mask, labels, size, bags)
+        ratio, shares = (_solve_with_fallback if looks else solve)(parts, posterior=posterior)
         value = columns.floor_to_infinity(parts.log_scale + ratio).masked_fill(parts.size > size, torch.nan)
         values.append(value)
         if shares is not None:
-            rows.append(its_rows.flatten())
-            found.append(shares.masked_fill((value == -torch.inf).unsqueeze(-1), 0.0).flatten(0, 1))
+            rows.append(rows_of_parts.flatten())
+            posteriors.append(shares.masked_fill((value == -torch.inf).unsqueeze(-1), 0.0).flatten(0, 1))
     value = torch.cat(values)
     if looks:
         value = value[torch.cat([bags for bags, _ in groups if bags is not None]).argsort()]
@@ -134,7 +134,7 @@ def solve_bags(
         return value, None
     dense = torch.zeros(log_probs.shape[0] * log_probs.shape[1], positions, dtype=value.dtype, device=value.device)
     fill = torch.Tensor.index_copy_ if looks else torch.Tensor.index_copy  # vmap cannot write into what it does not map
-    return value, fill(dense, 0, torch.cat(rows), torch.cat(found)).view(*log_probs.shape[:2], positions)
+    return value, fill(dense, 0, torch.cat(rows), torch.cat(posteriors)).view(*log_probs.shape[:2], positions)
 
 
 def _groups(labels: Tensor, positions: int) -> list[tuple[Tensor, int]]:
@@ -147,102 +147,102 @@ def _groups(labels: Tensor, positions: int) -> list[tuple[Tensor, int]]:
     ]
 
 
-def _by_size_of_root(parts: Columns, *, posterior: bool) -> Solution:
+def _solve_with_fallback(parts: Columns, *, posterior: bool) -> Solution:
     """Return the solution in numbers, and in logarithms for those bags where numbers underflow."""
-    found = solve(parts, Numbers, posterior=posterior)
-    sure = found.ratio > math.log(CERTAIN)
-    if sure.all():
-        return found
+    solution = solve(parts, Numbers, posterior=posterior)
+    certain = solution.ratio > math.log(CERTAIN)
+    if certain.all():
+        return solution
     # What underflowed has no derivative: bags that did not are solved apart.
-    which = sure.nonzero().squeeze(1), (~sure).nonzero().squeeze(1)
-    some = [
-        solve(parts.of(bags), how, posterior=posterior)
-        for bags, how in zip(which, (Numbers, Logs), strict=True)
+    groups = certain.nonzero().squeeze(1), (~certain).nonzero().squeeze(1)
+    solutions = [
+        solve(parts.of(bags), arithmetic, posterior=posterior)
+        for bags, arithmetic in zip(groups, (Numbers, Logs), strict=True)
         if len(bags)
     ]
-    order = torch.cat(which).argsort()
-    ratio, shares = zip(*some, strict=True)
+    order = torch.cat(groups).argsort()
+    ratio, shares = zip(*solutions, strict=True)
     return Solution(torch.cat(ratio)[order], torch.cat(shares, dim=1)[:, order] if posterior else None)
 
 
-def solve(parts: Columns, how: Arithmetic = Logs, *, posterior: bool = True) -> Solution:
+def solve(parts: Columns, arithmetic: Arithmetic = Logs, *, posterior: bool = True) -> Solution:
     """Return log R and the posterior of B bags with n slots.
 
     Memory: 8 bytes * about 12 times B K 2^n, or AT_ONCE where that is less, and 8 bytes * B K 4^n / AT_ONCE.
     """
     slots, sets = len(parts.shares) - 1, _sets(parts)
-    stretches = _stretches(parts, how)
+    stretches = _stretches(parts, arithmetic)
     # Slots beyond |L| count as classes that have occurred before.
-    starts = [_only(sets.place[2**slots - 2 ** parts.size.clamp(max=slots)], parts, how)]
+    starts = [_only(sets.place[2**slots - 2 ** parts.size.clamp(max=slots)], parts, arithmetic)]
     for stretch in stretches[:-1]:
-        starts.append(_states(stretch, starts[-1], sets, how)[1])
+        starts.append(_states(stretch, starts[-1], sets, arithmetic)[1])
     if not posterior:
-        return Solution(how.log(_states(stretches[-1], starts[-1], sets, how)[1][-1]), None)
-    end = _only(sets.place[:1].expand_as(parts.size), parts, how)  # backwards: nothing has occurred
+        return Solution(arithmetic.log(_states(stretches[-1], starts[-1], sets, arithmetic)[1][-1]), None)
+    end = _only(sets.place[:1].expand_as(parts.size), parts, arithmetic)  # backwards: nothing has occurred
     roots: list[Tensor] = []
-    found: list[Tensor] = []
+    posteriors: list[Tensor] = []
     for shares, start in zip(reversed(stretches), reversed(starts), strict=True):
-        before, after = _states(torch.cat([shares, shares.flip(-1)], dim=1), torch.cat([start, end], dim=1), sets, how)
+        both_ways = torch.cat([shares, shares.flip(-1)], dim=1), torch.cat([start, end], dim=1)
+        before, after = _states(*both_ways, sets, arithmetic)
         forward, reverse = before.chunk(2, dim=1)
         end = after[:, len(parts.size) :]
-        roots.append(
-            after[-1, : len(parts.size)]
-        )  # the last stretch comes first: its states are those of all positions
-        joint = how.times(shares, _completed(forward, reverse.flip(-1), sets, how))
-        found.append(how.exp(how.over(joint, roots[0].unsqueeze(-1))))
-    ratio = how.log(roots[0])
-    return Solution(ratio, torch.cat(found[::-1], dim=-1).masked_fill((ratio < IMPOSSIBLE).unsqueeze(-1), 0.0))
+        roots.append(after[-1, : len(parts.size)])  # first of the last stretch, whose states are those of all positions
+        joint = arithmetic.times(shares, _completed(forward, reverse.flip(-1), sets, arithmetic))
+        posteriors.append(arithmetic.exp(arithmetic.over(joint, roots[0].unsqueeze(-1))))
+    ratio = arithmetic.log(roots[0])
+    impossible = (ratio < IMPOSSIBLE).unsqueeze(-1)
+    return Solution(ratio, torch.cat(posteriors[::-1], dim=-1).masked_fill(impossible, 0.0))
 
 
-def every_set(parts: Columns, how: Arithmetic) -> Tensor:
+def every_set(parts: Columns, arithmetic: Arithmetic) -> Tensor:
     """Return (B, 2^n), the log-probability of every set of classes under the shares; set s has class i at bit i."""
     sets = _sets(parts)
-    state = _only(sets.place[:1].expand_as(parts.size), parts, how)
-    for stretch in _stretches(parts, how):
-        _, state = _states(stretch, state, sets, how)
-    return how.log(state.index_select(0, sets.place)).T
+    state = _only(sets.place[:1].expand_as(parts.size), parts, arithmetic)
+    for stretch in _stretches(parts, arithmetic):
+        _, state = _states(stretch, state, sets, arithmetic)
+    return arithmetic.log(state.index_select(0, sets.place)).T
 
 
-def _stretches(parts: Columns, how: Arithmetic) -> list[Tensor]:
+def _stretches(parts: Columns, arithmetic: Arithmetic) -> list[Tensor]:
     """Return the shares (n+1, B, T) of stretches of positions that are short enough to be computed at once."""
     slots, (bags, positions) = len(parts.shares) - 1, parts.shares.shape[1:]
     most = AT_ONCE if parts.shares.device.type == "cpu" else AT_ONCE_ELSEWHERE
     length = max(1, min(positions, most // (max(1, bags) << slots)))
-    return list(how.of_log(parts.shares).split(length, dim=-1))
+    return list(arithmetic.of_log(parts.shares).split(length, dim=-1))
 
 
-def _only(place: Tensor, parts: Columns, how: Arithmetic) -> Tensor:
+def _only(place: Tensor, parts: Columns, arithmetic: Arithmetic) -> Tensor:
     """Return (2^n, B), states of probability 1 at a place (B,), and 0 elsewhere."""
     places = torch.arange(2 ** (len(parts.shares) - 1), device=place.device)
-    nowhere = parts.shares.new_full((len(places), len(place)), how.zero)
-    return nowhere.masked_fill(places.unsqueeze(1) == place, how.one)
+    nowhere = parts.shares.new_full((len(places), len(place)), arithmetic.zero)
+    return nowhere.masked_fill(places.unsqueeze(1) == place, arithmetic.one)
 
 
-def _states(shares: Tensor, start: Tensor, sets: _Sets, how: Arithmetic) -> tuple[Tensor, Tensor]:
+def _states(shares: Tensor, start: Tensor, sets: _Sets, arithmetic: Arithmetic) -> tuple[Tensor, Tensor]:
     """Return f_{k-1}(S), the states before each position (2^n, B, T), and those after the last one (2^n, B).
 
     `shares` (n+1, B, T) are those of each class and, last, of the background; `start` (2^n, B) is f_0(S).
     """
     *required, allowed = shares.split(1)
     for share in required:
-        allowed = torch.cat([allowed, how.plus(allowed, share)])
-    scales = how.running_product(allowed.index_select(0, sets.number), -1).split(sets.counts)
+        allowed = torch.cat([allowed, arithmetic.plus(allowed, share)])
+    scales = arithmetic.running_product(allowed.index_select(0, sets.number), -1).split(sets.counts)
     firsts = start.unsqueeze(-1).split(sets.counts)
     states: list[Tensor] = []  # of the sets of one size: before the first position, and after each
     for size, (scale, first) in enumerate(zip(scales, firsts, strict=True)):
         if size:
             below = states[-1][..., :-1].index_select(0, sets.without[size])
-            new = how.times(shares.index_select(0, sets.members[size]), below).unflatten(0, (-1, size))
-            new = how.over(how.total(new, 1), scale)
-            state = how.times(how.plus(first, how.running_total(new, -1)), scale)
+            new = arithmetic.times(shares.index_select(0, sets.members[size]), below).unflatten(0, (-1, size))
+            new = arithmetic.over(arithmetic.total(new, 1), scale)
+            state = arithmetic.times(arithmetic.plus(first, arithmetic.running_total(new, -1)), scale)
         else:
-            state = how.times(first, scale)
+            state = arithmetic.times(first, scale)
         states.append(torch.cat([first, state], dim=-1))
     every = torch.cat(states)
     return every[..., :-1], every[..., -1].clone()  # not a view, which would keep the states of every stretch
 
 
-def _completed(before: Tensor, after: Tensor, sets: _Sets, how: Arithmetic) -> Tensor:
+def _completed(before: Tensor, after: Tensor, sets: _Sets, arithmetic: Arithmetic) -> Tensor:
     """Return (n+1, B, T), the probability that L occurs if a position shows a class or, last, the background.
 
     `before` and `after` (2^n, B, T) are the states of the positions before and after each one.
@@ -253,24 +253,24 @@ def _completed(before: Tensor, after: Tensor, sets: _Sets, how: Arithmetic) -> T
     after = after.index_select(0, sets.place.flip(0)).view(axes)  # by what a set lacks
     for axis in range(slots):  # whether a class that occurred before occurs again does not matter
         without, having = after.unbind(axis)
-        after = torch.stack([without, how.plus(without, having)], dim=axis)
+        after = torch.stack([without, arithmetic.plus(without, having)], dim=axis)
     sums = []
     for axis in reversed(range(slots)):
-        having = how.times(how.plus(*before.unbind(axis)), after.select(axis, 1))
-        sums.append(how.total(having.view(2 ** (slots - 1), *axes[-2:]), 0))
-    return torch.stack([*sums, how.total(how.times(before, after).view(2**slots, *axes[-2:]), 0)])
+        having = arithmetic.times(arithmetic.plus(*before.unbind(axis)), after.select(axis, 1))
+        sums.append(arithmetic.total(having.view(2 ** (slots - 1), *axes[-2:]), 0))
+    return torch.stack([*sums, arithmetic.total(arithmetic.times(before, after).view(2**slots, *axes[-2:]), 0)])
 
 
 def _sets(parts: Columns) -> _Sets:
     slots, device = len(parts.shares) - 1, parts.shares.device
     # What is made of fake or wrapped tensors is not for later calls with others.
     fake = transformed() or type(parts.shares) is not Tensor
-    return (_made if fake else _kept)(slots, device)
+    return (_build_sets if fake else _cached_sets)(slots, device)
 
 
-def _made(slots: int, device: torch.device) -> _Sets:
+def _build_sets(slots: int, device: torch.device) -> _Sets:
     """Return the sets of `slots` classes; computed on the device, so that the host does not wait for a copy."""
-    held = torch.arange(2**slots, device=device).unsqueeze(1) >> torch.arange(slots, device=device) & 1
+    held = columns.contains(slots, device).long()
     number = held.sum(dim=1).argsort(stable=True)
     place = number.argsort()
     classes = held[number].argsort(dim=1, descending=True, stable=True)  # the members of each set first
@@ -286,4 +286,4 @@ def _made(slots: int, device: torch.device) -> _Sets:
     )
 
 
-_kept = cache(_made)
+_cached_sets = cache(_build_sets)

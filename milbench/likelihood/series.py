@@ -18,6 +18,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
+
+from milbench.likelihood.columns import contains
 
 GROUP = 1 << 21
 """The most numbers, G * K * 2^n, of the terms of one group of bags: 16 MiB, about a core's share of cache."""
@@ -28,7 +31,7 @@ _TOLERANCE = {torch.float64: 5e-13}
 _MOST = {torch.float64: 1e-10}
 """The largest one for any log Prb, since the posterior has the error of R; 1e-7 for the smaller types."""
 _SMALL = {torch.float64: 1e-250, torch.float32: 1e-30}
-"""The least s_k whose digits are all there: probabilities below 1e-308 and 1e-38 lose theirs."""
+"""The least s_k with full precision: probabilities below 1e-308 and 1e-38 are subnormal."""
 
 
 class _Group(NamedTuple):
@@ -120,14 +123,14 @@ def _groups(labels: Tensor, positions: int) -> list[_Group]:
 
 
 def _every_series(
-    groups: list[_Group], chosen: Tensor, own: Tensor, *, gradient: bool
+    groups: list[_Group], chosen: Tensor, totals: Tensor, *, gradient: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return log R (B,) and a bound of its error, in the order of the groups, from their rows and sums.
 
     With `gradient`, the rows `chosen` (N, K) are overwritten by the posterior.
     """
     rows = chosen.split([group.rows.size for group in groups])
-    sums = own.split([len(group.bags) for group in groups])
+    sums = totals.split([len(group.bags) for group in groups])
     with np.errstate(divide="ignore", invalid="ignore"):  # of bags that are solved again
         solved = [
             _series(share.view(*group.rows.shape, -1), total, gradient=gradient)
@@ -170,7 +173,7 @@ def _series(share: Tensor, total: Tensor, *, gradient: bool) -> tuple[np.ndarray
 
 
 def _remaining(share: Tensor, total: Tensor, sets: _Sets) -> Tensor:
-    """Return (2^n, G, K), the share of what is not in T, for every set T."""
+    """Return (2^n, G, K), the share of the classes outside T and of the background, for every set T."""
     return torch.mm(sets.allowed, (share / total.double()).view(len(share), -1)).view(-1, *total.shape)
 
 
@@ -199,7 +202,7 @@ class _Sets(NamedTuple):
 
 @cache
 def _sets(size: int) -> _Sets:
-    held = torch.arange(2**size).unsqueeze(1) >> torch.arange(size + 1) & 1
-    allowed = (1 - held).double()
+    held = contains(size)
+    allowed = functional.pad((~held).double(), (0, 1), value=1.0)
     sign = 1.0 - 2.0 * (held.sum(dim=1, keepdim=True) % 2).double()
     return _Sets(allowed, sign.numpy(), allowed.T.contiguous())

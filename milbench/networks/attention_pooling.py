@@ -49,11 +49,11 @@ class AttentionPooling(Network):
         if self.encoder is not None:
             features = F.leaky_relu(self.encoder(instances), SLOPE)
             embedded, positions = features.flatten(2).transpose(1, 2), features.shape[2:]
-        there = torch.ones_like(embedded[..., 0], dtype=torch.bool) if mask is None else mask
-        there = there | ~there.any(dim=1, keepdim=True)  # an empty bag, whose logits mean nothing
-        bag, log_attention = self.pool(embedded.masked_fill(~there.unsqueeze(2), 0), there)
+        present = torch.ones_like(embedded[..., 0], dtype=torch.bool) if mask is None else mask
+        present = present | ~present.any(dim=1, keepdim=True)  # an empty bag, whose logits mean nothing
+        bag, log_attention = self.pool(embedded.masked_fill(~present.unsqueeze(2), 0), present)
         relative = (log_attention - log_attention.amax(dim=2, keepdim=True)).detach()
-        logits = (bag.unsqueeze(2) + relative).masked_fill(~there.unsqueeze(1), 0)
+        logits = (bag.unsqueeze(2) + relative).masked_fill(~present.unsqueeze(1), 0)
         with_background: Tensor = F.pad(logits, (0, 0, 0, 1)).unflatten(2, positions)
         return with_background
 
@@ -181,8 +181,8 @@ class SetTransformer(AttentionPooling):
     def attend(self, x: Tensor, mask: Tensor) -> Tensor:
         """Return (B, K, D), what each instance takes from those that are there."""
         q, k, v = self.qkv(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        taken = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None])
-        attended: Tensor = self.joined(taken.transpose(1, 2).flatten(2))
+        attention = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None])
+        attended: Tensor = self.joined(attention.transpose(1, 2).flatten(2))
         return attended
 
     def pool(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -73,13 +73,13 @@ class Backbone(Network):
         super().__init__()
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.set_state(generator("backbone", seed).get_state())
-            whole = models.get_model(name, weights=None)
-            stages = dict(_stages(whole))
+            original = models.get_model(name, weights=None)
+            stages = dict(_stages(original))
             self.geometry = _cut(stages, stride)
             if not self.geometry:
                 raise UsageError(f"stride = {stride} leaves no layer of {name}")
             if weights:
-                _fill(whole, read_weights(Path(weights)), tuple(f"{stage}." for stage in stages), name)
+                _fill(original, read_weights(Path(weights)), tuple(f"{stage}." for stage in stages), name)
             self.body = nn.Sequential(*stages.values())
             width = next(layer.channels for layer in reversed(self.geometry) if layer.channels)  # that of the last sum
             self.head = nn.Conv2d(width, num_classes + 1, 1)
@@ -131,42 +131,42 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         if path.suffix.lower() == ".safetensors":
             from safetensors.torch import load_file
 
-            found: Any = load_file(path)
+            weights: Any = load_file(path)
         else:
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            weights = torch.load(path, map_location="cpu", weights_only=True)
     except Exception:  # noqa: BLE001 every format has errors of its own for a damaged file
         raise UsageError(f"{path} cannot be read as weights: it holds more than tensors, or is damaged") from None
-    if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
+    if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
         raise UsageError(f"{path} holds no state_dict, expected tensors by the names of a network's parameters")
-    return found
+    return weights
 
 
-def _stages(whole: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+def _stages(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Yield the layers before the pooling, in their order, by the names that they have in a state_dict."""
-    if isinstance(features := getattr(whole, "features", None), nn.Module):
+    if isinstance(features := getattr(network, "features", None), nn.Module):
         yield from ((f"features.{name}", module) for name, module in features.named_children())
     else:
-        yield from ((name, module) for name, module in whole.named_children() if name not in ("avgpool", "fc"))
+        yield from ((name, module) for name, module in network.named_children() if name not in ("avgpool", "fc"))
 
 
 def _cut(stages: dict[str, nn.Module], stride: int) -> tuple[Layer, ...]:
     """Remove the stages from the first one that makes the stride too large, and return the geometry of the others."""
-    kept: list[Layer] = []
+    geometry: list[Layer] = []
     for name in list(stages):
         layers = layers_on_path(stages[name])
-        if math.prod(layer.stride for layer in (*kept, *layers)) > stride:
+        if math.prod(layer.stride for layer in (*geometry, *layers)) > stride:
             for later in list(stages)[list(stages).index(name) :]:
                 del stages[later]
             break
-        kept += layers
-    return tuple(kept)
+        geometry += layers
+    return tuple(geometry)
 
 
-def _fill(whole: nn.Module, weights: Mapping[str, Tensor], stages: tuple[str, ...], name: str) -> None:
+def _fill(network: nn.Module, weights: Mapping[str, Tensor], stages: tuple[str, ...], name: str) -> None:
     """Load the weights of the stages, those whose names begin with one of `stages`."""
     try:
-        own = {key: tensor for key, tensor in weights.items() if key.startswith(stages)}
-        missing = whole.load_state_dict(own, strict=False).missing_keys
+        kept_weights = {key: tensor for key, tensor in weights.items() if key.startswith(stages)}
+        missing = network.load_state_dict(kept_weights, strict=False).missing_keys
     except RuntimeError as error:  # of shapes; it names the weight
         raise UsageError(f"the weights are not those of torchvision's {name}: {error}") from None
     # Files of early versions lack the numbers of batches, and nothing depends on them.

@@ -41,17 +41,17 @@ def network_name(task: TaskOrClass, given: str, head: Head | None = None) -> str
 
     Raises UsageError where there is no such network; the message has those that suit.
     """
-    own = _own(task, head)
+    of_task = _own(task, head)
     if given == "default":
-        if not own:
+        if not of_task:
             raise UsageError(f"{task.name} has no network" + f" for losses with the head {head}" * bool(head))
-        return next(iter(own))
-    if given in own or _of_torchvision(task, given):
+        return next(iter(of_task))
+    if given in of_task or _of_torchvision(task, given):
         return given
     if given not in networks().entries and not re.search("[.:]", given):
         raise _unsuitable(task, given, head)
     name = resolve(networks(), given)
-    if name in own or _of_torchvision(task, name):
+    if name in of_task or _of_torchvision(task, name):
         raise UsageError(f"the network of {given} is named {name!r}, as another one of {task.name} is: rename it")
     return name
 
@@ -61,9 +61,9 @@ def network_maker(task: TaskOrClass, name: str, head: Head | None = None) -> Net
 
     Raises UsageError where there is none, or it does not suit; the message has those that do.
     """
-    own = _own(task, head)
-    if name in own:
-        return own[name]
+    of_task = _own(task, head)
+    if name in of_task:
+        return of_task[name]
     if name not in networks().entries and not _of_torchvision(task, name):
         raise _unsuitable(task, name, head)
     maker = partial(Backbone, name) if _of_torchvision(task, name) else networks().get(name)
@@ -74,14 +74,18 @@ def network_maker(task: TaskOrClass, name: str, head: Head | None = None) -> Net
 
 def suitable_networks(task: TaskOrClass, head: Head | None = None) -> list[str]:
     """Return the names of networks for a task and losses with this head, the default first."""
-    own = _own(task, head)
-    others = [] if head == "class" else [n for n in networks().names() if head != "softmax" or n not in POOLING]
-    return [*own, *(name for name in others if name not in own)]
+    of_task = _own(task, head)
+    general = [] if head == "class" else [n for n in networks().names() if head != "softmax" or n not in POOLING]
+    return [*of_task, *(name for name in general if name not in of_task)]
 
 
 def source_of(task: TaskOrClass, name: str, head: Head | None = None) -> tuple[str, str]:
     """Return what identifies the code of a network for a task, and its file or module where it is the user's own."""
-    revision = str(getattr(network_maker(task, name, head), "revision", 1))
+    maker = network_maker(task, name, head)
+    revision = str(getattr(unwrapped(maker), "revision", 1))
+    if pools(maker):  # on the task's first network
+        encoder = network_name(task, "default")
+        revision += f" on {encoder} {source_of(task, encoder)[0]}"
     if name in _own(task, head):
         return revision, ""  # that of the task tells its file
     if _of_torchvision(task, name):
@@ -100,13 +104,15 @@ def make_network(task: Task, name: str, params: Mapping[str, Any], seed: int, he
     """
     maker = network_maker(task, name, head)
     if pools(maker):
-        encoder = next(iter(task.networks.values()))(task.inputs, HIDDEN - 1, seed)
+        encoder = _own(task, head)[network_name(task, "default")](task.inputs, HIDDEN - 1, seed)  # C + 1 outputs
         pooling = maker(HIDDEN, task.num_classes, seed, **params)
-        made: Network = pooling.with_encoder(encoder, seed)  # type: ignore[operator]
+        network: Network = pooling.with_encoder(encoder, seed)  # type: ignore[operator]
     else:
-        made = _checked(name, maker(task.inputs, task.num_classes, seed, **params))
-    standardise = None if made.standardises else task.standardise()
-    return made if standardise is None else input_standardised(made, standardise)
+        network = _checked(name, maker(task.inputs, task.num_classes, seed, **params))
+        if isinstance(network, AttentionPooling):
+            raise UsageError(f"network {name!r} pools instances: name its class, which gets an encoder, not a function")
+    standardise = None if network.standardises else task.standardise()
+    return network if standardise is None else input_standardised(network, standardise)
 
 
 def load_network(name: str, inputs: int, num_classes: int, seed: int, **params: Any) -> Network:
@@ -144,19 +150,28 @@ def general_maker(name: str) -> NetworkMaker:
     return networks().get(resolve(networks(), name))
 
 
-def _checked(name: str, made: object) -> Network:
-    if not isinstance(made, Network):
-        raise UsageError(f"network {name!r} makes no milbench.Network, got {type(made).__name__}")
-    return made
+def _checked(name: str, network: object) -> Network:
+    if not isinstance(network, Network):
+        raise UsageError(f"network {name!r} makes no milbench.Network, got {type(network).__name__}")
+    return network
+
+
+def unwrapped(maker: NetworkMaker) -> NetworkMaker:
+    """Return the class or function behind a partial, whose attributes say its revision and recipe."""
+    return getattr(maker, "func", maker)
 
 
 def pools(maker: NetworkMaker) -> bool:
     """Return whether a maker is a class of networks that pool instances, and need an encoder."""
-    return inspect.isclass(maker) and issubclass(maker, AttentionPooling)
+    made = unwrapped(maker)
+    return inspect.isclass(made) and issubclass(made, AttentionPooling)
 
 
 def _own(task: TaskOrClass, head: Head | None) -> Mapping[str, NetworkMaker]:
-    return task.classifiers if head == "class" else task.networks
+    of_task = task.classifiers if head == "class" else task.networks
+    if not isinstance(of_task, Mapping):
+        raise UsageError(f"networks of {task.name} must be a mapping from names, got {type(of_task).__name__}")
+    return of_task
 
 
 def _of_torchvision(task: TaskOrClass, name: str) -> bool:
@@ -165,8 +180,8 @@ def _of_torchvision(task: TaskOrClass, name: str) -> bool:
 
 def _unsuitable(task: TaskOrClass, name: str, head: Head | None) -> UsageError:
     suitable = suitable_networks(task, head)
-    known = name in networks().entries or name in task.networks or _of_torchvision(task, name)
-    what = f"{task.name} and a loss with the head {head}" if head and known else task.name
-    problem = f"network {name!r} does not suit {what}" if known else f"unknown network {name!r} for {what}"
-    more = ", and torchvision's, such as resnet18" if task.bag_kind == "images" and head != "class" else ""
-    return UsageError(f"{problem}{hint(name, suitable)} (there are: {', '.join(suitable) or 'none'}{more})")
+    exists = name in networks().entries or name in task.networks or _of_torchvision(task, name)
+    subject = f"{task.name} and a loss with the head {head}" if head and exists else task.name
+    problem = f"network {name!r} does not suit {subject}" if exists else f"unknown network {name!r} for {subject}"
+    rest = ", and torchvision's, such as resnet18" if task.bag_kind == "images" and head != "class" else ""
+    return UsageError(f"{problem}{hint(name, suitable)} (there are: {', '.join(suitable) or 'none'}{rest})")

@@ -27,9 +27,9 @@ PADDING = float("nan")
 
 def pad_frames(sequences: Sequence[Tensor]) -> Tensor:
     """Return sequences (F, T_i) as one batch (B, F, T), T the largest T_i."""
-    if len({one.shape for one in sequences}) == 1:
+    if len({frames.shape for frames in sequences}) == 1:
         return torch.stack(list(sequences))  # one copy, not one for each
-    return pad_sequence([one.T for one in sequences], batch_first=True, padding_value=PADDING).transpose(1, 2)
+    return pad_sequence([frames.T for frames in sequences], batch_first=True, padding_value=PADDING).transpose(1, 2)
 
 
 def block_count(frames: int, stride: int) -> int:
@@ -66,19 +66,19 @@ class SequenceNetwork(Network):
         """Return the logits (B, C+1, K) of sequences (B, F, T)."""
         missing = -frames.shape[2] % self.stride
         frames = nn.functional.pad(frames, (0, missing), value=PADDING)
-        there = ~frames[:, :1].isnan()
-        return self.logits(frames.masked_fill(~there, 0), there)
+        present = ~frames[:, :1].isnan()
+        return self.logits(frames.masked_fill(~present, 0), present)
 
     def mask_of(self, bags: Bags) -> Tensor | None:
         """Return (B, K) bool, True at blocks with a frame of a sequence, of bags with a mask (B, T) of frames."""
         if bags.mask is None:
             return None
-        whole = nn.functional.pad(bags.mask, (0, -bags.mask.shape[1] % self.stride))
-        there: Tensor = whole.unflatten(1, (-1, self.stride)).any(dim=2)
-        return there
+        padded = nn.functional.pad(bags.mask, (0, -bags.mask.shape[1] % self.stride))
+        present: Tensor = padded.unflatten(1, (-1, self.stride)).any(dim=2)
+        return present
 
     @abstractmethod
-    def logits(self, frames: Tensor, there: Tensor) -> Tensor:
+    def logits(self, frames: Tensor, present: Tensor) -> Tensor:
         """Return the logits (B, C+1, K) of whole blocks of frames (B, F, T), 0 where `there` (B, 1, T) is False."""
 
     def position_centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
@@ -120,13 +120,13 @@ class SequenceConvolutional(SequenceNetwork):
         self.head = nn.Conv1d(width, num_classes + 1, 3, padding=1)
         initialise(self, seed)
 
-    def logits(self, frames: Tensor, there: Tensor) -> Tensor:
+    def logits(self, frames: Tensor, present: Tensor) -> Tensor:
         """Return the logits (B, C+1, K)."""
         for layer in self.body:
             frames = nn.functional.leaky_relu(layer(frames), SLOPE)
-            if frames.shape[2] < there.shape[2]:
-                there = there.unflatten(2, (-1, 2)).any(dim=3)
-            frames = frames.masked_fill(~there, 0)
+            if frames.shape[2] < present.shape[2]:
+                present = present.unflatten(2, (-1, 2)).any(dim=3)
+            frames = frames.masked_fill(~present, 0)
         logits: Tensor = self.head(frames)
         return logits
 
@@ -156,20 +156,20 @@ class SequenceGRU(SequenceNetwork):
         self.head = nn.Linear(2 * width, num_classes + 1)
         initialise(self, seed)
 
-    def logits(self, frames: Tensor, there: Tensor) -> Tensor:
+    def logits(self, frames: Tensor, present: Tensor) -> Tensor:
         """Return the logits (B, C+1, K)."""
         blocks = frames.unflatten(2, (-1, self.stride)).permute(0, 2, 1, 3).flatten(2)
-        turned = _turning(there[:, 0, :: self.stride])
+        turned = _turning(present[:, 0, :: self.stride])
         ahead, _ = self.forwards(blocks)
         back, _ = self.backwards(_taken(blocks, turned))
         logits: Tensor = self.head(torch.cat([ahead, _taken(back, turned)], dim=2))
         return logits.transpose(1, 2)
 
 
-def _turning(there: Tensor) -> Tensor:
+def _turning(present: Tensor) -> Tensor:
     """Return (B, K) int64, the order in which the first blocks of each sequence, those `there`, are reversed."""
-    place = torch.arange(there.shape[1], device=there.device)
-    return torch.where(there, there.sum(dim=1, keepdim=True) - 1 - place, place)
+    place = torch.arange(present.shape[1], device=present.device)
+    return torch.where(present, present.sum(dim=1, keepdim=True) - 1 - place, place)
 
 
 def _taken(values: Tensor, order: Tensor) -> Tensor:

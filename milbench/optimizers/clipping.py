@@ -29,11 +29,11 @@ class GradientNorm:
             return torch.nn.utils.clip_grad_norm_(parameters, self.number) > self.number
         gradients = [p.grad for p in parameters if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
-        wanted = torch.ones_like(norm)
+        target = torch.ones_like(norm)
         if self.rule == "quantile":
             self._norms = torch.cat([self._norms.to(norm.device), norm.reshape(1)])
-            wanted = torch.minimum(norm, torch.quantile(self._norms, self.number).to(norm))
-        factor = torch.where(norm > 0, wanted / norm, 1.0)
+            target = torch.minimum(norm, torch.quantile(self._norms, self.number).to(norm))
+        factor = torch.where(norm > 0, target / norm, 1.0)
         torch._foreach_mul_(gradients, factor)
         return factor != 1
 

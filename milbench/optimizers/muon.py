@@ -25,12 +25,12 @@ class Muon(torch.optim.Optimizer):
         self.matrices = [p for p in parameters if p.ndim > 1]
         self.views = [nn.Parameter(_as_matrix(p.detach())) for p in self.matrices]
         rest = [p for p in parameters if p.ndim <= 1]
-        how: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
+        options: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
         self.inner: list[torch.optim.Optimizer] = []  # torch takes none that is without parameters
         if self.views:
-            self.inner.append(torch.optim.Muon(self.views, adjust_lr_fn="match_rms_adamw", **how))
+            self.inner.append(torch.optim.Muon(self.views, adjust_lr_fn="match_rms_adamw", **options))
         if rest:
-            self.inner.append(torch.optim.AdamW(rest, **how))
+            self.inner.append(torch.optim.AdamW(rest, **options))
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]

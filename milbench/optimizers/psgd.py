@@ -140,10 +140,10 @@ def _layers(model: nn.Module) -> list[dict[str, Any]]:
     """Group the trainable parameters by layer: weights first, biases after them where the layer has both."""
     groups = []
     for module in model.modules():
-        own = {k: p for k, p in module.named_parameters(recurse=False) if p.requires_grad}
-        if "weight" in own and "bias" in own and own["weight"].ndim > 1:
-            groups.append({"params": [own.pop("weight"), own.pop("bias")]})
-        groups += [{"params": [p]} for p in own.values()]
+        parameters = {k: p for k, p in module.named_parameters(recurse=False) if p.requires_grad}
+        if "weight" in parameters and "bias" in parameters and parameters["weight"].ndim > 1:
+            groups.append({"params": [parameters.pop("weight"), parameters.pop("bias")]})
+        groups += [{"params": [p]} for p in parameters.values()]
     return groups
 
 

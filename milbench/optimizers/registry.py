@@ -26,11 +26,11 @@ checkpoints need not hold it."""
 
 def _of_torch(cls: Any, **fixed: Any) -> OptimizerMaker:
     """Return what makes an optimiser of torch, with its own defaults besides learning rate and weight decay."""
-    known = inspect.signature(cls).parameters
+    arguments = inspect.signature(cls).parameters
 
     def make(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
-        given = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
-        return cls(model.parameters(), **{k: v for k, v in given.items() if k in known}, **fixed)  # type: ignore[no-any-return]
+        settings = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
+        return cls(model.parameters(), **{k: v for k, v in settings.items() if k in arguments}, **fixed)  # type: ignore[no-any-return]
 
     make.__doc__ = f"torch.optim.{cls.__name__}{''.join(f', {key} = {value}' for key, value in fixed.items())}"
     return make

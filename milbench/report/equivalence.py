@@ -6,7 +6,7 @@ from collections import Counter
 
 import pandas as pd
 
-from milbench.report.formatting import counted, scaled
+from milbench.report.formatting import counted, readable, scaled
 from milbench.report.statistics.verdicts import equivalence
 from milbench.report.study import Study
 
@@ -45,5 +45,6 @@ def equivalence_sentences(study: Study) -> list[str]:
         size = scaled(study.plan.margin[study.primary(study.tasks[0])], metric)
         unit = "" if not metric.percent else " point" if size == 1 else " points"
         tasks, margin = counted(len(own), "task"), f"{size:g}{unit}"
-        lines.append(f"Of {tasks} {first} is {said} against {other} ({metric.label}, margin {margin}).")
+        one, beside = readable(str(first)), readable(str(other))
+        lines.append(f"Of {tasks} {one} is {said} against {beside} ({metric.label}, margin {margin}).")
     return lines

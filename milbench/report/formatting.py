@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
+from milbench._utils.words import counted as counted  # noqa: PLC0414 used by the report
 from milbench.api.metric_info import Metric
 
 NOTHING = "—"
@@ -61,6 +63,21 @@ def with_unit(value: float, metric: Metric) -> str:
     return f"{float(f'{scaled(value, metric):.2g}'):g}{' %' if metric.percent else ''}"
 
 
+def at_most(value: float, metric: Metric) -> str:
+    """Return an upper bound in the metric's unit, without its sign, with two significant digits, rounded up.
+
+    Examples:
+        >>> from milbench.api.metric_info import METRICS
+        >>> at_most(0.0204, METRICS["set_error"]), at_most(0.0204, METRICS["auroc"])
+        ('2.1', '0.021')
+    """
+    if not math.isfinite(value) or value <= 0:
+        return NOTHING if math.isnan(value) else "0"
+    shown = scaled(value, metric)
+    digits = 1 - math.floor(math.log10(shown))
+    return f"{math.ceil(shown * 10.0**digits - 1e-6) / 10.0**digits:g}"
+
+
 def significant(value: float) -> str:
     """Return a value with three significant digits and no exponent, "—" where it isn't finite.
 
@@ -79,9 +96,30 @@ def p_value(p: float) -> str:
     return NOTHING if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.2g}"
 
 
-def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return a count with its noun, such as 3 seeds."""
-    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
+def number_word(count: int) -> str:
+    """Return a small count as a word, such as three, a larger one in digits."""
+    words = "no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"
+    return words[count] if count < len(words) else str(count)
+
+
+def listed(names: Sequence[str], last: str = "and") -> str:
+    """Return names as a part of a sentence, such as a, b and c."""
+    return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def readable(label: str) -> str:
+    """Return the label of a loss or task as a sentence names it: its parameters in brackets, without plain keys.
+
+    Examples:
+        >>> readable("noisy-or head=softmax with gru"), readable("extended-digits digits_per_bag=2")
+        ('noisy-or (softmax) with gru', 'extended-digits (digits_per_bag=2)')
+    """
+    return re.sub(r"(?: [\w.]+=[^\s()]+)+", lambda found: f" ({', '.join(map(_value, found[0].split()))})", label)
+
+
+def _value(setting: str) -> str:
+    value = setting.partition("=")[2]
+    return value if re.match("[a-z]", value) and value not in ("true", "false") else setting
 
 
 def slug(text: str) -> str:

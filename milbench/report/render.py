@@ -17,13 +17,14 @@ from milbench.api.results import Results
 from milbench.api.supervision import SUPERVISIONS
 from milbench.errors import UsageError
 from milbench.report import tables
-from milbench.report.figures import galleries, heatmap, lines, overview, ranks, reliability
+from milbench.report.figures import galleries, heatmap, lines, overview, reliability
 from milbench.report.figures.picture import Picture, drawn
 from milbench.report.figures.style import styled
 from milbench.report.formatting import counted, slug
 from milbench.report.literature import literature_tables
 from milbench.report.marks import marks_frame
-from milbench.report.sentences import sentences
+from milbench.report.ranking import ranking_table
+from milbench.report.sentences import more_seeds, sentences
 from milbench.report.study import Study, failures
 from milbench.report.supervision import series_of, worth_table
 
@@ -33,7 +34,7 @@ PICTURES = "pictures"
 
 
 def sentence(results: Results) -> str:
-    """Return what a comparison says in one line: which losses may be the best."""
+    """Return what a comparison says in one line: which losses the data exclude."""
     return " ".join(sentences(Study(results)))
 
 
@@ -63,19 +64,20 @@ def render(results: Results, out: Path, *, gallery: bool = True) -> Path:
 def _context(study: Study, pictures: Path, gallery: bool) -> dict[str, Any]:
     many = len(study.tasks) > overview.MOST_TASKS
     opening = list(_opening(study, many))
-    ranked = drawn("ranks", "Ranks over tasks", ranks.CAPTION, ranks.ranks_figure(study))
     sections = [_section(study, task, pictures, gallery, many) for task in study.tasks]
-    shown = [*opening, *ranked, *(p for section in sections for p in (*section["pictures"], *section["pairs"]))]
+    shown = [*opening, *(p for section in sections for p in (*section["pictures"], *section["pairs"]))]
     kept = sorted(shown, key=lambda p: not (p in opening or p.photographs))[:MOST_PICTURES]
     main = tables.main_table(study)
     series = series_of(study)
+    worth = [worth_table(study, one) for one in series]
     metrics = dict.fromkeys(name for task in study.tasks for name in study.metrics(task))
     return {
         "plan": study.plan, "compared": _compared(study), "sentences": sentences(study),
-        "opening": opening, "ranks": ranked, "main": main, "many": many, "sections": sections, "kept": kept,
+        "more_seeds": [] if many else more_seeds(study),
+        "opening": opening, "main": main, "many": many, "sections": sections, "kept": kept,
         "names": {p.name for p in kept}, "folder": PICTURES, "counts": Counter(map(str, study.cells["status"])),
         "failures": list(failures(study)), "limits": _limits(study), "version": __version__,
-        "extra": [t for t in (tables.contrasts_table(study), *(worth_table(study, one) for one in series)) if t],
+        "extra": [t for t in (ranking_table(study), tables.contrasts_table(study), *worth) if t],
         "search": tables.search_table(study), "terms": {name: describe(name) for name in metrics},
         "machines": sorted(set(study.cells["machine"]) - {""}), "codes": sorted(set(study.cells["code"]) - {""}),
     }  # fmt: skip
@@ -138,7 +140,7 @@ def _compared(study: Study) -> str:
     seeds = sorted({int(n) for n in study.cells.groupby(["task", "variant"])["seed"].nunique()})
     many = counted(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
     folds = {tuple(study.info(task).folds or ()) for task in study.tasks}
-    if len(folds) == 1 and (one := folds.pop()):
+    if len(folds) == 1 and (one := folds.pop()) and one[1]:
         many = f"{one[1]} x {one[0]} folds"
     metrics = " and ".join(dict.fromkeys(study.metric(task).label for task in study.tasks))
     names = [SUPERVISIONS[kind].partition(":")[0].lower() for kind in study.kinds]

@@ -18,7 +18,7 @@ from milbench.api.published import Rule
 from milbench.api.results import Results
 from milbench.api.supervision import SUPERVISIONS
 from milbench.errors import UsageError
-from milbench.report.statistics.contenders import contenders
+from milbench.report.statistics.contenders import Contenders, contenders
 from milbench.report.statistics.differences import Difference, compare_pair
 from milbench.report.statistics.epochs import SELECTED_BY, select_epochs
 from milbench.report.statistics.intervals import share_interval, student_interval
@@ -31,6 +31,8 @@ CELL = [
 FEWEST_FOR_SET = 2
 """With one seed nothing is known of how much training varies, and there is no set of contenders."""
 STEP = "cost/step_seconds_min"
+NO_SKILL = "no_skill_"
+"""Before the name of a metric: its value for the best constant answer."""
 _EXCESS = "excess_"  # differences in an excess over an optimum are those of the metric itself
 _CLOSE = 1e-5  # outcomes are sums in single precision
 
@@ -54,7 +56,7 @@ class Study:
         names = self.cells[["task", "variant", "seed", "cell"]].itertuples(index=False, name=None)
         self._ids = {(task, variant, seed): str(cell) for task, variant, seed, cell in names}
         self._outcomes_of = cache(_outcomes_in)
-        for name in ("selected", "table", "summary", "noise"):  # each is asked for many times
+        for name in ("selected", "table", "summary", "noise", "contenders"):  # each is asked for many times
             setattr(self, name, cache(getattr(self, name)))
 
     @cached_property
@@ -134,6 +136,7 @@ class Study:
     def metrics(self, task: str) -> list[str]:
         """Return the test metrics of a task, the primary one first, then known ones in their order."""
         names = {name.removeprefix("test/") for name in self.selected(task)["metric"] if name.startswith("test/")}
+        names = {name for name in names if not name.startswith(NO_SKILL)}
         known = dict.fromkeys([self.primary(task), *self.plan.compare_by, *METRICS])
         order = {name: number for number, name in enumerate(known)}
         return sorted(names, key=lambda name: (order.get(name, len(order)), name))
@@ -143,20 +146,24 @@ class Study:
 
         Returns:
             Indexed by variant: mean, sd (n - 1), low and high (the 95 % interval of the mean: Student's from three
-            seeds on, over test items for one seed), seeds, planned, contender (bool), step (seconds, the least time of
-            a training step, which other work on a machine disturbs least) and supervision.
+            seeds on, over test items for one seed), seeds, planned, contender (bool), worse_by (than the best of its
+            supervision by at most so much, NaN: not known; all bounds hold together with 95 % confidence), step
+            (seconds, the least time of a training step, which other work on a machine disturbs least) and supervision.
         """
         name = metric or self.primary(task)
         table = self.table(task, name)
         planned = self.cells_of(task).groupby("variant")["seed"].nunique()
         bounds = [self._interval(task, name, str(variant), row.dropna()) for variant, row in table.iterrows()]
         step = self.table(task, STEP).mean(axis=1)
+        judged = self.contenders(task, name).values()
         found = pd.DataFrame({
             "mean": table.mean(axis=1), "sd": table.std(axis=1), "low": [low for low, _ in bounds],
             "high": [high for _, high in bounds], "seeds": table.notna().sum(axis=1), "planned": planned,
-            "contender": self._contenders(task, name), "step": step,
+            "contender": np.logical_or.reduce([np.zeros(len(table), bool), *(one.contender for one in judged)]),
+            "worse_by": np.fmax.reduce([np.full(len(table), np.nan), *(one.worse_by for one in judged)]), "step": step,
         }, index=table.index)  # fmt: skip
-        if describe(name).percent and not (table < 0).any(axis=None):  # Student's interval knows no bounds of a share
+        shares = describe(name).percent or not describe(name).lower_is_better  # areas below curves are shares as well
+        if shares and not ((table < 0) | (table > 1)).any(axis=None):  # Student's interval knows no bounds of a share
             found[["low", "high"]] = found[["low", "high"]].clip(0, 1)
         found["supervision"] = [self.supervision[str(variant)] for variant in found.index]
         return found.sort_values("mean", ascending=describe(name).lower_is_better, kind="stable")
@@ -176,6 +183,50 @@ class Study:
         rows = list(table.index)
         return compare_pair(table.to_numpy(), rows.index(first), rows.index(second), noise, self.info(task).overlap)
 
+    def contenders(self, task: str, metric: str = "") -> dict[str, Contenders]:
+        """Return by kind of supervision which losses, the rows of `table`, may be the best; nothing from one seed."""
+        table = self.table(task, metric)
+        if int(table.notna().any().sum()) < FEWEST_FOR_SET:
+            return {}
+        noise, overlap = self.noise(task, metric), self.info(task).overlap
+        lower = describe(metric or self.primary(task)).lower_is_better
+        kinds = np.array([self.supervision[str(variant)] for variant in table.index])
+        return {
+            kind: contenders(np.where((kinds == kind)[:, None], table, np.nan), lower_is_better=lower, noise=noise,
+                             overlap=overlap)
+            for kind in self.kinds
+        }  # fmt: skip
+
+    def seeds_to_separate(self, task: str, first: str, second: str) -> int | None:
+        """Return how many seeds would tell two losses of a kind apart; see `Contenders.seeds_to_separate`."""
+        rows, judged = list(self.table(task).index), self.contenders(task, self.primary(task))
+        found = judged.get(self.supervision[first])
+        return None if found is None else found.seeds_to_separate(rows.index(first), rows.index(second))
+
+    def no_skill(self, task: str, metric: str = "") -> pd.Series[float]:
+        """Return what the best constant answer reaches with each seed, else guessing; NaN where neither is known."""
+        name, info = metric or self.primary(task), self.info(task)
+        found = self.table(task, NO_SKILL + name).mean()  # the same for every loss
+        return found.fillna(info.chance) if info.chance is not None and name == info.primary else found
+
+    def has_learnt(self, task: str) -> bool:
+        """Return whether a loss is better than the best constant answer beyond noise; True where that is not known.
+
+        The constant answer is judged as one more loss: it has not been beaten where it may be the best. With one seed a
+        loss is better whose interval over test items is, or whose value is where that is not known.
+        """
+        kind = [self.supervision[str(variant)] == self.kinds[0] for variant in self.table(task).index]
+        table, line, lower = self.table(task)[kind], self.no_skill(task), self.metric(task).lower_is_better
+        if line.isna().all() or table.isna().all(axis=None):
+            return True
+        if int(table.notna().any().sum()) >= FEWEST_FOR_SET:
+            both = np.vstack([table, line.where(table.notna().any())])
+            found = contenders(both, lower_is_better=lower, overlap=self.info(task).overlap)
+            return not found.contender[-1]
+        summary, sign = self.summary(task).loc[table.index], 1 if lower else -1
+        worst = sign * summary["high" if lower else "low"].fillna(summary["mean"])
+        return bool((worst < sign * line.mean()).any())
+
     def noise(self, task: str, metric: str = "") -> SamplingNoise | None:
         """Return what the draw of the test items adds to `table`; None where the outcomes of a value are not known."""
         name = (metric or self.primary(task)).removeprefix(_EXCESS)
@@ -192,19 +243,6 @@ class Study:
                 found[seed] = one
             rows.append([found.get(seed) for seed in table.columns])
         return sampling_noise(rows)
-
-    def _contenders(self, task: str, metric: str) -> pd.Series[bool]:
-        """Return which losses may be the best of their kind of supervision; none from one seed."""
-        table = self.table(task, metric)
-        result = pd.Series(False, index=table.index)
-        if int(table.notna().any().sum()) < FEWEST_FOR_SET:
-            return result
-        noise, overlap, lower = self.noise(task, metric), self.info(task).overlap, describe(metric).lower_is_better
-        kinds = np.array([self.supervision[str(variant)] for variant in table.index])
-        for kind in self.kinds:
-            own = np.where((kinds == kind)[:, None], table, np.nan)
-            result |= contenders(own, lower_is_better=lower, noise=noise, overlap=overlap).contender
-        return result
 
     def _interval(self, task: str, metric: str, variant: str, values: pd.Series[float]) -> tuple[float, float]:
         if len(values) != 1:

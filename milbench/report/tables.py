@@ -13,12 +13,25 @@ from markupsafe import Markup
 
 from milbench.api.metric_info import describe
 from milbench.api.plan import Label
-from milbench.report.formatting import NOTHING, counted, interval, measured, number, p_value, significant, with_unit
+from milbench.report.formatting import (
+    NOTHING,
+    at_most,
+    counted,
+    interval,
+    measured,
+    number,
+    p_value,
+    significant,
+    with_unit,
+)  # fmt: skip
 from milbench.report.statistics.differences import LEVEL, holm
 from milbench.report.statistics.verdicts import is_within
 from milbench.report.study import STEP, Study, rows_of
 
 YES, NO = "✓", "–"
+LINE = "no skill"
+BOUND = " Worse by at most: than the best loss, for all losses at once with 95 % confidence."
+BOUNDS = " ✓: may be the best; ≤: then worse than the best by at most so much, in the unit of the metric."
 _LONG = 44
 """Characters of a text that is broken into lines."""
 _HTML = Environment(autoescape=True).from_string("""\
@@ -65,24 +78,28 @@ def markdown(text: object) -> str:
 
 
 def main_table(study: Study) -> Table:
-    """Return the mean of each loss with its interval, whether it may be the best, its cost and its seeds."""
+    """Return the mean of each loss, whether it may be the best, by how much it may be worse, its cost and its seeds."""
     one = len(study.tasks) == 1
-    columns = {}
+    columns, metrics = {}, {task: study.metric(task) for task in study.tasks}
     for task in study.tasks:
-        found, metric = study.summary(task), study.metric(task)
+        found, metric = study.summary(task), metrics[task]
         ordered = found.reindex(study.order())
         bounds = [interval((one.low, one.high), one.mean, metric) for one in rows_of(ordered)]
         means = [measured(one.mean, one.sd, metric) for one in rows_of(ordered)]
         flags = [YES if flag else NO for flag in ordered["contender"].eq(other=True)]
+        bound = [at_most(value, metric) for value in ordered["worse_by"]]
         seeds = [_seeds(one.seeds, one.planned) for one in rows_of(ordered)]
         if one:
             steps = [significant(1000 * value) for value in ordered["step"]]
-            columns = {metric.heading: means, "95 % interval": bounds, "may be the best": flags, "step (ms)": steps,
-                       "seeds": seeds}  # fmt: skip
+            worse = f"worse by at most{' (points)' if metric.percent else ''}"
+            columns = {metric.heading: means, "95 % interval": bounds, "may be the best": flags, worse: bound,
+                       "step (ms)": steps, "seeds": seeds}  # fmt: skip
         else:
             columns[f"{task}: {metric.heading}"] = [
-                mean + (" ✓" if flag == YES else "") + (f" ({known} seeds)" if " of " in known else "")
-                for mean, flag, known in zip(means, flags, seeds, strict=True)
+                mean
+                + (f" ✓{'' if most == '0' else f' ≤ {most}'}" if flag == YES else "")
+                + (f" ({known} seeds)" if " of " in known else "")
+                for mean, flag, most, known in zip(means, flags, bound, seeds, strict=True)
             ]
     index = pd.Index(study.order(), name="loss")
     frame = pd.DataFrame(columns, index=index)
@@ -90,13 +107,33 @@ def main_table(study: Study) -> Table:
         frame["step, × the quickest"] = [significant(value) for value in _relative_steps(study).reindex(index)]
     is_known = bool(study.colours)  # one seed names no contenders
     if one and not is_known:
-        frame = frame.drop(columns="may be the best")
-    note = "Mean ± standard deviation over seeds" + ("; ✓: may be the best." if is_known and not one else ".")
+        frame = frame.drop(columns=["may be the best", worse])
+    note = "Mean ± standard deviation over seeds."
+    if is_known:
+        note += BOUND if one else BOUNDS
     if not one:
         note += " Step: the time of a training step over that of the quickest loss, in the geometric mean over tasks."
+    heads = [metric.heading if one else f"{task}: {metric.heading}" for task, metric in metrics.items()]
+    frame = _with_line(frame, study, {head: (task, "") for head, task in zip(heads, study.tasks, strict=True)})
     kinds = "" if len(study.kinds) == 1 else " Losses are compared with those of the same supervision."
     contenders = frozenset(k for k, v in enumerate(index) if v in study.colours)
     return Table("All losses", frame, note + kinds, contenders if one else frozenset())
+
+
+def _with_line(frame: pd.DataFrame, study: Study, columns: dict[str, tuple[str, str]]) -> pd.DataFrame:
+    """Return a table with a last row of the no-skill line, which `columns` have of a task by a metric, if it is known.
+
+    The label error with a threshold of its own has the line of the label error.
+    """
+    row = {}
+    for head, (task, name) in columns.items():
+        metric, line = describe(name or study.primary(task)), study.no_skill(task, name.removeprefix("own_"))
+        if line.notna().any():
+            row[head] = measured(float(line.mean()), float(line.std()), metric)
+    if not row:
+        return frame
+    last = pd.DataFrame(row, index=pd.Index([LINE], name=frame.index.name))
+    return pd.concat([frame, last.reindex(columns=frame.columns)]).fillna(NOTHING)
 
 
 def _seeds(known: float, planned: float) -> str:
@@ -122,7 +159,9 @@ def metrics_table(study: Study, task: str) -> Table:
             for variant, mean, sd in zip(order, values.mean(axis=1), values.std(axis=1), strict=True)
         ]
     note = "Mean ± standard deviation over seeds." + (" ✓: may be the best by this metric." if by else "")
-    return Table(f"Every metric on {task}", pd.DataFrame(columns, index=order.rename("loss")), note)
+    frame = pd.DataFrame(columns, index=order.rename("loss"))
+    frame = _with_line(frame, study, {describe(name).heading: (task, name) for name in study.metrics(task)})
+    return Table(f"Every metric on {task}", frame, note)
 
 
 def costs_table(study: Study, task: str) -> Table | None:

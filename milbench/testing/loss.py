@@ -62,9 +62,9 @@ class LossContract:
         """Let a test run once for every variant."""
         if "variant" in metafunc.fixturenames:
             test = metafunc.cls or type(self)
-            named = self.variants or (Variant(self.loss, self.params),)
-            found = [replace(variant, loss=beside(test, variant.loss)) for variant in named]
-            metafunc.parametrize("variant", found, ids=str)
+            requested = self.variants or (Variant(self.loss, self.params),)
+            variants = [replace(variant, loss=beside(test, variant.loss)) for variant in requested]
+            metafunc.parametrize("variant", variants, ids=str)
 
     @pytest.fixture(name="loss")
     def _made(self, variant: Variant) -> Loss:
@@ -85,10 +85,10 @@ class LossContract:
         grid, classes = (B, C + 1, *positions), (B, C)
         for mask in (None, MASK) if flat_logits.shape[2] == K else (None,):
             fitting = labels_that_fit(labels, logits) if mask is None else labels & MASK[:, :C]
-            found = computed(loss, logits, fitting, None if mask is None else mask.reshape(B, *positions))
+            results = computed(loss, logits, fitting, None if mask is None else mask.reshape(B, *positions))
             flat = computed(loss, flat_logits, fitting, mask)
-            assert [part.shape for part in found] == [(B,), grid, classes, classes, grid, (*classes, *positions)]
-            assert_close([part.reshape(other.shape) for part, other in zip(found, flat, strict=True)], [*flat])
+            assert [part.shape for part in results] == [(B,), grid, classes, classes, grid, (*classes, *positions)]
+            assert_close([part.reshape(expected.shape) for part, expected in zip(results, flat, strict=True)], [*flat])
         log_probs = loss.label_log_prob(logits, labels), loss.label_log_prob(flat_logits, labels.long())
         assert_close(*log_probs)
         assert log_probs[0] is None or log_probs[0].shape == (B,)
@@ -137,18 +137,18 @@ class LossContract:
         assert (expected[1].movedim(1, 2)[~MASK] == 0).all(), "the gradient"
         assert (expected[-1].movedim(1, 2)[~MASK] == -torch.inf).all(), "the evidence"
         for garbage in (200.0, -1e30, torch.inf, -torch.inf, torch.nan):
-            other = logits.masked_fill(~MASK.unsqueeze(1), garbage)
-            assert_close(computed(loss, other, labels, MASK), expected, rtol=0, atol=0)
+            changed = logits.masked_fill(~MASK.unsqueeze(1), garbage)
+            assert_close(computed(loss, changed, labels, MASK), expected, rtol=0, atol=0)
 
     def test_padding_a_batch_changes_nothing(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K)
         padded = torch.cat([logits[:, :, :2], some_logits(3, seed=1), logits[:, :, 2:]], dim=2)
-        kept = torch.tensor([0, 1, 5, 6, 7, 8])
+        real = torch.tensor([0, 1, 5, 6, 7, 8])
         mask = torch.zeros(B, K + 3, dtype=torch.bool)
-        mask[:, kept] = True
+        mask[:, real] = True
         value, gradient, scores, presence, *maps = computed(loss, padded, labels, mask)
-        found = value, gradient[:, :, kept], scores, presence, *(part[:, :, kept] for part in maps)
-        assert_close(found, computed(loss, logits, labels))
+        results = value, gradient[:, :, real], scores, presence, *(part[:, :, real] for part in maps)
+        assert_close(results, computed(loss, logits, labels))
 
     def test_a_bag_in_a_padded_batch_is_the_bag_alone(self, loss: Loss, labels: Tensor, variant: Variant) -> None:
         logits, labels = some_logits(K), labels & MASK[:, :C]
@@ -158,9 +158,9 @@ class LossContract:
             here = slice(i, i + 1)
             assert_close(outputs(loss, alone), (scores[here], presence[here], *(part[here, :, :size] for part in maps)))
             if not variant.depends_on_batch:
-                own = loss(alone, labels[i : i + 1], None, target_for(loss, alone, labels[i : i + 1]))
-                (own_gradient,) = torch.autograd.grad(own.sum() * WEIGHTS[i], alone)
-                assert_close((own[0], own_gradient[0]), (value[i], gradient[i, :, :size]))
+                alone_value = loss(alone, labels[i : i + 1], None, target_for(loss, alone, labels[i : i + 1]))
+                (own_gradient,) = torch.autograd.grad(alone_value.sum() * WEIGHTS[i], alone)
+                assert_close((alone_value[0], own_gradient[0]), (value[i], gradient[i, :, :size]))
 
     @pytest.mark.parametrize("mask", [None, MASK], ids=["no mask", "mask"])
     def test_first_and_second_derivatives(self, loss: Loss, labels: Tensor, mask: Tensor | None) -> None:
@@ -177,8 +177,8 @@ class LossContract:
             for classes in itertools.product([False, True], repeat=C):
                 if variant.one_class and sum(classes) != 1:
                     continue
-                found = value_and_gradient(loss, logits, torch.tensor([classes] * B))
-                assert all(part.isfinite().all() for part in found), (logits, classes)
+                results = value_and_gradient(loss, logits, torch.tensor([classes] * B))
+                assert all(part.isfinite().all() for part in results), (logits, classes)
             scores, presence, probs, evidence = outputs(loss, logits)
             assert not scores.isnan().any()
             assert not evidence.isnan().any()
@@ -204,21 +204,21 @@ class LossContract:
         logits = some_logits(K, dtype=torch.float32)
         expected = computed(loss, logits, labels)
         with torch.autocast("cpu", torch.bfloat16):
-            found = computed(loss, logits, labels)
-        assert all(map(torch.equal, found, expected))
+            results = computed(loss, logits, labels)
+        assert all(map(torch.equal, results, expected))
 
     def test_float32_agrees_with_float64(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K)
-        found, expected = value_and_gradient(loss, logits.float(), labels), value_and_gradient(loss, logits, labels)
-        assert all(part.dtype == torch.float32 for part in found)
-        assert_close(found, expected, rtol=1e-5, atol=1e-6, check_dtype=False)
+        single, double = value_and_gradient(loss, logits.float(), labels), value_and_gradient(loss, logits, labels)
+        assert all(part.dtype == torch.float32 for part in single)
+        assert_close(single, double, rtol=1e-5, atol=1e-6, check_dtype=False)
 
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
     def test_a_gpu_agrees_with_the_cpu(self, loss: Loss, labels: Tensor) -> None:
         logits, labels = some_logits(K), labels & MASK[:, :C]
-        found = computed(loss, logits.cuda(), labels.cuda(), MASK.cuda())
-        assert all(part.is_cuda for part in found)
-        assert_close(found, computed(loss, logits, labels, MASK), check_device=False)
+        on_gpu = computed(loss, logits.cuda(), labels.cuda(), MASK.cuda())
+        assert all(part.is_cuda for part in on_gpu)
+        assert_close(on_gpu, computed(loss, logits, labels, MASK), check_device=False)
 
     def test_its_own_weights_depend_on_the_seed_alone_and_are_trained(
         self, loss: Loss, labels: Tensor, variant: Variant
@@ -228,12 +228,12 @@ class LossContract:
             again = variant.load().state_dict()
         assert again.keys() == loss.state_dict().keys()
         assert all(torch.equal(again[name], value) for name, value in loss.state_dict().items())
-        if not (own := dict(loss.named_parameters())):
+        if not (weights := dict(loss.named_parameters())):
             return
         logits = some_logits(K, dtype=torch.float32)
         loss(logits, labels, None, target_for(loss, logits, labels)).sum().backward()
-        assert all(p.grad is not None and p.grad.isfinite().all() for p in own.values()), list(own)
-        assert any(p.grad is not None and p.grad.any() for p in own.values()), list(own)
+        assert all(p.grad is not None and p.grad.isfinite().all() for p in weights.values()), list(weights)
+        assert any(p.grad is not None and p.grad.any() for p in weights.values()), list(weights)
 
     def test_the_class_with_the_evidence_is_named(self, loss: Loss) -> None:
         for c in range(C):
@@ -248,16 +248,16 @@ class LossContract:
     def test_presence_grows_with_the_evidence(self, loss: Loss) -> None:
         logits = some_logits(K)
         for c in range(C):
-            more = logits + torch.eye(C + 1, dtype=logits.dtype)[c].view(1, -1, 1)
-            assert (loss.score(more).presence[:, c] > loss.score(logits).presence[:, c]).all()
+            raised = logits + torch.eye(C + 1, dtype=logits.dtype)[c].view(1, -1, 1)
+            assert (loss.score(raised).presence[:, c] > loss.score(logits).presence[:, c]).all()
 
     @pytest.mark.parametrize("mask", [None, MASK], ids=["no mask", "mask"])
     def test_the_probabilities_of_all_label_sets_sum_to_one(self, loss: Loss, mask: Tensor | None) -> None:
-        found = every_set_log_prob(loss, some_logits(K), mask)
-        if found is None:
+        log_probs = every_set_log_prob(loss, some_logits(K), mask)
+        if log_probs is None:
             assert not loss.presence_is_log_odds, "a loss with log-odds of presence has a probability of label sets"
         else:
-            assert_close(found.exp().sum(dim=0), torch.ones(B, dtype=torch.float64), rtol=0, atol=1e-4)
+            assert_close(log_probs.exp().sum(dim=0), torch.ones(B, dtype=torch.float64), rtol=0, atol=1e-4)
 
     @pytest.mark.parametrize("mask", [None, MASK], ids=["no mask", "mask"])
     def test_presence_at_log_odds_is_that_of_the_label_sets_with_the_class(

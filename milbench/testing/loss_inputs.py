@@ -99,9 +99,9 @@ def computed(loss: Loss, logits: Tensor, labels: Tensor, mask: Tensor | None = N
 
 def every_set_log_prob(loss: Loss, logits: Tensor, mask: Tensor | None = None) -> Tensor | None:
     """Return (2^C, B), the log-probability of every label set of `EVERY_SET`; None where the loss has none."""
-    found = [loss.label_log_prob(logits, labels.expand(len(logits), C), mask) for labels in EVERY_SET]
-    known = [value for value in found if value is not None]
-    return torch.stack(known) if known else None
+    log_probs = [loss.label_log_prob(logits, labels.expand(len(logits), C), mask) for labels in EVERY_SET]
+    defined = [value for value in log_probs if value is not None]
+    return torch.stack(defined) if defined else None
 
 
 def extreme_logits() -> Iterator[Tensor]:
@@ -112,7 +112,7 @@ def extreme_logits() -> Iterator[Tensor]:
         yield 200 * some_logits(K, seed=seed, dtype=torch.float32).sign()
         yield some_logits(K, seed=seed, dtype=torch.float32, scale=100).clamp(-200, 200)
     for channel in range(C + 1):
-        one = torch.full((B, C + 1, K), -200.0)
-        one[:, channel] = 200.0
-        yield one
-        yield -one
+        case = torch.full((B, C + 1, K), -200.0)
+        case[:, channel] = 200.0
+        yield case
+        yield -case

@@ -82,14 +82,14 @@ class NetworkContract:
     def test_a_bag_has_the_same_logits_alone_and_padded_among_others(self) -> None:
         network, bags = self.make().eval(), self.bags()
         with torch.no_grad():
-            together, there = self.logits(network, bags)
+            together, mask = self.logits(network, bags)
             for number in range(3):
-                one = bags.part(number, number + 1)
-                if one.mask is not None:
-                    kept = (slice(None), one.mask[0]) if self.bag_kind == "sets" else (..., one.mask[0])
-                    one = replace(one, instances=one.instances[kept], mask=None)
-                alone, _ = self.logits(network, one)
-                assert_close(alone[0].flatten(1), together[number][:, there[number]], rtol=1e-3, atol=1e-4)
+                bag = bags.part(number, number + 1)
+                if bag.mask is not None:
+                    real = (slice(None), bag.mask[0]) if self.bag_kind == "sets" else (..., bag.mask[0])
+                    bag = replace(bag, instances=bag.instances[real], mask=None)
+                alone, _ = self.logits(network, bag)
+                assert_close(alone[0].flatten(1), together[number][:, mask[number]], rtol=1e-3, atol=1e-4)
 
     def test_initial_weights_depend_on_the_seed_alone(self) -> None:
         np.random.seed(1)  # noqa: NPY002 the generator of the whole process is meant, as by the next line
@@ -124,8 +124,8 @@ class NetworkContract:
         if type(network).start_at_prior is not Network.start_at_prior:
             pytest.skip("the network has a start of its own")
         nn.init.zeros_(network.head.get_parameter("weight"))
-        found = self.logits(network, self.bags())[0].movedim(1, -1)
-        assert_close(found, torch.tensor([-math.log(50)] * self.num_classes + [0.0]).expand_as(found))
+        logits = self.logits(network, self.bags())[0].movedim(1, -1)
+        assert_close(logits, torch.tensor([-math.log(50)] * self.num_classes + [0.0]).expand_as(logits))
 
     def test_parameters_are_checked_and_can_be_stored(self) -> None:
         parameters = network_parameters(general_maker(beside(type(self), self.network)))

@@ -178,8 +178,8 @@ class TaskContract:
         """A cell that was killed is resumed at the beginning of an epoch that it had begun, in a new process."""
         task = self.make(data_dir)
         for epoch in (3, 0):
-            found = next(iter(task.train_batches(epoch, generator("contract" if epoch == 0 else "another"))))
-        assert_same(found, batches[0])
+            batch = next(iter(task.train_batches(epoch, generator("contract" if epoch == 0 else "another"))))
+        assert_same(batch, batches[0])
 
     def test_another_seed_or_epoch_gives_other_batches(self, prepared: Task, batches: list[Bags]) -> None:
         other = list(prepared.train_batches(0, generator("another")))
@@ -197,10 +197,10 @@ class TaskContract:
             dimensions, channel, place = SHAPES[prepared.bag_kind]
             assert bags.instances.ndim == dimensions, f"the bags are {prepared.bag_kind}"
             assert bags.instances.shape[channel] == prepared.inputs
-            known = bags.instances.isfinite()
+            finite = bags.instances.isfinite()
             if bags.mask is not None and prepared.bag_kind == "sequences":
-                known |= ~bags.mask.unsqueeze(1) & bags.instances.isnan()  # frames that a shorter one has not are NaN
-            assert known.all()
+                finite |= ~bags.mask.unsqueeze(1) & bags.instances.isnan()  # frames that a shorter one has not are NaN
+            assert finite.all()
             assert bags.labels.shape == (count, prepared.num_classes)
             assert bags.labels.dtype == torch.bool
             if bags.mask is not None:
@@ -208,35 +208,35 @@ class TaskContract:
                 assert bags.mask.shape == (count, bags.instances.shape[place]), "whether there is an instance"
 
     def test_label_sets_agree_with_the_truth(self, prepared: Task, batches: list[Bags]) -> None:
-        known = [(bags, bags.truth) for bags in (*batches, prepared.gallery()) if bags.truth is not None]
-        if not known:
+        pairs = [(bags, bags.truth) for bags in (*batches, prepared.gallery()) if bags.truth is not None]
+        if not pairs:
             pytest.skip("the task has no instance truth: losses are ranked by the error of label sets")
         background = prepared.num_classes
-        for bags, truth in known:
+        for bags, truth in pairs:
             assert ((truth.classes >= -1) & (truth.classes < background)).all(), "classes are 0 to C-1, and -1 for none"
             assert torch.equal(label_matrix(truth.classes, background), bags.labels)
             if truth.boxes is not None:
                 assert truth.boxes.shape == (*truth.classes.shape, 4)
             if (at := truth.position_classes) is not None:
                 assert ((at >= 0) & (at <= background)).all(), "position_classes are 0 to C-1, and C for background"
-                there = torch.ones_like(at, dtype=torch.bool) if bags.mask is None else bags.mask
-                things = at.masked_fill(~there | (at == background), -1).flatten(1)
+                present = torch.ones_like(at, dtype=torch.bool) if bags.mask is None else bags.mask
+                things = at.masked_fill(~present | (at == background), -1).flatten(1)
                 assert torch.equal(label_matrix(things, background), bags.labels)
 
     def test_no_label_set_is_larger_than_max_labels(self, prepared: Task, batches: list[Bags]) -> None:
-        most = max(int(bags.labels.sum(dim=1).max()) for bags in batches)
-        assert prepared.max_labels is None or most <= prepared.max_labels <= prepared.num_classes
+        largest = max(int(bags.labels.sum(dim=1).max()) for bags in batches)
+        assert prepared.max_labels is None or largest <= prepared.max_labels <= prepared.num_classes
 
     def test_every_network_fits_the_bags(self, prepared: Task, batches: list[Bags]) -> None:
         for network in networks_of(prepared):
             for bags in (batches[0].part(0, FEW), prepared.gallery().part(0, FEW)):
-                logits, there = network.logits_of(bags).float(), network.mask_of(bags)
+                logits, mask = network.logits_of(bags).float(), network.mask_of(bags)
                 positions = logits.shape[2:]
                 assert logits.shape[:2] == (len(bags), prepared.num_classes + 1), "(B, C+1, *positions)"
                 assert logits.isfinite().all()
-                there = torch.ones(len(bags), *positions, dtype=torch.bool) if there is None else there
-                assert there.shape == (len(bags), *positions), "a mask has the shape of the positions"
-                assert (bags.labels.sum(dim=1) <= there.flatten(1).sum(dim=1)).all(), "an instance for every class"
+                mask = torch.ones(len(bags), *positions, dtype=torch.bool) if mask is None else mask
+                assert mask.shape == (len(bags), *positions), "a mask has the shape of the positions"
+                assert (bags.labels.sum(dim=1) <= mask.flatten(1).sum(dim=1)).all(), "an instance for every class"
                 if (centres := network.centres_in(bags)) is not None:
                     assert tuple(map(len, centres)) == (positions if bags.are_images else (1, *positions))
             typical = typical_positions(network, prepared)
@@ -250,13 +250,15 @@ class TaskContract:
         if bags.mask is None or prepared.bag_kind != "sets" or bags.mask.all():
             pytest.skip("no bag of the task is a set that is padded")
         for network in networks_of(prepared):
+            mask = network.mask_of(bags)
+            assert mask is not None
             with torch.no_grad():
                 together = network.logits_of(bags).float()
-                for number, there in enumerate(bags.mask):
-                    instances = bags.instances[number : number + 1, there]
-                    one = replace(bags.part(number, number + 1), instances=instances, mask=None)
-                    alone = network.logits_of(one).float()
-                    assert_close(alone[0], together[number][:, there], rtol=1e-4, atol=1e-5)
+                for number, present in enumerate(bags.mask):
+                    instances = bags.instances[number : number + 1, present]
+                    bag = replace(bags.part(number, number + 1), instances=instances, mask=None)
+                    alone = network.logits_of(bag).float()
+                    assert_close(alone[0], together[number][:, mask[number]], rtol=1e-4, atol=1e-5)
 
     def test_initial_weights_depend_on_the_seed_alone(self, prepared: Task) -> None:
         np.random.seed(1)  # noqa: NPY002 the generator of the whole process is meant
@@ -315,10 +317,10 @@ class TaskContract:
             assert outcomes.value == pytest.approx(evaluation.metrics[f"test/{metric}"], abs=1e-6)
 
     def test_who_knows_the_label_sets_makes_no_set_error(self, prepared: Task) -> None:
-        found = prepared.evaluate(untrained(prepared, knows_labels=True)).metrics
-        if "test/set_error" not in found:
+        metrics = prepared.evaluate(untrained(prepared, knows_labels=True)).metrics
+        if "test/set_error" not in metrics:
             pytest.skip("the task does not measure the set error")
-        assert found["test/set_error"] == 0
+        assert metrics["test/set_error"] == 0
 
     def test_no_bag_is_in_two_splits(
         self, data_dir: Path | None, batches: list[Bags], monkeypatch: pytest.MonkeyPatch
@@ -359,8 +361,8 @@ def networks_of(task: Task, seed: int = 0, head: Head = "softmax") -> Iterator[N
     for name in task.classifiers if head == "class" else task.networks:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            made = make_network(task, name, {}, seed, head)
-        yield made
+            network = make_network(task, name, {}, seed, head)
+        yield network
 
 
 def evaluated_on(task: Task, monkeypatch: pytest.MonkeyPatch) -> dict[Split, set[str]]:
@@ -392,10 +394,10 @@ def untrained(task: Task, *, knows_labels: bool = False) -> ScoreFunction:
     def score(bags: Bags) -> Scores:
         probs = network.logits_of(bags).float().softmax(dim=1)
         mask = network.mask_of(bags)
-        there = torch.ones_like(probs[:, 0], dtype=torch.bool) if mask is None else mask
-        highest = probs[:, :-1].masked_fill(~there.unsqueeze(1), 0).flatten(2).amax(dim=2)
-        known = bags.labels.float() if knows_labels else highest
-        return Scores(known, known, probs, mask=mask, centres=network.centres_in(bags))
+        present = torch.ones_like(probs[:, 0], dtype=torch.bool) if mask is None else mask
+        highest = probs[:, :-1].masked_fill(~present.unsqueeze(1), 0).flatten(2).amax(dim=2)
+        presence = bags.labels.float() if knows_labels else highest
+        return Scores(presence, presence, probs, mask=mask, centres=network.centres_in(bags))
 
     return score
 
@@ -411,10 +413,10 @@ def assert_same(one: Bags, other: Bags) -> None:
 
 def digests(bags: Bags) -> list[str]:
     """Return a digest of the instances of every bag, without its padding, which depends on the others of its batch."""
-    found = []
-    for i, one in enumerate(bags.instances.cpu()):
+    hashes = []
+    for i, instances in enumerate(bags.instances.cpu()):
         mask = None if bags.mask is None else bags.mask[i].cpu()
-        padded_set = mask is not None and mask.shape == one.shape[:1] and not one.isnan().any()
-        values = one[mask] if padded_set else one[~one.isnan()]  # sequences are padded with NaN
-        found.append(hashlib.sha256(values.contiguous().numpy().tobytes()).hexdigest())
-    return found
+        padded_set = mask is not None and mask.shape == instances.shape[:1] and not instances.isnan().any()
+        values = instances[mask] if padded_set else instances[~instances.isnan()]  # sequences are padded with NaN
+        hashes.append(hashlib.sha256(values.contiguous().numpy().tobytes()).hexdigest())
+    return hashes

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from milbench.data.bags_store import BagStore, looked_at
+from milbench.data import bags_store
+from milbench.data.bags_store import BagStore
 from milbench.data.own_bags import OwnBags
 
 
@@ -17,10 +19,8 @@ def store_of(parts: list[NDArray[Any]]) -> BagStore:
     rows = np.concatenate(parts).astype(np.float32)
     offsets = np.cumsum([0, *map(len, parts)])
     with np.errstate(invalid="ignore"):
-        found = looked_at(rows, offsets[:-1], "float32", ends=True)
-    digests = np.frombuffer(b"".join(found.digests), np.uint8).reshape(-1, 32)
-    ends = np.concatenate([found.lows, -found.highs[::-1]])
-    return BagStore(offsets, found.means, found.squares, ends, digests, rows)
+        scan = bags_store.scan(rows, offsets[:-1], "float32", ends=True)
+    return replace(bags_store.store_of(offsets, [scan]), packed=rows)
 
 
 def own_bags(parts: list[NDArray[Any]], labels: Any, classes: list[str], **changes: Any) -> OwnBags:
@@ -31,4 +31,4 @@ def own_bags(parts: list[NDArray[Any]], labels: Any, classes: list[str], **chang
     path = changes.pop("path", Path("bags.csv"))
     rows = np.arange(sum(map(len, parts)))
     defaults: dict[str, Any] = {"feature_names": features, "rows": rows}
-    return OwnBags(path, names, np.array(labels, bool), classes, store_of(parts), **(defaults | changes))
+    return OwnBags(path, names, np.array(labels, bool), classes, store=store_of(parts), **(defaults | changes))

@@ -60,11 +60,11 @@ def train(cell: Cell, path: Path, device: str = "cpu", data_dir: Path | None = N
     folder = CellFolder(path)
     folder.begin(cell, str(cell), {})
     result = engine.train(cell, folder, torch.device(device), data_dir)
-    found = load_outcomes(folder.outcomes) if folder.outcomes.exists() else {}
+    outcomes = load_outcomes(folder.outcomes) if folder.outcomes.exists() else {}
     return Trained(
         {(epoch, name): value for epoch, name, value in folder.history() if not name.startswith("cost/")},
         load_file(folder.weights),
-        {name: (one.sums.tolist(), one.weights.tolist(), one.items) for name, one in found.items()},
+        {name: (outcome.sums.tolist(), outcome.weights.tolist(), outcome.items) for name, outcome in outcomes.items()},
         result,
         folder,
     )
@@ -76,8 +76,8 @@ def stop_after(saves: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
     save = checkpoint.Checkpoint.save
 
-    def saved(to: checkpoint.Checkpoint, at: checkpoint.Counters) -> None:
-        save(to, at)
+    def saved(target: checkpoint.Checkpoint, counters: checkpoint.Counters) -> None:
+        save(target, counters)
         left[0] -= 1
         if left[0] == 0:
             raise Stop

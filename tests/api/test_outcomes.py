@@ -24,13 +24,13 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
             "b/set_error": Outcomes(np.array([1, 0]), np.ones(2), "cd"),
         },
     )
-    found = load_outcomes(path)
-    assert list(found) == ["posterior_error", "a/nll", "b/nll", "b/set_error"]
-    assert [found[name].sums.tolist() for name in ("a/nll", "b/nll", "b/set_error")] == [[0.5, -1], [300, 2], [1, 0]]
-    assert found["posterior_error"].sums.tolist() == [0, 3, 1]
-    assert found["posterior_error"].weights.tolist() == [4, 5, 0]
-    assert found["posterior_error"].items == "ab"
-    assert found["posterior_error"].value == pytest.approx(4 / 9)
+    outcomes = load_outcomes(path)
+    assert list(outcomes) == ["posterior_error", "a/nll", "b/nll", "b/set_error"]
+    assert [outcomes[name].sums.tolist() for name in ("a/nll", "b/nll", "b/set_error")] == [[0.5, -1], [300, 2], [1, 0]]
+    assert outcomes["posterior_error"].sums.tolist() == [0, 3, 1]
+    assert outcomes["posterior_error"].weights.tolist() == [4, 5, 0]
+    assert outcomes["posterior_error"].items == "ab"
+    assert outcomes["posterior_error"].value == pytest.approx(4 / 9)
     with np.load(path, allow_pickle=False) as stored:  # the format that other programs rely on
         assert sorted(stored.files) == [f"{n}/{part}" for n in range(3) for part in ("items", "names", "sum", "weight")]
         assert [stored[f"{n}/names"].tolist() for n in range(3)] == [

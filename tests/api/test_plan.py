@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from milbench.api.plan import Cell, Plan, labels
+from milbench.api.plan import Cell, labels
 
 
 def cell(task: dict[str, Any] | None = None, network: str = "mlp", width: int = 64, **loss: Any) -> Cell:
@@ -25,21 +26,19 @@ def cell(task: dict[str, Any] | None = None, network: str = "mlp", width: int = 
     ],
 )
 def test_losses_are_named_by_the_parameters_in_which_they_differ(cells: list[Cell], names: list[str]) -> None:
-    assert [labels(cells)[one.id].loss for one in cells] == names
+    assert [labels(cells)[planned.id].loss for planned in cells] == names
 
 
 def test_tables_stand_in_place_of_their_task() -> None:
     cells = [cell(task={"table": table}) for table in ("here/birds.csv", "here/bats.csv")]
     assert [labels(cells)[one.id].task for one in cells] == ["birds", "bats"]
+    assert [found.task for found in labels(cells[:1]).values()] == ["birds"]
+    other = replace(cells[0], task="image-bags")
+    assert len({found.task for found in labels([cells[0], other]).values()}) == 2, "by two tasks it is not told apart"
 
 
 def test_networks_are_named_where_a_task_has_several() -> None:
     cells = [cell(), cell(network="dsmil", width=8), cell(network="dsmil", width=9)]
-    assert {found.network for found in labels(cells[:1]).values()} == {""}
-    found = [labels(cells)[one.id].variant for one in cells]
-    assert found == ["exact with mlp", "exact with dsmil width=8", "exact with dsmil width=9"]
-
-
-def test_a_plan_is_read_back_whole() -> None:
-    plan = Plan({"name": "mine"}, [cell(a=1), cell(a=[1, 2])], command="milbench run", launched="now")
-    assert Plan.from_json(plan.to_json()) == plan
+    assert {label.network for label in labels(cells[:1]).values()} == {""}
+    label = [labels(cells)[planned.id].variant for planned in cells]
+    assert label == ["exact with mlp", "exact with dsmil width=8", "exact with dsmil width=9"]

@@ -97,10 +97,10 @@ def test_entry_points_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     point = EntryPoint("elsewhere", "milbench.losses.exact:Exact", "milbench.losses")
     monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == "milbench.losses" else [])
-    found = registry.losses()
-    assert "elsewhere" in found.names()
+    available = registry.losses()
+    assert "elsewhere" in available.names()
     with pytest.raises(UsageError, match=r"not a Loss of that name"):
-        found.get("elsewhere")  # the class calls itself exact
+        available.get("elsewhere")  # the class calls itself exact
     clash = EntryPoint("exact", "milbench.losses.exact:Exact", "milbench.losses")
     monkeypatch.setattr(registry, "entry_points", lambda group: [clash])
     with pytest.raises(UsageError, match="two loss entries"):

@@ -20,15 +20,15 @@ NETWORK = AllConvolutional([Layer(C + 1, 2, stride=2)], 1, seed=0)
 
 
 def bags(classes: list[list[int]], boxes: list[list[list[float]]] | None, side: int = 8) -> Bags:
-    known = torch.tensor(classes)
-    truth = Truth(known, None if boxes is None else torch.tensor(boxes))
-    return Bags(torch.zeros(len(classes), 1, side, side), label_matrix(known, C), truth=truth)
+    classes_of_bags = torch.tensor(classes)
+    truth = Truth(classes_of_bags, None if boxes is None else torch.tensor(boxes))
+    return Bags(torch.zeros(len(classes), 1, side, side), label_matrix(classes_of_bags, C), truth=truth)
 
 
-def positions(given: Bags) -> list[list[list[int]]]:
-    found = target(Position(), given)
-    assert found.dtype == torch.int64
-    shown: list[list[list[int]]] = found.tolist()
+def positions(batch: Bags) -> list[list[list[int]]]:
+    classes = target(Position(), batch)
+    assert classes.dtype == torch.int64
+    shown: list[list[list[int]]] = classes.tolist()
     return shown
 
 
@@ -61,33 +61,33 @@ def test_what_augmentation_has_cut_away_is_shown_nowhere() -> None:
 
 def test_entries_that_pad_a_bag_show_nothing() -> None:
     whole, nothing = [0.0, 0.0, 8.0, 8.0], [0.0, 0.0, 0.0, 0.0]
-    one = positions(bags([[1]], [[whole]]))
-    assert positions(bags([[1, -1]], [[whole, nothing]])) == one
-    assert positions(bags([[-1, 1]], [[whole, whole]])) == one
+    expected = positions(bags([[1]], [[whole]]))
+    assert positions(bags([[1, -1]], [[whole, nothing]])) == expected
+    assert positions(bags([[-1, 1]], [[whole, whole]])) == expected
     assert positions(bags([[-1]], [[whole]])) == [[[3] * 4] * 4]
 
 
 def test_positions_that_are_known_are_passed_on() -> None:
-    known = torch.tensor([[0, 3, 2], [3, 3, 3]])
+    classes = torch.tensor([[0, 3, 2], [3, 3, 3]])
     network = InstanceMLP(2, C, seed=0)
-    given = Bags(torch.zeros(2, 3, 2), torch.zeros(2, C).bool(), truth=Truth(known, position_classes=known))
-    found = make_target(Position(), given, network(given.instances), network)
-    assert found is not None
-    assert torch.equal(found, known)
+    batch = Bags(torch.zeros(2, 3, 2), torch.zeros(2, C).bool(), truth=Truth(classes, position_classes=classes))
+    result = make_target(Position(), batch, network(batch.instances), network)
+    assert result is not None
+    assert torch.equal(result, classes)
 
 
 def test_counts_and_order_are_those_of_the_instances() -> None:
-    given = bags([[2, 0, 2, -1], [1, -1, -1, -1], [-1, -1, -1, -1]], None)
-    logits = NETWORK(given.instances)
-    assert make_target(Exact(), given, logits, NETWORK) is None
-    assert target(Count(), given).tolist() == [[1, 0, 2], [0, 1, 0], [0, 0, 0]]
-    assert target(Ctc(), given).tolist() == [[2, 0, 2, -1], [1, -1, -1, -1], [-1, -1, -1, -1]]
+    batch = bags([[2, 0, 2, -1], [1, -1, -1, -1], [-1, -1, -1, -1]], None)
+    logits = NETWORK(batch.instances)
+    assert make_target(Exact(), batch, logits, NETWORK) is None
+    assert target(Count(), batch).tolist() == [[1, 0, 2], [0, 1, 0], [0, 0, 0]]
+    assert target(Ctc(), batch).tolist() == [[2, 0, 2, -1], [1, -1, -1, -1], [-1, -1, -1, -1]]
 
 
-def target(loss: Loss, given: Bags) -> Tensor:
-    found = make_target(loss, given, NETWORK(given.instances), NETWORK)
-    assert found is not None
-    return found
+def target(loss: Loss, batch: Bags) -> Tensor:
+    result = make_target(loss, batch, NETWORK(batch.instances), NETWORK)
+    assert result is not None
+    return result
 
 
 def test_what_is_not_known_cannot_be_a_target() -> None:
@@ -99,16 +99,16 @@ def test_what_is_not_known_cannot_be_a_target() -> None:
 
 @pytest.mark.parametrize("supervision", ["set", "counts"])
 def test_no_loss_is_given_the_truth_unless_it_says_so(supervision: str) -> None:
-    given = type("Given", (Count,), {"name": "given", "supervision": supervision})
+    loss = type("Given", (Count,), {"name": "given", "supervision": supervision})
     with pytest.raises(UsageError, match=f"unknown supervision of given '{supervision}'.*count, order, position"):
-        given()
+        loss()
 
 
 def test_kinds_of_supervision_are_not_mixed_unless_that_is_meant(milbench: Milbench, tmp_path: Path) -> None:
     mixed = ("run", "--loss", "exact,position", "--task", TINY, "--dry-run")
-    said = milbench(*mixed).complaint()
-    assert "exact has set supervision, position has position supervision" in said
-    assert "-p supervision=set,position" in said
+    complaint = milbench(*mixed).complaint()
+    assert "exact has set supervision, position has position supervision" in complaint
+    assert "-p supervision=set,position" in complaint
     assert "-p supervision=set,position" in milbench(*mixed, "-p", "supervision=set").complaint()
     assert milbench(*mixed, "-p", "supervision=position,set").code == 0
     spec = tmp_path / "mixed.toml"
@@ -121,5 +121,5 @@ def test_kinds_of_supervision_are_not_mixed_unless_that_is_meant(milbench: Milbe
 
 
 def test_a_loss_that_names_one_class_needs_a_task_that_has_a_network_for_it(milbench: Milbench) -> None:
-    said = milbench("run", "--loss", "cross-entropy", "--task", TINY).complaint()
-    assert "tiny has no network for losses with the head class" in said
+    complaint = milbench("run", "--loss", "cross-entropy", "--task", TINY).complaint()
+    assert "tiny has no network for losses with the head class" in complaint

@@ -23,8 +23,8 @@ def test_a_damaged_data_file_is_named_with_what_was_expected(milbench: Milbench,
         (tmp_path / file.path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file.path).write_bytes(b"\0" * 100)
     words = ("run", "--loss", "exact", "--task", "extended-mnist", "--data-dir", str(tmp_path))
-    said = milbench(*words).complaint()
-    assert f"{tmp_path / parts[0].path} is damaged: expected MD5 6bbc9ace898e44ae57da46a324031adb, found" in said
+    complaint = milbench(*words).complaint()
+    assert f"{tmp_path / parts[0].path} is damaged: expected MD5 6bbc9ace898e44ae57da46a324031adb, found" in complaint
     shown = milbench("data", "list", "--data-dir", str(tmp_path))
     assert shown.code == 1
     assert "damaged" in shown.out
@@ -73,5 +73,5 @@ def test_published_weights_are_fetched_checked_and_used(
         assert {"conv1.weight", "fc.bias"} <= {*read_weights(tmp_path / "weights" / f"net-{digest[:8]}.pth")}
         assert milbench("data", "weights", "resnet18", "--data-dir", str(tmp_path)).code == 0  # without the server
         (tmp_path / "weights" / f"net-{digest[:8]}.pth").write_text("<html>log in first</html>")
-        said = milbench("data", "weights", "resnet18", "--data-dir", str(tmp_path)).complaint()
-        assert f"net-{digest[:8]}.pth cannot be read as weights" in said
+        complaint = milbench("data", "weights", "resnet18", "--data-dir", str(tmp_path)).complaint()
+        assert f"net-{digest[:8]}.pth cannot be read as weights" in complaint

@@ -53,6 +53,8 @@ NOT_UTF_8 = "bad\udcff"  # what Python makes of the byte 0xff in a word of the c
         ((*BASE, "--rerun", "failing"), "'failing' is not one of 'missing', 'failed', 'all'; did you mean 'failed'"),
         # settings
         ((*BASE, "-p", "nonsense"), "expected recipe.KEY=VALUE"),
+        ((*BASE, "--steps-per-epoch", "3"), "it is set by -p recipe.steps_per_epoch=VALUE"),
+        ((*BASE, "--threads", "2"), "it is set by -p run.threads=VALUE"),
         ((*BASE, "-p", "supervision=sets"), "did you mean 'set'"),
         ((*BASE, "-p", "run.thread=2"), "did you mean 'run.threads'"),
         ((*BASE, "-p", "run.timeout=60"), "run.in_process excludes run.timeout"),

@@ -53,9 +53,9 @@ def test_a_task_without_truth_is_ranked_by_the_set_error_and_its_report_asks_for
     losses = "exact,max-pooling,noisy-or"
     done(milbench("run", "--loss", losses, "--task", "bare.py", "--seeds", "0-1", "-p", "recipe.epochs=2"))
     done(milbench("report", "bare"))
-    found = results(root, "bare")
-    assert {info.primary for info in found.plan.tasks.values()} == {"set_error"}
-    frame = found.frame
+    stored = results(root, "bare")
+    assert {info.primary for info in stored.plan.tasks.values()} == {"set_error"}
+    frame = stored.frame
     assert {*frame.status} == {"done"}
     tested = {name.removeprefix("test/") for name in frame.metric.unique() if name.startswith("test/")}
     of_probabilities = {"nll", "presence_ece", "set_ece"}

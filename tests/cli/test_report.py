@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+from milbench.engine.spec import settings
 from milbench.report.published import keep
 from tests._helpers.command_line import TINY, Milbench
 from tests._helpers.report_data import ONE, make_results
@@ -23,6 +25,10 @@ def test_lists(milbench: Milbench) -> None:
     specs = milbench("list", "specs")
     assert specs.code == 0
     assert "demo" in specs.out
+    listed = milbench("list", "settings")
+    assert listed.code == 0
+    assert re.search(r"run\.timeout +│ none +│ Seconds after which a cell fails", listed.out)
+    assert all(meaning for *_, meaning in settings()), "every setting says what it means"
     milbench(*BASE, "--name", "mine")
     runs = milbench("list", "runs")
     assert runs.code == 0
@@ -36,5 +42,5 @@ def test_the_page_of_a_published_report_is_made_again_and_its_sentence_is_last(
     done = milbench("report", "--from", str(tmp_path))
     assert done.code == 0, done.err
     last = done.out.splitlines()[-1]
-    assert last == f"On extended-digits the best loss is a, with 95 % confidence. {tmp_path / 'index.html'}"
+    assert last == f"Best on extended-digits: a. b is worse (95 % confidence). {tmp_path / 'index.html'}"
     assert (tmp_path / "index.html").is_file()

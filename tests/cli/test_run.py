@@ -75,7 +75,7 @@ def test_a_study_ends_in_its_report_and_goes_on_where_it_stopped(milbench: Milbe
     assert "max-pooling" in page
     again = milbench("reproduce", study)
     assert again.code == 0
-    assert "nothing to run" in again.out
+    assert ", 0 to run" in again.out
     assert again.out.splitlines()[-1].endswith("index.html")
     assert "max-pooling normalization=bag" in milbench("reproduce", study, "-p", "loss.normalization=bag,batch").out
 
@@ -118,7 +118,7 @@ lr = {low = 1e-3, high = 1e-1, scale = "log"}
     ran = milbench("run", str(path))
     assert ran.code == 0, ran
     assert "tuned: 4 cells, 4 to run" in ran.out, "two draws of each loss"
-    assert "4 of 4 cells done" in ran.out.splitlines()[-1], "two seeds of each loss"
+    assert "all 4 cells are done" in ran.out.splitlines()[-1], "two seeds of each loss"
     more = milbench("run", str(path), "-p", "tune.draws=3")
     assert more.code == 0
     assert "tuned: 6 cells, 2 to run" in more.out
@@ -177,4 +177,4 @@ def test_the_published_comparison_on_svhn_runs_on_files_of_its_format(
     small = ["-p", "task.batch_bags=2", "-p", "task.validation=4", "-p", "recipe.precision=float32", *SMALL]
     ran = milbench("run", *words, *small)
     assert ran.code == 0, ran
-    assert "2 of 2 cells done" in ran.out
+    assert "all 2 cells are done" in ran.out

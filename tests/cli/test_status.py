@@ -19,7 +19,7 @@ from tests._helpers.command_line import TINY, Milbench
 def planned(root: Path, seeds: str) -> Plan:
     """Return the plan of a comparison of which nothing is computed."""
     plan = make_plan(make_spec({"name": "mine", "losses": ["exact"], "tasks": [TINY], "seeds": seeds}))
-    Root(root).make().keep(plan)
+    Root(root).make().save(plan)
     return plan
 
 
@@ -44,7 +44,7 @@ def test_every_state_is_shown_with_what_is_known_of_it(milbench: Milbench, root:
     assert "running" in rows[running.id]
     assert "reading data" in rows[running.id]
     assert ran.out.splitlines()[-1] == "1 of 4 cells done, 1 running, 1 failed, 1 missing"
-    assert f"where it failed: {Root(root).cell(failed.id).error}" in ran.out
+    assert f"traceback: {Root(root).cell(failed.id).error}" in ran.out
 
 
 def test_the_exit_code_is_0_if_all_are_done(milbench: Milbench, root: Path) -> None:
@@ -78,4 +78,4 @@ def test_watch_ends_when_no_cell_is_running(milbench: Milbench, root: Path, monk
     ran = milbench("status", "--watch")
     computing.join()
     assert ran.code == 0
-    assert ran.out.splitlines()[-1] == "1 of 1 cells done"
+    assert ran.out.splitlines()[-1] == "1 of 1 cell done"

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from milbench.data.bags_store import single
 from milbench.data.new_bags import new_bags
-from milbench.data.own_bags import Columns, load_features
+from milbench.data.own_bags import Columns, load_bags
 from milbench.errors import UsageError
 
 FEATURES = np.arange(6, dtype=np.float32).reshape(3, 2)
@@ -22,7 +22,7 @@ def bag_features(folder: Path, names: list[str], key: str = "") -> list[Any]:
     """Return the features of bags whose files a table names."""
     rows = [f"bag {n},{'x' * (n % 2 or len(names) == 1)},{name}" for n, name in enumerate(names)]
     (folder / "t.csv").write_text("\n".join(["bag,labels,path", *rows]))
-    found = load_features(folder / "t.csv", Columns(features="@path", key=key)).store
+    found = load_bags(folder / "t.csv", Columns(features="@path", key=key)).store
     return [single(found[bag], found.dtype) for bag in range(len(found))]
 
 
@@ -67,7 +67,7 @@ def test_a_leading_axis_of_one_slide_is_left_out(tmp_path: Path, name: str) -> N
     if name == "a.h5":
         with h5py.File(tmp_path / name, "w") as file:
             file["features"], file["coords"] = FEATURES[None], np.arange(6).reshape(1, 3, 2)
-        coords = load_features(tmp_path / "t.csv", Columns(features="@path")).coords
+        coords = load_bags(tmp_path / "t.csv", Columns(features="@path")).coords
         assert coords is not None
         assert coords.tolist() == [[0, 1], [2, 3], [4, 5]]
 
@@ -105,7 +105,7 @@ def test_half_precision_stays_half_precision(tmp_path: Path, ending: str) -> Non
     values = FEATURES.astype(np.float16) / 3
     write(tmp_path, f"s1{ending}", features=values)
     (tmp_path / "t.csv").write_text("slide_id,label\ns1,x\n")
-    bags = load_features(tmp_path / "t.csv", Columns(bag="slide_id", labels="label", features=f"*{ending}"))
+    bags = load_bags(tmp_path / "t.csv", Columns(bag="slide_id", labels="label", features=f"*{ending}"))
     assert bags.store[0].dtype == np.float16
     assert np.array_equal(bags.store.single(0), values.astype(np.float32))
 
@@ -149,12 +149,12 @@ def test_classes_of_instances_come_with_the_file(tmp_path: Path, values: list[An
     with h5py.File(tmp_path / "s1.h5", "w") as file:
         file["features"], file["instance_labels"] = FEATURES, values
     (tmp_path / "t.csv").write_text("bag,labels\ns1,x;y\n")
-    known = load_features(tmp_path / "t.csv", Columns(features="*.h5")).instance_classes
+    known = load_bags(tmp_path / "t.csv", Columns(features="*.h5")).instance_classes
     assert known is not None
     assert known.tolist() == [1, 2, 0], "2 is background"
     (tmp_path / "t.csv").write_text("bag,labels\ns1,x\n")
     with pytest.raises(UsageError, match=r"t.csv, row 2: s1.h5: instance_labels are not one of the bag's"):
-        load_features(tmp_path / "t.csv", Columns(features="*.h5", classes="x;y"))
+        load_bags(tmp_path / "t.csv", Columns(features="*.h5", classes="x;y"))
 
 
 def test_classes_that_are_pickled_are_refused_in_one_line(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_classes_that_are_pickled_are_refused_in_one_line(tmp_path: Path) -> Non
     np.savez(tmp_path / "s1.npz", features=FEATURES, instance_labels=classes)
     (tmp_path / "t.csv").write_text("bag,labels\ns1,x;y\n")
     with pytest.raises(UsageError, match=r"s1.npz: instance_labels cannot be read: Object arrays cannot be loaded"):
-        load_features(tmp_path / "t.csv", Columns(features="*.npz"))
+        load_bags(tmp_path / "t.csv", Columns(features="*.npz"))
 
 
 def test_new_bags_in_files_have_a_row_each(tmp_path: Path) -> None:

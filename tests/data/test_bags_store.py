@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 
 from milbench.data import array_cache, bags_store, own_bags
-from milbench.data.own_bags import Columns, load_features
+from milbench.data.own_bags import Columns, load_bags
 from milbench.errors import UsageError
 from tests._helpers.own_bags import store_of
 
@@ -62,37 +61,27 @@ def test_a_constant_feature_has_no_spread_at_all() -> None:
 
 def test_npy_files_stay_where_they_are_and_others_are_packed_in_their_type(tmp_path: Path) -> None:
     table = slides(tmp_path / "a", dtype="f2")
-    bags = load_features(table, FILES)
+    bags = load_bags(table, FILES)
     assert bags.store.packed is None
     assert not list(tmp_path.rglob("instances.npy"))
     assert isinstance(bags.store[3], np.memmap)
     np.save(tmp_path / "a/features/s2.npy", np.ones((4, 5), np.float32))
-    mixed = load_features(table, FILES).store
+    mixed = load_bags(table, FILES).store
     assert mixed.packed is not None
     assert mixed.packed.dtype == np.float32
     assert np.array_equal(mixed.single(3), bags.store.single(3))
 
 
-def test_a_store_may_be_removed_at_any_time_and_lie_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = slides(tmp_path / "a")
-    digest = load_features(table, FILES).digest
-    shutil.rmtree(tmp_path / "a/.bags")
-    monkeypatch.setenv("MILBENCH_CACHE", str(tmp_path / "elsewhere"))
-    assert load_features(table, FILES).digest == digest
-    assert not (tmp_path / "a/.bags").exists()
-    assert list((tmp_path / "elsewhere").rglob("cache.json"))
-
-
 def test_a_second_reader_reads_no_table_and_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = slides(tmp_path)
     monkeypatch.setattr(array_cache, "RECENT", -1e9)
-    first = load_features(table, FILES)
+    first = load_bags(table, FILES)
     os.utime(tmp_path / "features/s1.npy", (1, 1))
-    assert load_features(table, FILES).digest == first.digest, "another date is the same data, read again"
+    assert load_bags(table, FILES).digest == first.digest, "another date is the same data, read again"
     monkeypatch.setattr(own_bags, "read_table", None)
     monkeypatch.setattr(own_bags, "read_chunks", None)
     monkeypatch.setattr(own_bags, "open_features", None)
-    again = load_features(table, FILES)
+    again = load_bags(table, FILES)
     assert (again.digest, again.bags) == (first.digest, first.bags)
     assert np.array_equal(again.labels, first.labels)
 
@@ -104,7 +93,7 @@ def test_a_change_that_a_coarse_clock_does_not_show_is_noticed(tmp_path: Path, m
     digests = []
     for text in ("bag,labels,f\na,x,1\n", "bag,labels,f\na,x,2\n"):
         path.write_text(text)
-        digests.append(load_features(path, Columns()).digest)
+        digests.append(load_bags(path, Columns()).digest)
     assert digests[0] != digests[1]
 
 
@@ -118,7 +107,7 @@ def test_a_full_disk_is_named_with_the_way_out_and_leaves_nothing(
 
     monkeypatch.setattr(np, "save", full)
     with pytest.raises(UsageError, match=r"cannot keep .*t.csv-.*: No space left on device; .* MILBENCH_CACHE names"):
-        load_features(tmp_path / "t.csv", Columns())
+        load_bags(tmp_path / "t.csv", Columns())
     assert not (tmp_path / ".bags").exists()
 
 
@@ -126,14 +115,14 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from milbench.data import bags_store
-from milbench.data.own_bags import Columns, load_features
-real = bags_store.looked_at
+from milbench.data.own_bags import Columns, load_bags
+real = bags_store.scan
 def killed(rows, *args, **how):
     if len(rows) > 40:
         os.kill(os.getpid(), signal.SIGKILL)
     return real(rows, *args, **how)
-bags_store.looked_at = killed
-load_features(Path(sys.argv[1]), Columns("slide_id", "label", "features/*.npy"))
+bags_store.scan = killed
+load_bags(Path(sys.argv[1]), Columns("slide_id", "label", "features/*.npy"))
 """
 
 
@@ -142,7 +131,7 @@ def test_what_a_killed_process_leaves_is_no_store_and_is_removed_later(tmp_path:
     killed = subprocess.run([sys.executable, "-c", KILLED, str(table)], check=False)
     assert killed.returncode == -signal.SIGKILL
     assert not list(tmp_path.glob(".bags/slides*"))
-    assert len(load_features(table, FILES)) == 6
+    assert len(load_bags(table, FILES)) == 6
     assert [path.name.partition("-")[0] for path in (tmp_path / ".bags").iterdir()] == ["slides.csv"]
 
 

@@ -46,31 +46,6 @@ def test_clips_lose_their_padding_and_keep_their_pitch(tmp_path: Path, cache: Pa
         assert np.abs(waveform[4000:12_000]).max() == pytest.approx(0.5, abs=0.05)
 
 
-def test_clips_are_decoded_once_until_one_changes(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = small_clips(tmp_path)
-    decoded: list[Path] = []
-    original = esc10._decoded
-
-    def decode(path: Path) -> np.ndarray:
-        decoded.append(path)
-        return original(path)
-
-    monkeypatch.setattr("milbench.data.array_cache.RECENT", 0.0)
-    monkeypatch.setattr(esc10, "_decoded", decode)
-    first = esc10.read_all(root, "digest")
-    count = len(decoded)
-    assert count == len(esc10.clip_files(root)) == len(first.waveforms)
-    esc10.read_all.cache_clear()
-    again = esc10.read_all(root, "digest")
-    assert len(decoded) == count
-    assert all(np.array_equal(one, other) for one, other in zip(first.waveforms, again.waveforms, strict=True))
-    path = esc10.clip_files(root)[0]
-    path.write_bytes(path.read_bytes())
-    esc10.read_all.cache_clear()
-    esc10.read_all(root, "digest")
-    assert len(decoded) == 2 * count
-
-
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from milbench.data.own_bags import Columns, OwnBags, load_features
+from milbench.data.own_bags import Columns, OwnBags, load_bags
 from milbench.errors import UsageError
 
 
@@ -30,7 +30,7 @@ b,,5,x,1e2
 def load(folder: Path, text: str, columns: Columns | None = None) -> Any:
     path = folder / "bags.csv"
     path.write_text(text, "utf-8")
-    return load_features(path, columns or Columns())
+    return load_bags(path, columns or Columns())
 
 
 def test_a_row_an_instance(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_the_digest_follows_the_content_and_not_the_form(tmp_path: Path) -> None
     (tmp_path / "bags.tsv").write_text(text.replace(",", "\t"), "utf-8")
     pd.read_csv(tmp_path / "bags.csv", keep_default_na=False).to_parquet(tmp_path / "bags.parquet")
     for name in ("bags.tsv", "bags.parquet"):
-        assert load_features(tmp_path / name, Columns()).digest == table.digest
+        assert load_bags(tmp_path / name, Columns()).digest == table.digest
     for changed in (text.replace("-1", "-2"), text.replace("NA", "cat"), text.replace("c,NA", "d,NA")):
         assert load(tmp_path, changed).digest != table.digest
 
@@ -98,7 +98,7 @@ def test_a_row_a_bag_with_a_file_of_features(tmp_path: Path) -> None:
     assert table.ignored == ["note"]
     np.save(tmp_path / "parts/y.npy", np.full((1, 2), 7.0))
     os.utime(tmp_path / "parts/y.npy", ns=(1, 1))
-    again = load_features(tmp_path / "bags.csv", Columns(features="@path"))
+    again = load_bags(tmp_path / "bags.csv", Columns(features="@path"))
     assert parts(again)[-1] == [[7, 7]], "a file that the table names has changed"
     assert again.digest != table.digest
     with pytest.raises(UsageError, match=r"row 4: 'x' is the bag of row 2 too, expected a row for each"):
@@ -138,11 +138,11 @@ def test_a_mistake_is_named_with_its_row(tmp_path: Path, text: str, columns: dic
 def test_an_index_without_a_name_and_times_are_no_features(tmp_path: Path) -> None:
     frame = pd.DataFrame({"bag": ["a", "b"], "labels": ["x", ""], "f0": [1.0, 2.0]})
     frame.to_csv(tmp_path / "t.csv")
-    table = load_features(tmp_path / "t.csv", Columns())
+    table = load_bags(tmp_path / "t.csv", Columns())
     assert (table.feature_names, table.ignored) == (["f0"], ["Unnamed: 0"])
     times = frame.assign(when=pd.to_datetime(["2020-01-01", "2020-01-02"]), remark=["", "1 egg"])
     times.to_parquet(tmp_path / "t.parquet")
     times.to_csv(tmp_path / "times.csv", index=False)
-    tables = [load_features(tmp_path / name, Columns()) for name in ("t.parquet", "times.csv")]
+    tables = [load_bags(tmp_path / name, Columns()) for name in ("t.parquet", "times.csv")]
     assert [table.feature_names for table in tables] == [["f0"]] * 2
     assert tables[0].digest == tables[1].digest

@@ -85,19 +85,6 @@ def test_a_download_that_is_cut_off_is_refused_in_one_line(
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_part_that_is_complete_is_not_fetched_again_after_another_one_has_failed(
-    tmp_path: Path, served: Path
-) -> None:
-    archive = served / "test.tar.gz"
-    content = archive.read_bytes()
-    archive.unlink()
-    with pytest.raises(UsageError, match="cannot fetch svhn"):
-        catalog.fetch("svhn", tmp_path)
-    archive.write_bytes(content)
-    (served / "train.tar.gz").unlink()
-    assert catalog.fetch("svhn", tmp_path).state == "present"
-
-
 def test_other_pictures_are_accepted_and_never_replaced(tmp_path: Path, served: Path) -> None:
     write_folder(tmp_path / "svhn/train", [(60, 40, ONE)] * 5)
     before = tree(tmp_path)

@@ -17,18 +17,18 @@ STEPS = 8  # two epochs of four
 
 def weights_by_step(network: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Tensor]]:
     """Return the weights after every step of a training without a mean."""
-    seen: list[dict[str, torch.Tensor]] = []
+    weights: list[dict[str, torch.Tensor]] = []
     step = train_module.train_step
 
-    def watched(it: Setup, *arguments: Any) -> torch.Tensor:
-        value = step(it, *arguments)
-        seen.append({name: weight.detach().clone() for name, weight in it.model.state_dict().items()})
+    def watched(setup: Setup, *arguments: Any) -> torch.Tensor:
+        value = step(setup, *arguments)
+        weights.append({name: weight.detach().clone() for name, weight in setup.model.state_dict().items()})
         return value
 
     with monkeypatch.context() as patch:
         patch.setattr(train_module, "train_step", watched)
         train(small_cell(networks=[network], recipe={"epochs": 2}), folder / "plain")
-    return seen
+    return weights
 
 
 @pytest.mark.parametrize(("share", "last"), [(0.5, 4), (0.3, 2)])
@@ -38,13 +38,13 @@ def test_the_kept_weights_are_the_mean_of_those_after_the_last_steps(
     """Also where torch takes all weights at once, as on a GPU, in an operation that refuses BatchNorm's counter."""
     monkeypatch.setattr("torch.optim.swa_utils._get_foreach_kernels_supported_devices", lambda: ["cpu"])
     network = normed_network(tmp_path)
-    seen = weights_by_step(network, tmp_path, monkeypatch)
-    assert len(seen) == STEPS
+    by_step = weights_by_step(network, tmp_path, monkeypatch)
+    assert len(by_step) == STEPS
     cell = small_cell(networks=[network], recipe={"epochs": 2, "average_last": share})
-    found = train(cell, tmp_path / "mean").weights
-    for name in (name for name, weight in found.items() if weight.is_floating_point()):
-        weight = found[name]
-        expected = torch.stack([weights[name].double() for weights in seen[-last:]]).mean(dim=0)
+    averaged = train(cell, tmp_path / "mean").weights
+    for name in (name for name, weight in averaged.items() if weight.is_floating_point()):
+        weight = averaged[name]
+        expected = torch.stack([weights[name].double() for weights in by_step[-last:]]).mean(dim=0)
         torch.testing.assert_close(weight.double(), expected, rtol=1e-5, atol=1e-6)
 
 

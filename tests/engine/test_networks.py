@@ -23,17 +23,17 @@ from tests._helpers.training import normed_network, small_cell, train
 
 
 def planned(*settings: str, **values: Any) -> Plan:
-    given = {"name": "t", "losses": ["exact", "one-vs-rest"], "tasks": [TINY], **values}
+    fields = {"name": "t", "losses": ["exact", "one-vs-rest"], "tasks": [TINY], **values}
     for setting in settings:
-        parse_setting(given, setting)
-    return make_plan(make_spec(given))
+        parse_setting(fields, setting)
+    return make_plan(make_spec(fields))
 
 
 def test_networks_of_a_seed_see_the_same_bags_and_are_tested_on_the_same_items(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny = tasks().get(resolve(tasks(), TINY))
-    train_batches, seen = tiny.train_batches, dict[str, Any]()
+    train_batches, records = tiny.train_batches, dict[str, Any]()
 
     def recorded(task: Task, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
         for bags in train_batches(task, epoch, rng):
@@ -46,11 +46,11 @@ def test_networks_of_a_seed_see_the_same_bags_and_are_tested_on_the_same_items(
         digest = hashlib.sha256()
         cell = small_cell("one-vs-rest", 3, networks=[network])
         trained = train(cell, tmp_path / cell.id)
-        seen[cell.network] = digest.hexdigest(), {n: items for n, (_, _, items) in trained.outcomes.items()}
+        records[cell.network] = digest.hexdigest(), {n: items for n, (_, _, items) in trained.outcomes.items()}
         weights.append({name: tensor.shape for name, tensor in trained.weights.items()})
-    assert [*seen] == ["mlp", "linear", "gated-attention", "normed"]
-    assert all(found == seen["mlp"] for found in seen.values())
-    assert all(weights.count(one) == 1 for one in weights), "they are different networks"
+    assert [*records] == ["mlp", "linear", "gated-attention", "normed"]
+    assert all(record == records["mlp"] for record in records.values())
+    assert all(weights.count(shapes) == 1 for shapes in weights), "they are different networks"
 
 
 def test_every_loss_is_trained_with_every_network_and_a_loss_may_have_its_own() -> None:
@@ -61,18 +61,18 @@ def test_every_loss_is_trained_with_every_network_and_a_loss_may_have_its_own() 
     assert [label.variant for label in plan.labels.values()] == [f"{loss} with {network}" for loss, network in pairs]
     again = planned("loss.one-vs-rest.networks=gated-attention", networks=["mlp", "linear"])
     assert [cell.id for cell in again.cells] == [cell.id for cell in plan.cells]
-    default, named = planned(losses=["exact"]), planned(losses=["exact"], networks=["mlp"])
-    assert [cell.id for cell in default.cells] == [cell.id for cell in named.cells] == [plan.cells[0].id]
+    default, by_name = planned(losses=["exact"]), planned(losses=["exact"], networks=["mlp"])
+    assert [cell.id for cell in default.cells] == [cell.id for cell in by_name.cells] == [plan.cells[0].id]
 
 
 def test_settings_reach_the_networks_that_have_such_a_parameter_and_tell_cells_apart() -> None:
-    chosen = ["mlp", "linear", "gated-attention"]
-    plan = planned("network.hidden=7,9", losses=["one-vs-rest"], networks=chosen)
-    found = [(cell.network, cell.network_params) for cell in plan.cells]
-    assert found == [(n, {"hidden": h}) for n in ("mlp",) for h in (7, 9)] + [("linear", {})] + [
+    names = ["mlp", "linear", "gated-attention"]
+    plan = planned("network.hidden=7,9", losses=["one-vs-rest"], networks=names)
+    params = [(cell.network, cell.network_params) for cell in plan.cells]
+    assert params == [(n, {"hidden": h}) for n in ("mlp",) for h in (7, 9)] + [("linear", {})] + [
         ("gated-attention", {"hidden": h}) for h in (7, 9)
     ]
-    plan = planned("network.mlp.hidden=7", losses=["one-vs-rest"], networks=chosen)
+    plan = planned("network.mlp.hidden=7", losses=["one-vs-rest"], networks=names)
     assert [cell.network_params.get("hidden") for cell in plan.cells] == [7, None, 128]
     assert plan.cells[0].params()["network.hidden"] == 7
     ids = [planned(f"network.mlp.hidden={h}", losses=["exact"]).cells[0].id for h in (7, 9)]

@@ -46,14 +46,14 @@ def test_what_a_plug_in_does_to_its_process_fails_its_own_cell_alone(milbench: M
     assert "Traceback" not in ran.out + ran.err
     states = state_of(root)
     assert states.pop("exact")[0] == states.pop("noisy-or")[0] == "done"
-    found = {
+    reasons = {
         label.partition("how=")[2]: reason[: len(REASONS[label.partition("how=")[2]])]
         for label, (_, reason) in states.items()
     }
-    assert found == REASONS
+    assert reasons == REASONS
     again = milbench("run", "--loss", f"{HOSTILE},exact", "--task", TINY, "-p", "loss.hostile.how=kill")
     assert again.code == 1
-    assert "1 cell is not done (add --rerun failed)" in again.out
+    assert "1 cell failed; see milbench status tiny; to try again, add --rerun failed" in again.out
 
 
 def test_a_plug_in_that_ends_the_process_of_the_check_leaves_the_cells_of_other_losses_alone(
@@ -94,7 +94,7 @@ def test_a_launcher_that_is_interrupted_or_killed_leaves_no_worker_and_the_next_
     os.killpg(running.pid, signal.SIGINT)  # as a terminal sends it
     out, err = running.communicate(timeout=60)
     assert running.returncode == 130, (out, err)
-    assert "0 of 1 cells done; the same command continues" in out
+    assert "0 of 1 cell done; the same command continues" in out
     assert "Traceback" not in out + err
     assert state_of(root)["exact"][0] == "missing"
     (tmp_path / "gate.reached").unlink()
@@ -135,7 +135,7 @@ def test_a_cluster_computes_cells_in_its_workers_and_survives_the_loss_of_one(ro
     out, err = running.communicate(timeout=240)
     assert running.returncode == 0, (out, err)
     assert {status for status, _ in state_of(root).values()} == {"done"}
-    assert "4 of 4 cells done" in out
+    assert "all 4 cells are done" in out
 
 
 def test_shards_of_one_plan_end_with_what_one_process_computes(milbench: Milbench, root: Path, tmp_path: Path) -> None:
@@ -156,8 +156,8 @@ def test_cells_take_free_slots_of_devices(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     with contextlib.ExitStack() as stack:
-        taken = [stack.enter_context(free_device(["cuda:0", "cuda:1"], 2)) for _ in range(4)]
-        assert sorted(taken) == ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]
+        held = [stack.enter_context(free_device(["cuda:0", "cuda:1"], 2)) for _ in range(4)]
+        assert sorted(held) == ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]
         fifth: list[str] = []
 
         def wait() -> None:

@@ -57,12 +57,14 @@ def test_a_plan_is_every_combination() -> None:
 
 
 def test_identity_is_what_is_computed() -> None:
-    one, two = tiny_plan(seeds="0-1"), tiny_plan(losses=["max-pooling", "exact"], seeds="1,0", name="other")
-    assert {c.id for c in one.cells} == {c.id for c in two.cells}
-    assert {c.id for c in one.cells}.isdisjoint(c.id for c in tiny_plan(seeds="0-1", recipe={"lr": 0.01}).cells)
-    assert {c.id for c in one.cells}.isdisjoint(c.id for c in tiny_plan(seeds="0-1", task={"tiny": {"size": 6}}).cells)
+    first, second = tiny_plan(seeds="0-1"), tiny_plan(losses=["max-pooling", "exact"], seeds="1,0", name="other")
+    assert {c.id for c in first.cells} == {c.id for c in second.cells}
+    assert {c.id for c in first.cells}.isdisjoint(c.id for c in tiny_plan(seeds="0-1", recipe={"lr": 0.01}).cells)
+    assert {c.id for c in first.cells}.isdisjoint(
+        c.id for c in tiny_plan(seeds="0-1", task={"tiny": {"size": 6}}).cells
+    )
     default = tiny_plan(seeds="0", loss={"exact": {"divide_by": "batch"}})  # a default, written out
-    assert {c.id for c in default.cells} < {c.id for c in one.cells}
+    assert {c.id for c in default.cells} < {c.id for c in first.cells}
 
 
 def test_the_first_metric_to_compare_by_takes_the_place_of_the_primary_one() -> None:
@@ -112,12 +114,12 @@ def test_launches_of_one_spec_and_the_same_settings_add_up(tmp_path: Path) -> No
     path = tmp_path / "mine.toml"
     path.write_text(f'losses = ["exact", "noisy-or"]\ntasks = ["{TINY}"]\n')
     for spec in (None, str(path)):
-        one = origin(spec, "exact")
-        assert one == origin(spec, "noisy-or", "run.threads=1", seeds="0-9")
-        assert len({one, origin(spec, "exact", "recipe.lr=0.1"), origin(spec, "exact", "recipe.lr=0.2")}) == 3
+        first = origin(spec, "exact")
+        assert first == origin(spec, "noisy-or", "run.threads=1", seeds="0-9")
+        assert len({first, origin(spec, "exact", "recipe.lr=0.1"), origin(spec, "exact", "recipe.lr=0.2")}) == 3
     before = origin(str(path), None)
     path.write_text(path.read_text() + "[recipe]\nepochs = 3\n")
-    assert before == one != origin(str(path), None)
+    assert before == first != origin(str(path), None)
 
 
 def test_variants_of_a_task_have_short_names() -> None:
@@ -148,10 +150,10 @@ def test_a_table_in_the_recipe_is_for_the_task_it_names(tmp_path: Path) -> None:
     assert rates == {("tiny", 0.2, 3), ("tiny", 0.3, 3), ("synthetic-bags", 0.1, 3)}
     path = tmp_path / "mine.toml"
     path.write_text(f'losses = ["exact"]\ntasks = ["{TINY}"]\n[recipe.tiny]\nlr = 0.2\nepochs = 3\n')
-    given = read_spec(str(path)).model_dump()
-    parse_setting(given, "recipe.tiny.gradient_norm=none")
-    parse_setting(given, "recipe.lr=0.5")  # for every task: the table of one gives way
-    assert given["recipe"] == {"tiny": {"epochs": 3, "gradient_norm": "none"}, "lr": 0.5}
+    fields = read_spec(str(path)).model_dump()
+    parse_setting(fields, "recipe.tiny.gradient_norm=none")
+    parse_setting(fields, "recipe.lr=0.5")  # for every task: the table of one gives way
+    assert fields["recipe"] == {"tiny": {"epochs": 3, "gradient_norm": "none"}, "lr": 0.5}
     with pytest.raises(UsageError, match="unknown recipe section of the run 'tinny'; did you mean 'tiny'"):
         tiny_plan(recipe={"tinny": {"lr": 0.2}})
     with pytest.raises(UsageError, match="unknown parameter of the recipe 'lrr'; did you mean 'lr'"):
@@ -194,14 +196,14 @@ def test_the_preset_paper_is_what_was_published_and_quick_differs_in_whatever_de
         pairs = [(cell, fact) for cell, fact in pairs if cell.loss_params.get("normalization") != "bag"]
         assert pairs
         for cell, fact in pairs:
-            named = deviations(fact.protocol, [cell.params()])
+            differences = deviations(fact.protocol, [cell.params()])
             if preset == "paper":
                 assert len(plan.cells) == count
                 assert {*fact.protocol} <= {*cell.params()}, "a name that no cell has tells nothing"
-                assert named == []
+                assert differences == []
             else:
                 for word in ("optimizer", "lr", "gradient_norm", "validation"):
-                    assert word in " ".join(named)
+                    assert word in " ".join(differences)
 
 
 @pytest.mark.parametrize(
@@ -242,10 +244,10 @@ def contrasted(*contrasts: dict[str, Any], **values: Any) -> Plan:
 
 
 def test_a_contrast_finds_its_variants_on_every_task_and_survives_json() -> None:
-    found = contrasted(contrast("noisy-or head=softmax", "exact", margin={"set_error": 0.01}))
-    (named,) = found.contrasts
-    assert named.variants == {"tiny": ("noisy-or head=softmax", "exact")}
-    assert Plan.from_json(found.to_json()) == found
+    plan = contrasted(contrast("noisy-or head=softmax", "exact", margin={"set_error": 0.01}))
+    (only,) = plan.contrasts
+    assert only.variants == {"tiny": ("noisy-or head=softmax", "exact")}
+    assert Plan.from_json(plan.to_json()) == plan
 
 
 @pytest.mark.parametrize(
@@ -269,8 +271,8 @@ def test_what_names_no_two_variants_is_refused(given: list[dict[str, Any]], says
 
 def test_a_contrast_whose_variant_flags_have_left_out_is_left_out_with_a_remark() -> None:
     both = contrast("noisy-or head=softmax", "exact"), contrast("one-vs-rest", "exact", name="other")
-    found = contrasted(*both, changed=True)
-    assert [c.name for c in found.contrasts] == ["asked"]
-    (note,) = found.notes
+    plan = contrasted(*both, changed=True)
+    assert [c.name for c in plan.contrasts] == ["asked"]
+    (note,) = plan.notes
     assert "'other' was left out" in note
     assert "unknown variant in contrast 'other' 'one-vs-rest'" in note

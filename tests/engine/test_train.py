@@ -28,9 +28,9 @@ from tests._helpers.training import Stop, Trained, normed_network, small_cell, s
 DRAWING = str(PLUGINS / "drawing_loss.py")
 
 
-def same(one: Trained, other: Trained) -> bool:
-    weights = all(torch.equal(one.weights[name], other.weights[name]) for name in other.weights)
-    return weights and one.history == other.history and one.outcomes == other.outcomes
+def same(first: Trained, second: Trained) -> bool:
+    weights = all(torch.equal(first.weights[name], second.weights[name]) for name in second.weights)
+    return weights and first.history == second.history and first.outcomes == second.outcomes
 
 
 @pytest.mark.parametrize(
@@ -102,14 +102,14 @@ def test_training_learns_and_says_what_it_costs(tmp_path: Path) -> None:
 @pytest.fixture
 def starts(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Tensor]]:
     """The initial weights of every cell whose recipe has the optimiser "recording", in the order of training."""
-    found: list[dict[str, torch.Tensor]] = []
+    weights: list[dict[str, torch.Tensor]] = []
 
     def recording(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:
-        found.append({k: v.clone() for k, v in model.state_dict().items()})
+        weights.append({k: v.clone() for k, v in model.state_dict().items()})
         return torch.optim.SGD(model.parameters(), lr=recipe.lr)
 
     monkeypatch.setitem(optimizers().entries, "recording", RegistryEntry("recording", "here", lambda: recording, ""))
-    return found
+    return weights
 
 
 def test_two_losses_of_a_seed_see_the_same_bags_and_start_from_the_same_weights(
@@ -132,9 +132,9 @@ def test_two_losses_of_a_seed_see_the_same_bags_and_start_from_the_same_weights(
     *same, other = seen
     for bags in same:
         assert len(bags) == 9  # two epochs of four batches, then the one on which the loss is timed
-        for mine, first in zip(bags, same[0], strict=True):
-            assert torch.equal(mine.instances, first.instances)
-            assert torch.equal(mine.labels, first.labels)
+        for batch, reference in zip(bags, same[0], strict=True):
+            assert torch.equal(batch.instances, reference.instances)
+            assert torch.equal(batch.labels, reference.labels)
     assert not torch.equal(other[0].instances, same[0][0].instances)
     assert not torch.equal(same[0][0].instances, same[0][4].instances)  # epochs differ too
     assert len(starts) == 5
@@ -144,21 +144,21 @@ def test_two_losses_of_a_seed_see_the_same_bags_and_start_from_the_same_weights(
     assert not torch.equal(starts[4]["network.head.weight"], starts[0]["network.head.weight"])
 
 
-def exact_loss(log_p: torch.Tensor, shown: list[int]) -> torch.Tensor:
+def exact_loss(log_p: torch.Tensor, classes: list[int]) -> torch.Tensor:
     """-log of the summed probability of every label map whose classes are those of the bag, a position."""
-    maps = [m for m in itertools.product(range(4), repeat=5) if set(m) - {3} == set(shown) - {3}]
+    maps = [m for m in itertools.product(range(4), repeat=5) if set(m) - {3} == set(classes) - {3}]
     probs = [torch.stack([log_p[c, k] for k, c in enumerate(m)]).sum() for m in maps]
     return -torch.stack(probs).logsumexp(0) / 5
 
 
-def count_loss(log_p: torch.Tensor, shown: list[int]) -> torch.Tensor:
+def count_loss(log_p: torch.Tensor, classes: list[int]) -> torch.Tensor:
     """-log of the summed probability of every label map that shows each class as often as the bag does."""
-    maps = [m for m in itertools.product(range(4), repeat=5) if sorted(m) == sorted(shown)]
+    maps = [m for m in itertools.product(range(4), repeat=5) if sorted(m) == sorted(classes)]
     return -torch.stack([torch.stack([log_p[c, k] for k, c in enumerate(m)]).sum() for m in maps]).logsumexp(0)
 
 
-def position_loss(log_p: torch.Tensor, shown: list[int]) -> torch.Tensor:
-    return -torch.stack([log_p[c, k] for k, c in enumerate(shown)]).mean()
+def position_loss(log_p: torch.Tensor, classes: list[int]) -> torch.Tensor:
+    return -torch.stack([log_p[c, k] for k, c in enumerate(classes)]).mean()
 
 
 @pytest.mark.parametrize(
@@ -218,31 +218,33 @@ def test_data_that_changed_since_a_cell_was_planned_are_not_trained_on_under_its
 def test_a_trained_cell_has_the_calibration_of_its_loss_if_it_has_probabilities(tmp_path: Path) -> None:
     task: dict[str, Any] = {"tasks": ["synthetic-bags"], "task": {"synthetic-bags": {"bags_per_epoch": 64}}}
     recipe = {"epochs": 1, "evaluation_bags": 16}
-    found = {loss: train(small_cell(loss, recipe=recipe, **task), tmp_path / loss) for loss in ("exact", "max-pooling")}
-    metrics = {name: value for (_, name), value in found["exact"].history.items()}
-    curves = load_reliability(found["exact"].folder.reliability)
-    sums, weights, _ = found["exact"].outcomes["nll"]
+    trained = {
+        loss: train(small_cell(loss, recipe=recipe, **task), tmp_path / loss) for loss in ("exact", "max-pooling")
+    }
+    metrics = {name: value for (_, name), value in trained["exact"].history.items()}
+    curves = load_reliability(trained["exact"].folder.reliability)
+    sums, weights, _ = trained["exact"].outcomes["nll"]
     assert len(weights) == 16  # evaluation_bags
     assert metrics["test/nll"] == pytest.approx(sum(sums) / sum(weights))
     assert set(curves) == {name.removeprefix("test/") for name in metrics if name.startswith("test/") and "ece" in name}
-    assert not found["max-pooling"].folder.reliability.exists()
-    assert not any("nll" in name or "ece" in name for _, name in found["max-pooling"].history)
+    assert not trained["max-pooling"].folder.reliability.exists()
+    assert not any("nll" in name or "ece" in name for _, name in trained["max-pooling"].history)
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_the_loss_is_computed_in_the_precision_that_the_recipe_names(
     precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = set()
+    dtypes = set()
     forward = Loss.forward
 
     def recorded(self: Loss, logits: torch.Tensor, *rest: torch.Tensor | None) -> torch.Tensor:
-        seen.add(logits.dtype)
+        dtypes.add(logits.dtype)
         return forward(self, logits, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Loss, "forward", recorded)
     outcome = train(small_cell(recipe={"loss_precision": precision}), tmp_path / "c")
-    assert seen == {getattr(torch, precision)}
+    assert dtypes == {getattr(torch, precision)}
     assert all(weights.dtype == torch.float32 for weights in outcome.weights.values())
 
 

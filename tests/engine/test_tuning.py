@@ -35,11 +35,11 @@ ARMS = [("tiny", "exact", ""), ("tiny", "noisy-or head=softmax", ""), ("tiny", "
 
 def drawn(plan: Plan) -> dict[tuple[str, ...], list[Cell]]:
     assert plan.search is not None
-    found: dict[tuple[str, ...], list[Cell]] = {}
+    cells_by_arm: dict[tuple[str, ...], list[Cell]] = {}
     for cell in plan.cells:
-        if of := plan.search.draws.get(cell.id):
-            found.setdefault(tuple(of["arm"]), []).append(cell)
-    return found
+        if record := plan.search.draws.get(cell.id):
+            cells_by_arm.setdefault(tuple(record["arm"]), []).append(cell)
+    return cells_by_arm
 
 
 def test_every_loss_has_the_same_number_of_draws_and_the_same_recipes() -> None:
@@ -55,11 +55,11 @@ def chosen_with(values: dict[tuple[int, int], float]) -> Plan:
     """Return the plan that follows where draws (number of the loss, draw) have these errors and all others 0.5."""
     plan = search_plan(spec())
     assert plan.search is not None
-    known = {
-        cell_id: values.get((ARMS.index(tuple(of["arm"])), of["draw"]), 0.5)
-        for cell_id, of in plan.search.draws.items()
+    errors = {
+        cell_id: values.get((ARMS.index(tuple(record["arm"])), record["draw"]), 0.5)
+        for cell_id, record in plan.search.draws.items()
     }
-    return tuned_plan(spec(), plan, known)
+    return tuned_plan(spec(), plan, errors)
 
 
 def test_each_loss_is_compared_with_its_own_best_draw_and_fresh_seeds() -> None:
@@ -81,15 +81,15 @@ def test_the_mean_over_seeds_chooses_the_first_of_equals_and_never_a_failed_draw
     errors = {0: (0.2, 0.4), 1: (0.3, 0.3), 2: (0.1, math.nan), 3: (0.05, None), 4: (0.4, 0.4)}
     seen: dict[tuple[object, ...], int] = {}
     values: dict[str, float] = {}
-    for cell_id, of in plan.search.draws.items():
-        place = *of["arm"], of["draw"]
-        error = errors[of["draw"]][seen.get(place, 0)]
+    for cell_id, record in plan.search.draws.items():
+        place = *record["arm"], record["draw"]
+        error = errors[record["draw"]][seen.get(place, 0)]
         seen[place] = 1
         if error is not None:
             values[cell_id] = error
-    found = tuned_plan(spec(), plan, values)
-    assert found.search is not None
-    assert set(found.search.chosen.values()) == {0}
+    tuned = tuned_plan(spec(), plan, values)
+    assert tuned.search is not None
+    assert set(tuned.search.chosen.values()) == {0}
 
 
 def test_a_loss_that_is_tuned_alone_joins_those_that_were_tuned_before() -> None:
@@ -139,12 +139,12 @@ def test_where_seeds_are_folds_the_search_has_folds_that_the_comparison_leaves_o
     table = {"table": str(tmp_path / "bags.csv"), "folds": 5}
     folded = {"tasks": ["feature-bags"], "task": {"feature-bags": table}, "tune": {**SPACE, "loss": {}, "seeds": "4"}}
     plan = search_plan(spec(**folded, seeds="0-3"))
-    found = tuned_plan(spec(**folded, seeds="0-3"), plan, {cell.id: 0.5 for cell in plan.cells})
-    assert found.search is not None
-    assert {cell.seed for cell in found.cells if cell.id in found.search.draws} == {4}
-    compared = [cell for cell in found.cells if cell.id not in found.search.draws]
+    tuned = tuned_plan(spec(**folded, seeds="0-3"), plan, {cell.id: 0.5 for cell in plan.cells})
+    assert tuned.search is not None
+    assert {cell.seed for cell in tuned.cells if cell.id in tuned.search.draws} == {4}
+    compared = [cell for cell in tuned.cells if cell.id not in tuned.search.draws]
     assert sorted({cell.seed for cell in compared}) == [0, 1, 2, 3]
-    assert {found.tasks[cell.task_key].folds for cell in found.cells} == {(5, 1)}
+    assert {tuned.tasks[cell.task_key].folds for cell in tuned.cells} == {(5, 1)}
     with pytest.raises(UsageError, match="seed 4 is also one of the comparison"):
         search_plan(spec(**folded, seeds=None))  # which compares all folds
     with pytest.raises(UsageError, match="seed 5 is no fold of feature-bags: its 1 x 5 folds are the seeds 0-4"):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 
-from milbench import generator, load_task
+from milbench import generator
 from milbench.api.bags import Bags
 from milbench.data.labelled_images import LabelledImages
 from milbench.families.image_bags import DIGITS
 from milbench.families.nested_digits import draw_canvases
+from tests._helpers.tasks import prepared
 
 
 def named_digits(count: int, side: int = 3) -> LabelledImages:
@@ -77,9 +76,7 @@ def test_sizes_and_places_cover_their_whole_range_uniformly() -> None:
 
 
 def test_every_training_digit_is_used_once_an_epoch() -> None:
-    task: Any = load_task("extended-digits", digits_per_bag=1)
-    task.evaluation_limit = 8
-    task.prepare(None, torch.device("cpu"))
+    task = prepared("extended-digits", limit=8, digits_per_bag=1)
     batches = list(task.train_batches(0, generator("a")))
     assert [len(bags) for bags in batches] == [32] * 39 + [10]
     assert len(batches) == task.steps_per_epoch

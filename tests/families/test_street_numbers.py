@@ -21,8 +21,7 @@ from milbench.errors import UsageError
 from tests._helpers.command_line import Ran
 from tests._helpers.networks import new_network
 from tests._helpers.street_files import write_folder
-
-CPU = torch.device("cpu")
+from tests._helpers.tasks import prepared
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +35,7 @@ def root(street_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make(root: Path, name: str = "house-numbers", **params: Any) -> Any:
-    task = load_task(name, **{"validation": 10, **params})
-    task.prepare(root, CPU)
-    return task
+    return prepared(name, root, **{"validation": 10, **params})
 
 
 def test_bags_are_crops_with_the_set_of_their_digits(root: Path) -> None:
@@ -112,12 +109,10 @@ def successors(task: Any, root: Path, epochs: int) -> tuple[dict[int, set[int]],
 
 
 def test_by_the_published_protocol_batches_are_blocks_of_one_order_a_cell(root: Path) -> None:
-    params = {"validation": 0, "augmentation": False, "batch_bags": 8, "protocol": "paper"}
+    params: dict[str, Any] = {"validation": 0, "augmentation": False, "batch_bags": 8, "protocol": "paper"}
     orders = []
     for seed in (0, 1, 0):
-        task = load_task("svhn", **params)
-        task.seed = seed
-        task.prepare(root, CPU)
+        task = prepared("svhn", root, seed, **params)
         after, batches = successors(task, root, epochs=40)
         assert len(batches) == 40 * (60 // 8)
         assert {len(batch) for batch in batches} == {8}, "every block lies whole in the order"
@@ -149,7 +144,7 @@ def test_the_published_networks(size: str, millions: float) -> None:
 def oracle(task: Any) -> Any:
     """The scores of a perfect network: each digit shows at the position nearest to its middle, with certainty."""
 
-    network = new_network(task)
+    network: Any = new_network(task)
 
     def score(bags: Any) -> Scores:
         centres = network.position_centres(*bags.instances.shape[2:])
@@ -171,7 +166,8 @@ def oracle(task: Any) -> Any:
 
 def out_of_order(task: Any, split: str) -> list[bool]:
     """Whether the digits of a number, in the order of reading, are not in columns further and further to the right."""
-    found, network = [], new_network(task)
+    found: list[bool] = []
+    network: Any = new_network(task)
     for bags in task.eval_splits[split].bags:
         centres = network.position_centres(*bags.instances.shape[2:])
         assert centres is not None

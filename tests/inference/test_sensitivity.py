@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,7 +32,8 @@ def test_sensitivity_by_a_network_of_one_weight() -> None:
 def test_sensitivity_agrees_with_finite_differences() -> None:
     network = AllConvolutional((Layer(4, 3, 2, 1), Layer(3, 3)), 2, seed=0).double()
     image = torch.randn(2, 8, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    positions = torch.zeros(network.output_shape(8, 9) or (), dtype=torch.bool)
+    shape: Any = network.output_shape(8, 9)
+    positions = torch.zeros(shape, dtype=torch.bool)
     positions[0, 1] = positions[1, 2] = True
 
     def log_p(pixels: Tensor) -> float:

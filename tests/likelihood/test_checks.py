@@ -9,6 +9,7 @@ from milbench import UsageError
 from milbench.likelihood import (
     bag_log_prob,
     bag_log_prob_bounds,
+    bag_log_prob_from_logits,
     best_label_set,
     instance_posterior,
     label_set_distribution,
@@ -68,8 +69,9 @@ def test_label_sets_beyond_the_exact_limit_point_to_the_bounds() -> None:
         bag_log_prob(log_probs, torch.ones(1, 20).bool())
     with pytest.raises(UsageError, match=r"above max_labels = 2"):
         bag_log_prob(GOOD, torch.ones(2, 3).bool(), max_labels=2)
-    with pytest.raises(UsageError, match="exact limit of 16"):
-        bag_log_prob(log_probs, torch.ones(1, 20).bool(), validate=False)
+    for function in (bag_log_prob, bag_log_prob_from_logits):
+        with pytest.raises(UsageError, match="exact limit of 16"):
+            function(log_probs, torch.ones(1, 20).bool(), validate=False)
     on_meta = log_probs.to("meta"), torch.ones(1, 20, device="meta").bool()
     with pytest.raises(
         UsageError, match=r"may have bags of up to \|L\| = 17, above the exact limit of 16: give max_labels"

@@ -56,12 +56,6 @@ def test_probabilities_that_no_float_holds_keep_their_digits(likelihood: str, dt
     assert gradient.isfinite().all()
 
 
-def test_a_class_is_present_by_the_odds_of_one_position_at_least() -> None:
-    logits = random_logits(B, C + 1, K, seed=5)
-    absent = (1 - logits.softmax(dim=1)[:, :C]).prod(dim=2)
-    torch.testing.assert_close(per_bag("count").score(logits).presence, ((1 - absent) / absent).log())
-
-
 @pytest.mark.parametrize(
     ("counts", "message"),
     [

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from milbench import UsageError
 from tests._helpers.likelihood_reference import every_label_set
 from tests._helpers.losses import per_bag, random_logits
 
@@ -101,17 +100,6 @@ def test_label_sets_have_no_limit() -> None:
     assert torch.equal(gradient[0].argmin(dim=0), planted)
     expected = -logits.log_softmax(dim=0)[planted, torch.arange(classes)].sum()
     assert_close(value[0], expected)
-
-
-def test_a_label_set_larger_than_its_bag() -> None:
-    loss, logits = per_bag("hard-em"), bag(0)[None, :, :2]
-    with pytest.raises(UsageError, match="bag 0 has 3 classes in its label set and only 2 positions"):
-        loss(logits, torch.ones(1, C, dtype=torch.bool))
-    loss.validate = False
-    leaf = logits.clone().requires_grad_()
-    value = loss(leaf, torch.ones(1, C, dtype=torch.bool))
-    assert value.item() == torch.inf
-    assert not torch.autograd.grad(value.sum(), leaf)[0].any()
 
 
 @pytest.mark.parametrize("background", [-3.0, 0.0, 3.0])

@@ -29,10 +29,3 @@ def test_it_is_the_mean_cross_entropy_of_the_positions(seed: int, mask: Tensor) 
     torch.testing.assert_close(value, expected)
     found, slope = (torch.autograd.grad(v.sum(), logits)[0] for v in (value, expected))
     torch.testing.assert_close(found, slope)
-
-
-def test_scores_are_the_expected_counts() -> None:
-    logits = some_logits(1)
-    p = logits.exp() / logits.exp().sum(dim=1, keepdim=True)
-    expected = torch.stack([p[b, :C, MASK[b]].sum(dim=1) for b in range(B)])
-    torch.testing.assert_close(per_bag("position").score(logits, MASK).classes, expected)

@@ -20,13 +20,13 @@ Array = NDArray[np.float64]
 
 def softmax(values: Sequence[float]) -> Array:
     shares = np.exp(np.array(values) - max(values))
-    found: Array = shares / shares.sum()
-    return found
+    normalised: Array = shares / shares.sum()
+    return normalised
 
 
 def sigmoid(x: Array) -> Array:
-    found: Array = 1 / (1 + np.exp(-x))
-    return found
+    result: Array = 1 / (1 + np.exp(-x))
+    return result
 
 
 class Weights:
@@ -36,12 +36,12 @@ class Weights:
         self.of = {name: value.detach().double().numpy() for name, value in network.state_dict().items()}
 
     def linear(self, layer: str, x: Array) -> Array:
-        found: Array = self.of[f"{layer}.weight"] @ x + self.of.get(f"{layer}.bias", 0)
-        return found
+        result: Array = self.of[f"{layer}.weight"] @ x + self.of.get(f"{layer}.bias", 0)
+        return result
 
     def norm(self, layer: str, x: Array) -> Array:
-        found: Array = (x - x.mean()) / np.sqrt(x.var() + 1e-5) * self.of[f"{layer}.weight"] + self.of[f"{layer}.bias"]
-        return found
+        result: Array = (x - x.mean()) / np.sqrt(x.var() + 1e-5) * self.of[f"{layer}.weight"] + self.of[f"{layer}.bias"]
+        return result
 
 
 def gated_attention(w: Weights, bag: Array) -> tuple[list[float], list[Array]]:
@@ -68,21 +68,21 @@ def dsmil(w: Weights, bag: Array) -> tuple[list[float], list[Array]]:
 def set_transformer(w: Weights, bag: Array) -> tuple[list[float], list[Array]]:
     heads, embedded = 4, [w.linear("embed", h) for h in bag]
     parts = [w.linear("qkv", x).reshape(3, heads, -1) for x in embedded]
-    seen = []
-    for x, mine in zip(embedded, parts, strict=True):
-        taken = []
+    hidden = []
+    for x, own_parts in zip(embedded, parts, strict=True):
+        of_heads = []
         for head in range(heads):
-            q = mine[0, head]
+            q = own_parts[0, head]
             shares = softmax([q @ other[1, head] / len(q) ** 0.5 for other in parts])
-            taken.append(sum(s * other[2, head] for s, other in zip(shares, parts, strict=True)))
-        y = w.norm("norms.0", x + w.linear("joined", np.concatenate(taken)))
-        seen.append(w.norm("norms.1", y + w.linear("feed.2", np.maximum(w.linear("feed.0", y), 0))))
+            of_heads.append(sum(s * other[2, head] for s, other in zip(shares, parts, strict=True)))
+        y = w.norm("norms.0", x + w.linear("joined", np.concatenate(of_heads)))
+        hidden.append(w.norm("norms.1", y + w.linear("feed.2", np.maximum(w.linear("feed.0", y), 0))))
     logits, attention = [], []
     for c in range(C):
-        scores = [w.of["seeds.weight"][c] @ w.linear("key", x) / len(x) ** 0.5 for x in seen]
+        scores = [w.of["seeds.weight"][c] @ w.linear("key", x) / len(x) ** 0.5 for x in hidden]
         attention.append(softmax(scores))
         logits.append(
-            w.linear("head", sum(a * w.linear("value", x) for a, x in zip(attention[-1], seen, strict=True)))[c]
+            w.linear("head", sum(a * w.linear("value", x) for a, x in zip(attention[-1], hidden, strict=True)))[c]
         )
     return logits, attention
 
@@ -104,8 +104,8 @@ def test_one_vs_rest_of_the_network_is_the_formula_of_its_paper(name: str) -> No
     """The class scores are the logits of the bag, and the evidence is the attention, but for a constant."""
     bags, network, loss = some_bags(5, 2, 1), load_network(name, D, C, seed=1), load_loss("one-vs-rest")
     logits = network.logits_of(bags)
-    found = loss.score(logits, bags.mask)
-    scores, evidence = found.classes, found.evidence
+    answer = loss.score(logits, bags.mask)
+    scores, evidence = answer.classes, answer.evidence
     for b, size in enumerate((5, 2, 1)):
         expected, attention = DIRECT[name](Weights(network), bags.instances[b, :size].double().numpy())
         assert scores[b].tolist() == pytest.approx(expected, abs=1e-5)

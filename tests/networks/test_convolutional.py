@@ -52,9 +52,9 @@ def test_channels_last_and_half_precision_change_speed_not_meaning(layers: tuple
     expected = network(images)
     network = network.move_to(torch.device("cpu"))
     assert network.head.weight.is_contiguous(memory_format=torch.channels_last)
-    found = network.logits_of(Bags(images, torch.zeros(3, 1, dtype=torch.bool)))
-    assert found.is_contiguous(memory_format=torch.channels_last)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    channels_last = network.logits_of(Bags(images, torch.zeros(3, 1, dtype=torch.bool)))
+    assert channels_last.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(channels_last, expected, rtol=1e-4, atol=1e-5)
     with torch.autocast("cpu", torch.bfloat16):
         half: Tensor = network(images)
     assert half.dtype == torch.bfloat16
@@ -78,7 +78,9 @@ def test_standardised_features_have_mean_0_and_deviation_1_whatever_their_unit()
     features = torch.randn(400, 3).double() * torch.tensor([1e-9, 1.0, 1e9]) + torch.tensor([1e-9, -5.0, 0.0])
     features = torch.cat([features, torch.full((400, 1), 1 / 3).double()], dim=1)
     spread = features.std(dim=0, correction=0)
-    found = StandardiseFeatures(features.mean(dim=0), spread)(features.float().view(4, 100, 4)).view(400, 4).numpy()
-    np.testing.assert_allclose(found.mean(axis=0), 0, atol=1e-4)
-    np.testing.assert_allclose(found[:, :3].std(axis=0), 1, rtol=1e-4)
-    assert np.abs(found[:, 3]).max() < 1e-6
+    standardised = (
+        StandardiseFeatures(features.mean(dim=0), spread)(features.float().view(4, 100, 4)).view(400, 4).numpy()
+    )
+    np.testing.assert_allclose(standardised.mean(axis=0), 0, atol=1e-4)
+    np.testing.assert_allclose(standardised[:, :3].std(axis=0), 1, rtol=1e-4)
+    assert np.abs(standardised[:, 3]).max() < 1e-6

@@ -90,8 +90,8 @@ def test_schedules() -> None:
     parameter = torch.nn.Parameter(torch.zeros(1))
     reference = torch.optim.SGD([parameter], lr=0.1)
     theirs = torch.optim.lr_scheduler.OneCycleLR(reference, max_lr=2.0, total_steps=1000, cycle_momentum=False)
-    for step, mine in enumerate(rates("one-cycle")):
-        assert mine == pytest.approx(theirs.get_last_lr()[0], rel=0.02, abs=1e-4), step
+    for step, rate in enumerate(rates("one-cycle")):
+        assert rate == pytest.approx(theirs.get_last_lr()[0], rel=0.02, abs=1e-4), step
         reference.step()
         if step < 999:
             theirs.step()

@@ -1,18 +1,22 @@
-"""The sentence of a report names the contenders, and no more than the data show."""
+"""The sentence of a report says what the data exclude, and no more than they show."""
 
 from __future__ import annotations
+
+from itertools import product
 
 import pytest
 
 from milbench.api.plan import Mark
 from milbench.report.render import sentence
-from tests._helpers.report_data import ONE, TWO, make_results
+from milbench.report.sentences import more_seeds
+from milbench.report.study import Study
+from tests._helpers.report_data import ONE, TWO, constant, make_results
 
 
-def test_the_contenders_of_a_task_are_named_the_best_mean_first() -> None:
+def test_the_losses_that_are_left_are_named_the_best_mean_first() -> None:
     said = sentence(make_results(tasks=ONE))
     assert said in {
-        f"On extended-digits the best loss is {names}, with 95 % confidence."
+        f"Best on extended-digits: {names}. The other two are worse (95 % confidence)."
         for names in ("exact or noisy-or", "noisy-or or exact")
     }
 
@@ -20,11 +24,15 @@ def test_the_contenders_of_a_task_are_named_the_best_mean_first() -> None:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"losses": {"a": 0.01, "b": 0.4}}, "On t the best loss is a, with 95 % confidence."),
-        ({"losses": {"a": 0.01, "b": 0.4}, "seeds": 1}, "one seed can't tell whether it is the best loss."),
-        ({"losses": {"a": 0.01, "b": 0.0101}}, "any of the 2 losses may be the best"),
-        ({"losses": {"a": 0.01, "b": 0.011}, "seeds": 2}, "with 2 seeds that says little"),
-        ({"losses": {"a": 0.01}}, "On t a has a mean set error of"),
+        ({"losses": {"a": 0.01, "b k=word": 0.4}}, "Best on t: a. b (word) is worse (95 % confidence)."),
+        ({"losses": {"a": 0.01, "b": 0.4}, "seeds": 1}, "One seed cannot tell which loss is best on t; a has"),
+        ({"losses": {"a": 0.01, "b": 0.0101}}, "No loss is shown to be worse than the best on t"),
+        ({"losses": {"a": 0.01, "b": 0.011}, "seeds": 2}, "(95 % confidence, but two seeds say little)"),
+        ({"losses": {"a": 0.01}}, "One loss has nothing to be better than on t: a has a mean set error of"),
+        (
+            {"losses": dict.fromkeys("abcdefgh", 0.01) | {"i": 0.4}},
+            "Worse than the best on t: i (95 % confidence). The other eight are not told apart.",
+        ),
     ],
 )
 def test_what_is_said_of_one_task(fields: dict[str, object], expected: str) -> None:
@@ -34,14 +42,15 @@ def test_what_is_said_of_one_task(fields: dict[str, object], expected: str) -> N
 def test_cells_that_lack_are_counted_since_their_loss_may_be_the_best_too() -> None:
     lost = {("c", "t", seed): ("missing", "") for seed in range(3)}
     said = sentence(make_results(losses={"a": 0.01, "b": 0.4, "c": 0.01}, tasks={"t": "set_error"}, statuses=lost))
-    assert said == "On t the best loss is a, with 95 % confidence (6 of 9 cells done)."
+    assert said == "Best on t: a. b is worse (95 % confidence); 6 of 9 cells are done."
 
 
 def test_few_tasks_have_a_sentence_each_and_many_are_counted() -> None:
     two = {"a": 0.01, "b": 0.4}
-    assert sentence(make_results(losses=two, tasks=TWO)).count("the best loss is a, with 95 % confidence.") == 2
+    assert sentence(make_results(losses=two, tasks=TWO)).count("a. b is worse (95 % confidence).") == 2
     many = make_results(losses=two, tasks={f"t{k}": "set_error" for k in range(5)})
-    assert sentence(many) == "Contenders for the best loss, with 95 % confidence on each task: a on 5 of 5 tasks."
+    expected = "Not shown to be worse than the best (95 % confidence on each task): a on 5 of 5 tasks."
+    assert sentence(many) == f"{expected} Worse than the best on all: b."
 
 
 @pytest.mark.parametrize("primary", ["set_error", "instance_error"])
@@ -49,10 +58,20 @@ def test_equivalence_is_not_counted_over_several_tasks(primary: str) -> None:
     several = {"a": primary, "b": "set_error"}
     margin, params = {"set_error": 0.01}, {"a": {"size": 3, "share": 0.5}}
     said = sentence(make_results(tasks=several, margin=margin, params=params))
-    assert said.startswith("On a ")
+    assert said.startswith("Best on a: ")
 
 
 def test_tests_that_are_passed_are_counted() -> None:
     marks = [Mark("easy", "set_error", 0.3), Mark("hard", "set_error", 0.05)]
     results = make_results(losses={"a": 0.01, "b": 0.1, "c": 0.6}, tasks={"t": "set_error"}, info={"marks": marks})
     assert sentence(results) == "Passed of 2 tests: a 2, b 1."
+
+
+def test_the_seeds_that_are_told_separate_two_losses_whose_difference_stays() -> None:
+    level = {"a": (0.10, 0.11, 0.13), "b": (0.11, 0.14, 0.12)}
+    few = {(loss, k): [(0.5, v)] for loss, values in level.items() for k, v in enumerate(values)}
+    (said,) = more_seeds(Study(constant(few)))
+    seeds = int(said.removeprefix("On t about ").partition(" ")[0])
+    assert said == f"On t about {seeds} seeds would separate a from b, if the difference stays."
+    many = {(loss, k): [(0.5, level[loss][k % 3])] for loss, k in product(level, range(seeds))}
+    assert more_seeds(Study(constant(many))) == [], "one contender is left"

@@ -10,6 +10,7 @@ from scipy import stats
 
 from milbench.api.plan import Contrast, Mark
 from milbench.report.marks import marks_frame
+from milbench.report.statistics.contenders import contenders
 from milbench.report.statistics.intervals import student_interval
 from milbench.report.statistics.verdicts import passing
 from milbench.report.study import Study
@@ -38,6 +39,9 @@ def test_the_main_table_has_the_means_of_the_frame() -> None:
     shown = main_table(Study(results)).frame.loc["one-vs-rest"]
     assert float(shown.iloc[0].split(" ± ")[0]) == pytest.approx(100 * own["value"].mean(), abs=0.06)
     assert shown["may be the best"] == "–"
+    values = Study(results).table(TASK)
+    bound = contenders(values).worse_by[list(values.index).index("one-vs-rest")]
+    assert 0 <= float(str(shown["worse by at most (points)"])) - 100 * bound < 0.1, "points, rounded up"
     assert shown["seeds"] == "3"
     assert shown["step (ms)"] == "160", "the least time of a step"
 

@@ -8,17 +8,15 @@ from sklearn.datasets import load_digits
 
 from milbench import UsageError, generator, load_task
 from tests._helpers.networks import new_network
+from tests._helpers.tasks import prepared
 
-CPU = torch.device("cpu")
 FEW = 200
 """Canvases of an evaluation, where there is no need for all of them."""
 
 
 @pytest.fixture(scope="module")
 def task() -> Any:
-    task = load_task("extended-digits")
-    task.prepare(None, CPU)
-    return task
+    return prepared("extended-digits")
 
 
 def keys(images: torch.Tensor) -> list[bytes]:
@@ -49,9 +47,7 @@ def test_the_fixed_split_is_what_published_figures_were_measured_on() -> None:
 
 @pytest.mark.parametrize("digits", [1, 8])
 def test_the_number_of_steps_can_be_the_same_for_any_number_of_digits(digits: int) -> None:
-    task: Any = load_task("extended-digits", digits_per_bag=digits, bags_per_epoch=629)
-    task.evaluation_limit = FEW
-    task.prepare(None, CPU)
+    task = prepared("extended-digits", limit=FEW, digits_per_bag=digits, bags_per_epoch=629)
     batches = list(task.train_batches(0, generator("t", digits)))
     assert task.steps_per_epoch == len(batches) == 20
     used = torch.cat([bags.truth.classes.flatten() for bags in batches])
@@ -62,11 +58,13 @@ def test_the_number_of_steps_can_be_the_same_for_any_number_of_digits(digits: in
 
 @pytest.mark.parametrize("digits", [1, 8])
 def test_proportional_canvases_have_as_much_room_for_every_digit(digits: int) -> None:
-    task: Any = load_task(
-        "extended-digits", digits_per_bag=digits, canvas="proportional", bags_per_epoch=400, batch_bags=4
-    )
-    task.evaluation_limit = FEW
-    task.prepare(None, CPU)
+    params: dict[str, Any] = {
+        "digits_per_bag": digits,
+        "canvas": "proportional",
+        "bags_per_epoch": 400,
+        "batch_bags": 4,
+    }
+    task = prepared("extended-digits", limit=FEW, **params)
     canvases = [bags.instances for bags in task.train_batches(0, generator("canvases"))]
     assert {len(part) for part in canvases} == {4}
     areas = torch.tensor([part.shape[2] * part.shape[3] for part in canvases]).double()

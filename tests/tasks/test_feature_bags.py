@@ -19,8 +19,8 @@ from milbench.api import gallery
 from milbench.api.scores import Scores
 from milbench.engine.folders import results
 from tests._helpers.networks import new_network
+from tests._helpers.tasks import prepared
 
-CPU = torch.device("cpu")
 SHAPE = 60, 3  # bags, features
 
 
@@ -42,18 +42,14 @@ def write_table(folder: Path, truth: bool = False, **columns: Any) -> Path:
     return path
 
 
-def prepared(table: Path, seed: int = 0, **params: Any) -> Any:
-    task = load_task("feature-bags", table=str(table), **params)
-    task.seed = seed
-    task.check_data(None)
-    task.prepare(None, CPU)
-    return task
+def make(table: Path, seed: int = 0, **params: Any) -> Any:
+    return prepared("feature-bags", None, seed, table=str(table), **params)
 
 
 def test_batches_hold_every_training_bag_once_with_its_instances(tmp_path: Path) -> None:
     path = write_table(tmp_path)
     frame = pd.read_csv(path, keep_default_na=False)
-    task = prepared(path, batch_bags=7)
+    task = make(path, batch_bags=7)
     assert (task.num_classes, task.class_names) == (2, ["high", "wide"])
     batches = list(task.train_batches(0, generator(0)))
     assert [len(bags) for bags in batches] == [7] * 6
@@ -78,7 +74,7 @@ def test_features_are_standardised_by_training_instances_alone(tmp_path: Path) -
     split = ["test" if bag < 20 else "train" for bag in range(SHAPE[0])]
     path = write_table(tmp_path, split=split)
     frame = pd.read_csv(path, keep_default_na=False)
-    task = prepared(path)
+    task = make(path)
     train = frame.loc[frame["split"] == "train", ["f0", "f1", "f2"]]
     for name in ("mlp", "gated-attention"):
         network: Any = new_network(task, name, head="sigmoid")
@@ -93,13 +89,13 @@ def test_features_are_standardised_by_training_instances_alone(tmp_path: Path) -
 
 def test_seeds_are_the_folds_of_a_cross_validation(tmp_path: Path) -> None:
     path = write_table(tmp_path)
-    tested = [prepared(path, seed, folds=4, repeats=2)._split.test.tolist() for seed in (4, 5, 6, 7)]
+    tested = [make(path, seed, folds=4, repeats=2)._split.test.tolist() for seed in (4, 5, 6, 7)]
     assert sorted(np.concatenate(tested).tolist()) == list(range(60))
     names = [f"bag {i}" for i in range(60)]
     (tmp_path / "mine.folds.json").write_text(json.dumps([[names[:30], names[30:]]]))
-    task = prepared(path, 1, folds=2, folds_file="*.folds.json", validation=0.0)
+    task = make(path, 1, folds=2, folds_file="*.folds.json", validation=0.0)
     assert task._split.test.tolist() == list(range(30, 60))
-    assert task.check_data(None) != prepared(path, folds=2).check_data(None), "the folds are part of the identity"
+    assert task.check_data(None) != make(path, folds=2).check_data(None), "the folds are part of the identity"
 
 
 def test_instance_labels_are_evaluated_on_and_their_lack_asks_for_nothing(tmp_path: Path) -> None:
@@ -110,10 +106,10 @@ def test_instance_labels_are_evaluated_on_and_their_lack_asks_for_nothing(tmp_pa
         presence = first.masked_fill(~bags.mask.unsqueeze(1), 0).amax(dim=2) if bags.mask is not None else first.amax(2)
         return Scores(presence, presence, instances / instances.sum(dim=1, keepdim=True))
 
-    plain = prepared(write_table(tmp_path)).evaluate(score).metrics
+    plain = make(write_table(tmp_path)).evaluate(score).metrics
     assert plain["test/set_error"] <= 0.1
     assert not {name for name in plain if "instance" in name or "posterior" in name}
-    task = prepared(write_table(tmp_path, truth=True))
+    task = make(write_table(tmp_path, truth=True))
     known = task.evaluate(score).metrics
     trained = list(task.train_batches(0, torch.Generator()))
     assert trained
@@ -124,9 +120,9 @@ def test_instance_labels_are_evaluated_on_and_their_lack_asks_for_nothing(tmp_pa
 
 
 def test_an_evaluation_on_some_bags_is_on_bags_of_all_sizes(tmp_path: Path) -> None:
-    task = prepared(write_table(tmp_path), validation=0.0)
+    path = write_table(tmp_path)
 
-    def sizes() -> list[int]:
+    def sizes(limit: int | None) -> list[int]:
         seen: list[int] = []
 
         def score(bags: Any) -> Scores:
@@ -135,15 +131,13 @@ def test_an_evaluation_on_some_bags_is_on_bags_of_all_sizes(tmp_path: Path) -> N
             presence = bags.labels.float() * 2 - 1
             return Scores(presence, presence, torch.full((len(bags), 3, bags.instances.shape[1]), 1 / 3))
 
-        task.evaluate(score)
+        prepared("feature-bags", limit=limit, table=str(path), validation=0.0).evaluate(score)
         return seen
 
-    every = sizes()
-    task.evaluation_limit = 6
-    some = sizes()
+    every, some = sizes(None), sizes(6)
     assert len(some) == 12, "six to test on, and six to fit the threshold on"
     assert max(some) > sorted(every)[len(every) // 2], "not the smallest ones alone"
-    assert some == sizes()
+    assert some == sizes(6)
 
 
 @pytest.mark.parametrize(("params", "complaint"), [
@@ -168,7 +162,7 @@ def test_bags_that_are_no_use_are_refused_before_anything_runs(tmp_path: Path) -
         load_task("feature-bags", table=str(path)).check_data(None)
     split = write_table(tmp_path, split=["test" if bag % 2 else "train" for bag in range(SHAPE[0])])
     with pytest.raises(UsageError, match="has a column 'split': folds = 3 would be another split"):
-        prepared(split, folds=3)
+        make(split, folds=3)
 
 
 def test_a_stranger_compares_losses_on_a_table_with_one_command(
@@ -181,10 +175,10 @@ def test_a_stranger_compares_losses_on_a_table_with_one_command(
         "-p", "recipe.lr=3e-2", "-p", "task.batch_bags=20", "--name", "mine", "-p", "recipe.epochs=30",
     )  # fmt: skip
     assert run.code == 0, run.err
-    assert "6 of 6 cells done" in run.out
+    assert "all 6 cells are done" in run.out
     assert milbench("report", "mine").code == 0
     page = (root / "reports/mine/report.md").read_text("utf-8").replace("\\", "")
-    assert "Seeds split the same data on feature-bags" in page
+    assert "Seeds split the same data on mine" in page
     found = results(root, "mine")
     last = found.frame[found.frame["epoch"] == 30].pivot_table("value", "cell", "metric")
     assert len(last) == 6
@@ -195,47 +189,9 @@ def test_a_stranger_compares_losses_on_a_table_with_one_command(
     assert info.overlap == pytest.approx(20 / 34), "of 60 bags 20 are tested on, and 34 trained on"
 
 
-def in_files(folder: Path, table: Path, write: Callable[[Path, Any], None], ending: str) -> Path:
-    """Write a table with a row a bag, and the features of each as a file."""
-    frame = pd.read_csv(table, keep_default_na=False)
-    rows = []
-    for bag, part in frame.groupby("bag", sort=False):
-        write(folder / f"{bag}{ending}", np.ascontiguousarray(part[["f0", "f1", "f2"]].to_numpy(np.float32)))
-        rows.append({"bag": bag, "labels": part["labels"].iloc[0]})
-    pd.DataFrame(rows).to_csv(folder / f"bags{ending}.csv", index=False)
-    return folder / f"bags{ending}.csv"
-
-
-def write_h5(path: Path, features: Any) -> None:
-    with h5py.File(path, "w") as file:
-        file["features"], file["coords"] = features, np.zeros((len(features), 2))
-
-
-@pytest.mark.parametrize(("ending", "write"), [(".npy", np.save), (".h5", write_h5)])
-def test_files_of_features_train_as_the_same_numbers_in_a_table_bit_for_bit(
-    tmp_path: Path, ending: str, write: Callable[[Path, Any], None]
-) -> None:
-    one = prepared(write_table(tmp_path))
-    other = prepared(in_files(tmp_path, tmp_path / "mine.csv", write, ending), features=f"*{ending}")
-
-    def score(bags: Any) -> Scores:
-        presence = network(bags.instances).softmax(dim=1)[:, :-1].amax(dim=2)
-        return Scores(presence, presence, network(bags.instances).softmax(dim=1))
-
-    for seed in (0, 1):
-        network = new_network(one, seed=seed)
-        assert all(map(torch.equal, network.state_dict().values(), new_network(other, seed=seed).state_dict().values()))
-        pairs = zip(one.train_batches(0, generator(seed)), other.train_batches(0, generator(seed)), strict=True)
-        for bags, same in pairs:
-            assert torch.equal(bags.instances, same.instances)
-            assert torch.equal(bags.labels, same.labels)
-        with torch.no_grad():
-            assert one.evaluate(score).metrics == other.evaluate(score).metrics
-
-
 def test_a_sample_of_instances_is_drawn_by_the_seed_and_all_are_evaluated(tmp_path: Path) -> None:
-    task = prepared(write_table(tmp_path), instances=3)
-    every = prepared(tmp_path / "mine.csv").train_batches(0, generator(0))
+    task = make(write_table(tmp_path), instances=3)
+    every = make(tmp_path / "mine.csv").train_batches(0, generator(0))
     whole = {tuple(row) for bags in every for bag in bags.instances.tolist() for row in bag}
     first, again, other = ([*task.train_batches(0, generator(seed))] for seed in (0, 0, 1))
     assert max(bags.instances.shape[1] for bags in first) == 3
@@ -245,18 +201,18 @@ def test_a_sample_of_instances_is_drawn_by_the_seed_and_all_are_evaluated(tmp_pa
     assert max(bags.instances.shape[1] for bags in task.eval_splits["test"].bags) > 3
     assert "label sets hold for the whole bag" in task.check_data(None), "plan and report say it"
     with pytest.raises(UsageError, match="instances = 1 are fewer than the 2 classes of a bag"):
-        prepared(tmp_path / "mine.csv", instances=1)
+        make(tmp_path / "mine.csv", instances=1)
 
 
 def test_no_batch_has_more_instances_than_it_may_and_every_bag_is_in_one(tmp_path: Path) -> None:
-    task = prepared(write_table(tmp_path), batch_instances=12)
+    task = make(write_table(tmp_path), batch_instances=12)
     trained = [*task.train_batches(0, generator(0))]
     assert len(trained) == task.steps_per_epoch == 21
     assert sum(map(len, trained)) == 42
     for bags in (*trained, *task.eval_splits["test"].bags):
         assert len(bags) * bags.instances.shape[1] <= 12
     assert sum(map(len, task.eval_splits["test"].bags)) == 12
-    single = prepared(tmp_path / "mine.csv", batch_instances=1)
+    single = make(tmp_path / "mine.csv", batch_instances=1)
     assert all(len(bags) == 1 for bags in single.train_batches(0, generator(0)))
 
 
@@ -304,10 +260,7 @@ def test_bags_with_more_classes_than_instances_are_left_out_of_every_part(tmp_pa
         load_task("feature-bags", table=str(table)).check_data(None)
     tested = []
     for seed in range(4):
-        task: Any = load_task("feature-bags", table=str(table), folds=4, small_bags="leave-out")
-        task.check_data(None)
-        task.seed = seed
-        task.prepare(None, torch.device("cpu"))
+        task = make(table, seed, folds=4, small_bags="leave-out")
         assert all(bags.labels.sum() == len(bags) for bags in task.train_batches(0, generator("t")))
         tested += [float(x) for bags in task.eval_splits["test"].bags for x in bags.instances[:, 0, 0]]
     assert sorted(tested) == [bag for bag in range(40) if bag % 5]

@@ -102,3 +102,19 @@ def test_losses_that_know_more_can_be_trained(loss: str, root: Path) -> None:
     network, known = new_network(task), load_loss(loss)
     logits = network.logits_of(bags)
     assert known(logits, bags.labels, bags.mask, make_target(known, bags, logits, network)).isfinite().all()
+
+
+def test_along_a_word_ctc_tells_a_doubled_letter_and_no_other_word_of_the_batch_matters(root: Path) -> None:
+    task = make(root)
+    bags: Bags = next(task.train_batches(0, generator("t")))
+    assert bags.mask is not None
+    network = new_network(task, "sequence").eval()
+    logits, mask = network.logits_of(bags), network.mask_of(bags)
+    assert logits.shape == (len(bags), 27, 2 * bags.mask.shape[1])
+    assert mask is not None
+    shortest = int(bags.mask.sum(dim=1).argmin())
+    letters = int(bags.mask[shortest].sum())
+    alone = network(bags.instances[shortest : shortest + 1, :letters])
+    torch.testing.assert_close(alone[0], logits[shortest, :, : 2 * letters], rtol=1e-4, atol=1e-5)
+    doubled = torch.zeros(1, letters, dtype=torch.long)  # one letter at every place
+    assert load_loss("ctc")(alone, [[0]], target=doubled).isfinite()

@@ -21,8 +21,7 @@ from milbench.engine.spec import make_spec
 from milbench.networks.backbone import Backbone
 from tests._helpers.networks import new_network
 from tests._helpers.small_data import small_images
-
-CPU = torch.device("cpu")
+from tests._helpers.tasks import prepared
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +29,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_images(tmp_path_factory.mktemp("images"))
 
 
-def prepared(folder: Path, seed: int = 0, table: str = "images.csv", **params: Any) -> Any:
-    task = load_task("image-bags", table=str(folder / table), **{"size": 32, **params})
-    task.seed = seed
-    task.check_data(None)
-    task.prepare(None, CPU)
-    return task
+def make(folder: Path, table: str = "images.csv", **params: Any) -> Any:
+    return prepared("image-bags", table=str(folder / table), **{"size": 32, **params})
 
 
 def changed(folder: Path, name: str, **columns: Any) -> str:
@@ -52,7 +47,7 @@ def test_batches_hold_every_training_image_once_with_its_label_set_and_without_b
         picture.save(tmp_path / f"{n}.png")
         rows.append(f"{n}.png,{'odd' * (n % 2)}," + '"[[""odd"",0,0,9,9]]"' * (n % 2))
     (tmp_path / "images.csv").write_text("\n".join(rows))
-    task = prepared(tmp_path, batch_bags=10)
+    task = make(tmp_path, batch_bags=10)
     batches = list(task.train_batches(0, generator(0)))
     assert len(batches) == task.steps_per_epoch == 5
     assert task.class_names == ["odd"]
@@ -68,10 +63,9 @@ def test_batches_hold_every_training_image_once_with_its_label_set_and_without_b
 
 
 def test_boxes_say_where_the_classes_are_and_the_hit_rate_follows_them(folder: Path) -> None:
-    task = prepared(folder, size=64)
-    centres = new_network(task, "resnet18", stride=4).position_centres(64, 64)
-    assert centres is not None
-    ys, xs = centres
+    task = make(folder, size=64)
+    network: Any = new_network(task, "resnet18", stride=4)
+    ys, xs = centres = network.position_centres(64, 64)
 
     def score(bags: Bags, *, elsewhere: bool = False) -> Scores:
         """Find squares and discs, which are brighter than the background: squares in the upper half, discs below."""
@@ -96,11 +90,11 @@ def test_without_boxes_of_all_images_the_hit_rate_is_left_out(folder: Path) -> N
     boxes, split = frame["boxes"].tolist(), ["train", "validation", "test"] * 20
     split = [split[n // 3] for n in range(60)]
     few = [text if part == "test" else "" for text, part in zip(boxes, split, strict=True)]
-    task = prepared(folder, table=changed(folder, "few.csv", boxes=few, split=split))
+    task = make(folder, table=changed(folder, "few.csv", boxes=few, split=split))
     metrics = task.evaluate(score).metrics
     assert "test/hit_rate" in metrics
     assert "validation/hit_rate" not in metrics
-    task = prepared(folder, table=changed(folder, "none.csv", boxes=""))
+    task = make(folder, table=changed(folder, "none.csv", boxes=""))
     assert "test/hit_rate" not in task.evaluate(score).metrics
     assert task.gallery().truth is None
 
@@ -117,21 +111,18 @@ def test_a_backbone_reads_its_weights_which_are_part_of_the_identity(folder: Pat
         state = models.resnet18(weights=None).state_dict()
         torch.save(state, path)
         cells += make_plan(make_spec({"name": "t", **values})).cells
-        network = network_for(cells[-1], prepared(folder), load_loss("exact"))
+        network = network_for(cells[-1], make(folder), load_loss("exact"))
         assert isinstance(network, Backbone)
         assert torch.equal(network.body.state_dict()["0.weight"], state["conv1.weight"])
     assert cells[0].network_params == cells[1].network_params
     assert cells[0].id != cells[1].id
     with pytest.raises(UsageError, match=r"net\.pth was changed after the cell was planned"):
-        network_for(cells[0], prepared(folder), load_loss("exact"))
+        network_for(cells[0], make(folder), load_loss("exact"))
 
 
-@pytest.mark.parametrize(("params", "complaint"), [
-    ({"size": 32, "crop": 32}, "crop = 32 may leave nothing of an image of size = 32"),
-])  # fmt: skip
-def test_bad_parameters(params: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(UsageError, match=complaint):
-        load_task("image-bags", table="x.csv", **params)
+def test_a_crop_of_the_whole_image_is_refused() -> None:
+    with pytest.raises(UsageError, match="crop = 32 may leave nothing of an image of size = 32"):
+        load_task("image-bags", table="x.csv", size=32, crop=32)
 
 
 @pytest.mark.parametrize(("words", "complaint"), [

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from milbench import generator, load_task
+from milbench import generator
 from tests._helpers.small_data import small_mnist, write_idx
-
-CPU = torch.device("cpu")
+from tests._helpers.tasks import prepared
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +26,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make(root: Path, seed: int = 0, **params: Any) -> Any:
-    task = load_task("mnist-bags", any_data=True, **params)
-    task.seed = seed
-    task.prepare(root, CPU)
-    return task
+    return prepared("mnist-bags", root, seed, any_data=True, **params)
 
 
 def contents(batches: Any) -> list[tuple[set[int], torch.Tensor]]:

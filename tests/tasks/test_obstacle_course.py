@@ -19,8 +19,8 @@ from milbench.api.registry import tasks
 from milbench.families.gaussian_bags import noisy_labels
 from milbench.families.instancewise import instancewise_scores
 from tests._helpers.enumerated_bags import bags_of, label_set
+from tests._helpers.tasks import prepared
 
-CPU = torch.device("cpu")
 SMALL: dict[str, Any] = {"min_size": 2, "max_size": 3, "class_rate": 0.15, "dimension": 4, "separation": 3.0}
 SHARES = ("context", "context_without")
 COURSE: dict[str, dict[str, Any]] = {
@@ -46,10 +46,7 @@ COURSE: dict[str, dict[str, Any]] = {
 
 
 def make(limit: int = 40, **params: Any) -> Any:
-    task: Any = load_task("synthetic-bags", **{**SMALL, **params})
-    task.evaluation_limit = limit
-    task.prepare(None, CPU)
-    return task
+    return prepared("synthetic-bags", limit=limit, **{**SMALL, **params})
 
 
 @cache
@@ -238,9 +235,8 @@ def test_training_label_sets_alone_have_errors(monkeypatch: pytest.MonkeyPatch) 
 def test_a_fixed_number_of_training_bags_is_the_same_in_every_epoch_and_another_one_for_every_seed() -> None:
     seen = []
     for seed, epoch in ((0, 0), (0, 7), (1, 0)):
-        task: Any = load_task("synthetic-bags", **SMALL, num_classes=2, training_bags=20, bags_per_epoch=200)
-        task.seed, task.evaluation_limit = seed, 10
-        task.prepare(None, CPU)
+        params = {**SMALL, "num_classes": 2, "training_bags": 20, "bags_per_epoch": 200}
+        task = prepared("synthetic-bags", None, seed, 10, **params)
         batches = list(task.train_batches(epoch, generator("order", epoch)))
         assert len(batches) == task.steps_per_epoch == 7
         seen.append([tuple(bag) for bags in batches for bag in bags.instances.flatten(1).tolist()])

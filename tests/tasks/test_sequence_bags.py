@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +9,17 @@ import numpy as np
 import pytest
 import torch
 
-from milbench import Bags, Scores, generator, load_task
+from milbench import Bags, Scores, generator
 from milbench.api.gallery import load
 from tests._helpers.command_line import Milbench
 from tests._helpers.networks import new_network
 from tests._helpers.sequence_files import RATE, small_table, write_table
-
-CPU = torch.device("cpu")
+from tests._helpers.tasks import prepared
 
 
 def make(table: Path, seed: int = 0, **params: Any) -> Any:
     params = {"sample_rate": RATE, "frames_per_second": 50, "bands": 12, **params}
-    task = load_task("sequence-bags", table=table.name, **params)
-    task.seed = seed
-    task.check_data(table.parent)
-    task.prepare(table.parent, CPU)
-    return task
+    return prepared("sequence-bags", table.parent, seed, table=table.name, **params)
 
 
 @pytest.fixture(scope="module")
@@ -86,29 +80,6 @@ def test_frames_without_a_rate_and_one_length_need_no_mask(tmp_path: Path) -> No
     assert bags.mask is None
     assert bags.instances.shape[1:] == (5, 9)
     assert new_network(task, "gru", stride=2)(bags.instances).shape == (len(bags), 3, 5)
-
-
-def test_a_long_recording_and_one_of_silence_share_a_batch_with_others(tmp_path: Path) -> None:
-    """A long one does not change what a network says of a short one, and silence gives finite logits."""
-    table = small_table(tmp_path, count=12)
-    np.save(tmp_path / "000.npy", np.zeros(RATE, np.float32))
-    np.save(tmp_path / "004.npy", np.random.default_rng(9).normal(size=9 * RATE).astype(np.float32))
-    split = ["train"] * 8 + ["test"] * 4
-    with table.open(encoding="utf-8") as file:
-        rows = [row | {"split": part} for row, part in zip(csv.DictReader(file), split, strict=True)]
-    task = make(write_table(table, rows))
-    (bags,) = task.train_batches(0, generator("t"))
-    assert bags.instances.shape == (8, 12, 450)
-    network = new_network(task).eval()
-    with torch.no_grad():
-        logits = network(bags.instances)
-        masks = network.mask_of(bags)
-        assert masks is not None
-        for number, mask in enumerate(masks):
-            count = int(mask.sum())
-            frames = bags.instances[number : number + 1, :, : int((~bags.instances[number, 0].isnan()).sum())]
-            assert logits[number, :, :count].isfinite().all()
-            torch.testing.assert_close(network(frames)[0], logits[number, :, :count], atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.drawn

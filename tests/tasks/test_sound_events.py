@@ -7,17 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from milbench import Scores, generator, load_task
+from milbench import Scores, generator
 from tests._helpers.sequence_files import all_bags
-
-CPU = torch.device("cpu")
+from tests._helpers.tasks import prepared
 
 
 def make(seed: int = 0, **params: Any) -> Any:
-    task = load_task("sound-events", **{"train_bags": 40, **params})
-    task.seed, task.evaluation_limit = seed, 60
-    task.prepare(None, CPU)
-    return task
+    return prepared("sound-events", None, seed, 60, **{"train_bags": 40, **params})
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,7 @@ from milbench.data import sources, spoken_digits
 from milbench.data.catalog import DATASETS, Part, fetch
 from tests._helpers.sequence_files import all_bags
 from tests._helpers.small_data import small_spoken_digits
-
-CPU = torch.device("cpu")
+from tests._helpers.tasks import prepared
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +27,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make(root: Path, seed: int = 0, **params: Any) -> Any:
-    task = load_task("spoken-digits", any_data=True, **{"train_bags": 40, **params})
-    task.seed, task.evaluation_limit = seed, 40
-    task.prepare(root, CPU)
-    return task
+    return prepared("spoken-digits", root, seed, 40, any_data=True, **{"train_bags": 40, **params})
 
 
 def test_each_digit_is_heard_where_the_truth_says_and_nowhere_else(root: Path) -> None:

@@ -9,17 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from milbench import Bags, Scores, generator, load_task
+from milbench import Bags, Scores, generator
 from milbench.api.metric_info import METRICS
+from tests._helpers.tasks import prepared
 
-CPU = torch.device("cpu")
 SMALL = {"num_classes": 3, "dimension": 4, "min_size": 2, "max_size": 5, "class_rate": 0.2, "separation": 3.0}
 
 
 def make(**params: Any) -> Any:
-    task = load_task("synthetic-bags", **{**SMALL, **params})
-    task.prepare(None, CPU)
-    return task
+    return prepared("synthetic-bags", **{**SMALL, **params})
 
 
 @pytest.fixture(scope="module")
@@ -98,11 +96,10 @@ def test_numbers_are_drawn_in_the_order_of_published_results() -> None:
 
 def test_classes_that_overlap_share_a_position_and_leave_label_sets_as_they_are() -> None:
     """With every instance moved, a bag of two classes has one position near the sum of their points, and no other."""
-    params = {"num_classes": 3, "label_sets": "uniform", "labels_per_bag": 2, "separation": 60.0, "min_size": 8}
+    params: dict[str, Any] = {"label_sets": "uniform", "labels_per_bag": 2, "separation": 60.0, "min_size": 8}
     drawn = {}
     for overlap in (0.0, 0.5, 1.0):
-        task: Any = load_task("synthetic-bags", **params, overlap=overlap)
-        task.prepare(None, torch.device("cpu"))
+        task = prepared("synthetic-bags", num_classes=3, **params, overlap=overlap)
         drawn[overlap] = task.training.draw(400, torch.Generator().manual_seed(1))
     near = {overlap: bags.instances[..., :3] > 30 / 2**0.5 for overlap, bags in drawn.items()}
     for overlap, bags in drawn.items():

@@ -62,12 +62,6 @@ FAULTS = {
         NETWORK.replace("InstanceMLP", "lambda inputs, classes, seed: InstanceMLP(inputs, classes - 1, seed)"),
         "test_every_network_fits_the_bags",
     ),
-    "has a second network that does not fit": (
-        NETWORK,
-        NETWORK.replace("}", ", 'one': lambda inputs, classes, seed: InstanceMLP(inputs + 1, classes, seed)}"),
-        "test_every_network_fits_the_bags",
-    ),
-    "says that it has other features": ("inputs = FEATURES", "inputs = FEATURES + 1", "test_batches_fit_together"),
     "says that its bags are images": (
         "    inputs = FEATURES",
         '    bag_kind = "images"\n    inputs = FEATURES',
@@ -89,7 +83,6 @@ FAULTS = {
         "test_padding_does_not_reach_the_logits",
     ),
     "validates on its test bags": (SPLITS, SPLITS.replace("validation,", "test,"), "test_no_bag_is_in_two_splits"),
-    "tests on its training bags": (SPLITS, SPLITS.replace("test}", "train}"), "test_no_bag_is_in_two_splits"),
     "hides that seeds split the same bags": (
         "return 1 / (SHARE - 2)",
         "return 0.0",
@@ -134,9 +127,9 @@ def test_a_fault_of_a_task_is_noticed(fault: str, tmp_path: Path) -> None:
     contract = type("TestFaulty", (TaskContract,), {"task": str(file)})()
     method = getattr(contract, test)
     with pytest.MonkeyPatch.context() as patch:
-        given = {name: made(contract, name, patch) for name in inspect.signature(method).parameters}
+        arguments = {name: made(contract, name, patch) for name in inspect.signature(method).parameters}
         with pytest.raises((AssertionError, RuntimeError, pytest.fail.Exception)):
-            method(**given)
+            method(**arguments)
 
 
 def test_a_bag_is_known_again_among_larger_ones() -> None:
@@ -147,8 +140,8 @@ def test_a_bag_is_known_again_among_larger_ones() -> None:
         padded[:, :2] = bag
         mask = torch.tensor([[True, True, False, False, False], [True] * 5])
         batch = Bags(padded, torch.zeros(2, 1, dtype=torch.bool), mask)
-        found = digests(batch)
-        assert found[0] == digests(Bags(bag[None], batch.labels[:1]))[0] != found[1]
+        of_batch = digests(batch)
+        assert of_batch[0] == digests(Bags(bag[None], batch.labels[:1]))[0] != of_batch[1]
     sequence = torch.tensor([[1.0, 2.0, 3.0]])
     longer = torch.cat([sequence, torch.full((1, 2), torch.nan)], dim=1)
     labels = torch.zeros(1, 1, dtype=torch.bool)

@@ -64,11 +64,11 @@ def ordered_pieces(components: Components, images: int, decoder: ComponentDecode
     """Return the components of each image that the decoder keeps, in the order of reading; `reach` is not used."""
     components = kept_components(components, images, decoder)
     x, y, cls = (values.tolist() for values in (components.x, components.y, components.cls))
-    across = [Piece(*one) for one in zip(x, cls, components.left.tolist(), components.right.tolist(), strict=True)]
-    down = [Piece(*one) for one in zip(y, cls, components.top.tolist(), components.bottom.tolist(), strict=True)]
+    across = [Piece(*ends) for ends in zip(x, cls, components.left.tolist(), components.right.tolist(), strict=True)]
+    down = [Piece(*ends) for ends in zip(y, cls, components.top.tolist(), components.bottom.tolist(), strict=True)]
     ordered = []
     for first, last in _slices(components, images):
-        vertical = last > first and _spread(y[first:last]) > decoder.tilt * _spread(x[first:last])
+        vertical = last > first and np.ptp(y[first:last]) > decoder.tilt * np.ptp(x[first:last])
         ordered.append(sorted((down if vertical else across)[first:last]))
     return ordered
 
@@ -83,14 +83,14 @@ def kept_components(components: Components, images: int, decoder: ComponentDecod
     """Return the components that are neither too small nor too near to a larger one of another class."""
     components = components[components.mass >= decoder.mass]
     x, y, masses, cls = (values.tolist() for values in (components.x, components.y, components.mass, components.cls))
-    kept: list[int] = []
+    selected: list[int] = []
     for first, last in _slices(components, images):
         of_image: list[int] = []
         for j in sorted(range(first, last), key=lambda j: -masses[j]):
             if all(cls[i] == cls[j] or math.hypot(x[i] - x[j], y[i] - y[j]) >= decoder.apart for i in of_image):
                 of_image.append(j)
-        kept += sorted(of_image)
-    return components[np.array(kept, dtype=np.int64)]
+        selected += sorted(of_image)
+    return components[np.array(selected, dtype=np.int64)]
 
 
 def count_digits(pieces: Iterable[Piece], reach: float) -> int:
@@ -154,10 +154,6 @@ def _classes(pieces: list[Piece], reach: Sequence[float]) -> Iterable[int]:
 
 def _runs(pieces: list[Piece]) -> Iterable[list[Piece]]:
     return (list(run) for _, run in itertools.groupby(pieces, key=lambda p: p.cls))
-
-
-def _spread(values: Sequence[float]) -> float:
-    return max(values) - min(values)
 
 
 def _slices(components: Components, images: int) -> Iterable[tuple[int, int]]:

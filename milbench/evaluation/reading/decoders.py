@@ -16,7 +16,7 @@ from milbench.evaluation.reading.patterns import String
 from milbench.likelihood import instance_posterior
 
 LARGEST_SET = 6
-"""Given a larger label set P is taken for the posterior: a network that finds so many classes is hardly trained yet."""
+"""For larger label sets P replaces the posterior: a network that finds so many classes is hardly trained yet."""
 
 
 def read_columns(classes: Tensor, background: int) -> list[String]:
@@ -49,18 +49,18 @@ def posterior_given(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """
     probs, labels = probs.detach().cpu(), labels.cpu()
     log_probs = logarithms(probs)
-    given = _within(log_probs.exp(), labels)
+    posterior = _within(log_probs.exp(), labels)
     few = labels.sum(dim=1) <= LARGEST_SET
     sharper = instance_posterior(log_probs[few], labels[few], validate=False)
-    given[few] = torch.where(sharper.sum(dim=1, keepdim=True) > 0, sharper, given[few])
-    classes = given.argmax(dim=1)
+    posterior[few] = torch.where(sharper.sum(dim=1, keepdim=True) > 0, sharper, posterior[few])
+    classes = posterior.argmax(dim=1)
     for c in range(labels.shape[1]):
         bags = (labels[:, c] & ~(classes == c).flatten(1).any(dim=1)).nonzero().flatten()
         free = (classes[bags] == labels.shape[1]).flatten(1)
-        chance, best = given[bags, c].flatten(1).masked_fill(~free, -1).max(dim=1)
+        chance, best = posterior[bags, c].flatten(1).masked_fill(~free, -1).max(dim=1)
         bags, best = bags[chance >= 0], best[chance >= 0]
         classes.flatten(1)[bags, best] = c
-    return given.to(probs.dtype), classes
+    return posterior.to(probs.dtype), classes
 
 
 def logarithms(probs: Tensor) -> Tensor:
@@ -71,6 +71,6 @@ def logarithms(probs: Tensor) -> Tensor:
 
 def _within(probs: Tensor, labels: Tensor) -> Tensor:
     """Return probs (B, C+1, h, w) normalised over the label sets and the background, which is sure where nothing is."""
-    inside = torch.nn.functional.pad(labels, (0, 1), value=True)[..., None, None] * probs
-    inside[:, -1:] = torch.where(inside.sum(dim=1, keepdim=True) > 0, inside[:, -1:], 1.0)
-    return inside / inside.sum(dim=1, keepdim=True)
+    allowed = torch.nn.functional.pad(labels, (0, 1), value=True)[..., None, None] * probs
+    allowed[:, -1:] = torch.where(allowed.sum(dim=1, keepdim=True) > 0, allowed[:, -1:], 1.0)
+    return allowed / allowed.sum(dim=1, keepdim=True)

@@ -56,33 +56,33 @@ class ReadingMetrics:
         those of the validation split. The outcomes tell which strings of the test split the reader reads wrongly.
         """
         splits = {split: join_batches(batches) for split, batches in self.batches.items()}
-        seen = splits.pop("calibration", None) or splits["validation"]
-        margin = fit_margin(seen.components, seen.boxes, seen.instances)
-        learnt = fit_component_decoder(seen.components, seen.truth).model_copy(update={"margin": margin})
-        reader = Reader(learnt=learnt, decoder=best_decoder(seen, learnt))
+        calibration = splits.pop("calibration", None) or splits["validation"]
+        margin = fit_margin(calibration.components, calibration.boxes, calibration.instances)
+        learnt = fit_component_decoder(calibration.components, calibration.truth).model_copy(update={"margin": margin})
+        reader = Reader(learnt=learnt, decoder=best_decoder(calibration, learnt))
         values = {
             f"{split}/{name}": value
             for split, batch in splits.items()
             for name, value in split_metrics(batch, reader).items()
         }
-        known = {name: value for name, value in values.items() if not math.isnan(value)}
+        defined = {name: value for name, value in values.items() if not math.isnan(value)}
         outcomes = {}
         if test := splits.get("test"):
             read = test.strings(reader.decoder, learnt)
             wrong = torch.tensor([a != b for a, b in zip(read, test.truth, strict=True)], dtype=torch.bool)
-            if found := outcomes_of(wrong, torch.ones_like(wrong), str(self._test_items)):
-                outcomes["transcription_error"] = found
-        return Evaluation(known, reader.model_dump(mode="json"), outcomes or None)
+            if error_outcomes := outcomes_of(wrong, torch.ones_like(wrong), str(self._test_items)):
+                outcomes["transcription_error"] = error_outcomes
+        return Evaluation(defined, reader.model_dump(mode="json"), outcomes or None)
 
 
 def split_metrics(batch: ReadBatch, reader: Reader) -> dict[str, float]:
     """Return the reading metrics of one split by name; NaN where one is undefined."""
-    chosen = batch.strings(reader.decoder, reader.learnt)
-    values = {"transcription_error": string_error(chosen, batch.truth)}
+    strings = batch.strings(reader.decoder, reader.learnt)
+    values = {"transcription_error": string_error(strings, batch.truth)}
     for decoder in DECODERS:
         read = batch.strings(decoder, reader.learnt)
         values[f"transcription_error_{decoder}"] = string_error(read, batch.truth)
-    values |= {f"error_{name}": share for name, share in pattern_shares(batch.patterns(chosen)).items()}
+    values |= {f"error_{name}": share for name, share in pattern_shares(batch.patterns(strings)).items()}
     boxes = with_margin(batch.boxes, reader.learnt.margin)
     values["mean_iou"] = mean_iou(batch.components, boxes, batch.instances)
     values["box_average_precision"] = box_average_precision(batch.components, boxes, batch.instances, CLASSES)

@@ -63,8 +63,8 @@ def is_vertical(truth: Truth) -> list[bool]:
     """
     if truth.boxes is None:
         raise ValueError("the direction of a string is that of its boxes")
-    there = (truth.classes >= 0).unsqueeze(-1)
+    is_instance = (truth.classes >= 0).unsqueeze(-1)
     middles = (truth.boxes[..., :2] + truth.boxes[..., 2:]).double() / 2
-    highest = middles.masked_fill(~there, -torch.inf).amax(dim=1)
-    spread = highest - middles.masked_fill(~there, torch.inf).amin(dim=1)
+    highest = middles.masked_fill(~is_instance, -torch.inf).amax(dim=1)
+    spread = highest - middles.masked_fill(~is_instance, torch.inf).amin(dim=1)
     return (spread[:, 1] > spread[:, 0]).tolist()

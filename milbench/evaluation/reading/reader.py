@@ -39,7 +39,7 @@ class Reader(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """What the metrics need of B images, kept on the CPU after the probability maps are freed."""
+    """The readings of B images for the metrics, on the CPU after the probability maps are freed."""
 
     columns: list[String]  # as the decoder `columns` reads them
     winning: list[set[int]]  # the classes that are the most probable one of some position
@@ -57,7 +57,7 @@ class ReadBatch:
         return [tuple(c for c in row if c >= 0) for row in self.instances.classes.tolist()]
 
     def strings(self, decoder: Decoder, learnt: ComponentDecoder) -> list[String]:
-        """Return what a decoder reads in each image; `strongest` uses the learnt tilt alone."""
+        """Return the string that a decoder reads in each image; `strongest` uses the learnt tilt alone."""
         if decoder == "columns":
             return self.columns
         if decoder == "strongest":
@@ -87,7 +87,7 @@ def read_batch(
     components = find_components(*posterior_given(probs, labels))
     return ReadBatch(
         columns=read_columns(class_maps, probs.shape[1] - 1),
-        winning=[{*one.unique().tolist()} - {CLASSES} for one in class_maps],
+        winning=[{*class_map.unique().tolist()} - {CLASSES} for class_map in class_maps],
         strongest=strongest_positions(strength, probs, labels),
         components=components,
         boxes=boxes_of(components, centres),

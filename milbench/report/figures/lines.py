@@ -9,16 +9,15 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.text import Annotation
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox, BboxBase
 from numpy.typing import ArrayLike, NDArray
 
 from milbench._utils.palette import COLOURS, INK, MUTED, distinct
 from milbench._utils.pictures import literal
-from milbench.report.figures.style import GREY, WIDTH, colours, value_axis, wrapped
-from milbench.report.formatting import significant
+from milbench.report.figures.style import WIDTH, colours, label_colour, label_ends, no_skill_line, value_axis
+from milbench.report.formatting import readable, significant
 from milbench.report.study import Study, rows_of
 
 CURVES = "Means over seeds, the band from the smallest to the largest seed; test bags. Colours as above."
@@ -28,6 +27,8 @@ PARETO = (
 )
 AMOUNTS = "Means over seeds with their 95 % intervals, losses side by side."
 _HALF = 5.4
+MOST_NAMED = 12
+"""Of more dots those on the front have names."""
 
 
 def curves_figure(study: Study, task: str) -> Figure | None:
@@ -40,18 +41,19 @@ def curves_figure(study: Study, task: str) -> Figure | None:
         return None
     palette = colours(study, task)
     order = [str(v) for v in study.summary(task).index if v in set(own["variant"])]
-    named = [v for v in order if palette[v] != GREY]
-    figure = Figure(figsize=(_HALF, 3.4), layout="constrained")
+    figure = Figure(figsize=(_HALF, max(3.4, 0.9 + 0.14 * len(order))), layout="constrained")
     axes = figure.subplots()
     data = own.assign(epoch=own["epoch"].astype(int))
     sns.lineplot(
         data, x="epoch", y="value", hue="variant", hue_order=order[::-1], palette=palette, errorbar=("pi", 100),
         err_kws={"alpha": 0.12, "lw": 0}, ax=axes, legend=False, lw=1.6,
     )  # fmt: skip
-    lowest = float(data.groupby(["variant", "epoch"])["value"].mean().min())
-    value_axis(axes, "y", metric, lowest, float(data["value"].max()))
-    if named:
-        axes.legend(handles=_handles(axes, {v: palette[v] for v in named}), fontsize=8, loc="best", handlelength=1)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    means = data.groupby(["variant", "epoch"])["value"].mean()
+    line = no_skill_line(axes, study, task, "y", float(data["value"].max()))
+    value_axis(axes, "y", metric, float(means.min()), max(line, float(data["value"].max())))
+    last = {v: float(means[v].index.max()) for v in order}
+    label_ends(axes, {v: (last[v], float(means[v, last[v]])) for v in order}, palette)
     return figure
 
 
@@ -75,16 +77,17 @@ def pareto_figure(study: Study, task: str) -> Figure | None:
         axes.xaxis.set_minor_locator(NullLocator())
     else:
         axes.set_xlim(0, 1.15 * data["ms"].max())
-    value_axis(axes, "y", metric, float(found["mean"].min()), float(found["mean"].max()))
+    line = no_skill_line(axes, study, task, "y", float(found["mean"].max()))
+    value_axis(axes, "y", metric, float(found["mean"].min()), max(line, float(found["mean"].max())))
     axes.set(xlabel="training step (ms)")
-    on_front = set(front.index)
+    named = set(found.index if len(found) <= MOST_NAMED else front.index)
     middle = 0.6 * float(data["ms"].max())
     labels = []
-    for row in rows_of(data[data["variant"].isin(on_front)]):
+    for row in rows_of(data[data["variant"].isin(named)]):
         left = row.ms > middle  # the label stays inside the figure
         labels.append(axes.annotate(
-            literal(row.variant), (row.ms, row.mean), xytext=(-5 if left else 5, 5), fontsize=7.5, color=INK,
-            textcoords="offset points", ha="right" if left else "left",
+            literal(readable(row.variant)), (row.ms, row.mean), xytext=(-5 if left else 5, 5), fontsize=7.5,
+            textcoords="offset points", ha="right" if left else "left", color=label_colour(palette[row.variant]),
         ))  # fmt: skip
     _move_apart(axes, labels, data[["ms", "mean"]].to_numpy())
     return figure
@@ -143,13 +146,8 @@ def amounts_figure(study: Study, amounts: dict[float, str]) -> Figure | None:
     metric = study.metric(next(iter(amounts.values())))
     value_axis(axes, "y", metric, float(data["mean"].min()), float(np.nanmax(data[["mean", "high"]])))
     axes.set(xlabel="training bags")
-    last = data[data["bags"] == max(amounts)].set_index("variant")["mean"]
-    labels = {f"{v}: {study.supervision[v]} supervision" if len(study.kinds) > 1 else v: palette[v]
-              for v in sorted(order, key=lambda v: -last.get(v, 0.0))}  # fmt: skip
-    figure.legend(handles=_handles(axes, labels), fontsize=8, loc="outside right center", handlelength=1)
+    last = data.sort_values("x").groupby("variant").last()
+    named = {v: f"{v}: {study.supervision[v]} supervision" if len(study.kinds) > 1 else v for v in order}
+    ends = {named[str(row.Index)]: (row.x, row.mean) for row in rows_of(last)}
+    label_ends(axes, ends, {named[v]: palette[v] for v in order})
     return figure
-
-
-def _handles(axes: Axes, colours_of: dict[str, str]) -> list[Line2D]:
-    return [axes.plot([], [], color=colour, lw=3, label=literal(wrapped(label, 34)))[0]
-            for label, colour in colours_of.items()]  # fmt: skip

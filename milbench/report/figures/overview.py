@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 from milbench._utils.palette import INK, MUTED
 from milbench._utils.pictures import literal
-from milbench.report.figures.style import WIDTH, colours, value_axis, wrapped
+from milbench.report.figures.style import NO_SKILL, WIDTH, colours, nearby_line, no_skill_line, value_axis, wrapped
+from milbench.report.formatting import at_most
 from milbench.report.literature import published_values
 from milbench.report.study import Study
 
@@ -21,8 +22,9 @@ CAPTION = (
     "Every dot is a seed, the diamond their mean with its 95 % interval. In colour: contenders, which may be the best; "
     "grey: losses that are worse."
 )
+ONE_SEED = "The diamond is the only seed, with its 95 % interval where test items are known."
+WORSE = " On the right: by how much a contender may be worse than the best."
 PUBLISHED = " Rings: published values; whether they are comparable is said beside them, under each task."
-CHANCE = " Dashed: guessing."
 
 
 def overview_figure(study: Study) -> Figure | None:
@@ -31,24 +33,28 @@ def overview_figure(study: Study) -> Figure | None:
     if not tasks:
         return None
     order = study.order()
-    width = 5.8 if len(tasks) == 1 else max(WIDTH, 2.6 + 1.65 * len(tasks))
+    with_bounds = len(tasks) == 1 and bool(study.colours)
+    width = 5.8 + 1.1 * with_bounds if len(tasks) == 1 else max(WIDTH, 2.6 + 1.65 * len(tasks))
     figure = Figure(figsize=(width, max(2.2, 0.9 + 0.27 * len(order))), layout="constrained")
     row = figure.subplots(1, len(tasks), squeeze=False, sharey=True)[0]
     for axes, task in zip(row, tasks, strict=True):
         _draw(axes, study, task, order)
         if len(study.tasks) > 1:
             axes.set_title(literal(wrapped(task, 20)))
+    if with_bounds:
+        _write_bounds(row[0], study, tasks[0], order)
     row[0].set_yticks(range(len(order)), [literal(wrapped(v, 24)) for v in order], color=INK, fontsize=9)
     return figure
 
 
 def captioned(study: Study) -> str:
     """Return how the picture is read."""
-    chance = any(_chance(study, task) is not None for task in study.tasks)
+    line = any(nearby_line(study, task, float(study.table(task).max().max())) for task in study.tasks)
     published = any(_published(study, task) for task in study.tasks)
     no_set = not any(study.summary(task)["contender"].any() for task in study.tasks)
-    text = CAPTION if not no_set else "The diamond is the only seed, with its 95 % interval where test items are known."
-    return text + (CHANCE if chance else "") + (PUBLISHED if published else "")
+    with_set = CAPTION + (WORSE if len(study.tasks) == 1 else "")
+    text = ONE_SEED if no_set else with_set
+    return text + (NO_SKILL if line else "") + (PUBLISHED if published else "")
 
 
 def _draw(axes: Axes, study: Study, task: str, order: list[str]) -> None:
@@ -74,21 +80,22 @@ def _draw(axes: Axes, study: Study, task: str, order: list[str]) -> None:
         axes.plot(value, places[variant] + 0.32, "o", mfc="none", mec=INK, mew=1.1, ms=6, zorder=5)
         marks.append(value)
     shown = [float(v) for v in long["value"]]
-    if (chance := _chance(study, task)) is not None:
-        axes.axvline(chance, color=MUTED, ls="--", lw=1)
-        marks.append(chance)
-    highest = max(*shown, *marks, *found["high"].clip(upper=1.2 * max(shown)).dropna(), 0.0)
+    marks.append(no_skill_line(axes, study, task, "x", max(shown)))
+    highest = max(*shown, *marks, *found["high"].dropna(), 0.0)
     value_axis(axes, "x", metric, float(np.nanmin(found["mean"])), highest)
     axes.set(ylabel="", ylim=(len(order) - 0.4, -0.6))
     axes.grid(visible=False, axis="y")
 
 
-def _chance(study: Study, task: str) -> float | None:
-    """Return the value of guessing where some seed comes near it, so that it does not squeeze what is shown."""
-    info, worst = study.info(task), float(study.table(task).max().max())
-    chance = info.chance if info.primary == study.primary(task) else None
-    near = chance is not None and study.metric(task).lower_is_better and worst > 0.4 * chance
-    return chance if near else None
+def _write_bounds(axes: Axes, study: Study, task: str, order: list[str]) -> None:
+    """Write beside each contender by how much it may be worse than the best."""
+    found, metric, palette = study.summary(task), study.metric(task), colours(study, task)
+    unit = " points" if metric.percent else ""
+    for place, variant in enumerate(order):
+        if found["contender"].get(variant, False):
+            text = f"{at_most(found['worse_by'][variant], metric)}{unit}"
+            axes.text(1.02, place, text, transform=axes.get_yaxis_transform(), va="center", color=palette[variant])
+    axes.text(1.02, 1.01, "worse by at most", transform=axes.transAxes, va="bottom", color=MUTED)
 
 
 def _published(study: Study, task: str) -> list[tuple[float, str]]:

@@ -81,6 +81,7 @@ def drawn(name: str, title: str, caption: str, figure: Figure | None, photograph
     if figure is None:
         return []
     with styled():
+        figure.set_dpi(_DPI)  # letters have another width at another resolution
         for _ in range(1 if photographs else 2):  # the first pass moves labels whose height the second one knows
             figure.draw_without_rendering()
         figure.set_layout_engine("none")

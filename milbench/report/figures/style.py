@@ -12,9 +12,12 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.transforms import offset_copy
 
 from milbench._utils.palette import COLOURS, INK, LINE, MUTED, PAPER, distinct
+from milbench._utils.pictures import literal
 from milbench.api.metric_info import Metric
+from milbench.report.formatting import readable
 from milbench.report.study import Study
 
 WIDTH = 9.6
@@ -70,6 +73,50 @@ def colours(study: Study, task: str) -> dict[str, Any]:
         str(variant): palette[study.colours[str(variant)]] if is_contender else GREY
         for variant, is_contender in found.items()
     }
+
+
+NO_SKILL = " Dashed: no skill, the best answer that is the same for every bag."
+
+
+def no_skill_line(axes: Axes, study: Study, task: str, axis: Literal["x", "y"], worst: float) -> float:
+    """Draw the no-skill line where what is shown comes near it, which it would else squeeze; return it, else 0."""
+    line = nearby_line(study, task, worst)
+    if line:
+        (axes.axvline if axis == "x" else axes.axhline)(line, color=MUTED, ls="--", lw=1)
+    if line and axis == "y":
+        axes.annotate("no skill", (0.01, line), xycoords=("axes fraction", "data"), xytext=(0, 2), fontsize=7.5,
+                      textcoords="offset points", color=MUTED)  # fmt: skip
+    return line
+
+
+def nearby_line(study: Study, task: str, worst: float) -> float:
+    """Return the no-skill line, 0 where it is not known or far above the worst value."""
+    line = float(study.no_skill(task).mean())
+    return line if study.metric(task).lower_is_better and worst > 0.4 * line else 0.0
+
+
+def label_colour(colour: Any) -> Any:
+    """Return the colour of the name of a line or dot, which is darker than grey."""
+    return MUTED if colour == GREY else colour
+
+
+def label_ends(axes: Axes, ends: dict[str, tuple[float, float]], colours_of: dict[str, Any]) -> None:
+    """Write the name of every line right of its end (x, y), moved up or down so that no two are on one another."""
+    axes.figure.draw_without_rendering()  # type: ignore[union-attr]  # only then heights are known
+    names = sorted(ends, key=lambda name: ends[name][1])
+    wanted = axes.transAxes.inverted().transform(axes.transData.transform([ends[name] for name in names]))[:, 1]
+    box = axes.get_window_extent()
+    apart = 9.5 / 72 * axes.figure.dpi / box.height
+    places = np.maximum.accumulate(wanted - apart * np.arange(len(names))) + apart * np.arange(len(names))
+    places = np.minimum(places, 1 - apart * np.arange(len(names))[::-1])  # the top ones down again, and what is below
+    beside = offset_copy(axes.transAxes, axes.get_figure(root=True), x=12, units="points")
+    for name, place in zip(names, places, strict=True):
+        axes.annotate(
+            literal(readable(name)), ends[name], (1, place), textcoords=beside, va="center", fontsize=7.5,
+            color=label_colour(colours_of[name]), annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": colours_of[name], "lw": 0.6, "shrinkA": 1, "shrinkB": 0,
+                        "relpos": (0, 0.5)},
+        )  # fmt: skip
 
 
 def value_axis(axes: Axes, axis: Literal["x", "y"], metric: Metric, low: float, high: float) -> None:

@@ -1,0 +1,60 @@
+"""What a report says beside the best constant answer: nothing was learnt, one loss was, or nothing is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from milbench.api.results import Results
+from milbench.report.render import sentence
+from milbench.report.study import Study
+from milbench.report.tables import main_table
+from tests._helpers.report_data import constant
+
+
+def with_line(values: dict[str, list[float]], line: list[float]) -> Results:
+    """Return results of losses with a value a seed, on a task whose no-skill line has one a seed as well."""
+    results = constant({(loss, k): [(0.5, v)] for loss, own in values.items() for k, v in enumerate(own)})
+    tested = results.frame[results.frame["metric"] == "test/set_error"]
+    extra = tested.assign(metric="test/no_skill_set_error", value=[line[seed] for seed in tested["seed"]])
+    return replace(results, frame=pd.concat([results.frame, extra], ignore_index=True))
+
+
+def test_losses_that_do_not_beat_the_line_have_learnt_nothing() -> None:
+    results = with_line({"a": [0.60, 0.58, 0.61], "b": [0.59, 0.62, 0.60]}, [0.6, 0.6, 0.59])
+    assert sentence(results).startswith(
+        "No loss has learnt anything yet on t: the best constant answer has a set error"
+    )
+    assert main_table(Study(results)).frame.iloc[-1].tolist()[0] == "59.7 ± 0.6"
+    alone = with_line({"a": [0.60, 0.58, 0.61]}, [0.6, 0.6, 0.59])
+    assert sentence(alone).startswith("a has learnt nothing yet on t")
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_one_loss_that_beats_the_line_is_enough(seeds: int) -> None:
+    results = with_line({"a": [0.20, 0.22, 0.21][:seeds], "b": [0.6, 0.61, 0.6][:seeds]}, [0.6] * seeds)
+    assert Study(results).has_learnt("t")
+
+
+def test_with_one_seed_a_value_above_the_line_has_learnt_nothing() -> None:
+    assert "no loss has learnt" in sentence(with_line({"a": [0.61], "b": [0.6]}, [0.6])).lower()
+
+
+def test_without_a_line_nothing_is_said_of_it() -> None:
+    results = constant({(loss, k): [(0.5, 0.9 + 0.01 * k)] for loss in "ab" for k in range(3)})
+    assert Study(results).has_learnt("t")
+    assert "no skill" not in main_table(Study(results)).frame.index
+
+
+@pytest.mark.parametrize("losses", [1, 2, 6])
+def test_losses_on_the_line_are_said_to_have_learnt_in_few_of_many_draws(losses: int) -> None:
+    """Promised are 5 %, and 7 % with three seeds; of 100 draws at 7 %, more than 14 have a probability of 0.4 %."""
+    rng, learnt = np.random.default_rng(losses), 0
+    for _ in range(100):
+        seeds = 0.01 * rng.normal(size=3)  # which move the line as well: other test bags
+        own = {f"l{k}": (0.6 + seeds + 0.03 * rng.normal(size=3)).tolist() for k in range(losses)}
+        learnt += Study(with_line(own, (0.6 + seeds).tolist())).has_learnt("t")
+    assert learnt <= 14

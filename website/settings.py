@@ -1,0 +1,24 @@
+"""The page of the settings of a spec, a recipe, a run and a search, from the descriptions of their fields."""
+
+from __future__ import annotations
+
+from milbench.engine.spec import settings
+
+PAGE = """# Settings
+
+Every key of a spec, with its default; `milbench list settings` prints the same. On the command line `-p KEY=VALUE`
+sets those that begin with `recipe.`, `run.` or `tune.`, and [a few others](../running.md). A task may have other
+defaults for its recipe.
+
+| setting | default | meaning |
+|---|---|---|
+"""
+
+
+def files() -> dict[str, str]:
+    """Return the page, with a row for every setting."""
+    rows = []
+    for name, default, meaning in settings():
+        text = " ".join(meaning.split()).replace("|", "\\|")
+        rows.append(f"| `{name}` | {f'`{default}`' if default else ''} | {text} |")
+    return {"reference/settings.md": PAGE + "\n".join(rows) + "\n"}
