@@ -26,11 +26,12 @@ from .noisy_and import NoisyAnd
 from .noisy_or import NoisyOr
 from .one_vs_rest import OneVsRest
 from .position import Position
+from .power_pooling import PowerPooling
 from .superset import Superset
 from .top_k import TopK
 
 __all__ = [
     "Attention", "AutoPool", "Count", "CrossEntropy", "Ctc", "Exact", "ExactEM", "ExponentialSoftmax",
     "GeneralisedMean", "HardEM", "Isr", "LinearSoftmax", "LogSumExp", "MaxPooling", "Mean", "NoisyAnd", "NoisyOr",
-    "OneVsRest", "Position", "Superset", "TopK", "pad_bags",
+    "OneVsRest", "Position", "PowerPooling", "Superset", "TopK", "pad_bags",
 ]  # fmt: skip

@@ -1,7 +1,5 @@
 """The base of losses that pool independent detectors into one probability of presence for every class."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 
 import torch

@@ -1,7 +1,5 @@
 """Operations over the positions of a bag that several losses share."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional

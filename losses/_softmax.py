@@ -1,11 +1,13 @@
 """The bases of losses of the softmax over the channels of each position, and how these score a class."""
 
-from __future__ import annotations
+from abc import abstractmethod
+from typing import Literal
 
 from torch import Tensor
 
-from milbench import Loss
-from milbench.likelihood import presence_log_odds
+from milbench import Loss, bag_sizes
+from milbench.errors import one_of
+from milbench.likelihood import EXACT_LABEL_LIMIT, bag_log_prob_bounds, bag_log_prob_from_logits, presence_log_odds
 
 from ._positions import sum_positions
 
@@ -24,3 +26,47 @@ class IndependentPositions(SoftmaxLoss):
 
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         return presence_log_odds(logits.log_softmax(dim=1), mask, validate=self.validate)
+
+
+class PerPosition(IndependentPositions):
+    """A loss of all positions of a bag together, divided by how many there are: `divide_by` as in `exact`.
+
+    By default a class scores by its expected number of positions, and is present by its log-odds when positions are
+    independent: that is what the softmax at every position says. So is the probability of a label set.
+    """
+
+    def __init__(self, divide_by: Literal["batch", "bag", "none"] = "batch") -> None:
+        super().__init__()
+        self.divide_by = one_of(f"divide_by of {self.name}", divide_by, ("batch", "bag", "none"))
+
+    @abstractmethod
+    def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B,), the loss of every bag before it is divided."""
+
+    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        loss = self.total(logits, labels, mask)
+        if self.divide_by == "none":
+            return loss
+        sizes = bag_sizes(logits, mask)
+        return loss / (sizes if self.divide_by == "bag" or mask is None else sizes.mean())
+
+    def set_log_prob(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Return (B,), log Prb(L | P); a lower bound for label sets of more than EXACT_LABEL_LIMIT classes.
+
+        It is computed on the CPU, bag by bag, since sets are not bounded by those of training: on an accelerator the
+        memory would grow with 2^|L| for a whole batch.
+        """
+        log_prob = lower_log_prob(logits.cpu(), labels.cpu(), None if mask is None else mask.cpu())
+        return log_prob.to(logits.device)
+
+
+def lower_log_prob(logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+    """Return (B,), log Prb(L | P), or a lower bound of it for label sets of more than EXACT_LABEL_LIMIT classes."""
+    large = labels.sum(dim=1) > EXACT_LABEL_LIMIT
+    # Large label sets are replaced by the empty one here, and their values by those of the bound below.
+    log_prob = bag_log_prob_from_logits(logits, labels & ~large.unsqueeze(1), mask, validate=False)
+    if not bool(large.any()):
+        return log_prob
+    large_mask = None if mask is None else mask[large]
+    lower = bag_log_prob_bounds(logits[large].log_softmax(dim=1), labels[large], large_mask, validate=False).lower
+    return log_prob.masked_scatter(large, lower.to(log_prob))

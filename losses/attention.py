@@ -1,7 +1,5 @@
 """Attention: each class is the mean of its detectors over positions, weighted by an attention that is learnt."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch
@@ -21,12 +19,11 @@ class Attention(Loss):
         a_{c,k} = softmax_k(w_c^T tanh(V z_k)),    gated: softmax_k(w_c^T (tanh(V z_k) * sigmoid(U z_k))),
 
     where z_k are the logits of position k, all C+1 of them: the background channel has no detector and is read by the
-    attention alone. V, U and w are weights of the loss. They are trained and stored with the network; V and U are drawn
-    from the seed, and w starts at 0, so that attention starts uniform. Weight decay, where the recipe has any, draws
-    all three to 0, and muon takes them for the weights of a layer: it makes steps of one length for all classes.
+    attention alone. V, U and w are weights of the loss, trained and stored with the network; V and U are drawn from the
+    seed, and w starts at 0, so that attention starts uniform. Weight decay, where the recipe has any, draws all to 0.
 
-    In the source the attention weighs embeddings of the instances, and a classifier then sees their mean. That is
-    another network (`one-vs-rest` with the network `gated-attention`): a loss that sees logits cannot compute it.
+    In the source the attention weighs embeddings of the instances, and a classifier sees their mean. That is another
+    network (`one-vs-rest` with `gated-attention`): a loss that sees logits cannot compute it.
 
     The evidence of a position is its part in the sum, log(a_{c,k} sigmoid(z_{c,k})). In the map the odds of a detector
     are multiplied by its attention over the mean attention, K a_{c,k} exp(z_{c,k}), and a position shows one class at
@@ -84,7 +81,6 @@ class Attention(Loss):
         if self.gated:
             hidden = hidden * (self.u.to(logits) @ logits).sigmoid()
         scores = self.w.to(logits) @ hidden
-        if mask is not None:
-            # In place of -inf, which would be all that there is in a bag without instances.
+        if mask is not None:  # not by -inf, which would be all that there is in a bag without instances
             scores = scores.masked_fill(~mask.unsqueeze(1), torch.finfo(scores.dtype).min)
         return scores.log_softmax(dim=2)

@@ -1,7 +1,5 @@
 """Auto-pool: a mean of a detector's probabilities whose weights are as sharp as is learnt for each class."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """The likelihood of counts, a reference with count supervision: how often each class occurs is known."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch
@@ -38,9 +36,8 @@ class Count(IndependentPositions):
             which is Poisson-binomial with n_c + 1 states: for larger counts. It takes the counts of different classes
             for independent, which they are not, as they share positions.
 
-    Edge cases: a bag with more instances than positions, or with more states, is rejected. Where an instance covers
-    several positions the loss asks for one of them. The size of the recursion is read from the counts, for which a GPU
-    is waited for once a step.
+    Edge cases: a bag with more instances than positions, or with more states, is rejected. Of an instance that covers
+    several positions the loss asks for one. The counts give the size of the recursion: a GPU is waited for once a step.
 
     Source: V. Shukla, Z. Zeng, K. Ahmed and G. Van den Broeck, "A Unified Approach to Count-Based Weakly Supervised
     Learning", NeurIPS 2023, arXiv:2311.13718: the exact probability of k of n outputs, which is `marginal`; `joint` is
@@ -60,18 +57,15 @@ class Count(IndependentPositions):
         if len(flat) == 0:
             return flat.sum(dim=(1, 2))
         sizes = target.new_full((len(flat),), flat.shape[2]) if flat_mask is None else flat_mask.sum(dim=1)
-        states = (target + 1).double().prod(dim=1)
-        if self.checks_values and bool((target.sum(dim=1) > sizes).any()):
-            bag = int((target.sum(dim=1) - sizes).argmax())
-            raise UsageError(f"bag {bag} has {int(target[bag].sum())} instances and only {int(sizes[bag])} positions")
         impossible = target.sum(dim=1) > sizes
+        if self.checks_values and bool(impossible.any()):
+            bag = int(impossible.nonzero()[0])
+            raise UsageError(f"bag {bag} has {int(target[bag].sum())} instances and only {int(sizes[bag])} positions")
         if self.likelihood == "marginal":
             return -marginal_log_prob(flat, target, flat_mask).masked_fill(impossible, -torch.inf)
-        if (most := int(states.max())) > MOST_STATES:
-            raise UsageError(
-                f"counts of {most:,} states are too many for the joint likelihood, expected at most {MOST_STATES:,}; "
-                "or use loss.count.likelihood=marginal"
-            )
+        if (most := int((target + 1).double().prod(dim=1).max())) > MOST_STATES:
+            expected = f"expected at most {MOST_STATES:,}; or use loss.count.likelihood=marginal"
+            raise UsageError(f"counts of {most:,} states are too many for the joint likelihood, {expected}")
         return -joint_log_prob(flat, target, flat_mask).masked_fill(impossible, -torch.inf)
 
 

@@ -1,7 +1,5 @@
 """Cross-entropy for bags of one instance: ordinary classification."""
 
-from __future__ import annotations
-
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -31,9 +29,9 @@ class CrossEntropy(Loss):
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         if self.checks_values and bool((labels.sum(dim=1) != 1).any()):
             bag = int((labels.sum(dim=1) != 1).nonzero()[0])
+            classes = int(labels[bag].sum())
             raise UsageError(
-                f"cross-entropy is for bags of one instance; bag {bag} has {int(labels[bag].sum())} classes in its "
-                "label set"
+                f"cross-entropy is for bags of one instance; bag {bag} has {classes} classes in its label set"
             )
         return F.cross_entropy(self.scores(logits, mask), labels.to(logits), reduction="none")
 

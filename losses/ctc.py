@@ -1,7 +1,5 @@
 """Connectionist temporal classification, a reference with order supervision: the sequence of classes is known."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -29,8 +27,7 @@ class Ctc(SoftmaxLoss):
     Edge cases: columns without an instance are skipped; two equal classes in a row need a blank column between them; a
     sequence that needs more columns than there are has a loss of +inf where it is not rejected.
 
-    The sum over alignments is written in differentiable operations, since PSGD needs second derivatives and
-    `torch.nn.functional.ctc_loss`, which gives the same values for columns of one row, has none.
+    Unlike `torch.nn.functional.ctc_loss`, which is the same for columns of one row, it has second derivatives.
 
     Source: A. Graves, S. Fernandez, F. Gomez and J. Schmidhuber, "Connectionist Temporal Classification: Labelling
     Unsegmented Sequence Data with Recurrent Neural Networks", ICML 2006.
@@ -40,23 +37,21 @@ class Ctc(SoftmaxLoss):
     supervision = "order"
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), -log Prb of the sequences `target` (B, M) int64; -1 is padding, anywhere in a row."""
-        if target.ndim != 2 or len(target) != len(logits):
-            raise UsageError(
-                f"ctc needs a target of order as (B, M) = ({len(logits)}, M) classes, got shape {tuple(target.shape)}"
-            )
-        grid, grid_mask = _as_grid(logits, mask)
+        if logits.ndim == 2:
+            logits, mask = logits.unsqueeze(2), None if mask is None else mask.unsqueeze(1)
+        grid = logits.unsqueeze(2).flatten(2, -2)  # (B, C+1, h, w): the last position dimension gives the columns
+        grid_mask = None if mask is None else mask.unsqueeze(1).flatten(1, -2)
         occupied = torch.ones_like(grid[:, 0, 0], dtype=torch.bool) if grid_mask is None else grid_mask.any(dim=1)
-        target = target.gather(1, (target < 0).long().argsort(dim=1, stable=True))
+        target = target.gather(1, (target < 0).long().argsort(dim=1, stable=True))  # padding may be anywhere in a row
         repeats = (target[:, 1:] == target[:, :-1]) & (target[:, 1:] >= 0)
         lengths = (target >= 0).sum(dim=1)
         short = occupied.sum(dim=1) < lengths + repeats.sum(dim=1)
         if self.checks_values and bool(short.any()):
             bag = int(short.nonzero()[0])
+            columns, classes, again = (int(value[bag].sum()) for value in (occupied, target >= 0, repeats))
             raise UsageError(
-                f"ctc: bag {bag} has {int(occupied[bag].sum())} columns, too few for its sequence of "
-                f"{int(lengths[bag])} classes, of which {int(repeats[bag].sum())} repeat the one before and need a "
-                "blank between"
+                f"ctc: bag {bag} has {columns} columns, too few for its sequence of {classes} classes, of which "
+                f"{again} repeat the one before and need a blank between"
             )
         loss = -_log_prob(column_log_probs(grid, grid_mask), target, repeats, lengths, occupied)
         return torch.where(short, torch.inf, loss)
@@ -99,12 +94,3 @@ def _log_prob(columns: Tensor, target: Tensor, repeats: Tensor, lengths: Tensor,
     after = alpha.gather(1, 2 * lengths.unsqueeze(1))
     last = alpha.gather(1, (2 * lengths - 1).clamp(min=0).unsqueeze(1)).masked_fill((lengths == 0).unsqueeze(1), FLOOR)
     return torch.cat([after, last], dim=1).logsumexp(dim=1)
-
-
-def _as_grid(logits: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Return logits (B, C+1, h, w) and mask (B, h, w): the last position dimension gives the columns."""
-    B, channels, *positions = logits.shape
-    shape = (-1, positions[-1]) if positions else (1, 1)
-    if not len(logits):
-        shape = (1, shape[1])
-    return logits.reshape(B, channels, *shape), None if mask is None else mask.reshape(B, *shape)

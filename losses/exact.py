@@ -1,7 +1,5 @@
 """The exact likelihood of the label set, or a certified bound of it."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from torch import Tensor
@@ -11,8 +9,8 @@ from milbench import UsageError
 from milbench.errors import one_of
 from milbench.likelihood import EXACT_LABEL_LIMIT, bag_log_prob_bounds, bag_log_prob_from_logits
 
-from ._per_position import PerPosition, lower_log_prob
 from ._positions import sum_positions
+from ._softmax import PerPosition, lower_log_prob
 
 
 class Exact(PerPosition):
@@ -24,18 +22,16 @@ class Exact(PerPosition):
     of L occurs at one position at least and everything else is background, with positions independent given P.
 
     Args:
-        divide_by: the divisor D. `batch`: the mean number of positions of the bags of the batch, so that the mean over
-            the batch is the negative log-likelihood of its bags over their positions: all bags of a batch weigh the
-            same, as in maximum likelihood. `bag`: the bag's own number of positions K, as published, which gives small
-            bags more weight; where all bags of a batch are of one size, it is the same as `batch`. `none`: 1, the
-            negative log-likelihood itself. Where a recipe brings every gradient to one length, as recipes do by
-            default, `batch` and `none` train alike.
+        divide_by: the divisor D. `batch`: the mean number of positions of the bags of the batch, by which all of them
+            weigh the same, as in maximum likelihood. `bag`: the bag's own number of positions K, as published, which
+            gives small bags more weight. `none`: 1. Where a recipe brings every gradient to one length, as recipes do
+            by default, `batch` and `none` train alike.
         rule: the score of class c, by which a bag of one instance is classified: `sum`, sum_k p_{c,k}; `exact`,
             sum_k log(p_{c,k} + p_{background,k}) up to a constant, the largest for the most probable label set of one
             class.
         method: what is used for log Prb: `exact`, for label sets of at most 16 classes; `lower` or `upper`, its
-            certified bounds for label sets of any size; `auto`, the exact value for label sets of at most 16 classes
-            and the lower bound for larger ones. With the lower bound of log Prb the loss is never too small.
+            certified bounds for label sets of any size; `auto`, the exact value where it is known and else the lower
+            bound, with which the loss is never too small.
 
     Edge cases: a label set of more classes than positions cannot occur; its loss is +inf where it is not rejected. The
     loss of an empty label set is that of background at every position.
@@ -58,22 +54,17 @@ class Exact(PerPosition):
         self.method = one_of("method of exact", method, ("auto", "exact", "upper", "lower"))
 
     def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        return -self._log_prob(logits, labels, mask)
-
-    def _log_prob(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         # `forward` has checked logits and labels, and a softmax sums to 1: nothing is left to validate.
         if self.method in ("upper", "lower"):
             log_probs = logits.log_softmax(dim=1)
             bounds = bag_log_prob_bounds(log_probs, labels, mask, validate=False, max_labels=self.max_labels)
-            return bounds.upper if self.method == "upper" else bounds.lower
+            return -(bounds.upper if self.method == "upper" else bounds.lower)
         if min(labels.shape[1], self.max_labels or labels.shape[1]) <= EXACT_LABEL_LIMIT:
-            return bag_log_prob_from_logits(logits, labels, mask, validate=False, max_labels=self.max_labels)
+            return -bag_log_prob_from_logits(logits, labels, mask, validate=False, max_labels=self.max_labels)
         if self.method == "exact" and len(labels) and (largest := int(labels.sum(dim=1).max())) > EXACT_LABEL_LIMIT:
-            raise UsageError(
-                f"exact: a label set of {largest} classes exceeds the limit of the exact sum, "
-                f"{EXACT_LABEL_LIMIT} classes; use method=lower, upper or auto"
-            )
-        return lower_log_prob(logits, labels, mask)
+            limit = f"the limit of the exact sum, {EXACT_LABEL_LIMIT} classes; use method=lower, upper or auto"
+            raise UsageError(f"exact: a label set of {largest} classes exceeds {limit}")
+        return -lower_log_prob(logits, labels, mask)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         if self.rule == "sum":

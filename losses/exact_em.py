@@ -1,7 +1,5 @@
 """Expectation maximisation: cross-entropy of every position against its exact posterior given the label set."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch
@@ -11,10 +9,8 @@ from milbench import UsageError
 from milbench.errors import positive
 from milbench.likelihood import EXACT_LABEL_LIMIT, instance_posterior
 
-from ._per_position import PerPosition
 from ._positions import complete_data_cost
-
-_SHARPEST = 1000
+from ._softmax import PerPosition
 
 
 class ExactEM(PerPosition):
@@ -26,10 +22,9 @@ class ExactEM(PerPosition):
     the exact posterior under the current network, taken as a constant: computing q is the E step, a step along the
     gradient a partial M step. P^s is P to the power of the sharpness s, normalised at every position.
 
-    With s = 1 the gradient is that of `exact` (Fisher's identity), as q is computed anew at every step: trained by an
-    optimiser that sees gradients alone, the two losses are the same method, and where their results differ it is by
-    rounding, which training in single precision can amplify. The values differ, and so do second derivatives, which
-    here are those of a cross-entropy with fixed targets: psgd makes other steps.
+    With s = 1 the gradient is that of `exact` (Fisher's identity): trained by an optimiser that sees gradients alone,
+    the two losses are the same method, and their results differ by rounding, which training can amplify. The values
+    differ, and so do second derivatives, those of a cross-entropy with fixed targets: psgd makes other steps.
 
     Args:
         divide_by: the divisor D, as in `exact`: `batch`, `bag` or `none`.
@@ -50,15 +45,13 @@ class ExactEM(PerPosition):
     def __init__(self, divide_by: Literal["batch", "bag", "none"] = "batch", sharpness: float = 1.0) -> None:
         super().__init__(divide_by)
         self.sharpness = positive("sharpness of exact-em", sharpness)
-        if sharpness > _SHARPEST:
-            raise UsageError(f"sharpness of exact-em must be at most {_SHARPEST}, got {sharpness:g}")
+        if sharpness > 1000:
+            raise UsageError(f"sharpness of exact-em must be at most 1000, got {sharpness:g}")
 
     def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         if self.checks_values and (largest := int(labels.sum(dim=1).max()) if len(labels) else 0) > EXACT_LABEL_LIMIT:
-            raise UsageError(
-                f"exact-em: a label set of {largest} classes exceeds the limit of the exact posterior, "
-                f"{EXACT_LABEL_LIMIT} classes; hard-em and exact have no limit"
-            )
+            limit = f"the limit of the exact posterior, {EXACT_LABEL_LIMIT} classes; hard-em and exact have no limit"
+            raise UsageError(f"exact-em: a label set of {largest} classes exceeds {limit}")
         with torch.no_grad():
             sharpened = (self.sharpness * logits).log_softmax(dim=1)
             posterior = instance_posterior(sharpened, labels, mask, validate=False, max_labels=self.max_labels)

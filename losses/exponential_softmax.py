@@ -1,7 +1,5 @@
 """Exponential softmax: the mean of a detector's probabilities, weighted by their exponentials."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from ._pooling import PooledLoss, weighted_mean_log_odds

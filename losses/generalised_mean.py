@@ -1,7 +1,5 @@
 """Generalised mean: between the mean and the maximum of a detector's probabilities."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F

@@ -1,13 +1,11 @@
 """Hard expectation maximisation: cross-entropy of every position against the most probable assignment."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ._per_position import PerPosition
 from ._positions import complete_data_cost, exclude_masked
+from ._softmax import PerPosition
 
 
 class HardEM(PerPosition):
@@ -27,9 +25,8 @@ class HardEM(PerPosition):
         divide_by: the divisor D, as in `exact`: `batch`, `bag` or `none`.
 
     Edge cases: of assignments that differ in ties between channels of a position, or between positions with the same
-    logits, the gradient is the mean; of classes with the same logits at every position, one is placed first. A label
-    set of more classes than positions cannot occur: +inf where it is not rejected. On a GPU the host waits for the
-    logits, as it computes the assignment.
+    logits, the gradient is the mean. A label set of more classes than positions cannot occur: +inf where it is not
+    rejected. On a GPU the host waits for the logits, as it computes the assignment.
 
     Source: the classification EM algorithm of G. Celeux and G. Govaert, "A Classification EM Algorithm for Clustering
     and Two Stochastic Versions", Computational Statistics and Data Analysis 14, 1992, for the model of `exact-em`.
@@ -76,11 +73,9 @@ def best_assignment(logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tens
 def _covering(allowed: Tensor, label_set: Tensor, shares: Tensor) -> Tensor:
     """Return the most probable assignment of one bag in which every class of its label set occurs, (C+1, K).
 
-    Let h_k be the highest logit that is allowed at position k. In any assignment in which all of L occurs, name one
-    position d(c) of every class c; these differ. Against the assignment of h_k to every position it loses h_k - z_{c,k}
-    at d(c), and no less than 0 elsewhere. The same d with the highest channel everywhere else loses no more, and all of
-    L still occurs. So the best assignment has the d that loses least, a linear assignment of classes to different
-    positions, and the highest channels elsewhere.
+    Against the highest allowed channel at every position, an assignment loses h_k - z_{c,k} where it puts class c. It
+    has to put every class of L at some position, each at another one: the best choice of these is a linear assignment,
+    with the highest channels elsewhere.
     """
     from scipy.optimize import linear_sum_assignment
 

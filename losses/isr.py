@@ -1,7 +1,5 @@
 """Integrated segmentation and recognition: the odds of a class in a bag are the sum of its odds at the positions."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from ._pooling import PooledLoss

@@ -1,7 +1,5 @@
 """Linear softmax: the mean of a detector's probabilities, each weighted by itself."""
 
-from __future__ import annotations
-
 from torch import Tensor
 from torch.nn import functional as F
 

@@ -1,7 +1,5 @@
 """Log-sum-exp: a smooth maximum of the logits of each class, as sharp as is learnt."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Max-pooling, the traditional loss of multiple-instance learning: the largest probability of a class in the bag."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch
@@ -18,8 +16,8 @@ class MaxPooling(Loss):
 
         loss = -(1 / |L|) sum_{l in L} log max_k p_{l,k}.
 
-    If P were the softmax over the channels of each position and nothing else were done, a network that places every
-    class somewhere in every bag would have no loss. Three variants avoid that.
+    With the softmax of each position for P alone, a network that places every class somewhere in every bag would have
+    no loss. Three variants avoid that.
 
     Args:
         normalization: `bag`, as in Li's text: P sums to 1 over all channels and positions of a bag; the score of a
@@ -37,18 +35,15 @@ class MaxPooling(Loss):
         Q_{c,k} = exp z_{c,k} / sum_{c',j} exp z_{c',j},    p_{c,k} = K Q_{c,k} / (1 + K sum_{c'} Q_{c',k}),
 
     and p_{background,k} the rest, so that a position shows a class which has more than a uniform share 1 / K there.
-    With `position`, evidence and map are P. The cost asks for one position a class of the label set and one for the
-    background, and has no term for a class that is absent: evidence tells where a class is in a bag that has it, but
-    whether a position shows a class or nothing is a level that nothing has trained, and so is whatever reads the map
-    against the background (posterior error, the decoders columns and components, galleries).
+    With `position`, evidence and map are P. The cost has no term for a class that is absent: evidence tells where a
+    class is in a bag that has it, but nothing has trained whether a position shows a class or nothing, which is what
+    posterior error, the decoders columns and components, and galleries read.
 
-    The presence of a class is the log-odds of its largest probability, max_k p_{c,k}, which ranks bags also where that
-    rounds to 1; with `batch` it is max_k z_{c,k}. It is no forecast: with `bag` the classes of a bag share a
-    probability of 1.
+    The presence of a class is the log-odds of max_k p_{c,k}, which ranks bags also where that rounds to 1; with `batch`
+    it is max_k z_{c,k}. It is no forecast: with `bag` the classes of a bag share a probability of 1.
 
-    Edge cases: the loss of an empty label set is 0 with `bag` and `batch` (with `batch` the bag still enters the
-    normalisation of the others), and that of the background with `position`. Positions that tie for a maximum share its
-    gradient equally.
+    Edge cases: the loss of an empty label set is 0 with `bag` and `batch`, and that of the background with `position`.
+    Positions that tie for a maximum share its gradient equally.
 
     Source: D. Pathak, E. Shelhamer, J. Long and T. Darrell, "Fully Convolutional Multi-Class Multiple Instance
     Learning", arXiv:1412.7144, 2014; X.-L. Li, arXiv:1811.12346, 2018, supplementary material A.

@@ -1,7 +1,5 @@
 """Mean: a class is as present as its detector fires on average."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Noisy-AND: a class occurs if the share of positions that show it is above a threshold, learnt for each class."""
 
-from __future__ import annotations
-
 import math
 
 import torch

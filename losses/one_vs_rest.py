@@ -1,7 +1,5 @@
 """One-vs-rest: one binary multiple-instance problem a class, on the largest logit of the bag."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from ._pooling import PooledLoss

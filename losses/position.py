@@ -1,7 +1,5 @@
 """The oracle: cross-entropy with position supervision, where the class of every position is known."""
 
-from __future__ import annotations
-
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -18,11 +16,9 @@ class Position(SoftmaxLoss):
 
     where P is the softmax over the channels of each of the K positions and t_k the class at position k. In an image
     that is the class of the instance whose box has its middle near the centre of the position, or background
-    (`milbench.api.targets`). A loss with less supervision may still do better, since it is free to use other positions
-    of an instance than those in its middle, and since of two instances with their middles at one position the target
-    shows one alone: of 1,000 recordings of `sound-events`, 17 lose a class of their label set by that.
-
-    The loss of a bag without instances is 0.
+    (`milbench.api.targets`). A loss with less supervision may still do better: it may use other positions of an
+    instance than its middle, and of two instances with one middle the target shows one alone (of 1,000 recordings of
+    `sound-events`, 17 lose a class of their label set by that). The loss of a bag without instances is 0.
 
     Source: ordinary cross-entropy at every position, as in fully supervised semantic segmentation; J. Long,
     E. Shelhamer and T. Darrell, "Fully Convolutional Networks for Semantic Segmentation", CVPR 2015.

@@ -1,13 +1,11 @@
 """The probability that a bag shows nothing beside its label set: `exact` without "all of it occurs"."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ._per_position import PerPosition
 from ._positions import sum_positions
+from ._softmax import PerPosition
 
 
 class Superset(PerPosition):
@@ -19,18 +17,17 @@ class Superset(PerPosition):
     bag shows, a set of candidates for each position. `exact` asks in addition that every class of L occurs; the
     difference between the two losses is what that half is worth.
 
-    This loss learns which classes do not occur, and no more. The background is a candidate everywhere, so a network
-    that calls every position background in every bag has a loss of 0, the smallest there is, and a class that is
-    improbable beside the background gets no gradient: training that comes near there ends there. A class is told from
-    others only in so far as it is excluded from bags without it.
+    This loss learns which classes do not occur, and no more. A network that calls every position background in every
+    bag has a loss of 0, the smallest there is, and a class that is improbable beside the background gets no gradient:
+    training that comes near there ends there.
 
     Map, evidence, scores and presence are those of `exact`: the softmax, read as independent positions.
 
     Args:
         divide_by: the divisor D, as in `exact`: `batch`, `bag` or `none`.
 
-    Edge cases: the loss is 0 where L holds every class, and for a bag without instances, whatever its label set; a
-    label set of more classes than positions is rejected, as by other losses, though this one has a value for it.
+    Edge cases: the loss is 0 where L holds every class, and for a bag without instances. A label set of more classes
+    than positions is rejected, though this loss has a value for it.
 
     Source: R. Jin and Z. Ghahramani, "Learning with Multiple Labels", NIPS 2002, for sets of candidates; L. Feng et
     al., "Provably Consistent Partial-Label Learning", NeurIPS 2020, for the loss (its classifier-consistent method).

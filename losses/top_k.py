@@ -1,7 +1,5 @@
 """Top-k: the mean of the largest logits of each class."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from milbench import bag_sizes

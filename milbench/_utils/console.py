@@ -4,8 +4,6 @@ Names, paths, parameters and error messages come from users, files and plug-ins.
 is obeyed by the terminal, and what may hold any text is printed with `markup=False`.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import unicodedata
@@ -53,26 +51,20 @@ def write_line(stream: TextIO, line: str) -> None:
 
 
 class PlainConsole(Console):
-    """A console that shows control characters and emoji codes as they are, in strings, cells and titles of tables.
-
-    Markup is read where `print` is not told `markup=False`, which holds for the cells of a table too.
-    """
-
-    def __init__(self, width: int | None = None) -> None:
-        super().__init__(width=width, emoji=False)
+    """A console that shows control characters as they are; markup is read where `print` has no `markup=False`."""
 
     def on_broken_pipe(self) -> None:
         """Stop printing when the reader has gone, as with `| head`, and go on computing."""
         self.quiet = True
         silence(sys.stdout)
 
-    def render_str(self, text: str, **how: Any) -> Text:
+    def render_str(self, text: str, **options: Any) -> Text:
         """Return the text as rich shows it; every string comes through here."""
-        return super().render_str(plain(text), **how)
+        return super().render_str(plain(text), **options)
 
 
 # Lines in logs and pipes are not wrapped at the usual 80 columns: programs read them too.
-console = PlainConsole() if sys.stdout and sys.stdout.isatty() else PlainConsole(width=200)
+console = PlainConsole(width=None if sys.stdout and sys.stdout.isatty() else 200, emoji=False)
 
 
 def table_of(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

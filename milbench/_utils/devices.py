@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
@@ -31,11 +32,10 @@ def resolve(given: str) -> torch.device:
     match = re.fullmatch(r"cuda(?::(\d{1,4}))?", given)
     if not match:
         raise unknown("device", given, ["auto", "cpu", "cuda", "cuda:0"])
-    count = torch.cuda.device_count()
-    if int(match[1] or 0) >= count:
-        if not count and (why := unusable_gpu()):
-            raise UsageError(f"device {given!r}: {why}")
-        raise UsageError(f"device {given!r} is not there: {count} CUDA devices here; use --device cpu or auto")
+    if int(match[1] or 0) >= (count := torch.cuda.device_count()):
+        why = "" if count else unusable_gpu()
+        missing = f" is not there: {count} CUDA devices here; use --device cpu or auto"
+        raise UsageError(f"device {given!r}{f': {why}' if why else missing}")
     return torch.device(given)
 
 
@@ -77,10 +77,8 @@ def unusable_gpu() -> str:
         torch.cuda.init()
     except (AssertionError, RuntimeError) as error:
         reason = " ".join(str(error).split()).partition(". ")[0].removesuffix(".")
-        return (
-            f"torch {torch.__version__} cannot use the GPU of this machine ({name}): {reason}; "
-            "docs/running.md says which PyTorch fits which driver"
-        )
+        cannot = f"torch {torch.__version__} cannot use the GPU of this machine ({name})"
+        return f"{cannot}: {reason}; docs/running.md says which PyTorch fits which driver"
     return ""
 
 
@@ -112,3 +110,19 @@ def all_to_device(tensors: Sequence[Tensor], device: torch.device) -> list[Tenso
     sent = to_device(torch.cat([tensor.flatten() for tensor in tensors]), device)
     parts = sent.split([tensor.numel() for tensor in tensors])
     return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+
+
+def device_name(device: str) -> str:
+    """Return the name of a GPU, such as "cuda:0", or of the CPU."""
+    if not device.startswith("cuda"):
+        return processor()
+    import torch
+
+    return str(torch.cuda.get_device_name(device))
+
+
+def processor() -> str:
+    """Return the name of the CPU, as far as the system tells it."""
+    about = Path("/proc/cpuinfo").read_text("utf-8", "replace") if sys.platform == "linux" else ""
+    model = re.search(r"^model name\s*:\s*(.*\S)", about, re.MULTILINE)
+    return model[1] if model else platform.processor() or platform.machine()

@@ -4,8 +4,6 @@ What is remembered lies in the user's cache folder, one small file for each dige
 be read or written, or is damaged, the files are read again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -34,18 +32,21 @@ def read_digest(path: Path, algorithm: str) -> str:
 def remembered(kind: str, paths: Sequence[Path], compute: Callable[[], str]) -> str:
     """Return what `compute` returned when it was last called for these files as they are now; call it if it was not.
 
-    Results of two kinds are kept apart, and so are those of two versions of milbench. Each file is known by its path,
-    size and times. Errors of `compute` are passed on, and nothing is remembered then.
+    Results of two kinds, and of two versions of milbench, are kept apart. A file is known by its path, size and times.
     """
+    from platformdirs import user_cache_path
+
     try:
         before = _states(paths)
     except OSError:
         return compute()
     key = json.dumps([__version__, kind, *(str(path.resolve()) for path in paths)])
-    place = _folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
-    stored = _read(place, before)
-    if stored is not None:
-        return stored
+    name = f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    place = user_cache_path("milbench", appauthor=False) / "digests" / name
+    with contextlib.suppress(Exception):  # the file may hold anything
+        stored = json.loads(place.read_bytes())
+        if stored["files"] == before:
+            return str(stored["value"])
     value = compute()
     with contextlib.suppress(OSError):
         newest = max(moment for _, *times in before for moment in times)
@@ -55,20 +56,6 @@ def remembered(kind: str, paths: Sequence[Path], compute: Callable[[], str]) -> 
     return value
 
 
-def _folder() -> Path:
-    from platformdirs import user_cache_path
-
-    return user_cache_path("milbench", appauthor=False) / "digests"
-
-
 def _states(paths: Sequence[Path]) -> list[list[int]]:
     stats = [path.stat() for path in paths]
     return [[stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns] for stat in stats]
-
-
-def _read(place: Path, states: list[list[int]]) -> str | None:
-    try:
-        entry = json.loads(place.read_bytes())
-        return str(entry["value"]) if entry["files"] == states else None
-    except Exception:  # noqa: BLE001 the file may hold anything
-        return None

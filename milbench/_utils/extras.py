@@ -1,7 +1,5 @@
 """Libraries that an extra of milbench brings (`pip install "milbench[h5]"`), imported where they are needed."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Files and folders that are written completely or not at all, and digests of folders."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
@@ -15,8 +13,7 @@ from typing import Any
 from milbench._utils import locks
 from milbench.errors import UsageError
 
-MOST_BYTES = 2_000_000_000
-"""Bytes of all arrays of one .npz file when they are read; larger files are refused."""
+MOST_BYTES = 2_000_000_000  # bytes of all arrays of one .npz file when they are read; larger files are refused
 
 
 def expanded(path: Path, option: str) -> Path:
@@ -31,8 +28,7 @@ def expanded(path: Path, option: str) -> Path:
 def stored_arrays(what: str, path: Path) -> Iterator[Any]:
     """Open an .npz file for the block, which makes something of its arrays; nothing is unpickled.
 
-    Raises:
-        UsageError: the file is missing, damaged or too large, or the block fails.
+    Raises UsageError where the file is missing, damaged or too large, or the block fails.
     """
     import numpy as np
 
@@ -69,8 +65,7 @@ def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
     """Yield an empty hidden folder in which `parent/name` is prepared, to be moved there when it is complete.
 
     The lock of `parent`, which is created if missing, is held for the block: a second process waits, and should then
-    check whether `parent/name` exists by now. Scratch folders that killed processes left are removed first, this one at
-    the end.
+    check whether `parent/name` exists by now. Scratch folders of killed processes are removed first, this one at last.
     """
     parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{name}-"

@@ -1,7 +1,6 @@
 """Image files of any format as upright images with eight bits a channel, their sizes, and names for derived files."""
 
-from __future__ import annotations
-
+import itertools
 import math
 import warnings
 from collections.abc import Iterable
@@ -17,7 +16,6 @@ from milbench.errors import UsageError
 MAX_FILE_PIXELS = 100_000_000  # pixels; a file with more is refused, since it may not fit into memory
 MAX_NETWORK_PIXELS = 1_000_000
 """Pixels; a larger image is shrunk to this before a network reads it. SVHN's largest images have fewer."""
-PIXELS_AT_ONCE = 1_000_000  # pixels of more than eight bits that are converted at once
 REFUSED_FORMATS = ("EPS",)  # formats that Pillow decodes by starting another program
 
 
@@ -36,8 +34,7 @@ def open_image(path: Path) -> Image.Image:
             warnings.simplefilter("ignore")
             with Image.open(file, formats=formats) as image:
                 if image.width * image.height > MAX_FILE_PIXELS:
-                    size = f"{image.width}x{image.height}"
-                    raise UsageError(f"{path} has {size} pixels, more than {MAX_FILE_PIXELS:,}: shrink it first")
+                    raise Image.DecompressionBombError
                 return eight_bits(ImageOps.exif_transpose(image))
     except UsageError:
         raise
@@ -64,21 +61,16 @@ def eight_bits(image: Image.Image) -> Image.Image:
 
 
 def _as_bytes(values: NDArray[Any], mode: str) -> NDArray[np.uint8]:
-    """Return the values of wide pixels as bytes, see `eight_bits`; in parts, since float64 takes more memory."""
-    parts = np.array_split(values.reshape(-1), values.size // PIXELS_AT_ONCE + 1)
-    peak = max(float(_finite(part).max(initial=0)) for part in parts)
+    """Return the values of wide pixels as bytes, see `eight_bits`."""
+    finite = np.nan_to_num(values.astype(np.float64), copy=False, posinf=0, neginf=0)
+    peak = float(finite.max(initial=0))
     if mode.startswith("I;16") or (mode == "I" and 255 < peak < 2**16):
         white = 65535.0
     elif mode == "F" and peak <= 1:
         white = 1.0
     else:
         white = max(peak, 255.0)
-    scaled = [(_finite(part) / white * 255).round().clip(0, 255).astype(np.uint8) for part in parts]
-    return np.concatenate(scaled).reshape(values.shape)
-
-
-def _finite(values: NDArray[Any]) -> NDArray[np.float64]:
-    return np.nan_to_num(values.astype(np.float64), posinf=0, neginf=0)
+    return (finite / white * 255).round().clip(0, 255).astype(np.uint8)
 
 
 def bounded(width: int, height: int, pixels: int = MAX_NETWORK_PIXELS) -> tuple[int, int]:
@@ -86,10 +78,8 @@ def bounded(width: int, height: int, pixels: int = MAX_NETWORK_PIXELS) -> tuple[
     if width * height <= pixels:
         return width, height
     factor = math.sqrt(pixels / (width * height))
-    size = max(int(width * factor), 1), max(int(height * factor), 1)
-    if size[0] * size[1] > pixels:  # a strip whose shorter side is a single pixel
-        size = min(size[0], pixels), min(size[1], pixels)
-    return size
+    width, height = max(int(width * factor), 1), max(int(height * factor), 1)
+    return min(width, pixels), min(height, pixels)  # the shorter side of a strip may be a single pixel
 
 
 def grey(image: Image.Image) -> NDArray[np.uint8]:
@@ -104,13 +94,9 @@ def colours(image: Image.Image) -> NDArray[np.uint8]:
 
 def unique_stems(paths: Iterable[Path]) -> list[str]:
     """Return the stem of each path, with -2, -3, ... if it is taken; the result is unique regardless of case."""
-    used: set[str] = set()
-    stems: list[str] = []
+    stems: dict[str, str] = {}  # by their names without case
     for path in paths:
-        name, n = path.stem, 1
-        while name.casefold() in used:
-            n += 1
-            name = f"{path.stem}-{n}"
-        used.add(name.casefold())
-        stems.append(name)
-    return stems
+        names = itertools.chain([path.stem], (f"{path.stem}-{n}" for n in itertools.count(2)))
+        name = next(name for name in names if name.casefold() not in stems)
+        stems[name.casefold()] = name
+    return [*stems.values()]

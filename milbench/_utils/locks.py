@@ -1,10 +1,7 @@
 """Advisory file locks, released when the process exits."""
 
-from __future__ import annotations
-
-import contextlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -13,7 +10,6 @@ from milbench.errors import UsageError
 
 NOW = 0.1
 """Seconds after which a lock counts as held: another process that asks `is_locked` keeps it busy for less than that."""
-FOREVER = -1.0
 
 
 @contextmanager
@@ -24,20 +20,11 @@ def try_lock(path: Path) -> Iterator[bool]:
     where the file system has no locks.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(path, NOW) as held:
+    with lock(path, NOW) as held:
         if held is None:
-            raise UsageError(
-                f"the file system of {path.parent} has no file locks, which keep two processes apart; choose a folder "
-                "on another one"
-            )
+            what = "no file locks, which keep two processes apart; choose a folder on another one"
+            raise UsageError(f"the file system of {path.parent} has {what}")
         yield held
-
-
-@contextmanager
-def lock(path: Path) -> Iterator[bool]:
-    """Hold a lock as in `try_lock` for the block; wait until it is free. Yields False if there are no locks."""
-    with _locked(path, FOREVER) as held:
-        yield bool(held)
 
 
 def is_locked(path: Path) -> bool:
@@ -45,7 +32,7 @@ def is_locked(path: Path) -> bool:
     try:
         from fcntl import LOCK_NB, LOCK_SH, flock
     except ImportError:  # on Windows
-        with _locked(path, NOW) as free:
+        with lock(path, NOW) as free:
             return free is False
     try:
         with _lock_file(path).open("rb") as opened:
@@ -58,8 +45,11 @@ def is_locked(path: Path) -> bool:
 
 
 @contextmanager
-def _locked(path: Path, timeout: float) -> Iterator[bool | None]:
-    """Yield whether the lock is held by the block, None where the file system has no locks."""
+def lock(path: Path, timeout: float = -1) -> Iterator[bool | None]:
+    """Hold a lock as in `try_lock` for the block; wait until it is free, or for so many seconds, -1 for ever.
+
+    Yields whether it is held, None where the file system has no locks.
+    """
     file = _lock_file(path)
     # Users may share a folder: a lock file that one of them has left must not keep the others out.
     file_lock = FileLock(file, mode=0o666, fallback_to_soft=False)
@@ -77,7 +67,7 @@ def _locked(path: Path, timeout: float) -> Iterator[bool | None]:
     finally:
         if held:
             # Before the release: a waiting process finds that the file it has opened is gone, and creates a new one.
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 file.unlink(missing_ok=True)
         file_lock.release()
 

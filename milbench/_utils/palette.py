@@ -1,7 +1,5 @@
 """Colours that reports and `milbench.inference` share."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

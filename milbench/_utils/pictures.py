@@ -1,7 +1,5 @@
 """A picture on its axes, with classes laid over it in their colours and their names, in reports and predictions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -12,8 +10,7 @@ from numpy.typing import NDArray
 
 from milbench._utils.palette import LINE, class_colours
 
-STRENGTH = 0.75
-"""The opacity of a class with probability 1."""
+STRENGTH = 0.75  # the opacity of a class with probability 1
 RIGHT, WRONG = "#159a74", "#cf4456"
 """The colours of what is found rightly and wrongly."""
 
@@ -31,18 +28,15 @@ def plain(axes: Axes) -> None:
         spine.set(visible=True, edgecolor=LINE)
 
 
-def show_grey(axes: Axes, image: NDArray[Any]) -> None:
-    """Show an image (N, H, W) in [0, 1] as the mean of its channels."""
-    grey = np.clip(image.mean(axis=0), 0, 1)
-    axes.imshow(grey, cmap="gray", vmin=0, vmax=1, interpolation="none", extent=_extent(image))
+def show_image(axes: Axes, image: NDArray[Any]) -> None:
+    """Show an image (N, H, W) in [0, 1]: three channels in colour, others as their mean in grey."""
+    pixels = np.clip(image.transpose(1, 2, 0) if len(image) == 3 else image.mean(axis=0), 0, 1)
+    extent = 0, image.shape[2], image.shape[1], 0  # pixel i covers [i, i + 1], as boxes and centres of positions assume
+    axes.imshow(pixels, cmap="gray", vmin=0, vmax=1, interpolation="none", extent=extent)
 
 
 def draw_classes(
-    axes: Axes,
-    classes: NDArray[Any],
-    strengths: NDArray[Any],
-    count: int,
-    extent: tuple[float, float, float, float],
+    axes: Axes, classes: NDArray[Any], strengths: NDArray[Any], count: int, extent: tuple[float, float, float, float]
 ) -> None:
     """Draw a map of `count` classes over an image, each class in its colour.
 
@@ -54,9 +48,9 @@ def draw_classes(
     detected = classes < count
     rgba[detected, :3] = colours[classes[detected]]
     rgba[detected, 3] = STRENGTH * strengths[detected]
-    limits = (axes.get_xlim(), axes.get_ylim())
+    xlim, ylim = axes.get_xlim(), axes.get_ylim()
     axes.imshow(rgba, interpolation="none", extent=extent)
-    axes.set(xlim=limits[0], ylim=limits[1])
+    axes.set(xlim=xlim, ylim=ylim)
 
 
 def name_at(axes: Axes, x: float, y: float, name: str) -> None:
@@ -75,8 +69,3 @@ def edges(centres: NDArray[Any]) -> tuple[float, float]:
     """Return the begin of the first and the end of the last cell around evenly spaced centres."""
     step = float(centres[-1] - centres[0]) / (len(centres) - 1) if len(centres) > 1 else 2 * float(centres[0])
     return float(centres[0]) - step / 2, float(centres[-1]) + step / 2
-
-
-def _extent(image: NDArray[Any]) -> tuple[float, float, float, float]:
-    """Return the extent in which pixel i covers [i, i + 1], as boxes and centres of positions assume."""
-    return 0, image.shape[2], image.shape[1], 0

@@ -1,7 +1,5 @@
 """Make the next batch while a network is trained on this one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Random number generators that are seeded by named axes, such as task, seed and epoch."""
 
-from __future__ import annotations
-
 import hashlib
 
 import torch

@@ -1,7 +1,5 @@
 """Words that agree with numbers."""
 
-from __future__ import annotations
-
 
 def counted(count: int, noun: str, plural: str = "") -> str:
     """Return a count with its noun, such as 3 seeds."""

@@ -1,7 +1,5 @@
 """What a training loop has switched on around a call: autocast, which losses leave, and tracing."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -21,9 +19,12 @@ def without_autocast(method: AnyMethod) -> AnyMethod:
         logits = args[0] if args else kwargs["logits"]
         if not isinstance(logits, torch.Tensor):
             raise UsageError(f"{self.name}: logits must be a tensor, got {type(logits).__name__}")
-        if not _is_available(logits.device.type):
+        # PyTorch 2.10 cannot compile the call itself, and what is compiled runs on devices that have autocast. To mark
+        # it as constant for the compiler would import the compiler: more than a second in every process.
+        kind = logits.device.type
+        if not torch.compiler.is_compiling() and not torch.amp.is_autocast_available(kind):
             return method(self, *args, **kwargs)
-        with torch.autocast(logits.device.type, enabled=False):
+        with torch.autocast(kind, enabled=False):
             return method(self, *args, **kwargs)
 
     return cast("AnyMethod", precise)
@@ -36,12 +37,4 @@ def transformed() -> bool:
 
 def tracing() -> bool:
     """Return whether values are unavailable: inside torch.compile, torch.func transforms or a CUDA graph capture."""
-    if transformed():
-        return True
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-
-
-# PyTorch 2.10 cannot compile the call itself, and what is compiled runs on devices that have autocast. To mark the
-# call as constant for the compiler would import the compiler: more than a second in every process.
-def _is_available(kind: str) -> bool:
-    return torch.compiler.is_compiling() or torch.amp.is_autocast_available(kind)
+    return transformed() or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import torch
@@ -23,14 +24,12 @@ T = TypeVar("T")
 class Truth:
     """Instance-level truth about a batch of bags, which a loss under set supervision is never given.
 
-    Bags that are images or sequences have `boxes`, bags that are sets have `position_classes`.
-
     Args:
         classes: (B, M) int64, the class of every true instance, -1 where a bag has fewer than M; in the order of
             reading or of time where the task says `instances_are_ordered`, else in any order.
-        boxes: (B, M, 4) float, the instances' boxes (left, top, right, bottom) in pixels, right and bottom exclusive.
-            In a sequence, from frame `left` to frame `right` over all features: (start, 0, end, F).
-        position_classes: (B, K) int64, the class of the instance at each position, C for background.
+        boxes: (B, M, 4) float, in images left, top, right and bottom of the instances in pixels, right and bottom
+            exclusive; in sequences (start, 0, end, F) in frames and features.
+        position_classes: of sets, (B, K) int64, the class of the instance at each position, C for background.
     """
 
     classes: Tensor
@@ -104,28 +103,21 @@ class Bags:
 
 @dataclass(frozen=True, slots=True)
 class NamedBags:
-    """A batch of bags whose label sets are not known, read from a file of the user.
+    """A batch of bags whose label sets are not known, read from a file of the user."""
 
-    Args:
-        kind: the column that names a bag in the task's tables, such as "bag" or "image".
-        names: of the B bags.
-        bags: the bags, whose labels are all False.
-        places: where the positions are, by the name of a column such as "instance", "x" or "start": each
-            (B, *positions), in the units of what was read (instances from 0, pixels of the image, seconds).
-    """
-
-    kind: str
+    kind: str  # the column that names a bag in the task's tables, such as "bag" or "image"
     names: list[str]
-    bags: Bags
+    bags: Bags  # whose labels are all False
     places: dict[str, Tensor] = field(default_factory=dict)
+    """Where the positions are, by the name of a column such as "instance", "x" or "start": each (B, *positions), in the
+    units of what was read (instances from 0, pixels of the image, seconds)."""
+    files: Sequence[Path] = ()  # of bags that are images, to draw on them
 
 
 def label_matrix(classes: Tensor, num_classes: int) -> Tensor:
-    """Return the label sets (B, C) bool of bags whose instances are known.
+    """Return the label sets (B, C) bool of bags, by the class of every instance (B, M) int64.
 
-    Args:
-        classes: (B, M) int64, the class of every instance, -1 where a bag has fewer than M.
-        num_classes: C, the background not counted.
+    It is -1 where a bag has fewer than M; `num_classes` is C, the background not counted.
 
     Examples:
         >>> import torch
@@ -138,16 +130,10 @@ def label_matrix(classes: Tensor, num_classes: int) -> Tensor:
 
 
 def pad_bags(bags: Sequence[ArrayLike | Tensor]) -> tuple[Tensor, Tensor]:
-    """Return bags of different sizes as one batch, with zeros after the smaller ones.
+    """Return bags (K_i, *instance) of different sizes as one batch (B, K, *instance), with zeros after smaller ones.
 
-    Args:
-        bags: (K_i, *instance) each, the instances or whatever else has a row for each of them.
-
-    Returns:
-        (B, K, *instance), K the size of the largest bag, and the mask (B, K), True where there is an instance.
-
-    Raises:
-        UsageError: there is no bag, or instances are not of one shape.
+    Beside it stands the mask (B, K), True where there is an instance; K is the size of the largest bag. Raises
+    UsageError where there is no bag, or instances are not of one shape.
 
     Examples:
         >>> instances, mask = pad_bags([torch.ones(3, 2), torch.ones(1, 2)])
@@ -165,8 +151,8 @@ def pad_bags(bags: Sequence[ArrayLike | Tensor]) -> tuple[Tensor, Tensor]:
             raise UsageError(f"bags must be arrays of numbers, got {type(bag).__name__}: {error}") from None
     shapes = {part.shape[1:] for part in parts if part.ndim}
     if len(shapes) != 1 or not all(part.ndim for part in parts):
-        shown_shapes = ", ".join(sorted({str(tuple(part.shape)) for part in parts})) or "no bag"
-        raise UsageError(f"bags must be arrays (K, *instance) with instances of one shape, got {shown_shapes[:200]}")
+        got = ", ".join(sorted({str(tuple(part.shape)) for part in parts}))[:200] or "no bag"
+        raise UsageError(f"bags must be arrays (K, *instance) with instances of one shape, got {got}")
     sizes = torch.tensor([len(part) for part in parts], device=parts[0].device)
     instances = pad_sequence(parts, batch_first=True)
     return instances, torch.arange(instances.shape[1], device=sizes.device) < sizes.unsqueeze(1)

@@ -1,10 +1,8 @@
 """The decoders, which read a string from a map of positions."""
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 Decoder = Literal["columns", "strongest", "components"]
-"""See `milbench.evaluation.reading.decoders`. Without learnt numbers, `components` reads a character a component."""
+"""See `milbench.evaluation.reading.reader`. Without learnt numbers, `components` reads a character a component."""
 DECODERS: tuple[Decoder, ...] = get_args(Decoder)
 """All of them, the simplest first: the first of equally good ones is chosen."""

@@ -1,9 +1,4 @@
-"""Galleries: a few test bags with what a loss detects in them.
-
-A gallery is stored as one .npz file, which is written and read with numpy alone; nothing in it is unpickled.
-"""
-
-from __future__ import annotations
+"""Galleries: a few test bags with what a loss detects in them, each one .npz file; nothing in it is unpickled."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -17,8 +12,6 @@ from numpy.typing import NDArray
 from milbench._utils.files import stored_arrays
 
 Kind = Literal["image", "sequence", "set"]
-_AXES: dict[str, tuple[int, int]] = {"image": (4, 2), "sequence": (3, 1), "set": (3, 1)}
-"""By kind, the dimensions of the instances and of the positions."""
 _TYPES = {
     "instances": np.float32, "labels": np.bool_, "presence": np.float32, "probs": np.float16, "mask": np.bool_,
     "classes": np.int64, "boxes": np.float32, "position_classes": np.int64, "coords": np.float32, "ys": np.float32,
@@ -35,42 +28,29 @@ _READ: dict[str, Callable[[Any], Any]] = {
 class Gallery:
     """A few test bags with the detections of one loss; ValueError where shapes do not fit together.
 
-    Args:
-        kind: "image", instances (B, N, H, W) in [0, 1] and positions (rows, columns); "sequence", instances (B, F, T),
-            NaN where a sequence is shorter, and positions (K,) in time; or "set", instances (B, K, D) and positions
-            (K,) without an order.
-        instances: the bags' instances, float32.
-        labels: (B, C) bool, the true label sets.
-        presence: (B, C), the loss's presence scores, on any monotone scale.
-        probs: (B, C+1, *positions) float16, the probability of each class in each position, background last.
-        class_names: C names to show.
-        mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-        ys: for images, y of every row of positions in pixels; for sequences, of the one row; None: spread evenly.
-        xs: x of every column of positions in pixels, or of every position in frames.
-        threshold: the presence score from which a class counts as detected; None: where it is the most probable one in
-            some position.
-        frames_per_second: for sequences; None: not known.
-        classes: (B, M), the classes of the true instances, -1 where a bag has fewer than M.
-        boxes: (B, M, 4), their boxes (left, top, right, bottom) in pixels, or (start, 0, end, F) in frames.
-        position_classes: for sets, (B, K), the true class of each position, C for background.
-        coords: for sets, (B, K, 2), x and y in the plane of each position; None: not known.
+    An image has instances (B, N, H, W) in [0, 1] and positions (rows, columns); a sequence has instances (B, F, T), NaN
+    where it is shorter, and positions (K,) in time; a set has instances (B, K, D) and positions (K,) without an order.
+    What is None is not known.
     """
 
     kind: Kind
     instances: NDArray[np.float32]
-    labels: NDArray[np.bool_]
-    presence: NDArray[np.float32]
-    probs: NDArray[np.float16]
-    class_names: tuple[str, ...]
-    mask: NDArray[np.bool_] | None = None
-    ys: NDArray[np.float32] | None = None
-    xs: NDArray[np.float32] | None = None
+    labels: NDArray[np.bool_]  # (B, C), the true label sets
+    presence: NDArray[np.float32]  # (B, C), the loss's presence scores, on any monotone scale
+    probs: NDArray[np.float16]  # (B, C+1, *positions), of each class in each position, background last
+    class_names: tuple[str, ...]  # C names to show
+    mask: NDArray[np.bool_] | None = None  # (B, *positions), True where there is an instance; None: everywhere
+    ys: NDArray[np.float32] | None = None  # of rows of positions in pixels, of a sequence one; None: spread evenly
+    xs: NDArray[np.float32] | None = None  # of columns of positions in pixels, or of positions in frames
     threshold: float | None = None
+    """The presence from which a class counts as detected; None: where it is the most probable one in some position."""
     frames_per_second: float | None = None
-    classes: NDArray[np.int64] | None = None
-    boxes: NDArray[np.float32] | None = None
-    position_classes: NDArray[np.int64] | None = None
-    coords: NDArray[np.float32] | None = None
+    classes: NDArray[np.int64] | None = None  # (B, M), of the true instances, -1 where a bag has fewer than M
+    boxes: NDArray[np.float32] | None = (
+        None  # (B, M, 4), left, top, right, bottom in pixels; start, 0, end, F in frames
+    )
+    position_classes: NDArray[np.int64] | None = None  # of sets, (B, K), C for background
+    coords: NDArray[np.float32] | None = None  # of sets, (B, K, 2), x and y in the plane of each position
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -89,7 +69,7 @@ class Gallery:
         bags, classes = self.labels.shape
         positions = self.probs.shape[2:]
         grid = (1, *positions) if self.kind == "sequence" else positions
-        axes = _AXES.get(self.kind, (0, 0))
+        axes = {"image": (4, 2), "sequence": (3, 1), "set": (3, 1)}.get(self.kind, (0, 0))  # of instances, of positions
         fits = {
             "kind": self.kind in get_args(Kind),
             "instances": len(self.instances) == bags and self.instances.ndim == axes[0],
@@ -104,11 +84,8 @@ class Gallery:
             "position_classes": self.position_classes is None or self.position_classes.shape == (bags, *positions),
             "coords": self.coords is None or self.coords.shape == (bags, *positions, 2),
         }
-        wrong = [name for name, good in fits.items() if not good]
-        if wrong:
-            raise ValueError(
-                f"a gallery of {bags} bags and {classes} classes does not fit together: {', '.join(wrong)}"
-            )
+        if wrong := ", ".join(name for name, good in fits.items() if not good):
+            raise ValueError(f"a gallery of {bags} bags and {classes} classes does not fit together: {wrong}")
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -1,15 +1,12 @@
 """Where the positions of a convolutional network are in an image."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-_PROBES = 61, 84
-"""Sides of the images on which a traced geometry is held against what the network returns."""
+_PROBES = 61, 84  # sides of the images on which a traced geometry is held against what the network returns
 
 
 class Layer(NamedTuple):
@@ -22,12 +19,7 @@ class Layer(NamedTuple):
 
 
 def output_size(layers: Sequence[Layer], size: int) -> int:
-    """Return the number of positions along one side of an image of `size` pixels.
-
-    Examples:
-        >>> output_size((Layer(16, 5, padding=2), Layer(16, 5, stride=2, padding=2), Layer(11, 3)), 28)
-        12
-    """
+    """Return the number of positions along one side of an image of `size` pixels."""
     for layer in layers:
         size = (size + 2 * layer.padding - layer.kernel) // layer.stride + 1
     return size
@@ -38,12 +30,6 @@ def position_centres(layers: Sequence[Layer], height: int, width: int) -> tuple[
 
     They are y of every row (h,) and x of every column (w,), float64, on the scale of `milbench.api.bags.Truth.boxes`:
     the left edge of the image is 0 and the middle of its first pixel 0.5.
-
-    Examples:
-        A kernel of 4 pixels that moves by 4 pixels covers the image in tiles.
-
-        >>> position_centres((Layer(3, kernel=4, stride=4),), height=8, width=12)
-        (tensor([2., 6.], dtype=torch.float64), tensor([ 2.,  6., 10.], dtype=torch.float64))
     """
     first, step = 0.5, 1
     for layer in layers:

@@ -1,7 +1,5 @@
 """Load a loss or a task by its name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from milbench.api.loss import Loss, Reduction
@@ -13,13 +11,9 @@ from milbench.api.task import Task
 def load_loss(name: str, *, reduction: Reduction = "mean", **params: Any) -> Loss:
     """Return a new loss, by its name: `load_loss("exact")` is `milbench.losses.Exact()`.
 
-    Args:
-        name: the name of a built-in or installed loss, or the path of a Python file that holds one.
-        reduction: of the losses of the bags of a batch: `mean`, `sum`, or `none`, one value a bag.
-        params: arguments of the loss's constructor, checked against its annotations.
-
-    Raises:
-        UsageError: there is no such loss, or a parameter is unknown, missing or out of range.
+    The name is that of a built-in or installed loss, or the path of a Python file that holds one; the reduction over
+    the bags of a batch is `mean`, `sum`, or `none`, one value a bag. Raises UsageError where there is no such loss, or
+    a parameter of its constructor is unknown, missing or out of range.
 
     Examples:
         >>> import torch
@@ -29,26 +23,19 @@ def load_loss(name: str, *, reduction: Reduction = "mean", **params: Any) -> Los
         >>> loss(logits, labels)  # log(4^5 / (2^5 - 1)) / 5 and log(4^5) / 5, as every label map is equally probable
         tensor([0.6995, 1.3863])
     """
-    read_edited(losses())
+    read_edited()
     loss = losses().create(resolve(losses(), name), params)
     loss.reduction = reduction
     return loss
 
 
 def load_task(name: str, **params: Any) -> Task:
-    """Return a new task, by its name; its data are neither checked nor loaded yet.
-
-    Args:
-        name: the name of a built-in or installed task, or the path of a Python file that holds one.
-        params: arguments of the task's constructor, checked against its annotations.
-
-    Raises:
-        UsageError: there is no such task, or a parameter is unknown, missing or out of range.
+    """Return a new task, by its name, as `load_loss` a loss; its data are neither checked nor loaded yet.
 
     Examples:
         >>> task = load_task("synthetic-bags", num_classes=3, min_size=2, max_size=6)
         >>> task.recipe().optimizer
         'adamw'
     """
-    read_edited(tasks())
+    read_edited()
     return tasks().create(resolve(tasks(), name), params)

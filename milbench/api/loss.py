@@ -1,10 +1,10 @@
 """The contract of a loss: its input, its output and the checks of both."""
 
-from __future__ import annotations
-
 import functools
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import torch
@@ -13,10 +13,10 @@ from torch.nn.functional import logsigmoid
 
 from milbench._utils.seeding import generator
 from milbench.api.autocast import tracing, without_autocast
-from milbench.api.loss_checks import LabelSets, checked, fault, kind_of, label_sets
+from milbench.api.loss_checks import LabelSets, Target, checked, fault, integers, kind_of, label_sets
 from milbench.api.scores import Scores
 from milbench.api.supervision import SUPERVISIONS, Supervision
-from milbench.errors import UsageError, closest, one_of, unknown
+from milbench.errors import UsageError, closest, one_of
 
 Head = Literal["softmax", "sigmoid", "class"]
 _HEADS: tuple[str, ...] = get_args(Head)
@@ -87,6 +87,8 @@ class Loss(torch.nn.Module, ABC):
     waits for the device. Unchecked, a label set that cannot occur costs +inf in most losses."""
     max_labels: int | None = None
     """An upper bound of |L| in the bags to come, set by training: an accelerator need not wait to find it."""
+    arguments: Mapping[str, Any] = MappingProxyType({})
+    """What its constructor was given, by name."""
     num_classes: int | None = None
     """C, for which `build` has made the weights; None: it was not called."""
 
@@ -124,8 +126,7 @@ class Loss(torch.nn.Module, ABC):
         """Make the weights that depend on the number of classes C, without the background, anew, and return the loss.
 
         Training calls it with the seed of the cell, before the loss is moved to a device and the optimiser is made. A
-        loss without such weights stays as it is, and need not be built; one that has them raises UsageError until it
-        is.
+        loss without such weights need not be built; one that has them raises UsageError until it is.
         """
         self.num_classes = num_classes
         self.make_weights(num_classes, generator("weights of the loss", seed))
@@ -172,8 +173,7 @@ class Loss(torch.nn.Module, ABC):
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), larger where the class is more likely to occur in the bag, comparable between bags.
 
-        Where the network becomes surer they must go on to differ: of values that round to one no threshold tells the
-        bags.
+        They must go on to differ where the network becomes surer: values that round to one tell no bags apart.
         """
         return self.scores(logits, mask)
 
@@ -201,15 +201,14 @@ class Loss(torch.nn.Module, ABC):
         """Return (B, C, K), larger where a position speaks more strongly for the class, by the rule of this loss.
 
         Values can be compared between the positions of one bag, within one class. The default is the probability of the
-        class by `posterior`, or the logit of its detector where `head` is sigmoid: a probability given that at most one
-        detector fires also depends on the other detectors. Positions whose probability rounds to 1 tie; in float32 that
-        is where a class leads by 17 or more.
+        class by `posterior` (those that round to 1 tie, in float32 where a class leads by 17), or where `head` is
+        sigmoid the logit of its detector, which does not depend on other detectors.
         """
         return logits[:, :-1] if self.head == "sigmoid" else self.posterior(logits, mask)[:, :-1]
 
     @without_autocast
     def forward(
-        self, logits: Tensor, labels: LabelSets, mask: Tensor | None = None, target: Tensor | None = None
+        self, logits: Tensor, labels: LabelSets, mask: Tensor | None = None, target: Target | None = None
     ) -> Tensor:
         """Return the loss of a batch, or with `reduction="none"` that of every bag.
 
@@ -221,16 +220,24 @@ class Loss(torch.nn.Module, ABC):
                 counts (B, C), positions (B, *positions) with C for background, order (B, M) padded with -1.
 
         Raises:
-            UsageError: an argument has the wrong shape or type, logits are not finite, or a label set is larger than
-                its bag; or the subclass returned something else than one value a bag, with a gradient where the
-                logits have one. It is a ValueError.
+            UsageError: a ValueError. An argument has the wrong shape or type, logits are not finite, or a label set is
+                larger than its bag; or the subclass returned something else than one value a bag, with a gradient.
         """
         method = "target_loss" if self.takes_target else "bag_loss"
-        values = checked(self, method, self._of_bags(logits, labels, mask, target), (len(logits),))
+        flat, flat_mask = self._flatten(logits, mask)
+        labels = label_sets(labels, flat, flat_mask, self.checks_values)
+        if self.takes_target:
+            found = integers(self, target, labels, logits.shape[2:], mask, self.checks_values)
+            values = self.target_loss(flat.view(logits.shape), found, mask)
+        else:
+            values = self.bag_loss(flat, labels, flat_mask)
+        values = checked(self, method, values, (len(logits),))
         if logits.requires_grad and torch.is_grad_enabled() and not values.requires_grad:
             raise fault(self, method, "values with a gradient", "values that are detached from the logits")
         if self.reduction == "none":
             return values
+        if self.reduction == "mean" and not len(values):
+            raise UsageError(f"{self.name}: a batch without bags has no mean loss; leave it out, or use the sum, 0")
         return values.mean() if self.reduction == "mean" else values.sum()
 
     @without_autocast
@@ -275,8 +282,8 @@ class Loss(torch.nn.Module, ABC):
     def predict(self, logits: Tensor, mask: Tensor | None = None, threshold: float | None = None) -> Tensor:
         """Return the label set that the loss reads from each bag, (B, C) bool; one class where `head` is class.
 
-        A class occurs where its presence is at least the threshold; None: even odds. Where the presence is no log-odds,
-        a threshold is needed (UsageError), best chosen on bags that were not trained on.
+        A class occurs where its presence is at least the threshold; None: even odds, which a presence that is no
+        log-odds has not (UsageError): its threshold is best chosen on bags that were not trained on.
 
         Examples:
             >>> import torch
@@ -289,14 +296,12 @@ class Loss(torch.nn.Module, ABC):
         if self.head == "class":
             most_probable = scores.classes.argmax(dim=1, keepdim=True)
             return torch.zeros_like(scores.classes, dtype=torch.bool).scatter(1, most_probable, True)
-        if threshold is None:
-            if scores.log_odds is None:
-                raise UsageError(
-                    f"the presence scores of {self.name} are no log-odds: predict needs a threshold, such as the best "
-                    "one of score(...).presence of validation bags"
-                )
-            threshold = 0.0
-        return scores.presence >= threshold
+        if threshold is None and scores.log_odds is None:
+            raise UsageError(
+                f"the presence scores of {self.name} are no log-odds: predict needs a threshold, such as the best one "
+                "of score(...).presence of validation bags"
+            )
+        return scores.presence >= (threshold or 0.0)
 
     @without_autocast
     def label_log_prob(self, logits: Tensor, labels: LabelSets, mask: Tensor | None = None) -> Tensor | None:
@@ -304,59 +309,24 @@ class Loss(torch.nn.Module, ABC):
 
         Labels are any sets, as in `forward`; -inf for a set that cannot occur; a lower bound where the loss says so.
         None for a loss without a probability of label sets. Raises UsageError for a wrong shape or type.
-
-        Examples:
-            One bag of two positions, one class. `exact` takes the two channels at a position for equally likely, so
-            that the class occurs in three of four cases; the detector of `one-vs-rest` is at even odds.
-
-            >>> import torch
-            >>> from milbench import load_loss
-            >>> logits, labels = torch.zeros(1, 2, 2), torch.tensor([[True]])
-            >>> load_loss("exact").label_log_prob(logits, labels).exp()
-            tensor([0.7500])
-            >>> load_loss("one-vs-rest").label_log_prob(logits, labels).exp()
-            tensor([0.5000])
         """
         flat, flat_mask = self._flatten(logits, mask)
         log_prob = self.set_log_prob(flat, label_sets(labels, flat, flat_mask, values=False), flat_mask)
         return None if log_prob is None else checked(self, "set_log_prob", log_prob, (len(logits),))
 
-    def _of_bags(self, logits: Tensor, labels: LabelSets, mask: Tensor | None, target: Tensor | None) -> Tensor:
-        """Return (B,), the loss of every bag."""
-        flat, flat_mask = self._flatten(logits, mask)
-        labels = label_sets(labels, flat, flat_mask, self.checks_values)
-        if not self.takes_target:
-            return self.bag_loss(flat, labels, flat_mask)
-        shapes = {"count": labels.shape, "position": (len(logits), *logits.shape[2:])}
-        shape = shapes.get(self.supervision)
-        if target is None or target.is_floating_point() or (shape is not None and target.shape != shape):
-            kind = "nothing" if target is None else kind_of(target)
-            expected = f"(B, M) = ({len(logits)}, M)" if shape is None else tuple(shape)
-            raise UsageError(
-                f"{self.name} has {self.supervision} supervision and needs a target, integers of shape {expected}, "
-                f"got {kind}"
-            )
-        return self.target_loss(flat.view(logits.shape), target, mask)
-
-    def _check_built(self, num_classes: int) -> None:
-        if type(self).make_weights is Loss.make_weights or self.num_classes == num_classes:
-            return
-        what = "a number of" if self.num_classes is None else f"{self.num_classes}"
-        raise UsageError(
-            f"{self.name} has weights for {what} classes: call build(num_classes={num_classes}) before it gets logits "
-            f"of {num_classes + 1} channels (the last is the background)"
-        )
-
     def _flatten(self, logits: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Check logits and mask and return them as (B, C+1, K) and (B, K)."""
         if logits.ndim < 2 or logits.shape[1] < 2 or not logits.is_floating_point():
+            expected = "floating point of shape (B, C+1, *positions)"
+            raise UsageError(f"{self.name}: logits must be {expected}, got {kind_of(logits)}")
+        batch, channels, *positions = logits.shape
+        if type(self).make_weights is not Loss.make_weights and self.num_classes != channels - 1:
+            what = "a number of" if self.num_classes is None else f"{self.num_classes}"
             raise UsageError(
-                f"{self.name}: logits must be floating point of shape (B, C+1, *positions), got {kind_of(logits)}"
+                f"{self.name} has weights for {what} classes: call build(num_classes={channels - 1}) before it gets "
+                f"logits of {channels} channels (the last is the background)"
             )
-        self._check_built(logits.shape[1] - 1)
-        if self.head not in _HEADS:
-            raise unknown(f"head of {self.name}", str(self.head), _HEADS)
-        batch, _, *positions = logits.shape
+        one_of(f"head of {self.name}", self.head, _HEADS)
         if 0 in positions:
             raise UsageError(f"{self.name}: logits have no positions: {kind_of(logits)}")
         if logits.dtype in (torch.float16, torch.bfloat16):
@@ -365,19 +335,20 @@ class Loss(torch.nn.Module, ABC):
         if mask is None:
             return flat, None
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (batch, *positions):
-            raise UsageError(
-                f"{self.name}: mask must be a bool tensor of shape {(batch, *positions)}, got {kind_of(mask)}"
-            )
+            expected = f"a bool tensor of shape {(batch, *positions)}"
+            raise UsageError(f"{self.name}: mask must be {expected}, got {kind_of(mask)}")
         flat_mask = mask.flatten(1) if positions else mask.unsqueeze(1)
         return flat.masked_fill(~flat_mask.unsqueeze(1), 0.0), flat_mask
 
 
 def _with_reduction(init: Callable[..., None]) -> Callable[..., None]:
     """Return the constructor of a loss with the keyword `reduction`, which it need not have itself."""
+    signature = inspect.signature(init)
 
     @functools.wraps(init)
     def constructor(self: Loss, *args: Any, reduction: Reduction | None = None, **params: Any) -> None:
         init(self, *args, **params)
+        self.arguments = dict([*signature.bind(self, *args, **params).arguments.items()][1:])
         if reduction is not None:
             self.reduction = reduction
 

@@ -1,7 +1,5 @@
 """The label, definition, direction and unit of each metric, for reports and documentation; needs no torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from milbench.api.reliability import BINS
@@ -9,19 +7,12 @@ from milbench.api.reliability import BINS
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """The description of a metric.
+    """The description of a metric."""
 
-    Args:
-        label: its name in tables and figures.
-        definition: what it is, in sentences.
-        lower_is_better: False where a higher value is better.
-        percent: whether it is a share that is written as a percentage, 0.0052 as 0.52.
-    """
-
-    label: str
-    definition: str
+    label: str  # its name in tables and figures
+    definition: str  # in sentences
     lower_is_better: bool = True
-    percent: bool = True
+    percent: bool = True  # whether it is a share that is written as a percentage, 0.0052 as 0.52
 
     @property
     def heading(self) -> str:
@@ -43,10 +34,9 @@ METRICS: dict[str, Metric] = {
     ),
     "label_error": Metric(
         "label error",
-        "Share of all pairs of a bag and a class where the predicted label set has the class and the true one has not, "
-        "or the other way round (Hamming loss), with the threshold of the set error. Where bags hold many classes it "
-        "tells losses apart when hardly any whole set is right. Where none is, that threshold is arbitrary, and the "
-        "label error with a threshold of its own is the one to read.",
+        "Share of all pairs of a bag and a class where the predicted label set and the true one differ (Hamming loss), "
+        "with the threshold of the set error. It tells losses apart where hardly any whole set is right; where none "
+        "is, that threshold is arbitrary, and the label error with a threshold of its own is the one to read.",
     ),
     "own_label_error": Metric(
         "label error, own threshold",
@@ -103,9 +93,8 @@ METRICS: dict[str, Metric] = {
     "presence_ece": Metric(
         "calibration error of presence",
         "Expected calibration error of the presence of each class in each bag, by the loss's own probabilities, over "
-        f"{BINS} bins of equal mass: the mean distance between the share of pairs of a bag and a class in a bin whose "
-        "class occurs and their mean probability. It is above 0 by chance also where the probabilities are right. A "
-        "loss whose presence has another scale has none.",
+        f"{BINS} bins of equal mass: the mean distance between the share of a bin's pairs of a bag and a class whose "
+        "class occurs and their mean probability. By chance it is above 0 also where the probabilities are right.",
     ),
     "set_ece": Metric(
         "calibration error of label sets",
@@ -123,18 +112,16 @@ METRICS: dict[str, Metric] = {
     "bayes_posterior_error": Metric(
         "Bayes posterior error", "Posterior error of the exact instance posterior, on the same instances."
     ),
-    "excess_instance_error": Metric(
-        "excess one-instance error",
-        "One-instance error minus that of the optimal decision on the same bags; it can be negative by chance.",
-    ),
-    "excess_set_error": Metric(
-        "excess set error",
-        "Set error minus that of the optimal decision on the same bags; it can be negative by chance.",
-    ),
-    "excess_posterior_error": Metric(
-        "excess posterior error",
-        "Posterior error minus that of the exact posterior on the same instances.",
-    ),
+    **{
+        f"excess_{name}": Metric(
+            f"excess {label}", f"{label.capitalize()} minus the Bayes {label}; it can be negative by chance."
+        )
+        for name, label in (
+            ("instance_error", "one-instance error"),
+            ("set_error", "set error"),
+            ("posterior_error", "posterior error"),
+        )
+    },
     "learnable_posterior_error": Metric(
         "posterior error of what can be learnt",
         "Posterior error where the probabilities of channels that label sets cannot tell apart are added up and count "
@@ -148,31 +135,27 @@ METRICS: dict[str, Metric] = {
     ),
     "reference_posterior_error": Metric(
         "posterior error of the reference",
-        "Posterior error, on the same instances, of the most probable class of each instance, whatever else is in its "
-        "bag, by the distribution of training bags.",
+        "Posterior error of the most probable class of each instance, whatever is in its bag, by that distribution.",
     ),
     "reference_learnable_posterior_error": Metric(
         "reference for what can be learnt", "As posterior error of the reference, of what can be learnt."
     ),
-    "above_reference_set_error": Metric(
-        "set error above the reference",
-        "Set error minus that of the instance-wise reference on the same bags. It can be negative: by chance, and "
-        "where a network learns what the reference ignores, such as which classes occur together.",
-    ),
-    "above_reference_posterior_error": Metric(
-        "posterior error above the reference",
-        "Posterior error minus that of the instance-wise reference on the same instances; it can be negative by "
-        "chance.",
-    ),
-    "above_reference_learnable_posterior_error": Metric(
-        "posterior error of what can be learnt, above the reference",
-        "Posterior error of what can be learnt minus that of the instance-wise reference.",
-    ),
+    **{
+        f"above_reference_{name}": Metric(
+            f"{label} above the reference",
+            "The error minus that of the instance-wise reference on the same bags. It can be negative: by chance, and "
+            "where a network learns what the reference ignores, such as which classes occur together.",
+        )
+        for name, label in (
+            ("set_error", "set error"),
+            ("posterior_error", "posterior error"),
+            ("learnable_posterior_error", "posterior error of what can be learnt,"),
+        )
+    },
     "transcription_error": Metric(
         "transcription error",
-        "Share of the images whose string of digits is not read exactly by the chosen decoder: of the decoders below, "
-        "the one that reads most validation strings exactly; of several, the first in the order columns, strongest, "
-        "components.",
+        "Share of the images whose string of digits is not read exactly by the chosen decoder: of columns, strongest "
+        "and components (below) the first that reads most validation strings exactly.",
     ),
     "transcription_error_columns": Metric(
         "transcription error, columns",
@@ -205,8 +188,7 @@ METRICS: dict[str, Metric] = {
     ),
     "error_clustering": Metric(
         "clustering errors",
-        "Share of the images in which only the number of repetitions of a digit is read wrongly, without an "
-        "orientation error.",
+        "Share of the images in which only how often a digit occurs is read wrongly, without an orientation error.",
     ),
     "error_edge_or_one": Metric(
         "edges or ones",
@@ -215,8 +197,7 @@ METRICS: dict[str, Metric] = {
     ),
     "error_substitution": Metric(
         "substitutions",
-        "Share of the images in which the right number of digits is read, some of them wrongly, without any of the "
-        "errors above.",
+        "Share of the images in which the right number of digits is read, some wrongly, without the errors above.",
     ),
     "error_other": Metric(
         "other reading errors",
@@ -255,8 +236,8 @@ METRICS: dict[str, Metric] = {
     "clipped": Metric(
         "clipped steps",
         "Share of the training steps whose gradient was longer than the limit of the recipe and was shortened to it, "
-        "or brought to length 1 where the recipe normalises gradients. A limit in absolute units (clip_norm) may "
-        "shorten the gradients of one loss and not those of another.",
+        "or brought to length 1 where the recipe normalises gradients. A limit in absolute units may shorten the "
+        "gradients of one loss and not those of another.",
     ),
     "loss": Metric(
         "training loss",
@@ -271,12 +252,6 @@ def describe(name: str) -> Metric:
     """Return the description of a metric, by its name without the split.
 
     A name that is not in `METRICS` is its own label, and lower is taken for better.
-
-    Examples:
-        >>> describe("auroc").lower_is_better
-        False
-        >>> describe("mean_depth").label
-        'mean depth'
     """
     unknown = "Defined by its task; milbench has no description of it and takes lower to be better."
     return METRICS.get(name) or Metric(name.replace("_", " "), unknown, percent=False)

@@ -1,7 +1,5 @@
 """The contract of a network: from the instances of bags to a logit for every position and class."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC
 from collections.abc import Callable, Mapping
@@ -25,9 +23,8 @@ class Network(nn.Module, ABC):
 
     Images are (B, N, H, W) with N channels, sequences (B, F, T) with F features in each of T frames, sets (B, K, D) of
     K instances with D features. The constructor takes the number of inputs (N, F or D), the number of classes C without
-    the background, and the seed of the initial weights, then parameters of its own, all annotated and with defaults. A
-    network that draws its weights by torch's own initialisation needs nothing of the seed: milbench seeds torch's
-    generator before it makes a network.
+    the background, and the seed of the initial weights, then parameters of its own, all annotated and with defaults.
+    For torch's own initialisation the seed is not needed: milbench seeds torch's generator before it makes a network.
 
     The logits of a position must not depend on how far its bag was padded: those of a set depend on the instance there
     alone, those of a sequence on frames that are numbers, since its padding is NaN. A network that looks at all
@@ -76,15 +73,13 @@ class Network(nn.Module, ABC):
     def start_at_prior(self, positions: int) -> None:
         """Set the biases of the head to the bag prior: about one instance of each class in a bag of `positions`.
 
-        Class biases become -log(positions) and the background's 0. A softmax then gives each class a probability near
-        1/positions everywhere (as long as the classes together are few beside the positions), and so does a sigmoid.
-        With random biases of order one instead, a bag of K positions starts out with some K C/(C+1) expected instances,
-        nearly all label sets have a probability near 0, and the likelihood is flat in a direction where every class is
-        equally unlikely everywhere: training can stay there. UsageError: there is no `head` with a `bias`.
+        Class biases become -log(positions) and the background's 0, by which a softmax, and a sigmoid, gives each class
+        a probability near 1/positions everywhere. With random biases a bag of K positions starts out with some
+        K C/(C+1) expected instances, nearly all label sets have a probability near 0, and training can stay where every
+        class is equally unlikely everywhere. UsageError: there is no `head` with a `bias`.
         """
-        bias = getattr(getattr(self, "head", None), "bias", None)
+        bias, name = getattr(getattr(self, "head", None), "bias", None), type(self).__name__
         if bias is None:
-            name = type(self).__name__
             raise UsageError(
                 f"the network {name} needs a `head`, its last layer, with a bias, or recipe.head_init=paper"
             )
@@ -98,17 +93,13 @@ class Network(nn.Module, ABC):
 
     @cached_property
     def geometry(self) -> tuple[Layer, ...] | None:
-        """The layers of a network of images that decide where positions are; None: not known.
-
-        It is found by tracing the network, and kept where it says how many positions the network has.
-        """
+        """The layers of a network of images that decide where positions are, found by tracing it; None: not known."""
         return traced_layers(self)
 
     def output_shape(self, height: int, width: int) -> tuple[int, int] | None:
         """Return (h, w), the positions of an image of `height` x `width` pixels; None where that is not known."""
-        return (
-            None if self.geometry is None else (output_size(self.geometry, height), output_size(self.geometry, width))
-        )
+        layers = self.geometry
+        return None if layers is None else (output_size(layers, height), output_size(layers, width))
 
     def smallest_side(self) -> int:
         """Return the side in pixels of the smallest square image that has a position; 1 where that is not known."""
@@ -116,9 +107,9 @@ class Network(nn.Module, ABC):
         return next((side for side, shape in shapes if shape is None or min(shape) > 0), 1)
 
     def position_centres(self, height: int, width: int) -> tuple[Tensor, Tensor] | None:
-        """Return y of every row and x of every column of positions, in pixels from the left and top edges of an image.
+        """Return y of every row and x of every column of positions, the centres of receptive fields; None: not known.
 
-        They are the centres of receptive fields. None where they are not known.
+        They are in pixels from the top and left edges of an image.
         """
         return None if self.geometry is None else position_centres(self.geometry, height, width)
 

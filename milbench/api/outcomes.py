@@ -1,11 +1,8 @@
 """The outcome of every test item for one trained network, from which differences between losses are paired by item.
 
 A metric that is a ratio of sums over items, such as the share of test bags with a wrong label set, is stored as the two
-terms of every item. The metrics of one cell are one .npz file, which is written and read with numpy alone; nothing in
-it is unpickled.
+terms of every item. The metrics of one cell are one .npz file, in which nothing is unpickled.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,33 +14,19 @@ from numpy.typing import NDArray
 
 from milbench._utils.files import stored_arrays
 
-OUTCOMES_FILE = "outcomes.npz"
-"""The artifact of a cell's run that holds its outcomes."""
-_PARTS = ("names", "sum", "weight", "items")
+OUTCOMES_FILE = "outcomes.npz"  # the artifact of a cell's run that holds its outcomes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcomes:
-    """One metric as a ratio of two sums over n test items (bags, images or one-instance bags).
+    """One metric as a ratio of two sums over n test items (bags, images or one-instance bags), both (n,) float32.
 
-    Args:
-        sums: (n,) float32 (other numbers are converted), what each item adds to the numerator, such as
-            the number of its instances of a wrong class.
-        weights: (n,) float32, what each item adds to the denominator, such as the number of its instances; not
-            negative, and not all zero.
-        items: a digest of the items in their order. Two cells with the same digest were tested on the same items.
-
-    Raises:
-        ValueError: the arrays do not fit together, or a value is not finite.
-
-    Examples:
-        >>> Outcomes(sums=[0, 1, 2], weights=[4, 4, 2], items="3f2c").value
-        0.3
+    Other numbers are converted. ValueError where arrays do not fit together, or a value is not finite.
     """
 
-    sums: NDArray[Any]
-    weights: NDArray[Any]
-    items: str
+    sums: NDArray[Any]  # what each item adds to the numerator, such as the number of its instances of a wrong class
+    weights: NDArray[Any]  # and to the denominator, such as the number of its instances; not negative, nor all zero
+    items: str  # a digest of the items in their order: two cells with the same one were tested on the same items
 
     def __post_init__(self) -> None:
         for name in ("sums", "weights"):
@@ -91,7 +74,7 @@ def load_outcomes(path: Path) -> dict[str, Outcomes]:
     outcomes: dict[str, Outcomes] = {}
     with stored_arrays("outcomes", path) as stored:
         for group in dict.fromkeys(name.partition("/")[0] for name in stored.files):
-            names, sums, weights, items = (stored[f"{group}/{part}"] for part in _PARTS)
+            names, sums, weights, items = (stored[f"{group}/{part}"] for part in ("names", "sum", "weight", "items"))
             columns = zip(names, sums.T, strict=True)
             outcomes |= {str(name): Outcomes(values, weights, str(items)) for name, values in columns}
     return outcomes

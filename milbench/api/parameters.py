@@ -1,19 +1,14 @@
 """The parameters of a loss, a task or a network, those of its constructor, and values checked against them."""
 
-from __future__ import annotations
-
 import inspect
 import sys
+import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from milbench.api.validation import validated
 from milbench.errors import UsageError
-
-
-def _named(maker: Callable[..., Any]) -> str:
-    maker = getattr(maker, "func", maker)  # of a partial its function
-    return f"{maker.__name__} ({getattr(sys.modules.get(maker.__module__), '__file__', None) or maker.__module__})"
 
 
 def _parameters(maker: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -29,11 +24,11 @@ def _parameters(maker: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
-    """Return the keyword parameters of the constructor of a loss or a task, by name.
+    """Return the keyword parameters of the constructor of a loss or a task, by name, or of its dataclass `Options`.
 
-    The `reduction` of a loss is left out: it belongs to who calls the loss, and training always takes the mean.
+    The `reduction` of a loss is left out: it belongs to who calls the loss.
     """
-    of_init = cls.__init__  # type: ignore[misc]
+    of_init = getattr(cls, "Options", cls).__init__  # type: ignore[misc]
     return {p.name: p for p in _parameters(of_init) if p.name not in ("self", "reduction")}
 
 
@@ -46,35 +41,64 @@ def network_parameters(maker: Callable[..., Any]) -> dict[str, inspect.Parameter
     return {p.name: p for p in rest}
 
 
+def _named(maker: Callable[..., Any]) -> str:
+    maker = getattr(maker, "func", maker)  # of a partial its function
+    return f"{maker.__name__} ({getattr(sys.modules.get(maker.__module__), '__file__', None) or maker.__module__})"
+
+
+def parsed(text: str, annotation: Any) -> Any:
+    """Return the value that text of the command line stands for where a parameter has this type.
+
+    It is read as TOML (numbers, true, false, quoted strings) where that gives a value of the type, else it is text: 0
+    is a number for an `int` and a name for a `str`.
+    """
+    from pydantic import PydanticUserError, TypeAdapter, ValidationError
+
+    try:
+        value = tomllib.loads(f"v = {text}")["v"]
+    except (ValueError, RecursionError):  # TOMLDecodeError is a ValueError, and so is a number of 5,000 digits
+        return text
+    if not isinstance(value, bool | int | float | str):  # dates and tables are no values of parameters
+        return text
+    with suppress(PydanticUserError):
+        adapter = TypeAdapter(annotation)
+        for candidate, strict in ((value, True), (text, True), (text, False)):
+            with suppress(ValidationError):
+                adapter.validate_python(candidate, strict=strict)
+                return candidate
+    return value
+
+
+def type_of(parameter: inspect.Parameter) -> Any:
+    """Return the annotation of a parameter, or the type of its default where it has none."""
+    if parameter.annotation is not parameter.empty:
+        return parameter.annotation
+    return str if isinstance(parameter.default, str) else Any
+
+
 def check_values(owner: str, parameters: Mapping[str, inspect.Parameter], params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of all parameters, checked against their annotations, with the defaults filled in.
 
     Raises UsageError where a parameter is unknown, missing or out of range; `owner`, such as "loss exact", begins it.
     """
-    from pydantic import ConfigDict, create_model
-    from pydantic.errors import PydanticUserError
+    from pydantic import ConfigDict, PydanticUserError, create_model
 
-    fields: dict[str, Any] = {
-        p.name: (Any if p.annotation is p.empty else p.annotation, ... if p.default is p.empty else p.default)
-        for p in parameters.values()
-    }
+    defaults = {name: ... if p.default is p.empty else p.default for name, p in parameters.items()}
+    fields: dict[str, Any] = {name: (type_of(p), defaults[name]) for name, p in parameters.items()}
     try:
         model = create_model("Parameters", __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields)
         complete: dict[str, Any] = validated(owner, model, params).model_dump()
     except PydanticUserError as error:
-        kinds = "bool, int, float, str, Literal, list and dict, each also | None"
         raise UsageError(
-            f"{owner}: a parameter has an annotation that no value can be checked against; a cell stores its "
-            f"parameters as JSON, of {kinds} ({str(error).splitlines()[0]})"
+            f"{owner}: a parameter has an annotation that no value can be checked against; a cell stores its parameters"
+            " as JSON, of bool, int, float, str, Literal, list and dict, each also | None "
+            f"({str(error).splitlines()[0]})"
         ) from None
     return complete
 
 
 def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all arguments of the constructor of a loss or a task, as `check_values` does, which it accepts.
-
-    Raises UsageError as that does, and where the constructor does.
-    """
+    """Return all arguments of the constructor of a loss or a task, as `check_values` does, with its own errors."""
     complete = check_values(owner, constructor_parameters(cls), params)
     if not inspect.isabstract(cls):
         try:

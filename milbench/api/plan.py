@@ -14,25 +14,19 @@ from milbench._utils.files import file_and_member
 from milbench.api.published import Published
 from milbench.errors import UsageError
 
-COMPARISON_NAME = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"
-"""A pattern for the names of comparisons: each is a file and a folder of that name."""
-LONGEST_NAME = 200
-"""Most characters in the name of a comparison: common file systems hold 255 bytes, and temporary names are longer."""
+COMPARISON_NAME = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"  # each is a file and a folder of that name
+LONGEST_NAME = 200  # characters: common file systems hold 255 bytes, and temporary names are longer
 Selection = Literal["last", "validation"]
 """The rules by which losses may be compared: the last epoch, or the one with the smallest validation set error."""
 
 
 class Label(NamedTuple):
-    """Names of the task, loss, network and recipe of a cell, with the parameters that set it apart in its comparison.
-
-    That of the network is "" where the task has one, or it is asked for as the default; that of the recipe is "" where
-    there is one.
-    """
+    """Names of the task, loss, network and recipe of a cell, with the parameters that set it apart from others."""
 
     task: str
     loss: str
-    network: str = ""
-    recipe: str = ""
+    network: str = ""  # where the task has one, or it is asked for as the default
+    recipe: str = ""  # where there is one
 
     @property
     def variant(self) -> str:
@@ -47,43 +41,26 @@ CELL_FORMAT = 3
 
 @dataclass(frozen=True)
 class Cell:
-    """Everything that determines the result of a training run, and nothing else.
-
-    Args:
-        loss: the name of the loss.
-        loss_params: all arguments of its constructor, defaults included.
-        loss_revision: its `revision`, with a digest of its source where it is a plug-in.
-        supervision: the loss's kind of supervision, which follows from the loss.
-        task: the name of the task; `task_params` and `task_revision` as of the loss.
-        data: the digest that `Task.check_data` returned.
-        network: the name of the network; `network_params` and `network_revision` as of the loss, the latter with a
-            digest of a file of initial weights.
-        recipe: all fields of the `Recipe`.
-        seed: of the initial weights and of the order and content of the bags.
-        loss_file: the path of the file that holds the loss, "" for one that is built in or installed; `task_file` and
-            `network_file` as well.
-        task_name: a short name for the task with these parameters, "" for none.
-        network_is_default: whether the network was asked for as the first of its task, whatever that is.
-    """
+    """Everything that determines the result of a training run, and nothing else."""
 
     loss: str
-    loss_params: dict[str, Any]
-    loss_revision: str
-    supervision: str
+    loss_params: dict[str, Any]  # all arguments of its constructor, defaults included
+    loss_revision: str  # its `revision`, with a digest of its source where it is a plug-in
+    supervision: str  # follows from the loss
     task: str
     task_params: dict[str, Any]
     task_revision: str
-    data: str
+    data: str  # the digest that `Task.check_data` returned
     network: str
     network_params: dict[str, Any]
-    network_revision: str
-    recipe: dict[str, Any]
-    seed: int
-    loss_file: str = ""
+    network_revision: str  # with a digest of a file of initial weights
+    recipe: dict[str, Any]  # all fields of the `Recipe`
+    seed: int  # of the initial weights and of the order and content of the bags
+    loss_file: str = ""  # the path of the file that holds the loss, "" for one that is built in or installed
     task_file: str = ""
     network_file: str = ""
-    task_name: str = ""
-    network_is_default: bool = False
+    task_name: str = ""  # a short name for the task with these parameters, "" for none
+    network_is_default: bool = False  # whether it was asked for as the first of its task, whatever that is
 
     @cached_property
     def id(self) -> str:
@@ -125,8 +102,7 @@ class Cell:
 
 
 NOT_HASHED = {"loss_file", "task_file", "network_file", "task_name", "network_is_default", "supervision"}
-HASHED = sorted({f.name for f in fields(Cell)} - NOT_HASHED)
-"""The fields that the content hash of a cell depends on."""
+HASHED = sorted({f.name for f in fields(Cell)} - NOT_HASHED)  # the fields that the content hash of a cell depends on
 to_json = json.JSONEncoder(sort_keys=True).encode
 
 
@@ -137,102 +113,65 @@ def task_key(task: str, params: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Mark:
-    """A pass mark, stated before anything is computed: what a loss has to reach on a task.
+    """A pass mark, stated before anything is computed: what a loss has to reach on a task."""
 
-    Args:
-        name: of the test, such as "twice as many instances"; marks on several metrics may share it.
-        metric: the name of the test metric, without the split.
-        bound: the largest value that passes, or the smallest.
-        at_most: whether it is the largest.
-    """
-
-    name: str
-    metric: str
-    bound: float
+    name: str  # of the test, such as "twice as many instances"; marks on several metrics may share it
+    metric: str  # without the split, which is test
+    bound: float  # the largest value that passes, or the smallest
     at_most: bool = True
 
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """What a report needs of a task with certain parameters, so that it need not import the task.
-
-    Args:
-        primary: the metric that losses are ranked by, without its split.
-        chance: its value by guessing, None where it is not known.
-        amount: the parameter that is the number of training bags, "" where there is none.
-        published: the values from the literature to stand beside the results.
-        folds: the number of folds and of repetitions, 0 for any, where seeds are folds of a cross-validation; or None.
-        overlap: how many bags are tested on for each that is trained on where seeds split the same bags, else 0.
-        marks: what passes, given in advance.
-    """
+    """What a report needs of a task with certain parameters, so that it need not import it; see `Task` for the rest."""
 
     primary: str
     chance: float | None = None
     amount: str = ""
     published: list[Published] = field(default_factory=list)
-    folds: tuple[int, int] | None = None
-    overlap: float = 0.0
+    folds: tuple[int, int] | None = None  # their number and that of repetitions, 0 for any, where seeds are folds
+    overlap: float = 0.0  # how many bags are tested on for each that is trained on where seeds split the same bags
     marks: list[Mark] = field(default_factory=list)
+    is_tested: bool = True
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """The difference of two variants that a comparison was made for, named in its spec: the first less the second.
+    """The difference of two variants that a comparison was made for, named in its spec: the first less the second."""
 
-    Args:
-        name: what the difference shows, such as "what the softmax adds".
-        margin: metric -> the largest difference that counts as none; it takes the place of that of the comparison.
-        variants: label of the task -> the names of the first and the second variant on it, see `Label.variant`.
-    """
-
-    name: str
+    name: str  # what the difference shows, such as "what the softmax adds"
     margin: dict[str, float] = field(default_factory=dict)
+    """Metric -> the largest difference that counts as none, in place of that of the comparison."""
     variants: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Label of the task -> the names of the first and the second variant on it, see `Label.variant`."""
 
 
 @dataclass(frozen=True)
 class SearchRecord:
-    """The search for settings before a comparison: its draws, and which of them were chosen.
+    """The search for settings before a comparison: its draws, and which of them were chosen."""
 
-    Args:
-        metric: the metric that chose, with its split, of label sets alone.
-        draws: cell id -> the keys "arm" (label of task, loss and network), "draw" (a number from 0), "settings" (by
-            name) and "asked" (how many draws were asked for).
-        chosen: "TASK|LOSS|NETWORK" (labels) -> the draw that was chosen; empty before all draws are done.
-        compared: cell id -> the label of a cell with chosen settings.
-    """
-
-    metric: str
+    metric: str  # that chose, with its split, of label sets alone
     draws: dict[str, dict[str, Any]]
+    """Cell id -> the keys "arm" (label of task, loss and network), "draw" (a number from 0), "settings" (by name) and
+    "asked" (how many draws were asked for)."""
     chosen: dict[str, int] = field(default_factory=dict)
-    compared: dict[str, Label] = field(default_factory=dict)
+    """ "TASK|LOSS|NETWORK" (labels) -> the draw that was chosen; empty before all draws are done."""
+    compared: dict[str, Label] = field(default_factory=dict)  # cell id -> the label of a cell with chosen settings
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells of one named comparison, and what its spec says of them.
+    """The cells of one named comparison, and what its spec says of them."""
 
-    Args:
-        spec: the fields of `milbench.engine.spec.Spec`, as the user gave them.
-        cells: every cell once, those of a search included.
-        tasks: `Cell.task_key` -> what a report needs of the task.
-        notes: remarks for the reader of the report.
-        contrasts: the differences that the comparison is made for, with their variants.
-        search: for a tuned comparison, the search.
-        command: the command of the last launch.
-        launched: when that was, in UTC.
-        precision: what the precision `auto` is in these cells, also for later launches that add to them.
-    """
-
-    spec: dict[str, Any]
-    cells: list[Cell]
-    tasks: dict[str, TaskInfo] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    spec: dict[str, Any]  # the fields of `milbench.engine.spec.Spec`, as the user gave them
+    cells: list[Cell]  # every one once, those of a search included
+    tasks: dict[str, TaskInfo] = field(default_factory=dict)  # by `Cell.task_key`
+    notes: list[str] = field(default_factory=list)  # for the reader of the report
     contrasts: list[Contrast] = field(default_factory=list)
-    search: SearchRecord | None = None
-    command: str = ""
-    launched: str = ""
-    precision: str = ""
+    search: SearchRecord | None = None  # of a tuned comparison
+    command: str = ""  # of the last launch
+    launched: str = ""  # when that was, in UTC
+    precision: str = ""  # what `auto` is in these cells, also for later launches that add to them
 
     @property
     def name(self) -> str:
@@ -252,13 +191,21 @@ class Plan:
     @cached_property
     def labels(self) -> dict[str, Label]:
         """Cell id -> its label, see `labels`; the recipe of a draw is its number."""
-        if self.search is None:
-            return labels(self.cells)
-        draws = {
-            cell: Label(*draw["arm"])._replace(recipe=f"draw {draw['draw'] + 1}")
-            for cell, draw in self.search.draws.items()
-        }
-        return draws | self.search.compared
+        found = labels(self.cells)
+        if self.search is not None:
+            draws = self.search.draws
+            given = {cell: Label(*one["arm"])._replace(recipe=f"draw {one['draw'] + 1}") for cell, one in draws.items()}
+            given |= self.search.compared
+            found = {cell: given[cell]._replace(network=label.network) for cell, label in found.items()}
+        return found
+
+    @property
+    def for_use(self) -> list[str]:
+        """A line for each task without bags to test on, which says what its networks are for."""
+        untested = {key for key, info in self.tasks.items() if not info.is_tested}
+        names = dict.fromkeys(self.labels[cell.id].task for cell in self.cells if cell.task_key in untested)
+        what = "networks for use by milbench predict, trained on all bags: no errors of theirs are known"
+        return [f"{name}: {what}" for name in names]
 
     @property
     def compared(self) -> list[Cell]:
@@ -273,22 +220,20 @@ class Plan:
     def joined(self, earlier: Plan) -> Plan:
         """Return this plan with the cells of an earlier one of the same comparison, so that losses can be added.
 
-        Cells of a variant that this plan has too, by other code or data, are left out, and so is a search of a loss on
-        a task that this plan searches too.
+        Cells of a variant that this plan has by other code or data are left out, and searches that this plan repeats.
         """
         versions = {cell.variant_key: cell.version for cell in self.cells}
         earlier_cells = [cell for cell in earlier.cells if versions.get(cell.variant_key, cell.version) == cell.version]
         search = self.search
         if search is not None and earlier.search is not None:
-            arms = {self.labels[cell.id][:3] for cell in self.cells}
-            earlier_cells = [cell for cell in earlier_cells if earlier.labels[cell.id][:3] not in arms]
+            searched = {(cell.task, cell.loss, cell.network) for cell in self.cells}
+            earlier_cells = [cell for cell in earlier_cells if (cell.task, cell.loss, cell.network) not in searched]
             ids = {cell.id for cell in earlier_cells}
-            search = SearchRecord(
-                search.metric,
-                {cell: draw for cell, draw in earlier.search.draws.items() if cell in ids} | search.draws,
-                earlier.search.chosen | search.chosen,
-                {cell: label for cell, label in earlier.search.compared.items() if cell in ids} | search.compared,
-            )
+            draws = {cell: draw for cell, draw in earlier.search.draws.items() if cell in ids} | search.draws
+            arms = {"|".join(draw["arm"]) for draw in draws.values()}
+            chosen = {arm: draw for arm, draw in (earlier.search.chosen | search.chosen).items() if arm in arms}
+            compared = {cell: label for cell, label in earlier.search.compared.items() if cell in ids} | search.compared
+            search = SearchRecord(search.metric, draws, chosen, compared)
         cells = {cell.id: cell for cell in [*earlier_cells, *self.cells]}
         return replace(self, cells=list(cells.values()), tasks=earlier.tasks | self.tasks, search=search)
 
@@ -331,15 +276,11 @@ def labels(cells: Iterable[Cell]) -> dict[str, Label]:
         table = own.get(c.task, "")
         return table if name == c.task and [*own.values(), *tasks].count(table) == 1 else name
 
-    return {
-        c.id: Label(
-            task(c),
-            _named(c.loss, c.loss_params, losses[c.loss]),
-            network(c),
-            _named("", c.recipe, recipes[c.task, c.network]),
-        )
-        for c in cells
-    }
+    def label(c: Cell) -> Label:
+        loss, recipe = _named(c.loss, c.loss_params, losses[c.loss]), _named("", c.recipe, recipes[c.task, c.network])
+        return Label(task(c), loss, network(c), recipe)
+
+    return {c.id: label(c) for c in cells}
 
 
 def _distinguishing(named: Iterable[tuple[Any, dict[str, Any]]]) -> dict[Any, dict[str, dict[str, str]]]:

@@ -1,7 +1,5 @@
 """Results from the literature, as a task lists them and a report compares them with its own; needs no torch."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,8 +21,8 @@ class Published:
         metric: a key of `milbench.api.metric_info.METRICS`.
         value: the mean over `runs` runs, or the best of them, as the source prints it, or as its runs give it.
         source: where it was published.
-        spread: the standard deviation between the runs, as the source prints it; None where it prints none.
-        runs: the number of runs, None where it is not known.
+        spread: the standard deviation between the runs, as the source prints it.
+        runs: their number.
         statistic: what `value` is of the runs.
         rule: how the source chose the epoch.
         protocol: parameters of the source: a run that differs in one of them is not comparable. A tuple or list holds
@@ -32,15 +30,8 @@ class Published:
         data: the beginning of the data's name: a run on other data is not comparable.
         method: the name of a method that milbench lacks, drawn as a line; `loss` is then "".
         values: the value of every run, where the source lists them: `mean`, `deviation` and `count` are then theirs.
-        margin: the largest difference from `value`, either way, that counts as agreement, chosen before runs are
-            compared; None: no run can agree.
+        margin: the largest difference from `value`, either way, that counts as agreement; None: no run can agree.
         note: what a reader must know beside the verdict, and why the margin is what it is; one line.
-
-    Examples:
-        >>> runs = (0.0055, 0.0055, 0.0052)  # the source prints 0.54 ± 0.03 %
-        >>> one = Published("cross-entropy", "instance_error", 0.0054, "A paper", spread=0.0003, values=runs)
-        >>> one.count, round(one.mean, 6), round(one.deviation, 6)
-        (3, 0.0054, 0.000173)
     """
 
     loss: str

@@ -1,7 +1,5 @@
 """The recipe: every setting of training that belongs neither to the loss nor to the task."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Literal
 
@@ -15,10 +13,6 @@ def gradient_rule(given: str) -> tuple[str, float]:
     """Return a rule for the length of a gradient, one of RULES, and its number, 0 where it has none.
 
     Raises ValueError for any other text.
-
-    Examples:
-        >>> gradient_rule("quantile:0.5")
-        ('quantile', 0.5)
     """
     name, colon, text = given.partition(":")
     if name in RULES[:2] and not colon:

@@ -1,8 +1,7 @@
 """Registries: what there is by name, of milbench itself, of installed packages and of the user's own.
 
-A name is known before its module is imported (the file `max_pooling.py` holds `max-pooling`), so that names can be
-listed and suggested without importing torch, and a broken plug-in does not affect the others. What a user names by a
-file, a module or a class is imported and added by `milbench.api.resolver`.
+A name is known before its module is imported (the file `max_pooling.py` holds `max-pooling`): names are listed without
+importing torch, and a broken plug-in does not affect the others. `milbench.api.resolver` imports what users name.
 """
 
 from __future__ import annotations
@@ -12,14 +11,18 @@ import importlib.util
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cache, partial
-from importlib.metadata import entry_points
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from weakref import WeakSet
 
+from milbench._utils.code import Code, code_of
 from milbench._utils.files import file_and_member
-from milbench.api.imports import import_errors
 from milbench.api.parameters import check_params
 from milbench.errors import UsageError, unknown
 
@@ -29,43 +32,52 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NAME, _LONGEST = r"[a-z][a-z0-9]*(-[a-z0-9]+)*", 60
+_NAME = r"(?=.{1,60}$)[a-z][a-z0-9]*(-[a-z0-9]+)*"
 
 
 def check_name(name: str, where: str = "") -> None:
     """Raise UsageError, with the closest valid name, where an entry may not have this name; `where` begins it."""
-    suggestion = re.sub("[^a-z0-9]+", "-", re.sub(r"\.py$", "", name).lower()).strip("-")
-    if not re.fullmatch(_NAME, name) or len(name) > _LONGEST:
-        hint = (
-            f"; did you mean {suggestion!r}?" if re.fullmatch(_NAME, suggestion) and len(suggestion) <= _LONGEST else ""
-        )
+    if not re.fullmatch(_NAME, name):
+        suggestion = re.sub("[^a-z0-9]+", "-", name.lower().removesuffix(".py")).strip("-")
+        hint = f"; did you mean {suggestion!r}?" if re.fullmatch(_NAME, suggestion) else ""
         raise UsageError(
-            f"{where}a name has lower-case letters, digits and hyphens, begins with a letter and is at most {_LONGEST} "
-            f"long, got {name[:_LONGEST]!r}{hint}"
+            f"{where}a name has lower-case letters, digits and hyphens, begins with a letter and is at most 60 long, "
+            f"got {name[:60]!r}{hint}"
         )
+
+
+REGISTRIES: WeakSet[Registry[Any]] = WeakSet()  # all registries of this process
 
 
 @dataclass(frozen=True)
 class RegistryEntry(Generic[T]):
-    """The name and origin of what a registry holds, which may not be imported yet.
-
-    Args:
-        name: of the loss, task, network or optimiser.
-        origin: "milbench", a package with its version, or the path of a file; messages name it.
-        load: imports and returns the class or function.
-        module: the name of the module that holds it.
-        source_digest: identifies the code of what is not milbench's own: the SHA-256 of a file, or " of " with the name
-            and version of a package.
-        source: the path of a file or the name of a module by which a user has named it, "" for built-in and installed
-            ones.
-    """
+    """The name and origin of what a registry holds, which may not be imported yet."""
 
     name: str
-    origin: str
-    load: Callable[[], T]
-    module: str
-    source_digest: str = ""
-    source: str = ""
+    origin: str  # "milbench", a package with its version, or the path of a file; messages name it
+    load: Callable[[], T]  # imports and returns the class or function
+    module: str  # the name of the module that holds it
+    source: str = ""  # the file or the module by which a user has named it, "" for built-in and installed ones
+    find_code: Callable[[], Code] = Code  # returns the code that it depends on, where that is not milbench's own
+
+    @cached_property
+    def code(self) -> Code:
+        """The code that it depends on, as it was when this was first asked for."""
+        return self.find_code()
+
+    @property
+    def source_digest(self) -> str:
+        """What identifies that code: a digest, " of " with the name and version of a package, "" for milbench's own."""
+        return self.code.digest
+
+    def is_current(self) -> bool:
+        """Whether the files of its code are as they were when they were read, if they were."""
+        return not (self.source or "code" in vars(self)) or self.code.is_current()
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether it is of an installed package, none of the user's own."""
+        return self.source_digest.startswith(" of ") and not self.code.files
 
     @property
     def is_file(self) -> bool:
@@ -74,17 +86,10 @@ class RegistryEntry(Generic[T]):
 
 
 class Registry(Generic[T]):
-    """The classes or functions of one kind by name.
+    """The classes or functions of one kind by name, which begins with those of milbench itself and entry points.
 
-    Args:
-        kind: such as "loss", for messages.
-        plural: such as "losses"; `milbench.losses` is the group of entry points.
-        base: returns the base class of what it holds, a function so that a registry can be made without importing
-            torch; None: it holds functions.
-        built_in: the entries of milbench itself.
-
-    Raises:
-        UsageError: two entries have the same name.
+    The kind, such as "loss", is for messages; of the plural, such as "losses", `milbench.losses` is the group of entry
+    points. `base` returns the base class: it is a function so that a registry can be made without importing torch.
     """
 
     def __init__(
@@ -92,15 +97,17 @@ class Registry(Generic[T]):
         kind: str,
         plural: str,
         built_in: Iterable[RegistryEntry[T]],
-        base: Callable[[], type[Any]] | None = None,
+        base: Callable[[], type[Any]] = lambda: object,
     ) -> None:
         self.kind, self.base = kind, base
+        REGISTRIES.add(self)
         self.entries: dict[str, RegistryEntry[T]] = {}
         for entry in built_in:
             self.add(entry)
         for point in entry_points(group=f"milbench.{plural}"):
             origin = f"{point.dist.name} {point.dist.version}" if point.dist else "an installed package"
-            self.add(RegistryEntry(point.name, origin, point.load, point.module, source_digest=f" of {origin}"))
+            code = partial(_installed_code, point, origin)
+            self.add(RegistryEntry(point.name, origin, point.load, point.module, find_code=code))
 
     def names(self) -> list[str]:
         """Return every name, in alphabetical order."""
@@ -122,13 +129,18 @@ class Registry(Generic[T]):
     def get(self, name: str) -> T:
         """Return the class or function of a name. Raises UsageError if there is none, or it cannot be imported."""
         entry = self.entry(name)
-        with import_errors(f"{self.kind} {entry.name!r} from {entry.origin}", entry.module):
+        with importing(f"{self.kind} {name!r} from {entry.origin}", entry.module, own=entry.origin == "milbench"):
             entry_point = entry.load()
         if not callable(entry_point):
-            raise UsageError(
-                f"{self.kind} {name!r} from {entry.origin} is not callable (got {type(entry_point).__name__})"
-            )
+            got = type(entry_point).__name__
+            raise UsageError(f"{self.kind} {name!r} from {entry.origin} is not callable (got {got})")
         return entry_point
+
+
+def _installed_code(point: EntryPoint, origin: str) -> Code:
+    """Return the code of an installed plug-in: its version, and its files where it is installed as editable."""
+    code = code_of(point.module)
+    return replace(code, digest=f" of {origin}" + f" {code.digest}" * bool(code.files))
 
 
 class Classes(Registry[type[T]]):
@@ -143,8 +155,7 @@ class Classes(Registry[type[T]]):
 
     def get(self, name: str) -> type[T]:
         """Return the class of a name. Raises UsageError if there is none, or it cannot be imported."""
-        entry, cls = self.entry(name), super().get(name)
-        base = self.base() if self.base else object
+        entry, cls, base = self.entry(name), super().get(name), self.base()
         if not (inspect.isclass(cls) and issubclass(cls, base)) or getattr(cls, "name", None) != entry.name:
             raise UsageError(f"{self.kind} {entry.name!r} from {entry.origin} is not a {base.__name__} of that name")
         return cls
@@ -175,22 +186,45 @@ def own_functions(functions: Mapping[str, T]) -> list[RegistryEntry[T]]:
 @cache
 def losses() -> Classes[Loss]:
     """Return the registry of losses."""
-
-    def base() -> type[Loss]:
-        from milbench.api.loss import Loss
-
-        return Loss
-
-    return Classes("loss", "losses", base)
+    return Classes("loss", "losses", lambda: pkgutil.resolve_name("milbench.api.loss:Loss"))
 
 
 @cache
 def tasks() -> Classes[Task]:
     """Return the registry of tasks."""
+    return Classes("task", "tasks", lambda: pkgutil.resolve_name("milbench.api.task:Task"))
 
-    def base() -> type[Task]:
-        from milbench.api.task import Task
 
-        return Task
+@contextmanager
+def importing(what: str, module: str, *, own: bool = False) -> Iterator[None]:
+    """Turn whatever ends the import of a plug-in, `sys.exit` included, into a UsageError with the file and line.
 
-    return Classes("task", "tasks", base)
+    The line is the innermost one of the plug-in's own package. torch's default device and type stay as they are, which
+    are those of other losses, and no bytecode is written, but for milbench's own: of two edits of a file in one second
+    Python would take the bytecode of the first.
+    """
+    import torch
+
+    # Not by torch.get_default_device, which fails in torch 2.6 after set_default_device(None).
+    device, dtype = torch.empty(0).device, torch.get_default_dtype()
+    writes_none, sys.dont_write_bytecode = sys.dont_write_bytecode, sys.dont_write_bytecode or not own
+    try:
+        yield
+    except (UsageError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        package = module.partition(".")[0]
+        places = [
+            (frame.f_code.co_filename, line)
+            for frame, line in traceback.walk_tb(error.__traceback__)
+            if str(frame.f_globals.get("__name__")).partition(".")[0] == package
+        ]
+        if isinstance(error, SyntaxError) and error.filename:
+            places = [(error.filename, error.lineno or 0)]
+        place = f" ({places[-1][0]}, line {places[-1][1]})" if places else ""
+        reason = f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}".rstrip(": ")
+        raise UsageError(f"cannot import {what}: {reason}{place}") from error
+    finally:
+        sys.dont_write_bytecode = writes_none
+        torch.set_default_device(None if device == torch.device("cpu") else device)
+        torch.set_default_dtype(dtype)

@@ -1,7 +1,5 @@
 """Reliability: how often what was given a probability happens, in bins of forecasts; plain data, also for reports."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -9,27 +7,18 @@ from pathlib import Path
 
 from milbench.errors import UsageError
 
-RELIABILITY_FILE = "reliability.json"
-"""The artifact of a cell's run that holds the bins of its test bags."""
-BINS = 15
-"""How many bins of equal mass the forecasts of one cell are put into."""
+RELIABILITY_FILE = "reliability.json"  # the artifact of a cell's run that holds the bins of its test bags
+BINS = 15  # how many bins of equal mass the forecasts of one cell are put into
 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Forecasts of similar probability; ValueError where a value cannot be.
+    """Forecasts of similar probability; ValueError where a value cannot be."""
 
-    Args:
-        index: its place among the `BINS` bins, from 0, the least probable.
-        count: the number of forecasts, not 0: of many equal ones some bins stay empty, and are left out.
-        probability: the mean of the forecast probabilities.
-        frequency: the share of the forecasts whose event happened.
-    """
-
-    index: int
-    count: int
-    probability: float
-    frequency: float
+    index: int  # its place among the `BINS` bins, from 0, the least probable
+    count: int  # of forecasts, not 0: of many equal ones some bins stay empty, and are left out
+    probability: float  # the mean of the forecast probabilities
+    frequency: float  # the share of the forecasts whose event happened
 
     def __post_init__(self) -> None:
         if not (0 <= self.index < BINS and self.count > 0 and 0 <= self.probability <= 1 and 0 <= self.frequency <= 1):
@@ -37,12 +26,7 @@ class Bin:
 
 
 def calibration_error(bins: Sequence[Bin]) -> float:
-    """Return the expected calibration error: the mean distance of frequency and probability, weighted by counts.
-
-    Examples:
-        >>> calibration_error([Bin(0, count=3, probability=0.2, frequency=0.3), Bin(1, 1, 0.9, 0.9)])
-        0.075
-    """
+    """Return the expected calibration error: the mean distance of frequency and probability, weighted by counts."""
     total = sum(group.count for group in bins)
     return round(sum(group.count * abs(group.frequency - group.probability) for group in bins) / total, 12)
 

@@ -1,7 +1,5 @@
 """The results of a comparison, from which reports, tables and figures are made; needs neither torch nor MLflow."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +8,7 @@ import pandas as pd
 from milbench.api.plan import Plan
 
 STATUSES = ("done", "failed", "running", "missing")
-"""States of a planned cell; one that was interrupted is missing until the next launch continues it."""
+"""States of a planned cell; one that was interrupted or is damaged is missing until the next launch."""
 COLUMNS = (
     "task", "loss", "network", "recipe", "supervision", "seed", "status", "reason", "epoch", "metric", "value", "cell",
     "run", "machine", "code", "draw",
@@ -20,20 +18,15 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Results:
-    """Every planned cell of a comparison, with its status and what was measured.
-
-    Args:
-        plan: of the comparison.
-        frame: a row for each cell, epoch and metric, with the columns COLUMNS: the labels of task, loss, network and
-            recipe ("" where a task has one network, or one recipe); seed (int); status, one of STATUSES; reason, the
-            error of a failed cell in one line; epoch (Int64, from 1); metric, such as "test/set_error", "train/loss"
-            or, at the last epoch, "cost/step_seconds"; value; cell, its id; run, that of MLflow; machine and code (git
-            revision) of the computation; draw (Int64) of a search, NA for what is compared. A cell without values has
-            one row without a metric.
-        folders: cell id -> the folder of a cell that is done, which may hold gallery.npz, outcomes.npz and
-            reliability.json.
-    """
+    """Every planned cell of a comparison, with its status and what was measured."""
 
     plan: Plan
     frame: pd.DataFrame
+    """A row for each cell, epoch and metric, with the columns COLUMNS: the labels of task, loss, network and recipe (""
+    where a task has one network, or one recipe); seed (int); status, one of STATUSES; reason, the error of a failed
+    cell or the damage of a missing one; epoch (Int64, from 1); metric, such as "test/set_error", "train/loss" or, at
+    the last epoch, "cost/step_seconds"; value; cell, its id; run, that of MLflow; machine and code (git revision) of
+    the computation; draw (Int64) of a search, NA for what is compared. A cell without values has one row without a
+    metric."""
     folders: dict[str, Path] = field(default_factory=dict)
+    """Cell id -> the folder of a done cell, which may hold gallery.npz, outcomes.npz and reliability.json."""

@@ -1,7 +1,5 @@
 """What a loss says of bags and positions, by the logits of a network."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """The kinds of supervision: how much a loss is given of a bag in training besides its instances."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 Supervision = Literal["set", "count", "order", "position"]

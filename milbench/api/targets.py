@@ -1,7 +1,5 @@
 """Training targets for more supervision than label sets: the one place where instance truth reaches training."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -11,28 +9,21 @@ from milbench.api.loss import Loss
 from milbench.api.network import Network
 from milbench.errors import UsageError
 
-CENTRAL = 0.25
-"""A position shows an instance if its centre is closer to its middle than this share of the box's width and height."""
+CENTRAL = 0.25  # of a box's width and height: a position whose centre is closer to its middle shows the instance
 
 
 def make_target(loss: Loss, bags: Bags, logits: Tensor, network: Network) -> Tensor | None:
     """Return what a loss is given of B bags in training besides the label sets.
 
-    Args:
-        loss: whose `supervision` says what.
-        bags: with their truth.
-        logits: (B, C+1, *positions), the network's logits of these bags, for their shape.
-        network: that gave them, for where its positions are.
+    The logits (B, C+1, *positions) are those of these bags by the network, which says where its positions are. The
+    target depends on the loss's `supervision`; it is None for a loss without `target_loss`.
 
-    Returns:
-        None for a loss without `target_loss`.
-        For count: (B, C) int64, how many instances of each class a bag has.
-        For order: (B, M) int64, the classes of the instances in their order, -1 where a bag has fewer than M; the
-            caller knows that the task has them in order, see `milbench.api.task.Task.instances_are_ordered`.
-        For position: (B, *positions) int64, the class that each position shows, C for background.
+    - count: (B, C) int64, how many instances of each class a bag has.
+    - order: (B, M) int64, the classes of the instances in their order, -1 where a bag has fewer than M; the caller
+      knows that the task has them in order, see `milbench.api.task.Task.instances_are_ordered`.
+    - position: (B, *positions) int64, the class that each position shows, C for background.
 
-    Raises:
-        UsageError: the truth of the bags does not hold the target, or the network does not define its positions.
+    Raises UsageError where the truth of the bags does not hold it, or the network does not define its positions.
     """
     supervision = loss.supervision
     if not loss.takes_target:
@@ -56,9 +47,8 @@ def make_target(loss: Loss, bags: Bags, logits: Tensor, network: Network) -> Ten
 def _shown(truth: Truth, boxes: Tensor, centres: tuple[Tensor, Tensor], background: int) -> Tensor:
     """Return (B, h, w), the class of the box whose middle is nearest, background where no middle is near enough.
 
-    A box that is too small to have a position's centre near its middle is shown by the nearest position. A box without
-    area is shown by none: augmentation has cut its instance away. Of two boxes with the same nearest positions the
-    other is not shown either, though its class is in the label set.
+    A box that is too small for that is shown by the nearest position, and one without area by none: augmentation has
+    cut its instance away. Of two boxes with the same nearest positions one alone is shown.
     """
     ys, xs = all_to_device([c.to(boxes.dtype) for c in centres], boxes.device)
     ys, xs = ys.view(1, 1, -1, 1), xs.view(1, 1, 1, -1)

@@ -32,8 +32,7 @@ Split = Literal["validation", "test"]
 class Folds:
     """Repeated cross-validation of a task: seed s tests on fold s % count of repetition s // count.
 
-    Folds share training bags, which statistics correct for by the `ratio`, or by what `Task.overlap` returns where some
-    bags are for validation.
+    Folds share training bags: statistics correct for it by the `ratio`, or by `Task.overlap` where some validate.
     """
 
     count: int  # at least 2
@@ -58,20 +57,17 @@ ScoreFunction = Callable[[Bags], Scores]
 class Evaluation:
     """The result of `Task.evaluate`.
 
-    Args:
-        metrics: values by `split/metric`, such as "test/instance_error".
-        decoder: what was learnt from validation bags in order to read strings, as data that JSON can hold. None for a
-            task that reads no strings.
-        outcomes: what each test item contributed to metrics that are ratios of sums over items, by the name of the
-            metric without the split: losses are compared item by item. None where the task keeps none.
-        reliability: how often what the loss held to be how probable occurred in test bags, by the name of the metric
-            without the split. None where the loss has no probabilities.
+    Outcomes and reliability are by the name of the metric without the split.
     """
 
     metrics: dict[str, float]
+    """Values by `split/metric`, such as "test/instance_error"."""
     decoder: dict[str, Any] | None = None
+    """What was learnt from validation bags in order to read strings, as data that JSON can hold."""
     outcomes: dict[str, Outcomes] | None = None
+    """What each test item contributed to metrics that are ratios of sums over items, so that losses are compared."""
     reliability: dict[str, list[Bin]] | None = None
+    """How often what the loss held to be how probable occurred in test bags; None: it has no probabilities."""
 
 
 class Task(ABC):
@@ -119,7 +115,10 @@ class Task(ABC):
     """Seed of per-run randomness, such as the split of the data, set before `prepare` and the same for every loss: the
     spread between seeds then includes the choice of test data."""
     folds: Folds | None = None
-    """Where seeds are the folds of a cross-validation; a run without seeds then takes all. None: there is none."""
+    """Where seeds are the folds of a cross-validation; a run without seeds then takes all. None: there is none. Where
+    the data say, they are known after `check_data`."""
+    is_tested: bool = True
+    """Whether there are bags to test on. Without, networks are trained for use, and no errors of theirs are known."""
     evaluation_limit: int | None = None
     """The most bags of each kind to evaluate on; None: all. Set before `prepare`. Tasks may ignore it."""
     amount: ClassVar[str] = ""
@@ -144,7 +143,7 @@ class Task(ABC):
     def memory(self) -> dict[str, Any]:
         """Return what a trained network needs of the data, as data that JSON can hold; called after `prepare`.
 
-        With it the network can be used where the data are not: where they decide a width, it is part of this.
+        With it the network can be used where the data are not.
         """
         return {}
 
@@ -169,6 +168,10 @@ class Task(ABC):
         Generalization Error", Machine Learning 52, 2003, pp. 239-281). 0: there is nothing to correct.
         """
         return self.folds.ratio if self.folds else 0.0
+
+    def remarks(self, data_dir: Path | None, seeds: Sequence[int]) -> list[str]:  # noqa: ARG002
+        """Return what a reader of a plan and its report should know of the data, a line each."""
+        return []
 
     @abstractmethod
     def check_data(self, data_dir: Path | None) -> str:

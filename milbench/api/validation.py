@@ -1,12 +1,10 @@
 """Values checked against a pydantic model, with one line in the words of the file that they stand in."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
-from milbench.errors import UsageError, closest, unknown
+from milbench.errors import UsageError, hint, unknown
 
 _WORDS = {
     "model_type": "expected a table",
@@ -26,20 +24,16 @@ def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
     """
     from pydantic import ValidationError
 
-    for name, value in values.items():
-        if isinstance(value, int) and value.bit_length() > 63:
-            raise UsageError(f"{owner}: {name} is wrong: a number of {value.bit_length()} bits does not fit into 64")
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
         errors = sorted(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
         first = errors[0]
         path = _place(first, values)
-        if first["type"] == "extra_forbidden":
-            fields = _fields(model, first["loc"])
-            above = "".join(f"{part}." for part in path[:-1])
-            raise unknown(f"parameter of {owner}", f"{above}{path[-1]}", [above + name for name in fields]) from None
         place = ".".join(path)
+        if first["type"] == "extra_forbidden":
+            above = place.removesuffix(path[-1])
+            raise unknown(f"parameter of {owner}", place, [above + n for n in _fields(model, first["loc"])]) from None
         if first["type"] == "missing":
             raise UsageError(f"{owner} needs a value for {place!r}") from None
         # Of a value that may be of several types there is an error for each of them.
@@ -49,10 +43,8 @@ def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
 
 def _reason(error: Any) -> str:
     words = _WORDS.get(error["type"], re.sub(r"^(Value|Assertion) error, ", "", error["msg"]))
-    if error["type"] != "literal_error":
-        return words
-    close = closest(str(error["input"]), re.findall(r"'(.*?)'", error["ctx"]["expected"]))
-    return f"{words}; did you mean {close!r}?" if close else words
+    choices = re.findall(r"'(.*?)'", error["ctx"]["expected"]) if error["type"] == "literal_error" else ()
+    return words + hint(str(error["input"]), choices)
 
 
 def _place(error: Any, values: Any) -> list[str]:

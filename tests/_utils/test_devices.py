@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -11,38 +9,34 @@ from milbench._utils.devices import resolve, resolve_all
 from tests._helpers.command_line import TINY, Milbench
 
 
-@pytest.fixture
-def three_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
 
 
-@pytest.mark.usefixtures("three_gpus")
-def test_cuda_and_auto_name_every_gpu_and_a_number_names_one() -> None:
+def test_cuda_and_auto_name_every_gpu_and_a_number_names_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus(monkeypatch, 3)
     assert resolve_all("cuda") == resolve_all("auto") == ["cuda:0", "cuda:1", "cuda:2"]
     assert resolve_all("cuda:1") == ["cuda:1"]
     assert resolve_all("cpu") == ["cpu"]
     assert resolve("cuda") == torch.device("cuda")
-
-
-@pytest.mark.usefixtures("three_gpus")
-def test_a_gpu_that_is_not_there_is_named() -> None:
     with pytest.raises(UsageError, match="device 'cuda:3' is not there: 3 CUDA devices here"):
         resolve_all("cuda:3")
 
 
 def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    gpus(monkeypatch, 0)
     monkeypatch.setattr("milbench._utils.devices._nvidia_gpu", lambda: "")
     assert resolve_all("auto") == ["cpu"]
     with pytest.raises(UsageError, match="'cuda' is not there: 0 CUDA devices here; use --device cpu or auto"):
         resolve_all("cuda")
 
 
-@pytest.fixture
-def old_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU whose driver is too old: `nvidia-smi` lists it, and torch raises the error that it has for that."""
+def test_a_gpu_whose_driver_is_too_old_for_torch_is_told_in_one_line(
+    milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`nvidia-smi` lists it, and torch raises the error that it has for that."""
+    gpus(monkeypatch, 0)
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA GeForce GTX 1080 (UUID: GPU-1a2b)'\n")
     program.chmod(0o755)
@@ -56,19 +50,11 @@ def old_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
     monkeypatch.setattr(torch.cuda, "init", refuse)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-
-
-WHY = (
-    f"torch {torch.__version__} cannot use the GPU of this machine (NVIDIA GeForce GTX 1080): The NVIDIA driver on "
-    "your system is too old (found version 12020); docs/running.md says which PyTorch fits which driver"
-)
-
-
-@pytest.mark.usefixtures("old_driver")
-def test_a_gpu_that_torch_cannot_use_is_told_in_one_line(milbench: Milbench) -> None:
+    why = (
+        f"torch {torch.__version__} cannot use the GPU of this machine (NVIDIA GeForce GTX 1080): The NVIDIA driver on "
+        "your system is too old (found version 12020); docs/running.md says which PyTorch fits which driver"
+    )
     few = ("--loss", "exact", "--task", TINY, "--dry-run")
-    assert WHY in milbench("run", *few).out.splitlines()
-    assert milbench("run", *few, "--device", "cuda").complaint() == f"device 'cuda': {WHY}"
+    assert why in milbench("run", *few).out.splitlines()
+    assert milbench("run", *few, "--device", "cuda").complaint() == f"device 'cuda': {why}"
     assert "cannot use" not in milbench("run", *few, "--device", "cpu").out

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import hashlib
 import os
 import time
@@ -11,10 +9,12 @@ from milbench._utils import digests
 
 
 class Counted:
-    """A computation that counts its calls."""
+    """A digest of two files that counts how often it is computed."""
 
-    def __init__(self, *paths: Path) -> None:
-        self.paths, self.calls = paths, 0
+    def __init__(self, folder: Path) -> None:
+        self.paths, self.calls = (folder / "a", folder / "b"), 0
+        for path in self.paths:
+            path.write_bytes(path.name.encode() * 100)
 
     def __call__(self) -> str:
         self.calls += 1
@@ -23,9 +23,7 @@ class Counted:
 
 @pytest.fixture
 def two(tmp_path: Path) -> Counted:
-    for name in ("a", "b"):
-        (tmp_path / name).write_bytes(name.encode() * 100)
-    return Counted(tmp_path / "a", tmp_path / "b")
+    return Counted(tmp_path)
 
 
 def value(two: Counted) -> str:
@@ -38,18 +36,16 @@ def test_files_are_read_once(two: Counted, old_files: Path) -> None:
     assert two.calls == 1
     assert digests.remembered("another kind", two.paths, two) == expected
     assert two.calls == 2
-    assert digests.file_digest(two.paths[0], "md5") == hashlib.md5(b"a" * 100).hexdigest()
-    assert digests.file_digest(two.paths[0], "sha256") == hashlib.sha256(b"a" * 100).hexdigest()
+    for algorithm in ("md5", "sha256"):
+        assert digests.file_digest(two.paths[0], algorithm) == hashlib.new(algorithm, b"a" * 100).hexdigest()
 
 
-@pytest.mark.parametrize("how", ["overwritten", "replaced", "longer", "touched"])
+@pytest.mark.parametrize("how", ["overwritten", "longer", "touched"])
 def test_a_change_is_noticed(two: Counted, old_files: Path, how: str) -> None:
     value(two)
     path = two.paths[1]
     times = path.stat()
     time.sleep(0.02)  # longer than a tick of the file system's clock
-    if how == "replaced":
-        path.unlink()
     path.write_bytes(b"b" * 101 if how == "longer" else b"b" * 100 if how == "touched" else b"c" * 100)
     if how != "touched":  # made to look as old as before
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))

@@ -1,7 +1,5 @@
 """Locks between processes: each test has a second process, or a file system without locks."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
@@ -15,19 +13,18 @@ from milbench import UsageError
 from milbench._utils import locks
 from milbench._utils.files import folder_digest
 
-HOLD = """
-import sys
-from pathlib import Path
-from milbench._utils import locks
-with locks.try_lock(Path(sys.argv[1])) as held:
-    print(held, flush=True)
-    sys.stdin.read()
-"""
-COUNT = """
+START = """
 import sys
 from pathlib import Path
 from milbench._utils import locks
 folder = Path(sys.argv[1])
+"""
+HOLD = """
+with locks.try_lock(folder) as held:
+    print(held, flush=True)
+    sys.stdin.read()
+"""
+COUNT = """
 for _ in range(20):
     with locks.lock(folder):
         count = int((folder / "count").read_text())
@@ -36,14 +33,8 @@ for _ in range(20):
 
 
 def process(code: str, path: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", code, str(path)], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-
-
-def line(running: subprocess.Popen[str]) -> str:
-    assert running.stdout is not None
-    return running.stdout.readline().strip()
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", START + code, str(path)], text=True, stdin=pipe, stdout=pipe)
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
@@ -53,7 +44,8 @@ def test_a_lock_is_released_when_its_process_is_killed(tmp_path: Path, kind: str
         path.mkdir()
     assert not locks.is_locked(path)
     with process(HOLD, path) as other:
-        assert line(other) == "True"
+        assert other.stdout is not None
+        assert other.stdout.readline() == "True\n"
         assert locks.is_locked(path)
         with locks.try_lock(path) as held:
             assert not held
@@ -78,7 +70,6 @@ def test_the_lock_of_a_folder_is_no_data(tmp_path: Path) -> None:
     digest = folder_digest(tmp_path)
     with locks.lock(tmp_path):
         assert folder_digest(tmp_path) == digest
-        assert [path.name for path in tmp_path.glob("[!.]*")] == ["data"]
 
 
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK])

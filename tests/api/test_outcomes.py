@@ -1,7 +1,5 @@
 """Outcomes of test items: what is written is what is read, and what cannot be an outcome is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The names by which a comparison calls its variants."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

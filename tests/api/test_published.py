@@ -1,7 +1,5 @@
 """Published numbers as a task lists them, a plan stores them and a report reads them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,11 +1,8 @@
-from __future__ import annotations
-
 import json
-import linecache
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pytest
 import torch
@@ -16,7 +13,7 @@ from milbench import Loss, UsageError, load_loss
 from milbench.api import registry
 from milbench.api.parameters import check_params
 from milbench.api.registry import Classes, losses
-from milbench.api.resolver import add_object, resolve
+from milbench.api.resolver import resolve
 from tests._helpers.command_line import REPOSITORY
 
 OWN = """
@@ -170,9 +167,7 @@ def test_an_interrupt_of_the_user_during_an_import_stays_one(tmp_path: Path) -> 
 
 def test_an_edited_file_is_read_anew_where_a_user_asks_for_it_and_not_in_a_launch(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    text = "from milbench import Loss\nclass Mine(Loss):\n    name = 'mine'\n    supervision = 'set'\n    number = 1\n"
-    text += "    def bag_loss(self, logits, labels, mask):\n        return logits.sum(dim=(1, 2))\n"
-    text += "    def scores(self, logits, mask):\n        return logits[:, :-1, 0]\n"
+    text = OWN.format(name="mine", head="sigmoid", method="bag_loss") + "\n    number = 1\n"
     file.write_text(text)
     assert load_loss(str(file)).number == 1
     before = losses().entry("mine").source_digest
@@ -183,23 +178,3 @@ def test_an_edited_file_is_read_anew_where_a_user_asks_for_it_and_not_in_a_launc
     assert losses().entry("mine").source_digest != before
     file.write_text(text.replace("number = 1", "number = 3"))
     assert load_loss("mine").number == 3
-
-
-def test_a_class_of_a_notebook_is_identified_by_its_source() -> None:
-    def cell(number: int, factor: int) -> type:
-        """Define a loss as a notebook does: the cell has a name that no file has, and its module has no file."""
-        text = (
-            "import milbench\n\nclass Mine(milbench.Loss):\n    name = 'mine'\n\n"
-            f"    def bag_loss(self, logits, labels, mask):\n        return {factor} * logits.sum(dim=(1, 2))\n"
-        )
-        names: dict[str, Any] = {"__name__": "a_notebook"}
-        file = f"<cell {number}>"
-        linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
-        exec(compile(text, file, "exec"), names)
-        return names["Mine"]  # type: ignore[no-any-return]
-
-    digests = []
-    for number, factor in enumerate((1, 1, 2)):
-        assert add_object(losses(), cell(number, factor)) == "mine"
-        digests.append(losses().entry("mine").source_digest)
-    assert digests[0] == digests[1] != digests[2]

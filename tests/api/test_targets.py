@@ -1,7 +1,5 @@
 """Training targets against boxes made by hand; and that kinds of supervision are not mixed by accident."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

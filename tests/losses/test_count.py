@@ -1,7 +1,5 @@
 """The likelihood of counts against the sum over all assignments of channels to positions."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,6 +1,4 @@
-"""Ordinary classification against torch's own cross-entropy."""
-
-from __future__ import annotations
+"""Classification of bags of one instance, and of positions, against torch's own cross-entropy."""
 
 import pytest
 import torch
@@ -19,24 +17,15 @@ def some_logits(*positions: int) -> Tensor:
     return random_logits(B, C + 1, *positions, seed=1, scale=3.0)
 
 
-def test_at_one_position_it_is_the_cross_entropy_of_torch() -> None:
-    logits = some_logits(1, 1).requires_grad_()
-    value = per_bag("cross-entropy")(logits, LABELS)
-    (gradient,) = torch.autograd.grad(value.sum(), logits)
-    own = logits.detach()[:, :C, 0, 0].requires_grad_()
-    expected = F.cross_entropy(own, CLASSES, reduction="none")
-    (slope,) = torch.autograd.grad(expected.sum(), own)
-    torch.testing.assert_close(value, expected)
-    torch.testing.assert_close(gradient[:, :C, 0, 0], slope)
-    assert (gradient[:, C] == 0).all()  # there is no background
-
-
-def test_at_several_positions_it_is_that_of_their_mean_logits() -> None:
-    logits = some_logits(2, 3)
+def test_it_is_the_cross_entropy_of_the_mean_logits() -> None:
+    logits = some_logits(2, 3).requires_grad_()
     mask = torch.tensor([[[1, 1, 1], [1, 1, 1]], [[1, 0, 0], [0, 0, 1]]] + [[[0, 1, 1], [0, 1, 0]]] * 3).bool()
     means = torch.stack([logits[b, :C, mask[b]].mean(dim=1) for b in range(B)])
     loss = per_bag("cross-entropy")
-    torch.testing.assert_close(loss(logits, LABELS, mask), F.cross_entropy(means, CLASSES, reduction="none"))
+    value, expected = loss(logits, LABELS, mask), F.cross_entropy(means, CLASSES, reduction="none")
+    torch.testing.assert_close(value, expected)
+    found, slope = (torch.autograd.grad(v.sum(), logits, retain_graph=True)[0] for v in (value, expected))
+    torch.testing.assert_close(found, slope)  # which is 0 for the background
     scores = loss.score(logits, mask)
     torch.testing.assert_close(scores.classes, means)
     torch.testing.assert_close(scores.presence.exp(), means.softmax(dim=1))
@@ -55,3 +44,18 @@ def test_bags_of_none_or_several_classes_are_refused(classes: list[int], count: 
     labels[3, classes] = True
     with pytest.raises(UsageError, match=f"bag 3 has {count} classes in its label set"):
         per_bag("cross-entropy")(some_logits(2, 2), labels)
+
+
+TARGET = torch.tensor([[[0, 2, 2], [2, 1, 2]], [[2, 2, 2], [2, 2, 2]], [[1, 1, 0], [0, 1, 1]]])
+MASK = torch.tensor([[[1, 1, 0], [1, 1, 0]], [[0, 1, 0], [0, 0, 0]], [[1, 1, 1], [1, 1, 1]]]).bool()
+
+
+@pytest.mark.parametrize("mask", [MASK, torch.ones_like(MASK)], ids=["masked", "full"])
+def test_of_positions_it_is_the_mean_over_a_bag(mask: Tensor) -> None:
+    logits = random_logits(3, 2 + 1, 2, 3).requires_grad_()
+    bags = zip(logits, TARGET, mask, strict=True)
+    expected = torch.stack([F.cross_entropy(z[:, there].T, target[there]) for z, target, there in bags])
+    value = per_bag("position")(logits, [[0, 1], [], [0, 1]], mask, TARGET)
+    torch.testing.assert_close(value, expected)
+    found, slope = (torch.autograd.grad(v.sum(), logits)[0] for v in (value, expected))
+    torch.testing.assert_close(found, slope)

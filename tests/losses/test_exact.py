@@ -1,9 +1,8 @@
-"""The exact loss against the enumeration of all label maps."""
-
-from __future__ import annotations
+"""The exact loss, and superset, which is half of it, against the enumeration of all label maps."""
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from milbench import UsageError
-from tests._helpers.label_maps import C, LabelMaps, bag, exactly, softmax
+from tests._helpers.label_maps import EXTREME, C, K, LabelMaps, bag, exactly, softmax
 from tests._helpers.likelihood_reference import every_set_prob
 from tests._helpers.losses import per_bag
 
@@ -76,23 +75,22 @@ def test_bounds_replace_the_sum_for_large_label_sets() -> None:
         assert found["lower"][i].item() >= exact - 1e-9
     assert found["auto"][0].item() == pytest.approx(truth[0], rel=1e-11)
     assert found["auto"][1:].tolist() == found["lower"][1:].tolist()
+    log_prob = per_bag("exact").label_log_prob(logits, labels)
+    assert log_prob is not None
+    assert_close(log_prob, -found["auto"])
     assert per_bag("exact", method="auto")(logits, labels).tolist() == pytest.approx((found["auto"] / 40).tolist())
 
 
 @pytest.mark.parametrize("method", ["auto", "lower", "upper"])
 def test_a_large_label_set_in_a_padded_bag_is_the_one_in_the_bag_alone(method: str) -> None:
-    logits, labels = large_label_sets()
-    sizes = [40, 25, 30]
+    (logits, labels), sizes = large_label_sets(), [40, 25, 30]
     mask = torch.arange(40) < torch.tensor(sizes).unsqueeze(1)
     loss = per_bag("exact", divide_by="none", method=method)
-    found, probs = loss(logits, labels, mask), loss.label_log_prob(logits, labels, mask)
-    assert probs is not None
-    for i, size in enumerate(sizes):
-        alone = logits[i : i + 1, :, :size]
-        own = loss.label_log_prob(alone, labels[i : i + 1])
-        assert own is not None
-        assert found[i].item() == pytest.approx(loss(alone, labels[i : i + 1]).item(), rel=1e-10)
-        assert probs[i].item() == pytest.approx(own.item(), rel=1e-10)
+    alone = [(logits[i : i + 1, :, :size], labels[i : i + 1]) for i, size in enumerate(sizes)]
+    functions: list[Any] = [loss, loss.label_log_prob]
+    for function in functions:
+        expected = torch.cat([function(*bag) for bag in alone])
+        assert_close(function(logits, labels, mask), expected, rtol=1e-10, atol=0)
 
 
 def test_a_label_set_too_large_for_the_sum_is_refused_with_the_alternatives() -> None:
@@ -119,21 +117,6 @@ def test_a_label_set_larger_than_its_bag_has_probability_zero() -> None:
     assert (found == -torch.inf).tolist() == [len(label_set) > 2 for label_set in ALL_SETS]
 
 
-def test_the_probability_of_a_large_label_set_is_a_lower_bound_and_of_others_exact() -> None:
-    """Equal positions: by inclusion and exclusion over how many of the n classes do not occur, in fractions."""
-    classes, positions = 18, 60
-    labels = torch.arange(classes) < torch.tensor([[17], [16], [2]])
-    found = per_bag("exact").label_log_prob(torch.zeros(3, classes + 1, positions, dtype=torch.float64), labels)
-    assert found is not None
-    for got, n in zip(found.tolist(), (17, 16, 2), strict=True):
-        ways = sum((-1) ** j * math.comb(n, j) * (n + 1 - j) ** positions for j in range(n + 1))
-        truth = math.log(ways) - positions * math.log(classes + 1)
-        if n > 16:
-            assert truth - 30 < got < truth + 1e-9
-        else:
-            assert got == pytest.approx(truth, abs=1e-9)
-
-
 def test_the_bound_that_training_sets_does_not_hold_for_other_label_sets() -> None:
     """Test bags, and sets that a network takes for likely, may have more classes than any training bag."""
     loss = per_bag("exact")
@@ -141,3 +124,28 @@ def test_the_bound_that_training_sets_does_not_hold_for_other_label_sets() -> No
     found = loss.label_log_prob(bag(0)[None], torch.tensor([[True, True, True]]))
     assert found is not None
     assert float(found) == pytest.approx(float(exactly.log(LabelMaps(bag(0)).set_prob[frozenset({0, 1, 2})])))
+
+
+SINGLE = [(EXTREME[name].float(), 1e-5, 1e-30) for name in ("wide", "signs", "all low", "sure background")]
+
+
+@pytest.mark.parametrize(("logits", "rel", "tiny"), [(bag(0), 1e-12, 1e-15), (bag(1), 1e-12, 1e-15), *SINGLE])
+def test_superset_is_that_of_all_maps_without_another_class(logits: Tensor, rel: float, tiny: float) -> None:
+    """The probability of all label maps that show nothing beside the label set and background."""
+    prob = LabelMaps(logits).set_prob
+    value = per_bag("superset", divide_by="none")(logits.repeat(len(ALL_SETS), 1, 1), LABELS)
+    expected = [-float(exactly.log(sum(p for shown, p in prob.items() if shown <= wanted))) for wanted in ALL_SETS]
+    assert value.tolist() == pytest.approx(expected, rel=rel, abs=tiny)
+
+
+def test_background_everywhere_is_an_optimum_for_every_label_set_and_has_no_gradient() -> None:
+    """This is the half of the exact likelihood that superset lacks: there the same bag is as bad as can be."""
+    logits = torch.full((len(LABELS), C + 1, K), -200.0)
+    logits[:, C] = 200.0
+    logits.requires_grad_()
+    value = per_bag("superset")(logits, LABELS)
+    (gradient,) = torch.autograd.grad(value.sum(), logits)
+    assert value.tolist() == [0.0] * len(LABELS)
+    assert not gradient.any()
+    exact = per_bag("exact", divide_by="none")(logits, LABELS)
+    assert exact.tolist() == pytest.approx((400.0 * LABELS.sum(dim=1)).tolist(), rel=0.02)

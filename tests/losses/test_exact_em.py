@@ -1,7 +1,5 @@
 """Expectation maximisation against the posterior of enumerated label maps, and against the likelihood's gradient."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -75,18 +73,13 @@ def test_derivatives_are_those_of_the_cost_with_the_posterior_held() -> None:
     assert_close(second, p * direction - p * (p * direction).sum(dim=1, keepdim=True))
 
 
-def test_sharpness_leads_from_all_assignments_alike_to_the_best_one() -> None:
+def test_sharpness_leads_to_the_best_assignment() -> None:
     logits = torch.stack([bag(seed) for seed in range(8)])
     hard = per_bag("hard-em")(logits, ALL_LABELS)
     values = [per_bag("exact-em", sharpness=s)(logits, ALL_LABELS) for s in (0.01, 1.0, 10.0, 1000.0)]
     assert_close(values[-1], hard, rtol=1e-9, atol=1e-12)
     for blunter, sharper in itertools.pairwise(values):
         assert (blunter >= sharper - 1e-12).all()
-    blunt = per_bag("exact-em", divide_by="none", sharpness=1e-6)
-    (alike,) = blunt(bag(0).unsqueeze(0), torch.tensor([[True, False, False]]))
-    q = 8 / 15  # of 2^4 - 1 maps of class 0 and background with class 0 somewhere, 8 have it at a position
-    expected = -(q * bag(0).log_softmax(dim=0)[0] + (1 - q) * bag(0).log_softmax(dim=0)[C]).sum()
-    assert_close(alike, expected, rtol=1e-4, atol=0)
 
 
 def test_more_classes_than_the_exact_posterior_takes() -> None:

@@ -1,7 +1,5 @@
 """Hard EM against the enumeration of all assignments."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Noisy-OR of the softmax against the enumeration of label maps; that of detectors is among the poolings."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -4,8 +4,6 @@ A network gives every instance the same logits wherever it is, so that a bag is 
 changes of it say nothing new about which classes occur, or can only add a class.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -29,8 +27,8 @@ BLIND_TO_COPIES = [("one-vs-rest", {}), ("max-pooling", POSITION)]
 """A copy of one instance changes no presence: how often something occurs cannot speak for a class."""
 BLIND_TO_SIZE = [
     *BLIND_TO_COPIES,
-    *((name, {}) for name in ("mean", "linear-softmax", "exponential-softmax", "auto-pool", "generalised-mean")),
-    *((name, {}) for name in ("log-sum-exp", "noisy-and", "attention", "top-k")),
+    *((name, {}) for name in ("mean", "linear-softmax", "exponential-softmax", "auto-pool", "power-pooling")),
+    *((name, {}) for name in ("generalised-mean", "log-sum-exp", "noisy-and", "attention", "top-k")),
 ]
 """A bag twice as large, each of its instances twice, has the same presence."""
 POOLINGS = sorted(name for name in losses().names() if losses().get(name).supervision == "set")
