@@ -4,15 +4,11 @@ Keys of a protocol name a setting as reports do: `recipe.x`, `task.x` or `loss.x
 one in any of them is not compared with it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 LI_2018 = "X.-L. Li, arXiv:1811.12346, 2018"
-RULE = "by the smallest test error of all epochs, as in the author's program (our reading)"
-"""How the published figures were selected."""
+RULE = "by the smallest test error of all epochs, as in the author's program (our reading)"  # of selection
 TWICE_THE_SPREAD = "The margin is twice the printed standard deviation: about where single runs of the source lie."
-"""Why a margin is what it is."""
 RECIPE: dict[str, Any] = {
     "recipe.optimizer": "psgd",
     "recipe.weight_decay": 0.0,

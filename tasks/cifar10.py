@@ -1,7 +1,5 @@
 """CIFAR-10 with one object in each image: X.-L. Li, arXiv:1811.12346, Section 5.1."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -9,24 +7,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from milbench import AllConvolutional, Layer, Network, NetworkMaker, OneInstanceImages, Published, Recipe
 from milbench._utils.devices import all_to_device
-from milbench.api.geometry import Layer
-from milbench.api.network import Network, NetworkMaker
-from milbench.api.recipe import Recipe
-from milbench.api.task import Published
 from milbench.data.image_sets import CIFAR10_SIDE
-from milbench.families.single_image import OneInstanceImages
-from milbench.networks.convolutional import AllConvolutional, Classifier
+from milbench.networks.convolutional import Classifier
 
 from ._paper import AS_EXACT, LI_2018, PROTOCOL, RULE, TWICE_THE_SPREAD
 
-PADDING = 4
-"""Pixels of zeros around a training image before it is cropped."""
+PADDING = 4  # pixels of zeros around a training image before it is cropped
 _EPOCHS = 64
 _AS_PUBLISHED = {**PROTOCOL, "recipe.epochs": _EPOCHS, "recipe.lr": 0.01}
 _NOTE = f"{TWICE_THE_SPREAD} The runs are those that the author's programs list"
-
-
 _LOW, _MIDDLE, _HIGH = (Layer(width, 3, padding=1) for width in (128, 192, 256))
 _FIRST_SIX = (_LOW, _LOW, _LOW, _MIDDLE._replace(stride=2), _MIDDLE, _MIDDLE)
 
@@ -81,8 +72,7 @@ class CIFAR10(OneInstanceImages):
         return ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
     def recipe(self) -> Recipe:
-        """Return one-cycle AdamW in half precision, for as many epochs as the paper trains."""
-        return Recipe(lr=1e-3, epochs=_EPOCHS, evaluate_every=8)
+        return Recipe(lr=1e-3, epochs=_EPOCHS, evaluate_every=8)  # the paper's epochs
 
     def augmented(self, pixels: Tensor, rng: torch.Generator) -> Tensor:
         """Return windows of the padded images (B, 3, 32, 32), at random places and mirrored with probability 1/2."""

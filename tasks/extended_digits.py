@@ -1,12 +1,9 @@
 """The protocol of extended MNIST on digits of 8x8 pixels that come with scikit-learn, without a download."""
 
-from __future__ import annotations
-
 import hashlib
-import importlib.util
 import math
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -14,15 +11,10 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from pydantic import Field
 
+from milbench import AllConvolutional, ImageSplits, LabelledImages, Layer, NestedDigits, Network, NetworkMaker, Recipe
 from milbench._utils.digests import remembered
 from milbench._utils.seeding import generator
-from milbench.api.geometry import Layer
-from milbench.api.network import Network, NetworkMaker
-from milbench.api.recipe import Recipe
 from milbench.api.task import Split
-from milbench.data.labelled_images import ImageSplits, LabelledImages
-from milbench.families.nested_digits import NestedDigits
-from milbench.networks.convolutional import AllConvolutional
 
 SPLIT_SEED = 181112346
 TRAINING_IMAGES, VALIDATION_IMAGES, TEST_IMAGES = 1258, 179, 360
@@ -52,8 +44,7 @@ class ExtendedDigits(NestedDigits):
         bags_per_epoch: the number of training canvases of an epoch. None: as many as use every training digit once, so
             that more digits a canvas are fewer steps; comparisons of numbers of digits set it.
         canvas: `fixed`: the sides above for any number of digits, which overlap the more, the more there are.
-            `proportional`: the area is proportional to the number of digits, and for two digits that of `fixed`, so
-            that they overlap about as much whatever their number.
+            `proportional`: the area is proportional to the number of digits, and that of `fixed` for two of them.
         batch_bags: the number of canvases in a training batch.
     """
 
@@ -80,27 +71,22 @@ class ExtendedDigits(NestedDigits):
         self.split = split
 
     def recipe(self) -> Recipe:
-        """Return one-cycle AdamW; rate and epochs were chosen on the validation split, for all losses together."""
-        return Recipe(lr=6e-3, epochs=60, evaluate_every=10, precision="float32")
+        return Recipe(lr=6e-3, epochs=60, evaluate_every=10, precision="float32")  # best on validation, for all
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
-        found = importlib.util.find_spec("sklearn")  # planning needs no more of it, whose import takes a second
-        places = (found.submodule_search_locations if found else None) or [""]
-        kind = f"{self.name} {self.split} scikit-learn {metadata.version('scikit-learn')}"
-        digest = remembered(kind, [Path(places[0], "datasets/data/digits.csv.gz")], self._digest)
+        sklearn = metadata.distribution("scikit-learn")  # planning needs no more of it, whose import takes a second
+        file = Path(str(sklearn.locate_file("sklearn/datasets/data/digits.csv.gz")))
+        digest = remembered(f"{self.name} {self.split} scikit-learn {sklearn.version}", [file], self._digest)
         suffix = ", another split for every seed" if self.split == "seed" else ""
         return f"digits of scikit-learn{suffix}, sha256 {digest}"
 
     def _digest(self) -> str:
         splits = self.load(None) if self.split == "fixed" else None
-        digest = hashlib.sha256()
-        for part in (splits.train, splits.validation, splits.test) if splits else (_all_digits(),):
-            if part:
-                digest.update(part.pixels.numpy().tobytes() + part.classes.numpy().tobytes())
-        return digest.hexdigest()[:16]
+        parts = (splits.train, *splits.evaluated.values()) if splits else (_all_digits(),)
+        contents = b"".join(part.pixels.numpy().tobytes() + part.classes.numpy().tobytes() for part in parts)
+        return hashlib.sha256(contents).hexdigest()[:16]
 
     def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
-        """Return the test digits for each training digit, where every seed splits the same digits anew."""
         return TEST_IMAGES / TRAINING_IMAGES if self.split == "seed" else 0.0
 
     def load(self, data_dir: Path | None) -> ImageSplits:  # noqa: ARG002
@@ -108,17 +94,11 @@ class ExtendedDigits(NestedDigits):
 
         digits, state = _all_digits(), SPLIT_SEED
         if self.split == "seed":
-            state = generator(self.name, "split", self.seed).initial_seed() % 2**32
-        rest, test = train_test_split(
-            range(len(digits)), test_size=TEST_IMAGES, random_state=state, stratify=digits.classes
-        )
-        train, validation = train_test_split(
-            rest, test_size=VALIDATION_IMAGES, random_state=state, stratify=digits.classes[rest]
-        )
+            state, self.canvas_axes = generator(self.name, "split", self.seed).initial_seed() % 2**32, (self.seed,)
+        split = partial(train_test_split, random_state=state)
+        rest, test = split(range(len(digits)), test_size=TEST_IMAGES, stratify=digits.classes)
+        train, validation = split(rest, test_size=VALIDATION_IMAGES, stratify=digits.classes[rest])
         return ImageSplits(*(digits[torch.tensor(part)] for part in (train, validation, test)))
-
-    def canvas_axes(self) -> tuple[object, ...]:
-        return (*super().canvas_axes(), *([self.seed] if self.split == "seed" else []))
 
 
 @cache

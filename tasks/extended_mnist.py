@@ -1,20 +1,15 @@
 """Extended MNIST, digits nested on canvases: X.-L. Li, arXiv:1811.12346, Section 5.2."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from milbench.api.recipe import Recipe
-from milbench.api.task import Published, Split
+from milbench import ImageSplits, NestedDigits, Published, Recipe, Split
 from milbench.data import image_sets
-from milbench.data.labelled_images import ImageSplits
-from milbench.families.nested_digits import NestedDigits
 
-from ._mnist_networks import NETWORKS
 from ._paper import AS_EXACT, LI_2018, PROTOCOL, RULE, TWICE_THE_SPREAD
+from .mnist import NETWORKS
 
 _AS_PUBLISHED = {
     **PROTOCOL, "recipe.epochs": 20, "recipe.lr": 0.02, "recipe.loss_precision": "float32", "task.digits_per_bag": 2,
@@ -75,17 +70,15 @@ class ExtendedMNIST(NestedDigits):
         any_data: bool = False,
     ) -> None:
         super().__init__(digits_per_bag, batch_bags)
-        self.validation = validation
+        self.validation, self.any_data = validation, any_data
         self.data: image_sets.MnistName = data
-        self.any_data = any_data
 
     @property
     def class_names(self) -> list[str]:
         return image_sets.class_names(self.data)
 
     def recipe(self) -> Recipe:
-        """Return one-cycle AdamW in half precision, for as many epochs as the paper trains."""
-        return Recipe(lr=5e-4, epochs=20, evaluate_every=4)
+        return Recipe(lr=5e-4, epochs=20, evaluate_every=4)  # the paper's epochs
 
     def check_data(self, data_dir: Path | None) -> str:
         return image_sets.check(self.data, data_dir, self.any_data)

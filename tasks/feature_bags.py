@@ -1,11 +1,9 @@
 """Bags of feature vectors from one's own table: a row an instance, or a row a bag and a file of features."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,11 +18,10 @@ from milbench.api.recipe import Recipe
 from milbench.data.bag_files import COORDINATES
 from milbench.data.bags_store import single
 from milbench.data.new_bags import finite, new_bags
-from milbench.data.own_bags import Columns
-from milbench.data.splits import Count, FoldCount, Share, SplitOptions, TestShare
+from milbench.data.table_options import FeatureOptions
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit
-from milbench.families.fixed_bags import Lazy
+from milbench.families.fixed_bags import Lazy, differing
 from milbench.families.table_bags import TableBags, by_size, consecutive_batches
 from milbench.networks.instance import InstanceMLP
 from milbench.networks.standardise import StandardiseFeatures
@@ -50,61 +47,18 @@ class FeatureBags(TableBags):
     `folds`, and seed s tests on fold s % folds of repetition s // folds. Where no bags are held out for validation, the
     threshold of a loss's label sets is fitted on training bags.
 
-    Args:
-        table: path of the table, from the current folder or the folder of the data.
-        bag: the column of the names of bags.
-        labels: the column of label sets; or a pattern such as "has_*", or a list with ";", of columns with 0 and 1.
-        features: the columns of features as a pattern or list; "": all other columns that hold numbers. Or files, from
-            the folder of the table: "@file", the column `file` has their paths; "h5_files/*.h5", "*" is the bag's name.
-        classes: the classes in their order, with ";" between them; "": those that occur, sorted.
-        key: of the features in files that hold several arrays; "": the only one, or `features`.
-        coords: two columns, "x;y", of where instances are in the plane; "": none, or `coords` in files that have it.
-        folds: the number of folds; 0: none.
-        repeats: how often the bags are put into folds.
-        folds_file: a JSON file, beside the table: repetitions, each a list of folds, each a list of test bags. "*" in
-            it stands for the name of the table, as in "*.folds.json".
-        test: the share of the bags to test on, where a seed draws the split.
-        validation: the share of the bags to validate on, where neither the table nor folds say; with folds the share
-            of all bags, from those that are not tested on.
-        batch_bags: the number of bags in a training batch, at most.
-        batch_instances: the number of instances in a batch to train or evaluate on, at most, the padding of smaller
-            bags counted; a training batch has as many bags as fit at the size of the largest, and one at least.
-        instances: at most so many instances of a bag, drawn anew in every epoch, are trained on, the same for every
-            loss; 0: all. The label set is that of the bag, whose classes need not all be in the sample. All instances
-            are evaluated.
-        small_bags: bags with more classes than instances, which no labelling of instances explains: `refuse` the table,
-            or `leave-out` these bags, of training and of evaluation.
+    Its parameters are described with `milbench.data.table_options.FeatureOptions` and the classes that it extends.
     """
 
     name = "feature-bags"
-    columns: Columns
+    Options = FeatureOptions
+    options: FeatureOptions
     networks: ClassVar[Mapping[str, NetworkMaker]] = {"mlp": InstanceMLP}
 
-    def __init__(
-        self,
-        table: str,
-        bag: str = "bag",
-        labels: str = "labels",
-        features: str = "",
-        classes: str = "",
-        key: str = "",
-        coords: str = "",
-        folds: FoldCount = 0,
-        repeats: Count = 1,
-        folds_file: str = "",
-        test: TestShare = 0.2,
-        validation: Share = 0.1,
-        batch_bags: Count = 8,
-        batch_instances: Count = 65_536,
-        instances: FoldCount = 0,
-        small_bags: Literal["refuse", "leave-out"] = "refuse",
-    ) -> None:
-        columns = Columns(bag, labels, features, classes, key, coords)
-        splitting = SplitOptions(folds, repeats, folds_file, test, validation)
-        super().__init__(table, columns, batch_bags, splitting)
-        self.batch_instances = batch_instances
-        self.instances = instances
-        self.leaves_out_small = small_bags == "leave-out"
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.batch_instances, self.instances = self.options.batch_instances, self.options.instances
+        self.leaves_out_small = self.options.small_bags == "leave-out"
 
     def check_data(self, data_dir: Path | None) -> str:
         caption = super().check_data(data_dir)
@@ -155,7 +109,7 @@ class FeatureBags(TableBags):
         self._standard = torch.zeros(self.inputs), torch.ones(self.inputs)  # the weights of the run replace these
 
     def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:  # noqa: ARG002
-        new = [*new_bags(paths, self.columns, self._feature_names).items()]
+        new = [*new_bags(paths, self.options, self._feature_names).items()]
         sizes = np.array([file.shape[0] for _, file in new])
         for numbers in consecutive_batches(sizes, _EVAL_BATCH, self.batch_instances):
             names, files = zip(*(new[number] for number in numbers), strict=True)
@@ -166,21 +120,25 @@ class FeatureBags(TableBags):
                 plane, _ = pad_bags([file.named[COORDINATES]() for file in files])
                 places |= {"x": plane[..., 0].float(), "y": plane[..., 1].float()}
             bags = Bags(instances, labels, None if bool(mask.all()) else mask)
-            yield NamedBags(self.columns.bag, list(names), bags, places)
+            yield NamedBags(self.options.bag, list(names), bags, places)
 
     def _limited(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return as many bags as an evaluation may have, drawn from all: the first batches have the smallest bags."""
         if self.evaluation_limit is None:
             return numbers
         drawn = torch.randperm(len(numbers), generator=generator(self.name, "limited", len(numbers)))
-        limited: NDArray[np.int64] = numbers[drawn[: self.evaluation_limit].sort().values.numpy()]
-        return limited
+        return np.asarray(numbers[drawn[: self.evaluation_limit].sort().values.numpy()])
 
     def gallery(self) -> Bags:
-        """Return the first test bags, as many of them as are no more numbers than a gallery keeps, and one at least."""
-        sizes = self._own.store.sizes[self._split.test[:_GALLERY]]
+        """Return bags that differ, as many as are no more numbers than a gallery keeps, and one at least.
+
+        They are test bags, or training bags where none is tested on.
+        """
+        bags_of = self._split.test if self.is_tested else self._split.train
+        shown = bags_of[differing(self._labels[bags_of], _GALLERY).numpy()]
+        sizes = self._own.store.sizes[shown]
         fits = np.arange(1, len(sizes) + 1) * np.maximum.accumulate(sizes) * self._own.store.width <= _GALLERY_NUMBERS
-        numbers = self._split.test[: max(1, int(fits.sum()))]
+        numbers = shown[: max(1, int(fits.sum()))]
         bags = self.bags(numbers)
         if self._own.coords is None:
             return bags

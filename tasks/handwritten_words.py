@@ -1,9 +1,6 @@
 """Which letters a handwritten word has: a bag is a word, cut into letters, or letters drawn anew."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from string import ascii_lowercase
 from typing import ClassVar, Literal
@@ -11,51 +8,29 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from milbench._utils.seeding import generator
-from milbench.api.bags import Bags
-from milbench.api.network import Network, NetworkMaker
-from milbench.api.recipe import Recipe
+from milbench import Bags, LabelledImages, Network, NetworkMaker, Recipe, generator
 from milbench.api.task import Folds
-from milbench.data.catalog import checked
-from milbench.data.catalog import data_dir as default_data_dir
-from milbench.data.labelled_images import LabelledImages
+from milbench.data import catalog
 from milbench.data.ocr_letters import COLUMNS, FILE, FOLDS, ROWS, Letters, read, read_all
 from milbench.data.splits import official_split
-from milbench.errors import UsageError
-from milbench.evaluation.evaluate import EvalSplit
-from milbench.families.fixed_bags import FixedBags, Lazy, in_rounds
-from milbench.families.image_sets import filled
-from milbench.networks.initialisation import initialise
+from milbench.families.fixed_bags import in_rounds
 from milbench.networks.sequence import PADDING, SequenceConvolutional
 
-SIZES = 4, 9
-"""The smallest and the largest number of letters in a drawn bag, all between them equally frequent."""
-_SINGLE_AT_ONCE, _BAGS_AT_ONCE = 1000, 250
-MISSING = (
-    f"point --data-dir or MILBENCH_DATA at a folder with {FILE}, or fetch it with `milbench data fetch ocr-letters`; "
-    "the task extended-digits needs no download"
-)
+from ._image_sets import EveryImage, ImageSets
+
+SIZES = 4, 9  # the smallest and the largest number of letters in a drawn bag, all between them equally frequent
 
 
-class LetterNetwork(Network):
+class LetterNetwork(EveryImage):
     """Two convolutions and a hidden layer for every letter of a set (B, K, 128), then its class: logits (B, C+1, K)."""
 
-    head: nn.Linear
-
     def __init__(self, inputs: int, num_classes: int, seed: int) -> None:  # noqa: ARG002
-        super().__init__()
-        self.body = nn.Sequential(
+        body = nn.Sequential(
             nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
             nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
             nn.Flatten(), nn.Linear(32 * (ROWS // 4) * (COLUMNS // 4), 64), nn.ReLU(),
         )  # fmt: skip
-        self.head = nn.Linear(64, num_classes + 1)
-        initialise(self, seed)
-
-    def forward(self, instances: Tensor) -> Tensor:
-        letters = instances.reshape(-1, 1, ROWS, COLUMNS).contiguous(memory_format=torch.channels_last)
-        logits: Tensor = self.head(self.body(letters))
-        return logits.view(*instances.shape[:2], -1).transpose(1, 2)
+        super().__init__(body, (ROWS, COLUMNS), 64, num_classes, seed)
 
 
 class WordNetwork(Network):
@@ -86,20 +61,20 @@ class WordNetwork(Network):
         return None if bags.mask is None else bags.mask.repeat_interleave(2, dim=1)
 
 
-class HandwrittenWords(FixedBags):
+class HandwrittenWords(ImageSets):
     """Find which of 26 letters a handwritten word has, given the set of them; real words of many writers.
 
     The letters of R. Kassel's words (MIT, 1995) as B. Taskar, C. Guestrin and D. Koller published them ("Max-Margin
     Markov Networks", NIPS 2003): 6,877 words of 3 to 14 letters without their first one, each letter an image of 16x8
-    pixels, black or white. Every instance of a bag is a letter; there is no background. The ten folds are the official
-    ones: seed s tests on fold s % 10, validates on the next one, the first after the last, and trains on the others.
-    There are only 55 different words, all of them in every fold, so that a few letters of a bag tell the others. The
-    letters of a bag are in their order. Single letters are evaluated as well.
+    pixels, black or white, in their order; there is no background. The ten folds are the official ones: seed s tests on
+    fold s % 10, validates on the next one, the first after the last, and trains on the others. There are only 55
+    different words, all of them in every fold, so that a few letters of a bag tell the others. Single letters are
+    evaluated as well.
 
     Args:
         bags: `words`: as they were written. `drawn`: the letters of each fold are drawn anew into as many bags as it
-            has words, of 4 to 9 letters, every letter once before any is used again, the same bags for all seeds:
-            letters then occur as often as in words, and next to none is told by the others.
+            has words, of 4 to 9 letters, every letter once before any again, the same bags for all seeds: letters then
+            occur as often as in words, and next to none is told by the others.
         any_data: accept other letters in such a file; the results are then named non-canonical.
     """
 
@@ -109,57 +84,41 @@ class HandwrittenWords(FixedBags):
     inputs = ROWS * COLUMNS
     instances_are_ordered = True
     folds = Folds(FOLDS, repeats=None)
-    batch_bags = 32
+    eval_batches = 1000, 250
 
     def __init__(self, bags: Literal["words", "drawn"] = "words", any_data: bool = False) -> None:
-        self.drawn = bags == "drawn"
-        self.any_data = any_data
+        self.drawn, self.any_data = bags == "drawn", any_data
 
     @property
     def class_names(self) -> list[str]:
         return list(ascii_lowercase)
 
     def check_data(self, data_dir: Path | None) -> str:
-        def look(root: Path) -> None:
-            if not (root / FILE).exists():
-                raise UsageError(f"{root / FILE} not found; {MISSING}")
-            read(root / FILE)
-
-        return checked("ocr-letters", "handwritten letters", data_dir, look, MISSING, any_data=self.any_data)
+        name, title = "ocr-letters", "handwritten letters"
+        instead = catalog.how_to_get(name, FILE, "extended-digits needs no download")
+        return catalog.checked(name, title, data_dir, lambda root: read(root / FILE), instead, any_data=self.any_data)
 
     def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
         return 1 / (FOLDS - 2)
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
-        letters = read_all(default_data_dir(data_dir), self.check_data(data_dir))
+        letters = read_all(catalog.data_dir(data_dir), self.check_data(data_dir))
         pixels = torch.from_numpy(letters.pixels).view(-1, 1, ROWS, COLUMNS)
-        self._images = LabelledImages(pixels, torch.from_numpy(letters.classes), white=1).to(device)
-        bags = drawn_bags(letters, self.revision) if self.drawn else words(letters)
+        images = LabelledImages(pixels, torch.from_numpy(letters.classes), white=1)
+        bags = [*torch.arange(len(letters.classes)).split(letters.sizes.tolist())]
+        if self.drawn:
+            bags = drawn_bags(letters, self.revision)
         split = official_split(letters.folds[[int(bag[0]) for bag in bags]], FOLDS, self.seed)
-        self._bags = [bags[n] for n in split.train]
-        self.training_count = len(self._bags)
+        self.train_on(images, [bags[n] for n in split.train], device)
         self.typical_size = (round(sum(map(len, self._bags)) / len(self._bags)),)
-        self.max_labels = max(len(set(letters.classes[bag])) for bag in self._bags)
         self.eval_splits = {}
         for part, numbers in split.evaluated.items():
             chosen = [bags[n] for n in numbers[: self.evaluation_limit]]
-            alone = [one for bag in chosen for one in bag.split(1)][: self.evaluation_limit]
-            fill = partial(filled, self._images, num_classes=self.num_classes)
-            self.eval_splits[part] = EvalSplit(
-                Lazy.of(alone, _SINGLE_AT_ONCE, fill), Lazy.of(chosen, _BAGS_AT_ONCE, fill)
-            )
-
-    def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
-        return filled(self._images, [self._bags[n] for n in numbers.tolist()], self.num_classes)
+            single = [letter for bag in chosen for letter in bag.split(1)][: self.evaluation_limit]
+            self.eval_splits[part] = self.split(self._images, single, chosen)
 
     def recipe(self) -> Recipe:
-        """Return one-cycle AdamW; the rate was chosen of three on validation words of seed 0, for three losses."""
-        return Recipe(lr=1e-2, epochs=20, evaluate_every=10, precision="float32")
-
-
-def words(letters: Letters) -> list[Tensor]:
-    """Return the numbers of the letters of each word."""
-    return list(torch.arange(len(letters.classes)).split(letters.sizes.tolist()))
+        return Recipe(lr=1e-2, epochs=20, evaluate_every=10, precision="float32")  # lr: best of three on validation
 
 
 def drawn_bags(letters: Letters, revision: int) -> list[Tensor]:

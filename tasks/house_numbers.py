@@ -1,7 +1,5 @@
 """The protocol of `svhn` on rendered house numbers, without a download."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field
@@ -13,15 +11,14 @@ from milbench.families.street_numbers import PixelContrast, StreetNumbers
 class HouseNumbers(StreetNumbers):
     """Find the digits of a rendered house number in a crop of 64x64 pixels, given the set of its digits.
 
-    The protocol of `svhn` on pictures that `milbench data fetch house-numbers` renders. Fonts, plates, walls, blur and
-    noise are invented, so a result on this task does not carry over to SVHN. Parameters mean what they do for `svhn`.
+    The protocol of `svhn`, with its parameters, on pictures that `milbench data fetch house-numbers` renders. Fonts,
+    plates, walls, blur and noise are synthetic: a result on this task does not carry over to SVHN.
     """
 
     name = "house-numbers"
     folder = "house-numbers"
-    instead = (
-        "make it with `milbench data fetch house-numbers`, or point --data-dir or MILBENCH_DATA at a folder where that "
-        "was done"
+    how_to_get = (
+        "make it with `milbench data fetch house-numbers`, or point --data-dir or MILBENCH_DATA at a folder that has it"
     )
 
     def __init__(

@@ -1,33 +1,30 @@
 """Images from one's own table and folder, each of which is a bag whose instances are what it shows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 
 from milbench.api.bags import Bags, NamedBags, Truth
 from milbench.api.network import Network, NetworkMaker
 from milbench.api.recipe import Recipe
-from milbench.data.image_files import COLOURS, SIDE, Channels, Size, fitted_boxes, unfitted
-from milbench.data.new_bags import decode_all, new_images
-from milbench.data.own_bags import ImageColumns, OwnBags
-from milbench.data.splits import Count, FoldCount, Share, SplitOptions, TestShare
-from milbench.errors import UsageError
+from milbench.data.image_files import fitted_boxes, unfitted
+from milbench.data.new_bags import new_images
+from milbench.data.own_bags import OwnBags
+from milbench.data.table_options import ImageOptions
 from milbench.evaluation.evaluate import EvalSplit
 from milbench.families.augmentation import flip_and_crop
 from milbench.families.fixed_bags import Lazy, truth_of
 from milbench.families.image_bags import ImageTask
 from milbench.families.table_bags import TableBags
-from milbench.networks.house_numbers import HOUSE_NUMBERS
+from milbench.networks.convolutional import HOUSE_NUMBERS
 from milbench.networks.standardise import StandardiseImages
 
 _EVAL_BATCH = 64
@@ -43,48 +40,20 @@ class ImageBags(ImageTask, TableBags):
     as a patient), whose images stay together in a split; `split` (train, validation, test).
 
     Images are decoded once, shrunk or enlarged so that they just fit into squares of `size` pixels, and kept in a cache
-    beside the table, which need not fit into memory. Parameters that are not listed, such as those of the
-    split, mean what they do for `feature-bags`.
+    beside the table, which need not fit into memory.
 
-    Args:
-        image: the column of the paths of images.
-        size: the side of the square that an image is fitted into, in pixels; what is left free has its mean colour.
-        channels: 3 for colours, 1 for grey.
-        flip: whether training images are mirrored at random, left and right swapped.
-        crop: training images are shifted by up to so many pixels, at random.
-        batch_bags: the number of images in a training batch.
+    Its parameters are described with `milbench.data.table_options.ImageOptions` and the classes that it extends.
     """
 
     name = "image-bags"
-    columns: ImageColumns
+    Options = ImageOptions
+    options: ImageOptions
     networks: ClassVar[Mapping[str, NetworkMaker]] = HOUSE_NUMBERS
 
-    def __init__(
-        self,
-        table: str,
-        image: str = "image",
-        labels: str = "labels",
-        classes: str = "",
-        size: Size = SIDE,
-        channels: Channels = COLOURS,
-        flip: bool = False,
-        crop: Annotated[int, Field(ge=0)] = 0,
-        folds: FoldCount = 0,
-        repeats: Count = 1,
-        folds_file: str = "",
-        test: TestShare = 0.2,
-        validation: Share = 0.1,
-        batch_bags: Count = 32,
-    ) -> None:
-        columns = ImageColumns(image, labels, classes, size, channels)
-        splitting = SplitOptions(folds, repeats, folds_file, test, validation)
-        super().__init__(table, columns, batch_bags, splitting)
-        if crop >= size:
-            raise UsageError(f"crop = {crop} may leave nothing of an image of size = {size}")
-        self.size = size
-        self.inputs = channels
-        self.typical_size = size, size
-        self.augmentation: dict[str, Any] = {"flip": flip, "crop": crop}
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.size, self.inputs = self.options.size, self.options.channels
+        self.typical_size = self.size, self.size
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         bags = self.own_bags(data_dir)
@@ -102,7 +71,9 @@ class ImageBags(ImageTask, TableBags):
 
     def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:
         bags = self._bags(self._split.train[numbers.numpy()], truth=False)
-        return replace(bags, instances=flip_and_crop(bags.instances, rng, **self.augmentation))
+        return replace(
+            bags, instances=flip_and_crop(bags.instances, rng, flip=self.options.flip, crop=self.options.crop)
+        )
 
     def standardise(self) -> StandardiseImages:
         return StandardiseImages()
@@ -112,13 +83,12 @@ class ImageBags(ImageTask, TableBags):
         return Recipe(lr=5e-4, epochs=30, evaluate_every=30)
 
     def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:
-        files = new_images(paths, self.columns.image)
-        for start in range(0, len(files), _EVAL_BATCH):
-            names = list(files)[start : start + _EVAL_BATCH]
-            pixels, sizes = decode_all([files[name] for name in names], self.size, self.inputs)
+        images = new_images(paths, self.options)
+        while batch := list(islice(images, _EVAL_BATCH)):
+            names, files, pixels, sizes = zip(*batch, strict=True)
             labels = torch.zeros(len(names), self.num_classes, dtype=torch.bool)
-            bags = Bags(torch.from_numpy(pixels) / self.white, labels)
-            yield NamedBags(self.columns.image, names, bags, self._places(sizes, network))
+            bags = Bags(torch.from_numpy(np.stack(pixels)) / self.white, labels)
+            yield NamedBags(self.options.image, list(names), bags, self._places(sizes, network), list(files))
 
     def _bags(self, numbers: NDArray[np.int64], *, truth: bool) -> Bags:
         index = torch.from_numpy(numbers)
@@ -129,13 +99,13 @@ class ImageBags(ImageTask, TableBags):
     def _batches(self, numbers: NDArray[np.int64], *, truth: bool) -> Lazy[Bags]:
         return Lazy.of(numbers, _EVAL_BATCH, partial(self._bags, truth=truth))
 
-    def _places(self, sizes: NDArray[np.int32], network: Network) -> dict[str, Tensor]:
+    def _places(self, sizes: Sequence[tuple[int, int]], network: Network) -> dict[str, Tensor]:
         """Return x and y (B, h, w) of the positions, in pixels of the images as they were before they were fitted."""
         centres = network.position_centres(self.size, self.size)
         if centres is None:
             return {}
         ys, xs = (c.double().numpy() for c in centres)
-        x, y = zip(*(unfitted(xs, ys, width, height, self.size) for width, height in sizes.tolist()), strict=True)
+        x, y = zip(*(unfitted(xs, ys, width, height, self.size) for width, height in sizes), strict=True)
         shape = (len(sizes), len(ys), len(xs))
         return {
             "x": torch.from_numpy(np.stack(x)).unsqueeze(1).expand(shape),

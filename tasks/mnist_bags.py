@@ -1,10 +1,7 @@
 """MNIST-bags, sets of digits of which some hold a nine: M. Ilse, J. Tomczak and M. Welling, ICML 2018, Section 4.2."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -12,70 +9,45 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from milbench._utils.seeding import generator
-from milbench.api.bags import Bags
-from milbench.api.network import Network, NetworkMaker
-from milbench.api.recipe import Recipe
-from milbench.api.task import Published, Split
+from milbench import Bags, LabelledImages, NetworkMaker, Published, Recipe, Split, generator
 from milbench.data import image_sets
-from milbench.data.labelled_images import LabelledImages
-from milbench.evaluation.evaluate import EvalSplit
-from milbench.families.fixed_bags import FixedBags, Lazy
-from milbench.families.image_sets import filled
-from milbench.networks.initialisation import initialise
 
-VALIDATION_IMAGES = 5000
-"""The last training images, of which validation bags are made."""
+from ._image_sets import EveryImage, ImageSets
+
+VALIDATION_IMAGES = 5000  # the last ones to train on, of which validation bags are made
 NINE = 9
 SIDE = image_sets.MNIST_SIDE
 ILSE_2018 = "M. Ilse, J. Tomczak and M. Welling, ICML 2018, arXiv:1802.04712, MNIST-bags"
-_SINGLE_AT_ONCE, _BAGS_AT_ONCE = 500, 50
+_NOTE = "Mean AUC of 10 instances a bag and 50 training bags; another network and recipe, see the task"
 _SMALLEST = {"task.bag_size": 10, "task.train_bags": 50, "task.labels": "nine", "task.data": "mnist"}
 
 
-def _published(value: float, method: str) -> Published:
-    return Published(
-        "", "auroc", value, ILSE_2018, rule="validation", protocol=_SMALLEST, method=method,
-        note="Mean AUC of 10 instances a bag and 50 training bags; another network and recipe, see the task",
-    )  # fmt: skip
-
-
-class LeNet(Network):
+class LeNet(EveryImage):
     """The embedding of LeNet-5 for every image of a set (B, K, 784), then its class: logits (B, C+1, K).
 
     Y. LeCun et al., "Gradient-based learning applied to document recognition", Proceedings of the IEEE, 1998, with the
     widths of Ilse et al.: 20 and 50 channels, 500 features.
     """
 
-    head: nn.Linear
-
     def __init__(self, inputs: int, num_classes: int, seed: int) -> None:  # noqa: ARG002
-        super().__init__()
-        self.body = nn.Sequential(
+        body = nn.Sequential(
             nn.Conv2d(1, 20, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.ReLU(), nn.MaxPool2d(2),
             nn.Flatten(), nn.Linear(800, 500), nn.ReLU(),
         )  # fmt: skip
-        self.head = nn.Linear(500, num_classes + 1)
-        initialise(self, seed)
-
-    def forward(self, instances: Tensor) -> Tensor:
-        images = instances.reshape(-1, 1, SIDE, SIDE).contiguous(memory_format=torch.channels_last)
-        logits: Tensor = self.head(self.body(images))
-        return logits.view(*instances.shape[:2], -1).transpose(1, 2)
+        super().__init__(body, (SIDE, SIDE), 500, num_classes, seed)
 
 
-class MNISTBags(FixedBags):
+class MNISTBags(ImageSets):
     """Find whether a set of digits holds a nine, or which digits it holds.
 
-    As in Ilse, Tomczak and Welling (ICML 2018): the size of a bag is normally distributed with a standard deviation of
-    a fifth of its mean (2, 10 and 20 for means of 10, 50 and 100), rounded, and 1 at least; images are drawn with
-    replacement, from the training images for training bags and from the test images for 1,000 test bags, the same for
-    all seeds. Half of the bags of each kind are positive, as in the authors' loader of balanced bags: a positive one is
-    drawn until it holds a nine, and a negative one is drawn from the other digits.
+    As in Ilse, Tomczak and Welling (ICML 2018) the size of a bag is normally distributed with a standard deviation of
+    a fifth of its mean, rounded, and 1 at least; images are drawn with replacement, from the training images, and from
+    the test images for 1,000 test bags, the same for all seeds. Half of the bags are positive, as in the authors'
+    loader of balanced bags: these are drawn until they hold a nine, and negative ones from the other digits.
 
-    It differs in this: 200 validation bags are made of the last 5,000 training images, which no training bag has, to
-    choose thresholds on; a batch has several bags; images are in [0, 1]; and losses learn from the class of each image,
-    not from an embedding of the bag.
+    It differs in this: thresholds are chosen on 200 validation bags of the last 5,000 training images, which no
+    training bag has; a batch has several bags; images are in [0, 1]; and losses learn from the class of each image, not
+    from an embedding of the bag.
 
     Args:
         bag_size: the mean number of images in a bag.
@@ -93,9 +65,10 @@ class MNISTBags(FixedBags):
     inputs = SIDE * SIDE
     amount = "train_bags"
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 200, "test": 1000}
-    published = (
-        _published(0.768, "attention, Ilse et al."),
-        _published(0.553, "instance + max, Ilse et al."),
+    eval_batches = 500, 50
+    published = tuple(
+        Published("", "auroc", value, ILSE_2018, rule="validation", protocol=_SMALLEST, method=method, note=_NOTE)
+        for method, value in (("attention, Ilse et al.", 0.768), ("instance + max, Ilse et al.", 0.553))
     )
 
     def __init__(
@@ -108,16 +81,11 @@ class MNISTBags(FixedBags):
         fresh: bool = False,
         any_data: bool = False,
     ) -> None:
-        self.bag_size = bag_size
-        self.fresh = fresh
-        self.typical_size = (bag_size,)
-        self.training_count = train_bags
+        self.bag_size, self.typical_size = bag_size, (bag_size,)
+        self.training_count, self.batch_bags, self.fresh, self.any_data = train_bags, batch_bags, fresh, any_data
         self.nine = labels == "nine"
-        self.num_classes = 1 if self.nine else 10
-        self.chance = 0.5 if self.nine else None
+        self.num_classes, self.chance = (1, 0.5) if self.nine else (10, None)
         self.data: image_sets.MnistName = data
-        self.batch_bags = batch_bags
-        self.any_data = any_data
 
     @property
     def class_names(self) -> list[str]:
@@ -128,22 +96,23 @@ class MNISTBags(FixedBags):
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         train, test = image_sets.load(self.data, data_dir)
-        held_out = min(VALIDATION_IMAGES, len(train) // 2)
-        self._images = train[: len(train) - held_out].to(device)
-        self._bags = self.draw(self._images, self.training_count, "train", self.seed)
-        sets = [self._filled(self._images, [bag]).labels for bag in self._bags]
-        self.max_labels = self.num_classes if self.fresh else int(max(labels.sum() for labels in sets))
-        parts: dict[Split, LabelledImages] = {"validation": train[len(train) - held_out :], "test": test}
+        if self.nine:
+            train, test = (replace(part, classes=torch.where(part.classes == NINE, 0, 1)) for part in (train, test))
+        trained = len(train) - min(VALIDATION_IMAGES, len(train) // 2)
+        self.train_on(train[:trained], self.draw(train[:trained], self.training_count, "train", self.seed), device)
+        if self.fresh:
+            self.max_labels = self.num_classes
+        parts: dict[Split, LabelledImages] = {"validation": train[trained:], "test": test}
         self.eval_splits = {}
         for split, images in parts.items():
-            count = len(range(self.eval_bags[split])[: self.evaluation_limit])
-            placed = images.to(device)
-            self.eval_splits[split] = self._evaluated(placed, self.draw(placed, count, split))
+            single = [] if self.nine else [*torch.arange(self.limited(len(images))).split(1)]
+            bags = self.draw(images, self.limited(self.eval_bags[split]), split)
+            self.eval_splits[split] = self.split(images.to(device), single, bags)
 
     def draw(self, images: LabelledImages, count: int, *axes: object) -> list[Tensor]:
         """Return the numbers of the images of `count` bags; every other bag is positive where the nine is the class."""
         rng = generator(self.name, self.revision, self.bag_size, self.nine, *axes)
-        is_nine = images.classes.cpu() == NINE
+        is_nine = images.classes == 0  # where `all` are classes, this does not matter
         everything, others = torch.arange(len(images)), (~is_nine).nonzero().flatten()
         bags: list[Tensor] = []
         for number in range(count):
@@ -163,19 +132,5 @@ class MNISTBags(FixedBags):
             self._bags = self.draw(self._images, self.training_count, "fresh", axis)
         yield from super().train_batches(epoch, rng)
 
-    def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
-        return self._filled(self._images, [self._bags[n] for n in numbers.tolist()])
-
-    def recipe(self) -> Recipe:
-        """Return one-cycle AdamW, with the epochs of the authors' program; nothing was searched."""
+    def recipe(self) -> Recipe:  # the authors' epochs; nothing was searched
         return Recipe(lr=1e-3, weight_decay=1e-2, epochs=20, evaluate_every=20, precision="float32")
-
-    def _evaluated(self, images: LabelledImages, bags: Sequence[Tensor]) -> EvalSplit:
-        fill = partial(self._filled, images)
-        single = [] if self.nine else [torch.tensor([n]) for n in range(len(images))[: self.evaluation_limit]]
-        return EvalSplit(Lazy.of(single, _SINGLE_AT_ONCE, fill), Lazy.of(bags, _BAGS_AT_ONCE, fill))
-
-    def _filled(self, images: LabelledImages, bags: Sequence[Tensor]) -> Bags:
-        if self.nine:
-            images = replace(images, classes=torch.where(images.classes == NINE, 0, 1))
-        return filled(images, bags, self.num_classes)

@@ -1,7 +1,5 @@
 """Your own sequences: a table of audio files or arrays in time, with the label set of each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -15,18 +13,11 @@ from torch import Tensor
 from milbench.api.bags import Bags, NamedBags
 from milbench.api.network import Network
 from milbench.api.recipe import Recipe
-from milbench.data.bag_files import BANDS, FRAMES_PER_SECOND, Bands, Rate, SampleRate, SequenceColumns
 from milbench.data.new_bags import new_sequences
 from milbench.data.own_bags import OwnBags
-from milbench.data.splits import Count, FoldCount, Share, SplitOptions, TestShare
+from milbench.data.table_options import SequenceOptions
 from milbench.families.fixed_bags import Lazy, truth_of
-from milbench.families.sequences import (
-    BATCH_FRAMES,
-    EVAL_BAGS,
-    Sequences,
-    SequenceSplits,
-    SequenceTask,
-)
+from milbench.families.sequences import EVAL_BAGS, Sequences, SequenceSplits, SequenceTask
 from milbench.families.table_bags import TableBags
 from milbench.networks.standardise import divisors
 
@@ -41,44 +32,19 @@ class SequenceBags(SequenceTask, TableBags):
     Where it has them, these columns are used: `events` (JSON, [[class, start, end], ...] in seconds, an event of every
     class of the labels, or empty where they are not known), for the hit rate in time and for losses with more
     supervision than label sets, and never given to others; `group` (such as a place), whose sequences stay together in
-    a split; `split` (train, validation, test). Parameters that are not listed, such as those of the split, mean
-    what they do for `feature-bags`.
+    a split; `split` (train, validation, test).
 
-    Args:
-        file: the column of the paths of files.
-        frames_per_second: how many frames of an array make a second, or how many are made of a second of a waveform.
-        bands: log-mel bands, for waveforms.
-        sample_rate: samples a second of waveforms in .npy files; audio files say theirs.
-        batch_bags: the number of sequences in a training batch, at most.
-        batch_instances: the number of frames in a batch to train or evaluate on, at most, the padding of shorter
-            sequences counted; a batch has as many sequences as fit at the length of the longest, and one at least.
+    Its parameters are described with `milbench.data.table_options.SequenceOptions` and the classes that it extends.
     """
 
     name = "sequence-bags"
-    columns: SequenceColumns
+    Options = SequenceOptions
+    options: SequenceOptions
     revision = 3  # features of any unit are standardised
 
-    def __init__(
-        self,
-        table: str,
-        file: str = "file",
-        labels: str = "labels",
-        classes: str = "",
-        frames_per_second: Rate = FRAMES_PER_SECOND,
-        bands: Bands = BANDS,
-        sample_rate: SampleRate | None = None,
-        folds: FoldCount = 0,
-        repeats: Count = 1,
-        folds_file: str = "",
-        test: TestShare = 0.2,
-        validation: Share = 0.1,
-        batch_bags: Count = 32,
-        batch_instances: Count = BATCH_FRAMES,
-    ) -> None:
-        SequenceTask.__init__(self, batch_bags, batch_instances=batch_instances)
-        columns = SequenceColumns(file, labels, classes, frames_per_second, bands, sample_rate)
-        splitting = SplitOptions(folds, repeats, folds_file, test, validation)
-        TableBags.__init__(self, table, columns, batch_bags, splitting)
+    def __init__(self, **options: Any) -> None:
+        TableBags.__init__(self, **options)
+        self.batch_instances = self.options.batch_instances
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW, with more epochs than `sound-events` has, as tables are often small."""
@@ -109,14 +75,14 @@ class SequenceBags(SequenceTask, TableBags):
 
     def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:
         """Yield the sequences of tables, folders and files; a position has its start and its end, in seconds."""
-        sequences = new_sequences(paths, self.columns, self._kind)
+        sequences = new_sequences(paths, self.options, self._kind)
         while batch := list(islice(sequences, EVAL_BAGS)):
             names, values, rates = zip(*batch, strict=True)
             frames = [torch.from_numpy(one).T for one in values]
             labels = torch.zeros(len(frames), self.num_classes, dtype=torch.bool)
             lengths = [one.shape[1] for one in frames]
             bags = self.bags(Sequences(frames, lengths, labels))
-            yield NamedBags(self.columns.file, list(names), bags, _seconds(network, bags, lengths, rates[0]))
+            yield NamedBags(self.options.file, list(names), bags, _seconds(network, bags, lengths, rates[0]))
 
 
 def _seconds(network: Network, bags: Bags, lengths: list[int], rate: float) -> dict[str, Tensor]:

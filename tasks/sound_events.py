@@ -1,49 +1,44 @@
 """Which sounds occur in a recording, and when: generated tones, sweeps, clicks and noises that overlap in noise."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
+from torch import Tensor
 
-from milbench._utils.seeding import generator
-from milbench.api.bags import Truth, label_matrix
-from milbench.api.task import Split
+from milbench import Split, Truth, generator, label_matrix
 from milbench.data.log_mel import LogMel
-from milbench.data.sounds import CLASSES, SAMPLE_RATE, SAMPLES, draw_recordings
+from milbench.data.sounds import CLASSES, SAMPLE_RATE, draw_recordings
 from milbench.families.sequences import Sequences, SequenceSplits, SequenceTask
 
 FRAMES = LogMel(SAMPLE_RATE, hop=128, window=256, bands=32)
-_AT_ONCE = 50
-"""Recordings that are drawn at once: waveforms take four times the memory of their frames."""
+_AT_ONCE = 50  # recordings that are drawn at once: waveforms take four times the memory of their frames
 
 
 class SoundEvents(SequenceTask):
     """Find which of eight kinds of sounds occur in a recording, and when, given the label set.
 
     A recording has two seconds, and 0 to `max_events` sounds of 0.2 to 0.5 seconds in white noise. Number, classes,
-    lengths and beginnings are uniform and independent; sounds may overlap. What a network gets are 125 frames of 32
-    log-mel bands. Training recordings are drawn once a seed: to draw new ones in every epoch would take longer than to
-    train on them. Those to validate and test on are the same for all seeds.
+    lengths and beginnings are uniform and independent; sounds may overlap. A network gets 125 frames of 32 log-mel
+    bands. Training recordings are drawn once a seed, since to draw them takes longer than to train on them; those to
+    validate and test on are the same for all seeds.
 
     Args:
         snr_db: the mean power of every sound while it lasts, above that of the noise, in decibels.
         max_events: the largest number of sounds in a recording.
         train_bags: the number of training recordings.
-        bags_per_epoch: how many recordings an epoch has, all of them in turn, again and again; None: each once. Where
-            few recordings are compared with many, this is what gives both the same number of steps.
+        bags_per_epoch: how many recordings an epoch has, cycling through all of them; None: each once. With it few
+            recordings and many are trained on for the same number of steps.
     """
 
     name = "sound-events"
     amount = "train_bags"
-    num_classes = len(CLASSES)
+    num_classes, inputs = len(CLASSES), FRAMES.bands
     frames_per_second = FRAMES.frames_per_second
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
-    single_bags: ClassVar[dict[Split, int]] = {"validation": 250, "test": 1000}
-    """Recordings of one sound each."""
+    single_bags: ClassVar[dict[Split, int]] = {"validation": 250, "test": 1000}  # recordings of one sound each
 
     def __init__(
         self,
@@ -53,10 +48,7 @@ class SoundEvents(SequenceTask):
         bags_per_epoch: Annotated[int, Field(ge=1, le=10_000_000)] | None = None,
     ) -> None:
         super().__init__(batch_bags=32, bags_per_epoch=bags_per_epoch)
-        self.snr_db = snr_db
-        self.max_events = max_events
-        self.train_bags = train_bags
-        self.inputs = FRAMES.bands
+        self.snr_db, self.max_events, self.train_bags = snr_db, max_events, train_bags
         self.chance = 1 - 1 / (max_events + 1)  # by the most frequent label set, the empty one
 
     @property
@@ -68,29 +60,25 @@ class SoundEvents(SequenceTask):
 
     def load(self, data_dir: Path | None) -> SequenceSplits:  # noqa: ARG002
         def drawn(count: int, least: int, most: int, *axes: object) -> Sequences:
-            limited = count if axes[0] == "train" else len(range(count)[: self.evaluation_limit])
-            return _drawn(limited, least, most, self.snr_db, (self.name, self.revision, *axes))
+            return _drawn(count, least, most, self.snr_db, (self.name, self.revision, *axes))
 
+        most, limited = self.max_events, self.limited
         return SequenceSplits(
-            drawn(self.train_bags, 0, self.max_events, "train", self.seed),
-            {split: drawn(count, 0, self.max_events, split, "many") for split, count in self.eval_bags.items()},
-            {split: drawn(count, 1, 1, split, "single") for split, count in self.single_bags.items()},
+            drawn(self.train_bags, 0, most, "train", self.seed),
+            {split: drawn(limited(count), 0, most, split, "many") for split, count in self.eval_bags.items()},
+            {split: drawn(limited(count), 1, 1, split, "single") for split, count in self.single_bags.items()},
         )
 
 
 @lru_cache(maxsize=5)  # the cells of a comparison that one process computes share their recordings
 def _drawn(bags: int, least: int, most: int, snr_db: float, axes: tuple[object, ...]) -> Sequences:
-    rng = generator(*axes)
-    length = FRAMES.count(SAMPLES)
-    frames = torch.empty(bags, FRAMES.bands, length)
+    rng, frames = generator(*axes), list[Tensor]()
     classes, boxes = [], []
-    for first in range(0, bags, _AT_ONCE):
-        size = min(_AT_ONCE, bags - first)
-        recordings = draw_recordings(size, least, most, snr_db, rng)
-        frames[first : first + size] = FRAMES(recordings.waveforms)
-        start, end = (FRAMES.frames_per_second * t for t in (recordings.starts, recordings.ends))
-        low, high = torch.zeros_like(start), torch.full_like(end, FRAMES.bands)
+    for part in torch.arange(bags).split(_AT_ONCE):
+        recordings = draw_recordings(len(part), least, most, snr_db, rng)
+        frames += FRAMES(recordings.waveforms)
+        start, end = (FRAMES.frames_per_second * seconds for seconds in (recordings.starts, recordings.ends))
         classes.append(recordings.classes)
-        boxes.append(torch.stack([start, low, end, high], dim=2))
+        boxes.append(torch.stack([start, torch.zeros_like(start), end, torch.full_like(end, FRAMES.bands)], dim=2))
     truth = Truth(torch.cat(classes), torch.cat(boxes))
-    return Sequences(list(frames), [length] * bags, label_matrix(truth.classes, len(CLASSES)), truth)
+    return Sequences(frames, [one.shape[1] for one in frames], label_matrix(truth.classes, len(CLASSES)), truth)

@@ -1,57 +1,39 @@
 """Which digits are spoken in a recording, and when: real recordings, one after the other, in silence."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
-from milbench._utils.seeding import generator
-from milbench.api.bags import label_matrix
-from milbench.api.recipe import Recipe
-from milbench.api.task import Split
-from milbench.data.catalog import checked
-from milbench.data.catalog import data_dir as default_data_dir
+from milbench import Recipe, Split, UsageError, generator
+from milbench.data import catalog
 from milbench.data.log_mel import LogMel
-from milbench.data.spoken_digits import SAMPLE_RATE, read_all, wav_files
-from milbench.errors import UsageError
-from milbench.families.fixed_bags import in_rounds, truth_of
-from milbench.families.sequences import Sequences, SequenceSplits, SequenceTask
+from milbench.data.spoken_digits import FOLDER, SAMPLE_RATE, read_all, wav_files
+from milbench.families.fixed_bags import in_rounds
+from milbench.families.sequences import Recording, Sequences, SequenceSplits, SequenceTask, log_mel_sequences
 
 DIGITS = 10
 FRAMES = LogMel(SAMPLE_RATE, hop=128, window=256, bands=32)
 TAKES = {"test": range(5), "validation": range(5, 10), "train": range(10, 1 << 31)}
 """Which recordings of every speaker and digit each split has; those of the test set are the official ones."""
-GAP = 0.1, 0.5
-"""The shortest and the longest silence before, between and after digits, in seconds."""
-NOISE = 1e-3
-"""The standard deviation of the white noise in the whole recording, 60 dB below the loudest possible sound."""
-_AT_ONCE = 50
-"""Waveforms that become frames together."""
-MISSING = (
-    "point --data-dir or MILBENCH_DATA at a folder with spoken-digits/recordings, or fetch it with `milbench data "
-    "fetch spoken-digits`; the task sound-events needs no download"
-)
+GAP = 0.1, 0.5  # the shortest and the longest silence before, between and after digits, in seconds
+NOISE = 1e-3  # the standard deviation of the white noise, 60 dB below the loudest possible sound
 
 
 class SpokenDigits(SequenceTask):
     """Find which digits are spoken in a recording, and when, given the set of them; real recordings of six speakers.
 
     The Free Spoken Digit Dataset (Z. Jackson et al., 2016-2024): 3,000 recordings of one digit each. A bag has two
-    to four of them one after the other, with 0.1 to 0.5 seconds of silence before, between and after them, and faint
-    white noise in all of it. What a network gets are frames of 32 log-mel bands, 62.5 a second. Single recordings, for
-    the one-instance error, have the same noise and no silence around them. Test bags, and single recordings, are made
-    of the official test set (0 to 4 of every speaker and digit), validation bags of 5 to 9, training bags of 10 to 49:
-    no recording is in two of them, but all have the same six speakers, and nothing is learnt of how others are heard.
-    Training bags are drawn once a seed, test and validation bags once for all; every recording is used before any is
-    used again.
+    to four of them one after the other, with 0.1 to 0.5 seconds of silence before, between and after them, in faint
+    white noise. A network gets frames of 32 log-mel bands, 62.5 a second. Single recordings, for the one-instance
+    error, have the same noise and no silence around them. The official test set is 0 to 4 of every speaker and digit,
+    validation bags are made of 5 to 9, and training bags of 10 to 49: all of the same six speakers, so that nothing is
+    learnt of how others are heard. Training bags are drawn once a seed, the others once for all; every recording is
+    used before any is used again.
 
     Args:
         least: the smallest number of digits in a bag.
@@ -63,7 +45,7 @@ class SpokenDigits(SequenceTask):
 
     name = "spoken-digits"
     amount = "train_bags"
-    num_classes = DIGITS
+    num_classes, inputs = DIGITS, FRAMES.bands
     frames_per_second = FRAMES.frames_per_second
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 500, "test": 1000}
 
@@ -78,107 +60,58 @@ class SpokenDigits(SequenceTask):
         if least > most:
             raise UsageError(f"least = {least} is more than most = {most}")
         super().__init__(batch_bags=32, bags_per_epoch=bags_per_epoch)
-        self.least, self.most = least, most
-        self.train_bags = train_bags
-        self.any_data = any_data
-        self.inputs = FRAMES.bands
+        self.least, self.most, self.train_bags, self.any_data = least, most, train_bags, any_data
 
     def recipe(self) -> Recipe:
-        """Return one-cycle AdamW; the rate was chosen of three on validation bags, for all losses together."""
-        return Recipe(lr=1e-2, epochs=20, evaluate_every=10, precision="float32")
+        return Recipe(lr=1e-2, epochs=20, evaluate_every=10, precision="float32")  # lr: best of three on validation
 
     def check_data(self, data_dir: Path | None) -> str:
-        def look(root: Path) -> None:
-            if not wav_files(root):
-                raise UsageError(f"no recordings found; {MISSING}")
-
+        instead = catalog.how_to_get(self.name, FOLDER, "sound-events needs no download")
         title = "spoken digits" if self.any_data else "Free Spoken Digit Dataset"
-        return checked(self.name, title, data_dir, look, MISSING, any_data=self.any_data)
+        return catalog.checked(self.name, title, data_dir, wav_files, instead, any_data=self.any_data)
 
     def load(self, data_dir: Path | None) -> SequenceSplits:
-        root, digest = default_data_dir(data_dir), self.check_data(data_dir)
+        root, digest = catalog.data_dir(data_dir), self.check_data(data_dir)
 
         def mixtures(split: str, count: int, *axes: object) -> Sequences:
-            if split != "train":
-                count = len(range(count)[: self.evaluation_limit])
-            return _mixtures(root, digest, split, count, self.least, self.most, axes)
+            sizes = self.least, self.most
+            return _bags(root, digest, split, count, sizes, (*sizes, self.revision, *axes))
 
         return SequenceSplits(
-            mixtures("train", self.train_bags, self.revision, self.seed),
-            {split: mixtures(split, count, self.revision) for split, count in self.eval_bags.items()},
-            {split: _singles(root, digest, split, self.evaluation_limit, self.revision) for split in self.eval_bags},
+            mixtures("train", self.train_bags, self.seed),
+            {split: mixtures(split, self.limited(count)) for split, count in self.eval_bags.items()},
+            {
+                split: _bags(root, digest, split, self.evaluation_limit, None, ("single", self.revision))
+                for split in self.eval_bags
+            },
         )
 
 
-@lru_cache(maxsize=8)  # cells of one process share their bags
-def _mixtures(
-    root: Path, digest: str, split: str, count: int, least: int, most: int, axes: tuple[object, ...]
+@lru_cache(maxsize=12)  # cells of one process share their bags
+def _bags(
+    root: Path, digest: str, split: str, count: int | None, sizes: tuple[int, int] | None, axes: tuple[object, ...]
 ) -> Sequences:
-    """Return bags of `least` to `most` recordings of a split, one after the other, with silence around each."""
-    rng = generator("spoken-digits", split, least, most, *axes)
-    numbers = torch.randint(least, most + 1, (count,), generator=rng).tolist()
-    recordings = iter(_in_turn(_recordings(root, digest, split), sum(numbers), rng))
-    return _placed(root, digest, [[next(recordings) for _ in range(number)] for number in numbers], GAP, rng)
-
-
-@lru_cache(maxsize=4)
-def _singles(root: Path, digest: str, split: str, limit: int | None, revision: int) -> Sequences:
-    """Return recordings of a split by themselves, those that a limit leaves drawn from all of them."""
-    rng = generator("spoken-digits", split, "single", revision)
-    recordings = _recordings(root, digest, split)
-    return _placed(root, digest, [[n] for n in _in_turn(recordings, len(recordings), rng)[:limit]], (0, 0), rng)
-
-
-def _recordings(root: Path, digest: str, split: str) -> list[int]:
-    recordings = [n for n, take in enumerate(read_all(root, digest).takes) if take in TAKES[split]]
-    if not recordings:
+    """Return bags of so many recordings of a split with silence around each, or, sizes None, each as it is."""
+    rng, spoken = generator("spoken-digits", split, *axes), read_all(root, digest)
+    own = [n for n, take in enumerate(spoken.takes) if take in TAKES[split]]
+    if not own:
         raise UsageError(f"{root} has no spoken digits for the {split} split, numbered {TAKES[split].start} and up")
-    return recordings
+    numbers, (shortest, longest) = torch.ones(len(own), dtype=torch.int64), (0.0, 0.0)
+    if sizes and count:
+        numbers, (shortest, longest) = torch.randint(sizes[0], sizes[1] + 1, (count,), generator=rng), GAP
+    bags = in_rounds(len(own), int(numbers.sum()), rng).split(numbers.tolist())[:count]
 
+    def recordings() -> Iterator[Recording]:
+        for bag in bags:
+            silences = (shortest + (longest - shortest) * torch.rand(len(bag) + 1, generator=rng)) * SAMPLE_RATE
+            start, *gaps = silences.round().int().tolist()
+            sounds, events = [torch.zeros(start)], []
+            for n, gap in zip(bag.tolist(), gaps, strict=True):
+                sound = torch.from_numpy(spoken.waveforms[own[n]] / np.float32(1 << 15))
+                events.append((spoken.digits[own[n]], start, start + len(sound)))
+                sounds += [sound, torch.zeros(gap)]
+                start += len(sound) + gap
+            waveform = torch.cat(sounds)
+            yield waveform + NOISE * torch.randn(len(waveform), generator=rng), events
 
-def _in_turn(items: list[int], count: int, rng: torch.Generator) -> list[int]:
-    """Return `count` of the items in random order, every one before any again."""
-    return [items[n] for n in in_rounds(len(items), count, rng).tolist()]
-
-
-def _placed(
-    root: Path, digest: str, bags: list[list[int]], gap: tuple[float, float], rng: torch.Generator
-) -> Sequences:
-    """Return bags of recordings, given by their numbers, with when each of them is heard as truth."""
-    spoken, waveforms, events = read_all(root, digest), [], []
-    for members in bags:
-        silences = (gap[0] + (gap[1] - gap[0]) * torch.rand(len(members) + 1, generator=rng)) * SAMPLE_RATE
-        digits = [spoken.waveforms[n] for n in members]
-        starts, waveform = place(digits, silences.round().int().tolist())
-        waveforms.append(torch.from_numpy(waveform) + NOISE * torch.randn(len(waveform), generator=rng))
-        ends = [start + len(digit) for start, digit in zip(starts, digits, strict=True)]
-        boxes = [
-            (start / FRAMES.hop, 0, end / FRAMES.hop, FRAMES.bands) for start, end in zip(starts, ends, strict=True)
-        ]
-        events.append([*zip((spoken.digits[n] for n in members), boxes, strict=True)])
-    lengths, truth = [FRAMES.count(len(waveform)) for waveform in waveforms], truth_of(events, max(map(len, bags)))
-    return Sequences(_frames(waveforms), lengths, label_matrix(truth.classes, DIGITS), truth)
-
-
-def _frames(waveforms: list[Tensor]) -> list[Tensor]:
-    frames: list[Tensor] = []
-    for first in range(0, len(waveforms), _AT_ONCE):
-        batch = waveforms[first : first + _AT_ONCE]
-        together = FRAMES(pad_sequence(batch, batch_first=True))  # a frame past the end of a waveform is silence
-        frames += [one[:, : FRAMES.count(len(own))].clone() for one, own in zip(together, batch, strict=True)]
-    return frames
-
-
-def place(recordings: list[NDArray[np.int16]], silences: list[int]) -> tuple[list[int], NDArray[np.float32]]:
-    """Return where each of M recordings begins, and all in one waveform in [-1, 1], with M + 1 silences, in samples.
-
-    Examples:
-        >>> place([np.array([1 << 14], np.int16), np.array([-(1 << 15)], np.int16)], [1, 2, 0])
-        ([1, 4], array([ 0. ,  0.5,  0. ,  0. , -1. ], dtype=float32))
-    """
-    lengths = [len(recording) for recording in recordings]
-    starts = [int(n) for n in np.cumsum(silences[:-1]) + np.cumsum([0, *lengths[:-1]])]
-    waveform = np.zeros(sum(lengths) + sum(silences), np.float32)
-    for start, recording in zip(starts, recordings, strict=True):
-        waveform[start : start + len(recording)] = recording / np.float32(1 << 15)
-    return starts, waveform
+    return log_mel_sequences(recordings(), FRAMES, DIGITS, max(map(len, bags)))

@@ -1,18 +1,14 @@
 """The Street View House Numbers with label sets: X.-L. Li, arXiv:1811.12346, Section 5.4."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
-from milbench.api.task import Published
-from milbench.families.street_numbers import StreetNumbers
+from milbench import Published, StreetNumbers
 
 from ._paper import AS_EXACT, LI_2018, RECIPE, RULE
 
-BEST = f"best of three sizes, each by its {RULE}"
-"""How the published figure was selected."""
+BEST = f"best of three sizes, each {RULE}"  # how the published figure was selected
+IN_ORDER = "given every digit in its order"
 PICTURES = {"train": 33_402, "test": 13_068, "extra": 202_353}
-"""The number of pictures of each part."""
 _AS_PUBLISHED = {
     **RECIPE, **AS_EXACT, "recipe.schedule": "drop-at-thirds", "recipe.lr": 0.01, "recipe.gradient_norm": "rms:0.05",
     "recipe.loss_precision": "float64", "recipe.epochs": 21, "task.crop": "paper", "task.parts": "train+extra",
@@ -25,7 +21,7 @@ class SVHN(StreetNumbers):
 
     Y. Netzer et al. 2011, format 1, under the protocol of X.-L. Li, arXiv:1811.12346, 2018, Section 5.4: ten 5x5
     convolutions, batches of 32 crops, one random crop, permutation of the colours and size a batch. Other pictures in
-    SVHN's format are accepted. They are called SVHN only if they are 33,402 to train and 13,068 to test on.
+    SVHN's format are accepted, and called SVHN only if they are 33,402 to train and 13,068 to test on.
 
     Args:
         crop: the side of the crop. `paper`: the fewer digits, the larger it is, at test time too. `tight`: 30 % larger
@@ -42,7 +38,7 @@ class SVHN(StreetNumbers):
 
     name = "svhn"
     folder = "svhn"
-    instead = (
+    how_to_get = (
         "fetch it with `milbench data fetch svhn` (and svhn-extra for task.parts=train+extra), or point --data-dir or "
         "MILBENCH_DATA at a folder with svhn/train and svhn/test; the task house-numbers needs no download"
     )
@@ -54,18 +50,13 @@ class SVHN(StreetNumbers):
             note="The margin is twice the standard error of 5.1 % on 13,068 test numbers. Which size reached 5.1 % is "
             "not stated: beside any one size here, the published figure has been chosen among three",
         ),
-        Published(
-            "", "transcription_error", 0.051, f"{LI_2018}, Section 5.4: {BEST}, given label sets, on SVHN's test set",
-            data="SVHN, ", method="Li 2018, exact read by columns",
-        ),
-        Published(
-            "", "transcription_error", 0.04, "I. Goodfellow et al., arXiv:1312.6082, 2014, about 4 %: "
-            "given every digit in its order, on SVHN's test set",
-            data="SVHN, ", method="Goodfellow et al. 2014",
-        ),
-        Published(
-            "", "transcription_error", 0.039, "J. Ba et al., arXiv:1412.7755, 2015: given every digit in its order, on "
-            "SVHN's test set", data="SVHN, ", method="Ba et al. 2015",
+        *(
+            Published("", "transcription_error", value, f"{source}, on SVHN's test set", data="SVHN, ", method=method)
+            for value, source, method in (
+                (0.051, f"{LI_2018}, Section 5.4: {BEST}, given label sets", "Li 2018, exact read by columns"),
+                (0.04, f"I. Goodfellow et al., arXiv:1312.6082, 2014, about 4 %: {IN_ORDER}", "Goodfellow et al. 2014"),
+                (0.039, f"J. Ba et al., arXiv:1412.7755, 2015: {IN_ORDER}", "Ba et al. 2015"),
+            )
         ),
     )  # fmt: skip
 

@@ -1,7 +1,5 @@
 """Bags of Gaussian instances from a known distribution, to measure how far from the optimum each loss ends."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache, lru_cache, partial
@@ -12,24 +10,16 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from milbench import Bags, EvalSplit, InstanceMLP, NetworkMaker, Recipe, Split, UsageError, generator, label_matrix
 from milbench._utils.devices import to_device
-from milbench._utils.seeding import generator
-from milbench.api.bags import Bags, label_matrix
-from milbench.api.network import NetworkMaker
-from milbench.api.recipe import Recipe
-from milbench.api.task import Evaluation, ScoreFunction, Split
-from milbench.errors import UsageError
-from milbench.evaluation.evaluate import EvalSplit, limited_splits
+from milbench.api.task import Evaluation, ScoreFunction
+from milbench.families.decisions import merged_errors, optimal_errors, reference_errors
 from milbench.families.fixed_bags import FixedBags
 from milbench.families.gaussian_bags import GaussianBags, noisy_labels
-from milbench.families.instancewise import merged_errors, reference_errors
-from milbench.families.label_set_posterior import optimal_errors
 from milbench.families.label_set_prior import LabelSetRule, LabelSets
-from milbench.networks.instance import InstanceMLP
 
 _EVAL_BATCH = 250
-_TOGETHER = 10
-"""Training batches that are drawn before the errors of their label sets, as published results depend on it."""
+_TOGETHER = 10  # training batches that are drawn before the errors of their label sets: published results depend on it
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
@@ -40,24 +30,20 @@ class SyntheticBags(FixedBags):
     Every instance is, independently, of class c with probability `class_rate` for each c, else background. Class c is
     normal with unit variance around the point at separation/sqrt(2) on axis c, so that any two classes are `separation`
     standard deviations apart. The background is normal around 0 with the standard deviation `background_scale`. The
-    size of a bag is uniform on min_size..max_size and independent of everything else. The label set is the set of the
-    classes drawn; it is empty where all instances are background, so that there are negative bags. Training bags are
-    new in every epoch.
+    size of a bag is uniform on min_size..max_size. The label set is the set of the classes drawn; it is empty in
+    negative bags, where all instances are background. Training bags are new in every epoch.
 
     With other `label_sets` or an `empty_share` a label set is drawn after the size, and then classes of instances as
     above, but on the condition that they have this label set: `milbench.families.label_set_prior` says it in full.
 
-    As the distribution is known, so are the optimal decisions: from the exact posterior of every instance and of the
-    label set given all instances of the bag, and of a single instance that is not background. Each `bayes_*` metric is
-    the error of these decisions on the bags on which the loss is evaluated, and each `excess_*` metric is the
-    difference. It is paired, has little noise, and may be slightly negative on finitely many bags.
-
-    Where the instances of a bag depend on each other, a network that sees them one by one cannot be expected to reach
-    the optimum. The `reference_*` metrics are the errors of decisions that know the distribution and see one instance
-    at a time (`milbench.families.instancewise`), from the frequencies of classes in training bags. A loss that is
-    `above_reference_*` zero does as well; it may do better, as a network can learn what the reference takes no notice
-    of. Where label sets cannot tell a class from another one or from the background, `learnable_posterior_error` counts
-    these as one.
+    As the distribution is known, so are the optimal decisions, by the exact posterior of every instance and of the
+    label set given the whole bag, and of a single instance that is not background. Each `bayes_*` metric is their error
+    on the bags on which the loss is evaluated, and each `excess_*` metric is the difference: it is paired, has little
+    noise, and may be slightly negative. Where instances depend on each other, a network that sees them one by one
+    cannot be expected to reach the optimum: the `reference_*` metrics are the errors of decisions that know the
+    distribution and see one instance at a time (`milbench.families.decisions`), and `above_reference_*` is the
+    difference, which may be negative, as a network can learn what the reference takes no notice of. Where label sets
+    cannot tell a class from another one or from the background, `learnable_posterior_error` counts these as one.
 
     Args:
         num_classes: C, the background not counted.
@@ -83,10 +69,10 @@ class SyntheticBags(FixedBags):
         context_swapped: whether these two shares change places in test bags.
         test_sizes: smallest and largest size of test bags, such as "20-40"; None: as those of all other bags.
         test_label_sets: the label sets of test bags, as `label_sets`; None: as those of all other bags.
-        overlap: the probability with which an instance of a class is shown at the position of another class's instance
-            and leaves background behind: in a bag one position, drawn from those with a class, takes them all, and its
-            instance is normal around the sum of the points of its classes. Label sets stay the same. Positions then
-            have no one class: the metrics of instances, of the optimum and of the reference are left out.
+        overlap: the probability with which an instance of a class moves to the one position, drawn from those with a
+            class, where all that move are shown, normal around the sum of their classes' points, and leaves background
+            behind. Label sets stay the same, and the metrics of instances, of the optimum and of the reference are left
+            out, as positions have no one class.
         training_bags: the number of training bags, drawn once a seed; an epoch goes through them in random order, again
             and again, up to `bags_per_epoch`. 0: all are new.
     """
@@ -136,11 +122,8 @@ class SyntheticBags(FixedBags):
             num_classes, dimension, (min_size, max_size), (min_size + max_size) / 2, class_rate, separation,
             background_scale, rules[0], imbalance, (context_without, context), overlap,
         )  # fmt: skip
-        self.test = replace(self.training, sizes=(smallest, largest), rule=rules[1])
-        if context_swapped:
-            self.test = replace(self.test, context=(context, context_without))
-        self.training.check()
-        self.test.check()
+        shares = (context, context_without) if context_swapped else self.training.context
+        self.test = replace(self.training, sizes=(smallest, largest), rule=rules[1], context=shares)
         self.num_classes = num_classes
         self.max_labels = min(num_classes, max_size)
         self.inputs = self.training.dimension
@@ -156,10 +139,8 @@ class SyntheticBags(FixedBags):
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:  # noqa: ARG002
         self._device = device
-        counts = {split: len(range(count)[: self.evaluation_limit]) for split, count in self.eval_bags.items()}
-        self._drawn: Drawn = (
-            ("validation", self.training, counts["validation"]), ("test", self.test, counts["test"]),
-        )  # fmt: skip
+        models: dict[Split, GaussianBags] = {"validation": self.training, "test": self.test}
+        self._drawn = tuple((split, model, self.limited(self.eval_bags[split])) for split, model in models.items())
         self.eval_splits = _eval_splits(self._drawn, self.revision, device)
         if self.training_count:
             rng = generator(self.name, self.revision, "training", self.seed)
@@ -181,23 +162,20 @@ class SyntheticBags(FixedBags):
         return Recipe(lr=1e-2, epochs=20, evaluate_every=5, precision="float32")
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        """Return the metrics of single instances (instance_error) and of bags, those of the optimum, and the excess."""
+        """Return the metrics of single instances and of bags, those of optimum and reference, and the differences."""
         evaluated = super().evaluate(score)
         if self.training.overlap:
             return evaluated
-        best, reference = self.known_errors()
-        splits = limited_splits(self.eval_splits, self.evaluation_limit)
-        reached = evaluated.metrics | merged_errors(score, splits, self._groups)
-        excess = {key.replace("bayes", "excess"): reached[key.replace("bayes_", "")] - v for key, v in best.items()}
-        above = {
-            key.replace("reference", "above_reference"): reached[key.replace("reference_", "")] - v
-            for key, v in reference.items()
-        }
-        return replace(evaluated, metrics=reached | best | excess | reference | above)
+        metrics = evaluated.metrics | merged_errors(score, self.eval_splits, self._groups)
+        for known, difference in (("bayes_", "excess_"), ("reference_", "above_reference_")):
+            errors = {name: error for name, error in self.known_errors().items() if known in name}
+            metrics |= errors
+            metrics |= {n.replace(known, difference): metrics[n.replace(known, "")] - e for n, e in errors.items()}
+        return replace(evaluated, metrics=metrics)
 
-    def known_errors(self) -> tuple[dict[str, float], dict[str, float]]:
+    def known_errors(self) -> dict[str, float]:
         """Return the errors of the optimum and of the reference on the bags that are evaluated."""
-        return _known_errors(self._drawn, self.revision, self._device, self._groups, self.evaluation_limit)
+        return _known_errors(self._drawn, self.revision, self._device, self._groups)
 
     @property
     def _groups(self) -> tuple[int, ...]:
@@ -208,17 +186,14 @@ class SyntheticBags(FixedBags):
         return (self.num_classes, *channels[1:]) if kind == "constant" else tuple(channels)
 
     def _with_noise(self, bags: Bags, rng: torch.Generator) -> Bags:
-        """Return bags with the errors of label sets that training bags have, and then without the truth.
-
-        Counts and positions know of no such errors: losses that learn from them would have better labels than others.
-        """
+        """Return bags with errors in their label sets, and then without the truth, which would tell of them."""
         if not any(self._noise) or bags.mask is None:
             return bags
         return replace(bags, labels=noisy_labels(bags.labels, bags.mask.sum(dim=1), *self._noise, rng), truth=None)
 
 
 Drawn = tuple[tuple[Split, GaussianBags, int], ...]
-"""Of every split the distribution of its bags, and how many there are."""
+"""The distribution of the bags of each split, and their number."""
 
 
 @lru_cache(maxsize=1)  # the cells of a comparison that one process computes share their bags
@@ -233,21 +208,16 @@ def _eval_splits(drawn: Drawn, revision: int, device: torch.device) -> dict[Spli
             classes = torch.multinomial(model.rates[:-1], count, replacement=True, generator=rng).unsqueeze(1)
         instances = model.emit(classes, torch.randn(count, 1, model.dimension, generator=rng))
         lone = Bags(instances, label_matrix(classes, model.num_classes))
-        sizes = [min(_EVAL_BATCH, count - start) for start in range(0, count, _EVAL_BATCH)]
-        splits[split] = EvalSplit([lone.to(device)], [model.draw(size, rng).to(device) for size in sizes])
+        bags = [model.draw(len(part), rng).to(device) for part in torch.arange(count).split(_EVAL_BATCH)]
+        splits[split] = EvalSplit([lone.to(device)], bags)
     return splits
 
 
 @cache  # for all the cells of a process: the optimum takes longer than an epoch
-def _known_errors(
-    drawn: Drawn, revision: int, device: torch.device, groups: tuple[int, ...], limit: int | None
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the errors of the optimum and of the reference on the first bags of every split."""
-    splits = limited_splits(_eval_splits(drawn, revision, device), limit)
-    best = {
-        f"{split}/bayes_{metric}": value
-        for split, model, _ in drawn
-        for metric, value in optimal_errors(splits[split], model.log_posterior, model.posterior).items()
-    }
-    (_, training, _), *_ = drawn
-    return best, reference_errors(training.marginal_log_posterior, splits, groups)
+def _known_errors(drawn: Drawn, revision: int, device: torch.device, groups: tuple[int, ...]) -> dict[str, float]:
+    splits = _eval_splits(drawn, revision, device)
+    errors = reference_errors(drawn[0][1].marginal_log_posterior, splits, groups)
+    for split, model, _ in drawn:
+        optimal = optimal_errors(splits[split], model.log_posterior, model.posterior)
+        errors |= {f"{split}/bayes_{metric}": error for metric, error in optimal.items()}
+    return errors

@@ -3,12 +3,9 @@
 A cache may be removed at any time; one that is outdated or truncated is rebuilt. Nothing is unpickled.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,12 +16,8 @@ import numpy as np
 from milbench._utils.files import scratch_folder
 from milbench.errors import UsageError
 
-FORMAT = 3
-"""Version of the cached records: raise it when the same files give another record."""
-RECENT = 2.0
-"""Seconds; a file that changed this shortly before it was read may have changed again within the clock's resolution."""
-Fields = dict[str, Any]
-"""Of a record, by their names: arrays, and data that JSON can hold."""
+FORMAT = 4  # version of the cached records: raise it when the same files give another record
+Fields = dict[str, Any]  # of a record, by their names: arrays, and data that JSON can hold
 DeclareInputs = Callable[[Sequence[str]], None]
 """Declares the files that arrays are made from, by their paths from a folder; called before they are read."""
 
@@ -34,9 +27,8 @@ def cached_arrays(
 ) -> Fields:
     """Return the record in the cache `place`, its arrays mapped ("c": to be changed in memory).
 
-    Where there is none, or a file of `folder` that it was made from has changed, `write` returns a new one; it may
-    itself put NAME.npy into the new folder that it is given, for arrays that memory does not hold. Of several processes
-    one writes; an error leaves nothing. Raises UsageError where the disk refuses.
+    Where there is none, or a file of `folder` that it was made from has changed, `write` returns a new one; arrays that
+    memory does not hold it puts into the new folder itself, as NAME.npy. One process writes; an error leaves nothing.
     """
     if (record := _mapped(place, folder, mode)) is not None:
         return record
@@ -47,11 +39,11 @@ def cached_arrays(
                 new = temporary / "new"
                 new.mkdir()
                 states: list[list[Any]] = []
-                about: Fields = {"format": FORMAT, "begun": time.time_ns(), "states": states}
                 written = write(new, lambda names: states.extend(_states(folder, names)))
                 for name in [name for name, value in written.items() if isinstance(value, np.ndarray)]:
                     np.save(new / f"{name}.npy", written.pop(name))
-                about |= {"known": written, "arrays": [path.stem for path in new.glob("*.npy")]}
+                arrays = [path.stem for path in new.glob("*.npy")]
+                about = {"format": FORMAT, "states": states, "known": written, "arrays": arrays}
                 (new / "cache.json").write_text(json.dumps(about))
                 if place.exists():
                     place.rename(temporary / "old")
@@ -72,7 +64,8 @@ def _mapped(place: Path, folder: Path | None, mode: Literal["r", "c"]) -> Fields
     """Return the record; None if it is damaged or, where a `folder` is given, its files have changed."""
     try:
         about = json.loads((place / "cache.json").read_bytes())
-        if folder and not _is_current(about, folder):
+        names = [name for name, *_ in about["states"]]
+        if folder and (about["format"] != FORMAT or _states(folder, names) != about["states"]):
             return None
         # An array that is shorter than its header claims is a ValueError.
         arrays = {name: np.load(place / f"{name}.npy", mode, allow_pickle=False) for name in about["arrays"]}
@@ -81,45 +74,28 @@ def _mapped(place: Path, folder: Path | None, mode: Literal["r", "c"]) -> Fields
         return None
 
 
-def _is_current(about: Fields, folder: Path) -> bool:
-    newest = max((time for _, *state in about["states"] for time in state[1:]), default=0)
-    trusted = about["format"] == FORMAT and about["begun"] - newest > RECENT * 1e9
-    return bool(trusted and _states(folder, [name for name, *_ in about["states"]]) == about["states"])
-
-
 def _states(folder: Path, names: Sequence[str]) -> list[list[Any]]:
-    return [[name, *file_state(folder / name)] for name in names]
-
-
-def file_state(path: Path) -> list[int]:
-    """Return size and times of a file, which change with it; an empty list where there is none."""
-    with suppress(OSError, ValueError):
-        stat = path.stat()
-        return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
-    return []
+    """Return the names of files with their sizes and times, which change with them, as far as they are there."""
+    states: list[list[Any]] = [[name] for name in names]
+    for state in states:
+        with suppress(OSError, ValueError):
+            stat = (folder / state[0]).stat()
+            state += [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+    return states
 
 
 def write_header(out: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-    """Write the header of a .npy file, which is as long for any number of rows.
-
-    Arrays are appended to it in parts: a full disk is then an error that can be caught, while writing to mapped memory
-    would kill the process.
-    """
-    header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(out, header)
+    """Write the header of a .npy file, as long for any number of rows, to which arrays are appended in parts."""
+    # A full disk is then an error that can be caught, while writing to mapped memory would kill the process.
+    np.lib.format.write_array_header_1_0(out, {"descr": dtype.str, "fortran_order": False, "shape": shape})
 
 
 def cache_place(path: Path, kind: str) -> Path:
-    """Return the folder for caches of a kind: in MILBENCH_CACHE, else hidden beside `path`, else the user's.
-
-    The last is for a read-only folder, also for root, where permissions allow nobody to write.
-    """
-    parent = path.parent
-    name = hashlib.sha256(str(parent.resolve()).encode()).hexdigest()[:16]
-    if elsewhere := os.environ.get("MILBENCH_CACHE"):
-        return Path(elsewhere).absolute() / kind / name
-    if parent.is_dir() and parent.stat().st_mode & 0o222 and os.access(parent, os.W_OK):
-        return parent / f".{kind}"
+    """Return the folder for caches: in MILBENCH_CACHE, hidden beside `path`, or where that is read-only the user's."""
     from platformdirs import user_cache_path
 
-    return user_cache_path("milbench", appauthor=False) / kind / name
+    parent, elsewhere = path.parent, os.environ.get("MILBENCH_CACHE")
+    if not elsewhere and parent.is_dir() and parent.stat().st_mode & 0o222 and os.access(parent, os.W_OK):
+        return parent / f".{kind}"
+    root = Path(elsewhere).absolute() if elsewhere else user_cache_path("milbench", appauthor=False)
+    return root / kind / hashlib.sha256(str(parent.resolve()).encode()).hexdigest()[:16]

@@ -9,145 +9,105 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from milbench._utils import extras
 from milbench.data.in_order import read_all
-from milbench.data.table import abbreviate
+from milbench.data.table import abbreviate, words_of
 from milbench.data.table_files import row_name
+from milbench.data.table_options import SequenceOptions
 from milbench.errors import UsageError, hint
 
 if TYPE_CHECKING:
     from milbench.data.log_mel import LogMel
 
-FEATURES, COORDINATES, CLASSES = "features", "coords", "instance_labels"
-"""The names of arrays: instances and their places, as CLAM and TRIDENT write them, and the classes of instances."""
+FEATURES, COORDINATES, CLASSES = "features", "coords", "instance_labels"  # names, as CLAM and TRIDENT write them
+_OTHERS = {  # words in the names of arrays that are no features
+    "coord", "coords", "coordinate", "coordinates", "position", "positions", "pos", "location", "locations", "xy",
+    "id", "ids", "index", "indexes", "indices", "idx", "label", "labels", "class", "classes", "target", "targets", "y",
+    "mask", "masks",
+}  # fmt: skip
+_FEATURES = {"feature", "features", "feat", "feats", "embedding", "embeddings", "embed"}
 AUDIO = (".wav", ".flac", ".ogg")
-Rate = Annotated[float, Field(gt=0, le=100_000)]
-Bands = Annotated[int, Field(ge=1, le=512)]
-SampleRate = Annotated[int, Field(ge=100)]
-FRAMES_PER_SECOND: Final = 62.5
-"""Where nothing else is asked for, as below."""
-BANDS: Final = 32
-WINDOW_STEPS = 2
-"""Length of a window of the transform, in steps between frames: neighbours overlap by half."""
-BFLOAT16 = "bfloat16"
-"""A type that numpy lacks: its bytes are kept as uint16."""
-_PARSER = Lock()
-"""Held while numpy reads a header, which Python parses: that has failed where threads did it at once, on Python 3.11
-(AST constructor recursion depth mismatch)."""
-Arrays = Mapping[str, Any]
-"""The arrays of an open file by their names, as its library has them; "" is the name of an only one without a name."""
+WINDOW_STEPS = 2  # length of a window of the transform, in steps between frames: neighbours overlap by half
+BFLOAT16 = "bfloat16"  # a type that numpy lacks: its bytes are kept as uint16
+_PARSER = Lock()  # held while numpy reads a header, which failed in threads at once on Python 3.11 (in its AST)
+Arrays = Mapping[str, Any]  # of an open file by their names, as its library has them; "": one without a name
 Reader = Callable[[Path], AbstractContextManager[Arrays]]
 
 
 @dataclass(frozen=True, slots=True)
 class BagFile:
-    """An open file with an array of instances, which are its first dimension.
-
-    `dtype` is a name of numpy's or "bfloat16". A `mapped` file can stay where it is. `named` returns COORDINATES (K, 2)
-    in the plane and CLASSES (K,), as far as there. `kind`, such as "frames of 20 features", has to be the same in all
-    files of a table. `starts` are those of bags, where the array has several. `name` is how messages name it.
-    """
+    """An open file with an array of instances, which are its first dimension."""
 
     shape: tuple[int, ...]
-    dtype: str
+    dtype: str  # a name of numpy's or "bfloat16"
     read: Callable[[], NDArray[Any]]
-    mapped: bool = False
-    named: Mapping[str, Callable[[], NDArray[Any]]] = field(default_factory=dict)
-    kind: str = ""
+    mapped: bool = False  # so that the array can stay where it is
+    named: Mapping[str, Callable[[], NDArray[Any]]] = field(default_factory=dict)  # COORDINATES (K, 2), CLASSES (K,)
+    kind: str = ""  # such as "frames of 20 features", the same in all files of a table
     frames_per_second: float = 0.0
-    starts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
-    name: str = ""
-
-
-@dataclass(frozen=True)
-class SequenceColumns:
-    """Which columns of a table of sequences hold what, and how files become frames, as the task sequence-bags says it.
-
-    Frames a second of waveforms are approximate.
-    """
-
-    kind: ClassVar[Literal["sequences"]] = "sequences"
-    file: str = "file"
-    labels: str = "labels"
-    classes: str = ""
-    frames_per_second: Rate = FRAMES_PER_SECOND
-    bands: Bands = BANDS
-    sample_rate: SampleRate | None = None
+    starts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))  # of bags, where there are several
+    name: str = ""  # how messages name it
 
 
 def open_all(open_one: Callable[[Path], BagFile], table: Path, names: Sequence[str]) -> list[BagFile]:
-    """Return the files that the rows of a table name, opened. Raises UsageError that names the bad ones."""
+    """Return the files of one kind that the rows of a table name, opened. Raises UsageError that names the bad ones."""
     named = [f"{row_name(table, row)}: {name or 'no file'}" for row, name in enumerate(names)]
     opened = read_all(open_one, [table.parent / name for name in names], named)
-    return [replace(file, name=name) for file, name in zip(opened, named, strict=True)]
-
-
-def usual_kind(files: Sequence[BagFile]) -> str:
-    """Return the kind of all files. Raises UsageError that names those of another kind than most."""
+    files = [replace(file, name=name) for file, name in zip(opened, named, strict=True)]
     usual = Counter(file.kind for file in files).most_common(1)[0][0]
     if wrong := [f"{file.name} has {file.kind}" for file in files if file.kind != usual]:
         fault = f"{len(wrong)} of {len(files)} files are not as the others, which have {usual}"
         raise UsageError(f"{fault}: {abbreviate(wrong, 20)}")
-    return usual
+    return files
 
 
 def open_features(path: Path, key: str = "") -> BagFile:
-    """Return the features (K, D) in a file: those of the key, or the only ones, or those named "features".
-
-    Nothing is unpickled. A file that is missing, damaged or without such an array may raise anything, see `open_all`.
-    """
-    reader = _READERS.get(_present(path).suffix.lower())
-    if reader is None:
+    """Return the features (K, D) in a file, see `_chosen`; any error where there are none. Nothing is unpickled."""
+    if not path.is_file():
+        raise ValueError("not found")
+    if (reader := _READERS.get(path.suffix.lower())) is None:
         raise ValueError(f"expected a file {', '.join(_READERS)}")
-    return _numbers(_opened(reader, path, key), "instances by features")
+    return _numbers(_opened(reader, path, key), "instances")
 
 
-def open_frames(path: Path, columns: SequenceColumns) -> BagFile:
-    """Return the frames (T, F) of a recording: a .npy array of frames or of samples, or audio of averaged channels.
-
-    A file that is missing, damaged or of another kind may raise anything, see `open_all`.
-    """
-    suffix = _present(path).suffix.lower()
-    if suffix == ".npy":
+def open_frames(path: Path, options: SequenceOptions) -> BagFile:
+    """Return the frames (T, F) of a recording, an array of frames or samples, or audio; any error for another file."""
+    if not path.is_file():
+        raise ValueError("not found")
+    if (suffix := path.suffix.lower()) == ".npy":
         array = _opened(_npy, path, "")
         if np.dtype(array.dtype).kind not in "fiu" or len(array.shape) not in (1, 2):
             raise ValueError("expected numbers of shape (T, F), or (S,) for a waveform")
         if len(array.shape) == 2:
-            array = _numbers(array, "frames by features")
-            kind = f"frames of {array.shape[1]} features"
-            return BagFile(array.shape, array.dtype, array.read, True, {}, kind, columns.frames_per_second)
-        if columns.sample_rate is None:
+            return replace(_numbers(array, "frames"), frames_per_second=options.frames_per_second)
+        if options.sample_rate is None:
             raise ValueError("it is a waveform, which needs sample_rate")
-        return _waveform(array.shape[0], columns.sample_rate, array.read, columns)
+        return _waveform(array.shape[0], options.sample_rate, array.read, options)
     if suffix not in AUDIO:
         raise ValueError(f"its name does not end in .npy or {', '.join(AUDIO)}")
     soundfile = extras.load("soundfile", "audio", str(path))
     about = soundfile.info(path)
 
     def samples() -> NDArray[np.float32]:
-        values: NDArray[np.float32] = soundfile.read(path, dtype="float32", always_2d=True)[0].mean(axis=1)
-        return values
+        return np.asarray(soundfile.read(path, dtype="float32", always_2d=True)[0].mean(axis=1))
 
-    return _waveform(about.frames, int(about.samplerate), samples, columns)
-
-
-def _present(path: Path) -> Path:
-    if not path.is_file():
-        raise ValueError("not found")
-    return path
+    return _waveform(about.frames, int(about.samplerate), samples, options)
 
 
 def _opened(reader: Reader, path: Path, key: str) -> BagFile:
-
     def read(name: str) -> NDArray[Any]:
         with reader(path) as arrays:
-            return _as_numpy(arrays[name])
+            whole = arrays[name][:]
+        if not isinstance(whole, np.ndarray):
+            import torch
+
+            whole = (whole.view(torch.uint16) if whole.dtype == torch.bfloat16 else whole).numpy()
+        return np.asanyarray(whole)
 
     def flat(name: str) -> NDArray[Any]:
         try:
@@ -166,49 +126,45 @@ def _opened(reader: Reader, path: Path, key: str) -> BagFile:
     return BagFile(shape, dtype_name, partial(read, chosen), mapped=reader is _npy, named=named)
 
 
-def _numbers(file: BagFile, axes: str) -> BagFile:
+def _numbers(file: BagFile, what: str) -> BagFile:
     if file.dtype != BFLOAT16 and np.dtype(file.dtype).kind not in "biuf":
         raise ValueError(f"expected numbers, got {file.dtype}")
     if len(file.shape) == 3 and file.shape[0] == 1:  # as a model has returned it for one slide
         read = file.read
         file = replace(file, shape=file.shape[1:], read=lambda: read()[0], mapped=False)
     if len(file.shape) != 2:
-        raise ValueError(f"expected an array of {axes}, got the shape {file.shape}")
+        raise ValueError(f"expected an array of {what} by features, got the shape {file.shape}")
     if 0 in file.shape:
         raise ValueError(f"it is empty, of shape {file.shape}")
-    return file
+    return replace(file, kind=f"{what} of {file.shape[1]} features")
 
 
-def _waveform(count: int, rate: int, samples: Callable[[], NDArray[Any]], columns: SequenceColumns) -> BagFile:
-    import torch
-
-    log_mel = _log_mel(rate, columns)
-
-    def frames() -> NDArray[np.float32]:
-        with np.errstate(over="ignore"):  # what single precision cannot hold becomes infinite, which is refused
-            wave = torch.from_numpy(np.array(samples(), np.float32))
-        log_mel_frames: NDArray[np.float32] = log_mel(wave.unsqueeze(0))[0].T.contiguous().numpy()
-        return log_mel_frames
-
+def _waveform(count: int, rate: int, samples: Callable[[], NDArray[Any]], options: SequenceOptions) -> BagFile:
     if not count:
         raise ValueError("it is empty")
-    shape = (log_mel.count(count), columns.bands)
-    kind = f"a waveform of {rate} samples a second"
+    log_mel = _log_mel(rate, options)
+
+    def frames() -> NDArray[np.float32]:
+        import torch
+
+        with np.errstate(over="ignore"):  # what single precision cannot hold becomes infinite, which is refused
+            wave = torch.from_numpy(np.array(samples(), np.float32))
+        return np.asarray(log_mel(wave.unsqueeze(0))[0].T.contiguous())
+
+    shape, kind = (log_mel.count(count), options.bands), f"a waveform of {rate} samples a second"
     return BagFile(shape, "float32", frames, kind=kind, frames_per_second=log_mel.frames_per_second)
 
 
 @cache
-def _log_mel(rate: int, columns: SequenceColumns) -> LogMel:
+def _log_mel(rate: int, options: SequenceOptions) -> LogMel:
     from milbench.data.log_mel import LogMel
 
-    hop = max(1, round(rate / columns.frames_per_second))
-    return LogMel(rate, hop, WINDOW_STEPS * hop, columns.bands)
+    hop = max(1, round(rate / options.frames_per_second))
+    return LogMel(rate, hop, WINDOW_STEPS * hop, options.bands)
 
 
 @contextmanager
 def _npy(path: Path) -> Iterator[Arrays]:
-    if path.stat().st_size == 0:
-        raise ValueError("it is empty")
     with _PARSER:
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)  # an error if it is shorter than its header claims
     yield {"": mapped}
@@ -240,8 +196,14 @@ def _torch(path: Path) -> Iterator[Arrays]:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception:  # noqa: BLE001 the messages of torch tell how to run what a pickle holds
         raise ValueError("it holds more than tensors, or is damaged; only tensors are read (weights_only)") from None
-    tensors = content.items() if isinstance(content, dict) else [("", content)]
-    yield {name: tensor for name, tensor in tensors if isinstance(tensor, torch.Tensor)}
+    tensors, values = dict[str, Any](), [("", content)]
+    while values:
+        name, value = values.pop()
+        if isinstance(value, dict):
+            values += [(f"{name}/{key}".lstrip("/"), inner) for key, inner in value.items()]
+        elif isinstance(value, torch.Tensor):
+            tensors[name] = value
+    yield tensors
 
 
 @contextmanager
@@ -252,29 +214,23 @@ def _safetensors(path: Path) -> Iterator[Arrays]:
         yield {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 it is no dictionary
 
 
-def _as_numpy(stored: Any) -> NDArray[Any]:
-    whole = stored[:]
-    if not isinstance(whole, np.ndarray):
-        import torch
-
-        whole = (whole.view(torch.uint16) if whole.dtype == torch.bfloat16 else whole).numpy()
-    array: NDArray[Any] = whole
-    return array
-
-
 def _chosen(key: str, names: list[str]) -> str:
+    """Return the name of the array of features: the key, or `features`, or the only one that may be features."""
     if key in names:
         return key
-    if not key and (FEATURES in names or len(names) == 1):
-        return FEATURES if FEATURES in names else names[0]
     if key:
         raise ValueError(f"no {key!r}{hint(key, names)}")
-    raise ValueError(f"expected one array, or a key (there are: {abbreviate(names)})")
+    # Of the words of a name the last one that is known decides.
+    known = {name: [word for word in words_of(name) if word in _FEATURES | _OTHERS] for name in names}
+    possible = [name for name in names if not known[name] or known[name][-1] in _FEATURES]
+    if names and not possible:
+        raise ValueError(f"it holds only {abbreviate(names)}; expected features")
+    if len(possible) != 1 and FEATURES not in names:
+        raise ValueError(f"expected one array, or a key (there are: {abbreviate(names)})")
+    return FEATURES if FEATURES in names else possible[0]
 
 
 _READERS: dict[str, Reader] = {
     ".npy": _npy, ".npz": _npz, ".h5": _hdf5, ".hdf5": _hdf5, ".pt": _torch, ".pth": _torch,
     ".safetensors": _safetensors,
 }  # fmt: skip
-FEATURE_FILES = tuple(_READERS)
-"""The endings of files of features that are read."""

@@ -1,17 +1,15 @@
-"""The instances of bags, mapped from one packed array or from a file a bag, with their moments, extremes and digests.
+"""The instances of bags, mapped from one packed array or from a file a bag, with their moments and digests.
 
 Each table is scanned once, in blocks that fit into a processor's cache. Instances are packed in the dtype they came in,
 unless each bag is a .npy file. Processes map the same pages, so that ten cells at once hold them once.
 """
 
-from __future__ import annotations
-
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,36 +18,21 @@ from milbench.data.array_cache import write_header
 from milbench.data.bag_files import BFLOAT16, BagFile
 from milbench.data.in_order import read_all
 
-BLOCK = 1 << 17
-"""Numbers that are scanned together: a megabyte in double precision."""
-PART = 1 << 22
-"""Numbers that are packed together from a table with a row an instance: 16 MB."""
+BLOCK = 1 << 17  # numbers that are scanned together: a megabyte in double precision
+PART = 1 << 22  # numbers that are packed together from a table with a row an instance: 16 MB
 
 
 @dataclass(frozen=True, eq=False)
 class BagStore:
-    """The instances of B bags, N in all, of D features; for images, of D channels.
+    """The instances of B bags, N in all, of D features; for images, of D channels."""
 
-    Args:
-        offsets: (B + 1,), bag b has the instances offsets[b] to offsets[b + 1] - 1.
-        means: (B, D) float64, of each bag.
-        squares: (B, D) float64, the sums of squared distances from these means.
-        ends: (4, D), the two smallest different values of each feature and the two largest, outermost first and last;
-            infinite where they were not computed.
-        digests: (B, 32) uint8, equal for bags of equal content.
-        packed: (N, ...) the instances; None where they are in files.
-        files: of the bags, mapped where they lie.
-        dtype: of the numbers, "bfloat16" or a name of numpy's.
-    """
-
-    offsets: NDArray[np.int64]
-    means: NDArray[np.float64]
-    squares: NDArray[np.float64]
-    ends: NDArray[np.float32]
-    digests: NDArray[np.uint8]
-    packed: NDArray[Any] | None = None
-    files: Sequence[Path] = ()
-    dtype: str = "float32"
+    offsets: NDArray[np.int64]  # (B + 1,), bag b has the instances offsets[b] to offsets[b + 1] - 1
+    means: NDArray[np.float64]  # (B, D), of each bag
+    squares: NDArray[np.float64]  # (B, D), the sums of squared distances from these means
+    digests: NDArray[np.uint8]  # (B, 32), equal for bags of equal content
+    packed: NDArray[Any] | None = None  # (N, ...), the instances; None where they are in files
+    files: Sequence[Path] = ()  # of the bags, mapped where they lie
+    dtype: str = "float32"  # of the numbers, or "bfloat16"
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -67,14 +50,30 @@ class BagStore:
     def __getitem__(self, bag: int) -> NDArray[Any]:
         """Return the instances (K, ...) of a bag as they are stored, mapped."""
         if self.packed is None:
-            mapped: NDArray[Any] = np.load(self.files[bag], mmap_mode="r", allow_pickle=False)
-            return mapped
-        part: NDArray[Any] = self.packed[self.offsets[bag] : self.offsets[bag + 1]]
-        return part
+            return np.asanyarray(np.load(self.files[bag], mmap_mode="r", allow_pickle=False))
+        return np.asanyarray(self.packed[self.offsets[bag] : self.offsets[bag + 1]])
 
     def single(self, bag: int) -> NDArray[np.float32]:
         """Return the instances (K, D) of a bag in single precision."""
         return single(self[bag], self.dtype)
+
+    def blocks(self) -> Iterator[NDArray[np.float32]]:
+        """Yield all instances (K, D) in single precision, some at a time."""
+        step = max(1, BLOCK // self.width)
+        for array in [self.packed] if self.packed is not None else map(self.__getitem__, range(len(self))):
+            for first in range(0, len(array), step):
+                yield single(array[first : first + step], self.dtype)
+
+    def ends(self) -> NDArray[np.float32]:
+        """Return (4, D), smallest, second, second largest and largest value of each feature; infinite for no second."""
+        lows, highs = np.full((2, 2, self.width), np.inf, np.float32)
+        for block in self.blocks():
+            for two, values in ((lows, block), (highs, -block)):
+                near = np.flatnonzero(values.min(axis=0) < two[1])  # few after the first blocks
+                both = np.concatenate([two[:, near], values[:, near]])
+                least = both.min(axis=0)
+                two[:, near] = least, np.where(both > least, both, np.inf).min(axis=0)
+        return np.concatenate([lows, -highs[::-1]])
 
     def copy(self, bag: int, out: NDArray[np.float32], chosen: NDArray[np.int64] | None = None) -> None:
         """Copy the instances (K, D) of a bag, or those chosen, into an array in single precision."""
@@ -89,23 +88,7 @@ class BagStore:
 
     def constant(self) -> NDArray[np.bool_]:
         """Return (D,), which features have one value in all instances."""
-        constant: NDArray[np.bool_] = (self.squares == 0).all(axis=0) & (self.means == self.means[:1]).all(axis=0)
-        return constant
-
-    def identical_instances(self) -> NDArray[np.bool_]:
-        """Return (B,), in which bags all instances are equal."""
-        identical: NDArray[np.bool_] = (self.squares == 0).all(axis=1)
-        return identical
-
-
-class Scan(NamedTuple):
-    """The statistics of some bags, see `BagStore`; `lows` and `highs` (2, D) make its `ends`."""
-
-    means: NDArray[np.float64]
-    squares: NDArray[np.float64]
-    lows: NDArray[np.float32]
-    highs: NDArray[np.float32]
-    digests: list[bytes]
+        return np.asarray((self.squares == 0).all(axis=0) & (self.means == self.means[:1]).all(axis=0))
 
 
 def single(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
@@ -116,8 +99,10 @@ def single(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
         return np.asarray(array, np.float32)
 
 
-def scan(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str, *, ends: bool) -> Scan:
-    """Scan all instances (K, D) of bags that start at `starts` (n,) once, in blocks, for extremes too if `ends`."""
+def scan(
+    rows: NDArray[Any], starts: NDArray[np.int64], dtype: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.uint8]]:
+    """Return `means`, `squares` and `digests`, see `BagStore`, of bags that start at `starts` (n,) in (K, D)."""
     count, width = rows.shape
     step = max(1, BLOCK // width)
     cuts = np.union1d(starts, np.arange(0, count, step))
@@ -126,12 +111,8 @@ def scan(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str, *, ends: boo
         large = np.repeat(size > step, size)
         cuts = np.union1d(starts, cuts[large[cuts]])
     cuts = np.append(cuts, count)
-    means = np.empty((len(cuts) - 1, width))
-    squares = np.empty_like(means)
-    lows, highs = np.full((2, 2, width), np.inf, np.float32)
-    hashes: list[Any] = []
-    is_first = np.isin(cuts[:-1], starts)
-    first = 0
+    means, squares = np.empty((2, len(cuts) - 1, width))
+    is_first, hashes, first = np.isin(cuts[:-1], starts), list[Any](), 0
     while first < len(means):
         last = max(first + 1, int(np.searchsorted(cuts, cuts[first] + step, side="right")) - 1)
         stored = np.ascontiguousarray(rows[cuts[first] : cuts[last]])
@@ -141,25 +122,18 @@ def scan(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str, *, ends: boo
             if is_first[piece]:
                 hashes.append(hashlib.sha256())
             hashes[-1].update(stored[start : start + size].data)
-        values = single(stored, dtype)
-        means[first:last], squares[first:last] = _moments(values.astype(np.float64), inside, sizes)
-        if ends:
-            _update(lows, values.min(axis=0), values)
-            _update(highs, -values.max(axis=0), values, sign=-1)
+        means[first:last], squares[first:last] = _moments(single(stored, dtype).astype(np.float64), inside, sizes)
         first = last
     sizes = np.diff(cuts)
     if len(sizes) > len(starts):
         _, means, squares = _merged(sizes, means, squares, np.flatnonzero(is_first))
-    return Scan(means, squares, lows, highs, [digest.digest() for digest in hashes])
+    return means, squares, np.frombuffer(b"".join(digest.digest() for digest in hashes), np.uint8).reshape(-1, 32)
 
 
 def row_parts(
     features: NDArray[np.float32], order: NDArray[np.int64], offsets: NDArray[np.int64], name: str
 ) -> list[BagFile]:
-    """Return the bags of a table with a row an instance, features (N, D), those of about PART numbers as one file.
-
-    Bag b has the rows order[offsets[b]] to order[offsets[b + 1] - 1] of the table; in their order they stay mapped.
-    """
+    """Return bags, each of which has the rows order[offsets[b]:offsets[b + 1]], in files of about PART numbers."""
     in_order = bool((order[:-1] < order[1:]).all())
     step = max(1, PART // features.shape[1])
     limits = np.unique(np.searchsorted(offsets, [*range(0, len(order), step), len(order)]))
@@ -173,14 +147,11 @@ def row_parts(
     return [part(low, high) for low, high in pairwise(limits.tolist())]
 
 
-def write_files(folder: Path, files: Sequence[BagFile], what: str = "files", *, ends: bool = False) -> BagStore:
-    """Scan the bags of a table, and write their instances unless all files can be mapped and are of one type.
-
-    The instances are in instances.npy, not in the store that is returned. To look for `ends` too takes images twice as
-    long. Raises UsageError that names the first twenty files that cannot be read, or for a full disk.
-    """
+def write_files(folder: Path, files: Sequence[BagFile], what: str = "files") -> BagStore:
+    """Scan bags, and write their instances to instances.npy unless all files are of one type and can stay mapped."""
     kinds = {file.dtype for file in files}
-    dtype = kinds.pop() if len(kinds) == 1 else _common(kinds)
+    common = np.result_type(*(np.float32 if kind == BFLOAT16 else np.dtype(kind) for kind in kinds))
+    dtype = kinds.pop() if len(kinds) == 1 else common.str
     stay = all(file.mapped and file.dtype == dtype for file in files)
     stored = np.dtype(np.uint16 if dtype == BFLOAT16 else dtype)
     ends_of_files = np.cumsum([0, *(file.shape[0] for file in files)])
@@ -188,16 +159,16 @@ def write_files(folder: Path, files: Sequence[BagFile], what: str = "files", *, 
     offsets = np.append(np.concatenate(starts), ends_of_files[-1])
     shape = int(offsets[-1]), *files[0].shape[1:]
 
-    def read(file: BagFile) -> tuple[Scan, NDArray[Any] | None]:
+    def read(file: BagFile) -> tuple[tuple[NDArray[Any], ...], NDArray[Any] | None]:
         array = file.read()
         if array.shape != file.shape:
             raise ValueError(f"it has the shape {array.shape}, expected {file.shape}")
         if file.dtype != dtype:
             array = single(array, file.dtype) if BFLOAT16 in (dtype, file.dtype) else array.astype(stored)
         rows = array if array.ndim == 2 else np.moveaxis(array, 1, -1).reshape(-1, array.shape[1])  # pixels
-        return scan(rows, file.starts, dtype, ends=ends), None if stay else np.ascontiguousarray(array, stored)
+        return scan(rows, file.starts, dtype), None if stay else np.ascontiguousarray(array, stored)
 
-    scans: list[Scan] = []
+    scans: list[tuple[NDArray[Any], ...]] = []
     with (folder / "instances.npy").open("wb") as out:
         write_header(out, stored, shape)
         for scanned, array in read_all(read, files, [file.name for file in files], what):
@@ -206,21 +177,8 @@ def write_files(folder: Path, files: Sequence[BagFile], what: str = "files", *, 
                 out.write(array.data)
     if stay:
         (folder / "instances.npy").unlink()
-    return store_of(offsets, scans, dtype)
-
-
-def store_of(offsets: NDArray[np.int64], scans: Sequence[Scan], dtype: str = "float32") -> BagStore:
-    """Return the store of bags that were scanned in parts, without their instances."""
-    lows, highs = (_smallest(np.concatenate(parts)) for parts in zip(*(part[2:4] for part in scans), strict=True))
-    digests = np.frombuffer(b"".join(digest for part in scans for digest in part.digests), np.uint8)
-    return BagStore(
-        offsets,
-        np.concatenate([part.means for part in scans]),
-        np.concatenate([part.squares for part in scans]),
-        np.concatenate([lows, -highs[::-1]]),
-        digests.reshape(-1, 32),
-        dtype=dtype,
-    )
+    means, squares, found = map(np.concatenate, zip(*scans, strict=True))
+    return BagStore(offsets, means, squares, found, dtype=dtype)
 
 
 def _moments(
@@ -241,32 +199,9 @@ def _moments(
 def _merged(
     counts: NDArray[np.int64], means: NDArray[np.float64], squares: NDArray[np.float64], starts: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Merge the moments of n consecutive parts into m, of which `starts` (m,) says the first part of each.
-
-    T. Chan, G. Golub and R. LeVeque, The American Statistician 37, 1983.
-    """
-    weights = counts[:, None].astype(np.float64)
-    total = np.add.reduceat(counts, starts)
+    """Merge moments of parts from `starts` (T. Chan, G. Golub, R. LeVeque, The American Statistician 1983)."""
+    weights, total = counts[:, None].astype(np.float64), np.add.reduceat(counts, starts)
     mean = np.add.reduceat(weights * means, starts) / total[:, None]
-    lengths = np.diff(np.append(starts, len(counts)))
     with np.errstate(invalid="ignore"):
-        apart = means - np.repeat(mean, lengths, axis=0)
+        apart = means - np.repeat(mean, np.diff(np.append(starts, len(counts))), axis=0)
     return total, mean, np.add.reduceat(squares + weights * apart**2, starts)
-
-
-def _update(ends: NDArray[np.float32], first: NDArray[np.float32], values: NDArray[np.float32], sign: int = 1) -> None:
-    """Update the two smallest different values (2, D) of each feature after a block (K, D), whose smallest is known."""
-    near = np.flatnonzero(first < ends[1])  # few after the first blocks
-    if near.size:
-        block = values[:, near] * np.float32(sign) if near.size < len(first) else values * np.float32(sign)
-        second = np.where(block == first[near], np.inf, block).min(axis=0)
-        ends[:, near] = _smallest(np.stack([*ends[:, near], first[near], second]))
-
-
-def _smallest(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    least = values.min(axis=0)
-    return np.stack([least, np.where(values > least, values, np.inf).min(axis=0)]).astype(np.float32)
-
-
-def _common(dtypes: set[str]) -> str:
-    return str(np.result_type(*(np.float32 if dtype == BFLOAT16 else np.dtype(dtype) for dtype in dtypes)).str)

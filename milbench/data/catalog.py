@@ -1,10 +1,4 @@
-"""The built-in data sets: where their files are, whether they are complete, and how to fetch them.
-
-What is downloaded or made is moved to its place only when it is complete: a killed process leaves no file that could be
-mistaken for data.
-"""
-
-from __future__ import annotations
+"""The built-in data sets: where their files are, whether they are complete, and fetching them, wholly or not at all."""
 
 import hashlib
 import os
@@ -21,22 +15,17 @@ from milbench._utils.files import expanded, folder_digest, scratch_folder
 from milbench.data import esc10, house_numbers, ocr_letters, sources, spoken_digits
 from milbench.errors import UsageError, as_usage, unknown
 
-ENVIRONMENT = "MILBENCH_DATA"
-"""The environment variable that names the data directory."""
-SEAL = ".sha256"
-"""A file with the digest of the folder that it lies in, as it was fetched or made; folders of others have none."""
+ENVIRONMENT = "MILBENCH_DATA"  # the environment variable that names the data directory
+SEAL = ".sha256"  # a file with the digest of its folder as it was fetched or made; folders of others have none
 _downloads = ContextVar("downloads", default=True)
 
 
 class Part(NamedTuple):
-    """A file of a data set, with its MD5, or a folder, with its digest or "" for that of its seal.
-
-    Where the same data may lie in other bytes, `contents` returns the SHA-256 of what counts.
-    """
+    """A file or folder of a data set."""
 
     path: str
-    digest: str = ""
-    contents: Callable[[Path], str] | None = None
+    digest: str = ""  # MD5 of a file, SHA-256 of a folder, "" for that of its seal
+    contents: Callable[[Path], str] | None = None  # SHA-256 of what counts, where the same data may be in other bytes
 
     def expected(self, root: Path) -> str:
         """Return the digest that it should have, "" where that is not known."""
@@ -70,13 +59,13 @@ class Part(NamedTuple):
 
 
 class DatasetStatus(NamedTuple):
-    """Whether a data set is present, missing or damaged, its folder, its digest, and what is wrong, or a remark."""
+    """What `milbench data list` says of a data set."""
 
     dataset: str
     path: Path
-    state: str
+    state: str  # present, missing or damaged
     digest: str
-    note: str
+    note: str  # what is wrong, or a remark
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +82,12 @@ class Dataset:
 
     def problems(self, root: Path, *, remembered: bool = False) -> list[str]:
         """Read the parts that exist, if `remembered` those that changed; return one message for each damaged one."""
-        messages = (part.problem(root, remembered=remembered) for part in self.parts if (root / part.path).exists())
-        return [problem for problem in messages if problem]
+        there = [part for part in self.parts if (root / part.path).exists()]
+        return [*filter(None, (part.problem(root, remembered=remembered) for part in there))]
 
     def identity(self, root: Path) -> str:
         """Return a digest of what the parts should hold, "" where that is not known of any."""
-        expected = [(part.path, part.expected(root)) for part in self.parts]
-        text = "".join(f"{path} {digest}\n" for path, digest in expected if digest)
+        text = "".join(f"{part.path} {digest}\n" for part in self.parts if (digest := part.expected(root)))
         return hashlib.sha256(text.encode()).hexdigest()[:16] if text else ""
 
     def status(self, root: Path) -> DatasetStatus:
@@ -109,8 +97,8 @@ class Dataset:
             return DatasetStatus(self.name, folder, "missing", "", f"no {missing[0]}")
         if problems := self.problems(root):
             return DatasetStatus(self.name, folder, "damaged", "", problems[0])
-        unsealed = [part.path for part in self.parts if not part.expected(root)]
-        note = f"not fetched by milbench: {', '.join(unsealed)}" if unsealed else ""
+        unsealed = ", ".join(part.path for part in self.parts if not part.expected(root))
+        note = f"not fetched by milbench: {unsealed}" * bool(unsealed)
         return DatasetStatus(self.name, folder, "present", self.identity(root), note)
 
     def fetch(self, root: Path) -> None:
@@ -139,12 +127,8 @@ class Dataset:
 
 @as_usage()
 def data_dir(given: Path | None) -> Path:
-    """Return the data directory: `given`, else the one in MILBENCH_DATA, else the user's cache folder of milbench.
-
-    Raises UsageError where one is named that does not exist.
-    """
-    named = given or os.environ.get(ENVIRONMENT)
-    if not named:
+    """Return the data directory: `given`, which must exist, or that in MILBENCH_DATA; else milbench's cache folder."""
+    if not (named := given or os.environ.get(ENVIRONMENT)):
         from platformdirs import user_cache_path
 
         return user_cache_path("milbench", appauthor=False)
@@ -158,17 +142,13 @@ def data_dir(given: Path | None) -> Path:
 def found_file(name: str, folder: Path | None, parameter: str) -> Path:
     """Return the path of a file that a parameter names, from the current folder or the data directory."""
     path = expanded(Path(name), parameter)
-    if not path.exists() and not path.is_absolute():
-        beside = data_dir(folder) / path
-        path = beside if beside.exists() else path
+    if not path.exists() and (beside := data_dir(folder) / path).exists():
+        return beside
     return path
 
 
 def fetch(name: str, root: Path) -> DatasetStatus:
-    """Download or make a data set below `root` unless it is complete, replacing damaged files; return its state.
-
-    Raises UsageError for a name that is none, a download that fails, or a directory that cannot be written.
-    """
+    """Download or make a data set below `root` unless it is complete, replacing damaged files; return its state."""
     if name not in DATASETS:
         raise unknown("data set", name, DATASETS)
     try:
@@ -177,6 +157,12 @@ def fetch(name: str, root: Path) -> DatasetStatus:
     except (OSError, RuntimeError, EOFError) as error:  # of torchvision where every mirror fails; of a cut archive
         raise UsageError(f"cannot fetch {name} into {root}: {error}") from error
     return DATASETS[name].status(root)
+
+
+def how_to_get(name: str, place: object, alternative: str) -> str:
+    """Return what to do where a data set is missing; `place` is where it belongs in a data directory."""
+    folder = f"point --data-dir or {ENVIRONMENT} at a folder with {place}"
+    return f"{folder}, or fetch it with `milbench data fetch {name}`; the task {alternative}"
 
 
 @contextmanager
@@ -195,13 +181,13 @@ def checked(
 ) -> str:
     """Return the title of a data set with its digest; files that are missing are downloaded first, see `downloads`.
 
-    With `any_data` other files in its place are accepted, if `load` can read them from the data directory, and their
-    title says that they are not canonical. Otherwise a damaged file is an error, but not replaced: it may be the user's
-    own. Raises UsageError for one, or where nothing can be downloaded, with what to do `instead`.
+    With `any_data` other files that `load` can read are accepted, as not canonical. Otherwise a damaged file is an
+    error; it is not replaced, as it may be the user's own.
     """
     root, dataset = data_dir(given), DATASETS[name]
     if any_data:
-        files = [file for part in dataset.parts for file in part.files(root) if file.exists()]
+        if not (files := [file for part in dataset.parts for file in part.files(root) if file.exists()]):
+            raise UsageError(f"{root / dataset.parts[0].path} not found; {instead}")
 
         def digest() -> str:
             load(root)
@@ -223,9 +209,24 @@ def _idx(name: str, title: str, *checksums: str, ending: str = "") -> Dataset:
     """Return a data set of training images and labels, and test images and labels, with these MD5 sums."""
     files = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
     paths = [f"{title}/raw/{file}-ubyte{ending}" for file in files]
-    return Dataset(name, tuple(map(Part, paths, checksums)), sources.by_torchvision(title))
+    return Dataset(name, tuple(map(Part, paths, checksums)), partial(sources.by_torchvision, title))
 
 
+_RECORDINGS = Part(str(spoken_digits.FOLDER), "dbd573d7cafe79c4b49f65718115e1304e24e067fa39eff18a660dc6cb9c360f")
+_LETTERS = Part(
+    str(ocr_letters.FILE), "2a7206b9f43ee439462453c14261643f4487bdf735ec0c97834a43430cd60f2e",
+    contents=lambda path: ocr_letters.read(path).digest(),
+)  # fmt: skip
+_CLIPS = Part(
+    str(esc10.FOLDER), "90f86c372a5566235f4a724cc3bd6163390aae3eebb52b3fd167001f2014db91",
+    contents=partial(folder_digest, pattern=esc10.CLIPS),
+)  # fmt: skip
+_CIFAR10 = [Part(f"cifar-10-batches-py/{file}", md5) for file, md5 in {
+    "data_batch_1": "c99cafc152244af753f735de768cd75f", "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751", "data_batch_4": "634d18415352ddfa80567beed471001a",
+    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb", "test_batch": "40351d587109b95175f43aff81a1287e",
+    "batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
+}.items()]  # fmt: skip
 _DATASETS = (
     _idx(
         "mnist", "MNIST", "6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624",
@@ -239,44 +240,10 @@ _DATASETS = (
         "kmnist", "KMNIST", "bdb82020997e1d708af4cf47b453dcf7", "e144d726b3acfaa3e44228e80efcd344",
         "5c965bf0a639b31b8f53240b1b52f4d7", "7320c461ea6c1c855c0b718fb2a4b134", ending=".gz",
     ),
-    Dataset(
-        "cifar10",
-        (
-            Part("cifar-10-batches-py/data_batch_1", "c99cafc152244af753f735de768cd75f"),
-            Part("cifar-10-batches-py/data_batch_2", "d4bba439e000b95fd0a9bffe97cbabec"),
-            Part("cifar-10-batches-py/data_batch_3", "54ebc095f3ab1f0389bbae665268c751"),
-            Part("cifar-10-batches-py/data_batch_4", "634d18415352ddfa80567beed471001a"),
-            Part("cifar-10-batches-py/data_batch_5", "482c414d41f54cd18b22e5b47cb7c3cb"),
-            Part("cifar-10-batches-py/test_batch", "40351d587109b95175f43aff81a1287e"),
-            Part("cifar-10-batches-py/batches.meta", "5ff9c542aee3614f3951f8cda6e48888"),
-        ),
-        sources.cifar10,
-    ),
-    Dataset(
-        "spoken-digits",
-        (Part(str(spoken_digits.FOLDER), "dbd573d7cafe79c4b49f65718115e1304e24e067fa39eff18a660dc6cb9c360f"),),
-        sources.recordings,
-    ),
-    Dataset(
-        "ocr-letters",
-        (
-            Part(
-                str(ocr_letters.FILE), "2a7206b9f43ee439462453c14261643f4487bdf735ec0c97834a43430cd60f2e",
-                lambda path: ocr_letters.read(path).digest(),
-            ),
-        ),
-        sources.letters,
-    ),
-    Dataset(
-        "esc10",
-        (
-            Part(
-                str(esc10.FOLDER), "90f86c372a5566235f4a724cc3bd6163390aae3eebb52b3fd167001f2014db91",
-                partial(folder_digest, pattern=esc10.CLIPS),
-            ),
-        ),
-        sources.clips,
-    ),
+    Dataset("cifar10", tuple(_CIFAR10), sources.cifar10),
+    Dataset("spoken-digits", (_RECORDINGS,), sources.recordings),
+    Dataset("ocr-letters", (_LETTERS,), sources.letters),
+    Dataset("esc10", (_CLIPS,), sources.clips),
     Dataset("svhn", (Part("svhn/train"), Part("svhn/test")), sources.svhn),
     Dataset("svhn-extra", (Part("svhn/extra"),), sources.svhn),
     Dataset("house-numbers", tuple(Part(path) for path in house_numbers.PICTURES), house_numbers.make),

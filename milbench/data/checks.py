@@ -1,30 +1,29 @@
 """Checks of bags before training: facts, warnings, and faults that make training impossible."""
 
-from __future__ import annotations
-
-from collections import defaultdict
+import itertools
+import math
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from milbench.data.own_bags import Kind, OwnBags
-from milbench.data.splits import apart_groups
+from milbench.data.own_bags import OwnBags
+from milbench.data.splits import BagSplit, apart_groups, count_folds, split_bags
 from milbench.data.table import SPLITS, abbreviate
 from milbench.data.table_files import row_name
+from milbench.data.table_options import FeatureOptions, Kind, TableOptions
 
 Level = Literal["fact", "warning", "fatal"]
-EXACT_LABEL_LIMIT = 16
-"""The largest label set whose likelihood `exact` computes without a bound, as in `milbench.likelihood`; its torch would
-make a check take three times as long."""
-FAR = 5
-"""A value is far from all others if its distance from the nearest is so many times what they span."""
-TOO_SMALL = "bags with too few instances"
-"""The finding of bags that have more classes than instances."""
-STRIDE = 4
-"""The frames of a position, in networks for sequences where nothing else is asked for."""
-_FEWEST = 10
-"""Of fewer other values nothing is said."""
+EXACT_LABEL_LIMIT = 16  # as in `milbench.likelihood`, whose torch would make a check take three times as long
+FAR = 5  # a value is far from all others if its distance from the nearest is so many times what they span
+STRIDE = 4  # the frames of a position, in networks for sequences where nothing else is asked for
+_FEWEST = 10  # of fewer other values nothing is said
+_RARE = 30  # a class that as many bags or groups have, and lack, is in every part of a drawn split
+_NOTHING = {"nan", "NaN", "NAN", "NA", "N/A", "n/a", "<NA>", "NaT", "None", "none", "null", "NULL", "-", "?"}
+"""Labels that stand for no label in the files of many programs."""
 
 
 class Finding(NamedTuple):
@@ -35,21 +34,65 @@ class Finding(NamedTuple):
     found: str
 
 
-def check_bags(bags: OwnBags, kind: Kind, *, quick: bool = False) -> list[Finding]:
-    """Return the findings for the bags of a table; `quick` skips warnings that may need to read instances again."""
-    about = {"features": _features, "images": _images, "sequences": _sequences}[kind](bags)
-    far = _far_values(bags) if kind == "features" and not quick else ()
-    sets = (*_large_sets(bags), *_too_small(bags, kind))
-    same = _duplicates(bags, "bags" if kind == "features" else kind, "fatal" if kind == "sequences" else "warning")
-    return [*about, *far, *_labels(bags), *_parts(bags), *_classes(bags), *sets, *same]
+def check_bags(
+    bags: OwnBags, options: TableOptions, *, quick: bool = False, splits: Sequence[BagSplit] = ()
+) -> list[Finding]:
+    """Return findings on bags and some of their splits, see `checked_splits`; `quick`: without reading them again."""
+    about = {"features": _features, "images": _images, "sequences": _sequences}[options.kind](bags)
+    far = _far_values(bags) if options.kind == "features" and not quick else ()
+    ids = [*_ids(bags)] or _missing(bags, splits)
+    sizes, same = _sizes_of_sets(bags, options), _duplicates(bags, options.kind)
+    return [*about, *far, *_labels(bags, options), *_classes(bags), *ids, *sizes, *same]
 
 
-def _parts(bags: OwnBags) -> Iterator[Finding]:
-    what, units = ("group", set(bags.groups)) if bags.groups else ("bag", set(bags.bags))
-    if not bags.split and len(units) < 2:
-        yield Finding("fatal", f"only one {what}", "it cannot be split into a part to train on and one to test on")
-    elif not bags.split and len(units) == 2:
-        yield Finding("warning", f"two {what}s", "one to train on and one to test on: training needs validation = 0")
+def checked_splits(bags: OwnBags, options: TableOptions, seeds: Sequence[int] | None = None) -> list[BagSplit]:
+    """Return the splits of some seeds, None: all folds, or 0 to 9; none where no class is rare. Raises UsageError."""
+    units = np.unique(bags.groups or bags.bags, return_inverse=True)[1]
+    if bags.split or (units.max() < 2 and not (options.folds or options.splits)):
+        return [split_bags(bags, options, 0)] if bags.split else []  # two bags are too few to validate on one
+    if seeds is None:
+        seeds = range(math.prod(count_folds(bags, options) or (10,)))
+    sets = np.concatenate([bags.labels, ~bags.labels], axis=1).T
+    is_rare = min(len(np.unique(units[has])) for has in sets) < _RARE
+    return [split_bags(bags, options, seed) for seed in seeds] if is_rare or options.splits else []
+
+
+def _ids(bags: OwnBags) -> Iterator[Finding]:
+    """Yield a finding where classes seem to be names of bags, or measured numbers."""
+    names, labelled = bags.class_names, int(bags.labels.any(axis=1).sum())
+    numbers = pd.to_numeric(pd.Series(names), errors="coerce")
+    share = 4 if numbers.notna().all() and len(names) > _FEWEST else 2
+    is_measured = (numbers % 1 > 0).any() or share * len(names) > labelled
+    if bags.labels.sum(axis=1).max() <= 1 and len(names) > 4 and is_measured:
+        what = f"{len(names)} classes in {labelled} bags with a class: {abbreviate(names, 3)}"
+        yield Finding("warning", "classes that read like ids or measured numbers", f"{what}; a class is in many bags")
+
+
+def _missing(bags: OwnBags, splits: Sequence[BagSplit]) -> Iterator[Finding]:
+    """Yield findings for classes that no bag of a part of a split has, or every one, and for bags in no part."""
+    if bags.split and not splits:
+        splits = [BagSplit(*(np.flatnonzero(np.array(bags.split) == part) for part in SPLITS))]
+    varied = ~bags.labels.all(axis=0) & bags.labels.any(axis=0)  # of other classes more is said than that
+    places = defaultdict[str, Counter[tuple[str, str]]](Counter)
+    blind = 0
+    for split, part in itertools.product(splits, SPLITS):
+        labels = bags.labels[getattr(split, part)]
+        if len(labels):
+            none, every = varied & ~labels.any(axis=0), varied & labels.all(axis=0)
+            blind += part == "validation" and bool(labels.all() or not labels.any())
+            where = "missing from a part of the split" if none.any() else "in every bag of a part of the split"
+            places[where].update((bags.class_names[c], part) for c in np.flatnonzero(none if none.any() else every))
+    total = f" of {len(splits)} splits"
+    for where, counts in places.items():
+        word, several = "from" if "missing" in where else "in", len(splits) > 1
+        named = [f"{name} {word} {part}" + f" ({n}{total})" * several for (name, part), n in counts.items()]
+        yield from _listed("warning", f"classes {where}", named)
+    if blind:
+        what = "the validation bags" + f" of {blind}{total}" * (len(splits) > 1)
+        found = f"{what} have no class, or all classes: label sets are read off at even odds"
+        yield Finding("warning", "no threshold can be chosen", found)
+    outside = np.setdiff1d(np.arange(len(bags)), np.concatenate(splits[0])) if splits else ()
+    yield from _listed("warning", "bags in no part of the split", [bags.bags[b] for b in outside], 4)
 
 
 def fatal(findings: Sequence[Finding]) -> list[str]:
@@ -67,48 +110,44 @@ def _features(bags: OwnBags) -> Iterator[Finding]:
     if bags.instance_classes is not None:
         labelled = int((bags.instance_classes < len(bags.class_names)).sum())
         yield Finding("fact", "instance labels", f"{labelled:,} of {len(bags.instance_classes):,} are not background")
-    broken = np.flatnonzero(~np.isfinite(store.means).all(axis=1))
-    if broken.size:
-        bad = [~np.isfinite(store.single(bag)) for bag in broken.tolist()]
-        instance, feature = (int(i[0]) for i in np.nonzero(bad[0]))
-        place = bags.place(int(store.offsets[broken[0]]) + instance)
-        value = store.single(int(broken[0]))[instance, feature]
-        yield Finding(
-            "fatal", "features that are not finite",
-            f"{sum(int(b.sum()) for b in bad):,}, the first in {place}: {bags.feature_names[feature]} is {value} in "
-            "single precision",
-        )  # fmt: skip
+    broken = np.flatnonzero(~np.isfinite(store.means).all(axis=1)).tolist()
+    if not broken:
+        yield from _constant(bags, bags.feature_names)
         return
-    yield from _constant(bags, bags.feature_names, "no instance differs from another one", "")
+    count = sum(int((~np.isfinite(store.single(bag))).sum()) for bag in broken)
+    values = store.single(broken[0])
+    instance, feature = (int(i[0]) for i in np.nonzero(~np.isfinite(values)))
+    place, name = bags.place(int(store.offsets[broken[0]]) + instance), bags.feature_names[feature]
+    first = f"the first in {place}: {name} is {values[instance, feature]} in single precision"
+    yield Finding("fatal", "features that are not finite", f"{count:,}, {first}")
 
 
-def _constant(bags: OwnBags, names: Sequence[str], nothing: str, counted: str) -> Iterator[Finding]:
-    constant = bags.store.constant()
-    if constant.all():
-        yield Finding("fatal", "features", f"all are constant: {nothing}")
-    elif constant.any():
-        same = [name for name, is_same in zip(names, constant, strict=True) if is_same]
-        yield Finding("warning", "constant features", f"{len(same):,}{counted}: {abbreviate(same)}")
+def _constant(bags: OwnBags, names: Sequence[str], counted: str = "") -> Iterator[Finding]:
+    same = [name for name, is_same in zip(names, bags.store.constant(), strict=True) if is_same]
+    if len(same) == len(names):
+        yield Finding("fatal", "features", "all are constant: no instance differs from another one")
+    else:
+        yield from _listed("warning", f"constant features{counted}", same)
 
 
 def _far_values(bags: OwnBags) -> Iterator[Finding]:
     """Yield a finding for features with one value far from all others: -9999 often stands for a missing value."""
     if not np.isfinite(bags.store.means).all():
         return
-    low, next_low, next_high, high = bags.store.ends.astype(np.float64)  # single precision has no differences of 1e38
-    named = []
+    low, next_low, next_high, high = bags.store.ends().astype(np.float64)  # single precision has no differences of 1e38
+    far = list[tuple[int, float]]()
     for extreme, near, other in ((low, next_low, high), (high, next_high, low)):
         span = np.where(np.isfinite(near), abs(other - near), 0)
         is_far = (span > 0) & (abs(near - extreme) > FAR * span)
-        named += [(feature, float(extreme[feature])) for feature in np.flatnonzero(is_far).tolist()]
+        far += [(feature, float(extreme[feature])) for feature in np.flatnonzero(is_far).tolist()]
     texts = []
-    for feature, extreme in sorted(named):
-        matches = np.concatenate([bags.store.single(bag)[:, feature] == extreme for bag in range(len(bags))])
+    for feature, value in sorted(far):
+        matches = np.concatenate([block[:, feature] == value for block in bags.store.blocks()])
         count = int(matches.sum())
         # A single value of this kind may well be true, unless it is as large as codes for missing values are.
-        if len(matches) - count >= _FEWEST and (count > 1 or abs(extreme) >= 999):
+        if len(matches) - count >= _FEWEST and (count > 1 or abs(value) >= 999):
             row = bags.place(int(matches.argmax())).rpartition(", ")[2]
-            texts.append(f"{bags.feature_names[feature]} is {extreme:g} in {count:,} instances, the first in {row}")
+            texts.append(f"{bags.feature_names[feature]} is {value:g} in {count:,} instances, the first in {row}")
         if len(texts) > 4:
             break
     if texts:
@@ -121,16 +160,15 @@ def _images(bags: OwnBags) -> Iterator[Finding]:
     small, large = ("x".join(map(str, sizes[image])) for image in (areas.argmin(), areas.argmax()))
     yield Finding("fact", "images", f"{len(bags):,}, of {small} to {large} pixels")
     if bags.marks is not None:
-        known = int(bags.marked().sum())
-        yield Finding("fact", "boxes", f"{known:,} of {len(bags):,} images have a box of every class")
-        rows = _with_rows(bags)
+        known = f"{bags.marked().sum():,} of {len(bags):,} images"
+        yield Finding("fact", "boxes", f"{known} have a box of every class")
         outside = [
-            f"{rows[row]} has {width} x {height} pixels"
-            for row, (boxes, (width, height)) in enumerate(zip(bags.marks, sizes.tolist(), strict=True))
+            f"{row} has {width} x {height} pixels"
+            for row, boxes, (width, height) in zip(_with_rows(bags), bags.marks, sizes.tolist(), strict=True)
             if any(box[0] >= width or box[1] >= height or box[2] <= 0 or box[3] <= 0 for _, box in boxes)
         ]
         yield from _listed("fatal", "boxes outside their image", outside, 4)
-    plain = [bags.bags[image] for image in np.flatnonzero(bags.store.identical_instances())]
+    plain = [bags.bags[image] for image in np.flatnonzero((bags.store.squares == 0).all(axis=1))]
     if len(plain) == len(bags):
         yield Finding("fatal", "images", "all are of one colour: nothing can be told from them")
     else:
@@ -147,8 +185,8 @@ def _sequences(bags: OwnBags) -> Iterator[Finding]:
         marked = int(bags.marked().sum())
         yield Finding("fact", "events", f"{marked:,} of {len(bags):,} sequences have an event of every class")
         late = [
-            f"{rows[row]} lasts {end:.3g} seconds and has {bags.class_names[cls]!r} from {start:g}"
-            for row, (events, end) in enumerate(zip(bags.marks, lengths / rate, strict=True))
+            f"{row} lasts {end:.3g} seconds and has {bags.class_names[cls]!r} from {start:g}"
+            for row, events, end in zip(rows, bags.marks, lengths / rate, strict=True)
             for cls, (start, *_) in events
             if start >= end
         ]
@@ -156,9 +194,9 @@ def _sequences(bags: OwnBags) -> Iterator[Finding]:
     broken = [rows[n] for n in np.flatnonzero(~np.isfinite(bags.store.means).all(axis=1))]
     yield from _listed("fatal", "sequences with values that are not finite", broken, 20)
     numbers = [str(number) for number in range(bags.store.width)]
-    yield from _constant(bags, numbers, "no frame differs from another one", ", counted from 0")
+    yield from _constant(bags, numbers, " (counted from 0)")
     if not bags.store.constant().all():
-        unchanged = [rows[n] for n in np.flatnonzero(bags.store.identical_instances())]
+        unchanged = [rows[n] for n in np.flatnonzero((bags.store.squares == 0).all(axis=1))]
         yield from _listed("warning", "sequences that never change", unchanged)
 
 
@@ -166,56 +204,84 @@ def _with_rows(bags: OwnBags) -> list[str]:
     return [f"{name} ({row_name(bags.path, row).rpartition(', ')[2]})" for row, name in enumerate(bags.bags)]
 
 
-def _labels(bags: OwnBags) -> Iterator[Finding]:
+def _labels(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
     empty = int((~bags.labels.any(axis=1)).sum())
     if bags.ignored:
         yield Finding("fact", "columns not used", abbreviate(bags.ignored))
-    low, high = (int(end(bags.labels.sum(axis=1))) for end in (np.min, np.max))
+    if name := bags.likely_group:
+        taken = ", and it is taken for a feature" * (name in bags.feature_names)
+        found = f"{name}: several bags share a value{taken}; task.group={name} keeps them in one part of a split"
+        yield Finding("warning", "a column that reads like a group", found)
+    low, high = bags.labels.sum(axis=1).min(), bags.labels.sum(axis=1).max()
     span = f"{low}" if low == high else f"{low} to {high}"
     yield Finding("fact", "classes", f"{len(bags.class_names)}, a bag has {span} of them")
     yield Finding("fact", "empty label sets", f"{empty:,} of {len(bags):,} bags")
     if bags.groups:
         yield Finding("fact", "groups", f"{len(set(bags.groups)):,}, each wholly in one part of a split")
-        yield from _listed("fatal", "groups in two parts of the split", apart_groups(bags, bags.split or []))
+        yield from _listed("fatal", "groups in two parts of the split", apart_groups(bags.groups, bags.split or []))
+    what, units = ("group", set(bags.groups)) if bags.groups else ("bag", set(bags.bags))
     if bags.split:
         yield Finding("fact", "split", ", ".join(f"{part} {bags.split.count(part):,} bags" for part in SPLITS))
+    elif len(units) < 2:
+        yield Finding("fatal", f"only one {what}", "it cannot be split into a part to train on and one to test on")
+    elif len(units) == 2 and options.validation:
+        yield Finding("warning", f"two {what}s", "one to train on and one to test on: training needs validation = 0")
 
 
 def _classes(bags: OwnBags) -> Iterator[Finding]:
-    alike: dict[str, list[str]] = {}
+    alike = defaultdict[str, list[str]](list)
     for name in bags.class_names:
-        alike.setdefault(name.casefold(), []).append(name)
+        alike[name.casefold()].append(name)
     if twins := [" and ".join(names) for names in alike.values() if len(names) > 1]:
         yield Finding("warning", "classes that differ in case alone", abbreviate(twins))
     if set(bags.class_names) == {"0", "1"}:
         reading = "a bag with 0 has the class 0, and none is without a class; a column that says whether one class is"
         remedy = "there is read so by a semicolon behind its name, such as task.labels='positive;'"
         yield Finding("warning", "the classes are 0 and 1", f"{reading} {remedy}")
-    for c, name in enumerate(bags.class_names):
-        present = bags.labels[:, c]
-        yield Finding("fact", f"class {name}", f"in {int(present.sum()):,} of {len(bags):,} bags")
-        if present.all():
-            yield Finding("warning", f"class {name}", "is in every bag: label sets say nothing of where it is")
-        if bags.split:
-            for part in ("train", "test"):
-                if not present[np.array(bags.split) == part].any():
-                    yield Finding("warning", f"class {name}", f"is in no bag of {part}")
-
-
-def _large_sets(bags: OwnBags) -> Iterator[Finding]:
-    if many := int((bags.labels.sum(axis=1) > EXACT_LABEL_LIMIT).sum()):
-        does = "exact trains on its certified lower bound there (method=auto), and method=exact refuses them"
-        yield Finding(
-            "warning", "large label sets", f"{many:,} bags have more than {EXACT_LABEL_LIMIT} classes: {does}"
+    if nothing := [name for name in bags.class_names if name in _NOTHING]:
+        remedy = "does it stand for no label? An empty field does"
+        yield Finding("warning", "classes that read like nothing", f"{abbreviate(nothing)}: {remedy}")
+    for separator, names in _joined(bags.class_names).items():
+        found = (
+            f"{abbreviate([*map(repr, names)], 3)} may be several classes; task.separator={separator} takes them apart"
         )
+        yield Finding("warning", "classes that read like several", found)
+    for name, count in zip(bags.class_names, bags.labels.sum(axis=0).tolist(), strict=True):
+        yield Finding("fact", f"class {name}", f"in {count:,} of {len(bags):,} bags")
+        if count == len(bags):
+            yield Finding("warning", f"class {name}", "is in every bag: label sets say nothing of where it is")
 
 
-def _too_small(bags: OwnBags, kind: Kind) -> Iterator[Finding]:
+def _joined(names: Sequence[str]) -> dict[str, list[str]]:
+    """Return separator -> the classes that seem to be several ones with it between them."""
+    found = {"list": [name for name in names if re.fullmatch(r"\[.*\]|[({].*['\"].*[)}]", name)]}
+    names = [name for name in names if name not in found["list"]]
+    for separator in (",", "|", ";", "/", "+", "&", " "):
+        parts = {name: [*filter(None, map(str.strip, name.split(separator)))] for name in names if separator in name}
+        counts = Counter(part for several in parts.values() for part in {*several})
+        # Commas, bars and semicolons are rare in names; other marks count where all parts are classes.
+        is_mark = separator in ",|;"
+        known = {*names, *(part for part, count in counts.items() if count > 1 and is_mark)}
+        found[separator] = [
+            name
+            for name, several in parts.items()
+            if (len(several) > 1 and known.issuperset(several)) or (is_mark and not {*names}.isdisjoint(several))
+        ]
+    return {separator: several for separator, several in found.items() if several}
+
+
+def _sizes_of_sets(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
     counts, sizes = bags.labels.sum(axis=1), bags.store.sizes
-    if kind == "features" and (small := [bags.bags[b] for b in np.flatnonzero(counts > sizes)]):
+    if many := int((counts > EXACT_LABEL_LIMIT).sum()):
+        does = "exact trains on its certified lower bound there (method=auto), and method=exact refuses them"
+        found = f"{many:,} bags have more than {EXACT_LABEL_LIMIT} classes: {does}"
+        yield Finding("warning", "large label sets", found)
+    if isinstance(options, FeatureOptions) and (small := [bags.bags[b] for b in np.flatnonzero(counts > sizes)]):
         text = f"{len(small):,} have more classes than instances: {abbreviate(small)}"
-        yield Finding("fatal", TOO_SMALL, f"{text} (small_bags = leave-out leaves them out)")
-    if kind == "sequences":
+        leaves_out = options.small_bags == "leave-out"
+        remedy = "they are left out" if leaves_out else "small_bags = leave-out leaves them out"
+        yield Finding("warning" if leaves_out else "fatal", "bags with too few instances", f"{text} ({remedy})")
+    if options.kind == "sequences":
         rows, positions = _with_rows(bags), -(-sizes // STRIDE)
         named = [f"{rows[b]} has {counts[b]} classes and {sizes[b]:,} frames" for b in range(len(rows))]
         short, none = np.flatnonzero((counts > positions) & (counts <= sizes)), np.flatnonzero(counts > sizes)
@@ -224,12 +290,13 @@ def _too_small(bags: OwnBags, kind: Kind) -> Iterator[Finding]:
         yield from _listed("warning", what, [named[b] for b in short], 4)
 
 
-def _duplicates(bags: OwnBags, what: str, across: Level) -> Iterator[Finding]:
-    _, number, count = np.unique(bags.store.digests, axis=0, return_inverse=True, return_counts=True)
-    content, groups = number.ravel(), defaultdict[int, list[int]](list)
-    for bag in np.flatnonzero(count[content] > 1).tolist():
-        groups[int(content[bag])].append(bag)
-    twins = [*groups.values()]
+def _duplicates(bags: OwnBags, kind: Kind) -> Iterator[Finding]:
+    groups = defaultdict[bytes, list[int]](list)
+    for bag, digest in enumerate(bags.store.digests):
+        groups[digest.tobytes()].append(bag)
+    twins = [group for group in groups.values() if len(group) > 1]
+    across: Level = "fatal" if kind == "sequences" else "warning"
+    what = "bags" if kind == "features" else kind
     names = _with_rows(bags) if across == "fatal" else bags.bags
     named = [" = ".join(names[b] for b in twin) for twin in twins]
     yield from _listed("warning", f"{what} of equal content", named, 4)

@@ -1,9 +1,6 @@
 """Crops of 64x64 pixels from pictures of house numbers, with the boxes of the digits: made once, cached and mapped."""
 
-from __future__ import annotations
-
 import hashlib
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,36 +16,25 @@ from milbench.data.digit_struct import FILE, Record, read
 from milbench.data.in_order import in_order
 from milbench.errors import UsageError
 
-CROP_SIDE = 64
-"""Height and width of a crop, in pixels."""
-TIGHT = 1.3
-"""Side of a `tight` crop, relative to the union of the boxes: 30 % larger, as in I. Goodfellow et al. 2014."""
+CROP_SIDE = 64  # height and width of a crop, in pixels
+TIGHT = 1.3  # side of a `tight` crop, relative to the union of the boxes: 30 % larger, as in I. Goodfellow et al. 2014
 
-CropVariant = Literal["paper", "tight"]
-"""How the size of the crop depends on the number of digits, see `crop_enlargement`."""
+CropVariant = Literal["paper", "tight"]  # how the size depends on the number of digits, see `crop_enlargement`
 Protocol = Literal["ours", "paper"]
 """How house numbers are cropped, resized and put into batches: by our conventions, or by those of the programs of
 X.-L. Li, arXiv:1811.12346. `window`, `milbench.families.augmentation.augment` and
 `milbench.families.street_numbers.StreetNumbers.train_batches` say where the two differ."""
-Window = tuple[int, int, int, int]
-"""Left, top, right and bottom of a part of a picture, in its pixels."""
+Window = tuple[int, int, int, int]  # left, top, right and bottom of a part of a picture, in its pixels
 
 
 @dataclass(frozen=True, slots=True)
 class Crops:
-    """The crops of a folder, in the order of its digitStruct.mat. Arrays are mapped from files: copy before a change.
+    """The crops of a folder, in the order of its digitStruct.mat, mapped from files: copy before a change."""
 
-    Args:
-        crops: (N, 64, 64, 3) uint8.
-        classes: (N, M) int8, the digits in the order of reading, -1 where a number has fewer than M.
-        boxes: (N, M, 4) float32, (left, top, right, bottom) in pixels of the crop, clipped to it; else 0.
-        digest: SHA-256 of the pictures and their records, which depends neither on dates nor on how they are cropped.
-    """
-
-    crops: NDArray[np.uint8]
-    classes: NDArray[np.int8]
-    boxes: NDArray[np.float32]
-    digest: str
+    crops: NDArray[np.uint8]  # (N, 64, 64, 3)
+    classes: NDArray[np.int8]  # (N, M), the digits in the order of reading, -1 where a number has fewer than M
+    boxes: NDArray[np.float32]  # (N, M, 4), (left, top, right, bottom) in pixels of the crop, clipped to it; else 0
+    digest: str  # SHA-256 of the pictures and their records, independent of dates and of how they are cropped
 
     def __len__(self) -> int:
         return len(self.crops)
@@ -63,10 +49,6 @@ def crop_enlargement(variant: CropVariant, digits: int) -> float:
 
     By `paper` 1 + (6 - n) / 7 for n digits (X.-L. Li, arXiv:1811.12346; SVHN has at most 6, and more count as 6), at
     test time too; by `tight` the same for all.
-
-    Examples:
-        >>> [round(crop_enlargement("paper", n), 2) for n in (1, 3, 6, 7)]
-        [1.71, 1.43, 1.0, 1.0]
     """
     return TIGHT if variant == "tight" else 1 + (6 - min(digits, 6)) / 7
 
@@ -75,13 +57,11 @@ def window(record: Record, width: int, height: int, variant: CropVariant, protoc
     """Return the part of a picture that a crop shows: a square around all boxes, clipped, but never empty.
 
     The square is centred on the union of the boxes and rounded to whole pixels. By the protocol `paper` a box is
-    clipped to the picture before, and its extent is the number of its last pixel less that of its first, one less than
-    in ours. Each box overlaps the picture; some may reach beyond it, as some of SVHN's do.
+    clipped to the picture before, and its extent is the number of its last pixel less that of its first, one less.
     """
     if protocol == "paper":
         return _published_window(record, width, height, variant)
-    left, top, right, bottom = corners(record).T
-    x0, y0, x1, y1 = left.min(), top.min(), right.max(), bottom.max()
+    (x0, y0), (x1, y1) = corners(record)[:, :2].min(axis=0), corners(record)[:, 2:].max(axis=0)
     half = crop_enlargement(variant, len(record.classes)) * max(x1 - x0, y1 - y0) / 2
     x, y = (x0 + x1) / 2, (y0 + y1) / 2
     shown_left, shown_top = max(round(x - half), 0), max(round(y - half), 0)
@@ -91,23 +71,13 @@ def window(record: Record, width: int, height: int, variant: CropVariant, protoc
 
 def _published_window(record: Record, width: int, height: int, variant: CropVariant) -> Window:
     """Return the window by the published convention. Pixels are numbered from 1 here, and the last one is shown."""
-    left, top, right, bottom = corners(record).T
-    first_x, last_x = np.maximum(left + 1, 1).min(), np.minimum(right, width).max()
-    first_y, last_y = np.maximum(top + 1, 1).min(), np.minimum(bottom, height).max()
-    half = crop_enlargement(variant, len(record.classes)) * max(last_x - first_x, last_y - first_y) / 2
-    shown_left, shown_right = _pixels_around((first_x + last_x) / 2, half, width)
-    shown_top, shown_bottom = _pixels_around((first_y + last_y) / 2, half, height)
-    return shown_left, shown_top, shown_right, shown_bottom
-
-
-def _pixels_around(centre: float, half: float, count: int) -> tuple[int, int]:
-    """Return the first pixel, numbered from 0, and the one behind the last of those from `centre` - to + `half`.
-
-    The centre is numbered from 1; `half` is below 0 where a box overlaps the picture by less than a pixel.
-    """
-    first, last = math.floor(centre - half + 0.5), math.floor(centre + half + 0.5)  # halves are rounded up
-    first = min(max(first, 1), count)
-    return first - 1, max(min(last, count), first)
+    boxes, counts = corners(record), np.array([width, height])
+    begin, end = np.maximum(boxes[:, :2] + 1, 1).min(axis=0), np.minimum(boxes[:, 2:], counts).max(axis=0)  # x and y
+    centre, half = (begin + end) / 2, crop_enlargement(variant, len(record.classes)) * (end - begin).max() / 2
+    first, last = (np.floor(centre + side + 0.5).astype(int) for side in (-half, half))  # halves are rounded up
+    first = first.clip(1, counts)
+    last = np.maximum(np.minimum(last, counts), first)  # a box may overlap the picture by less than a pixel
+    return int(first[0]) - 1, int(first[1]) - 1, int(last[0]), int(last[1])
 
 
 def corners(record: Record) -> NDArray[np.float64]:
@@ -118,10 +88,7 @@ def corners(record: Record) -> NDArray[np.float64]:
 def crop(
     record: Record, picture: Image, variant: CropVariant, protocol: Protocol = "ours"
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Return the window of a picture, (64, 64, 3), and the boxes (n, 4) clipped to it, in its pixels.
-
-    Raises ValueError for a box that is wholly outside the picture.
-    """
+    """Return a window (64, 64, 3), and the boxes (n, 4) clipped to it; ValueError for one outside the picture."""
     left, top, right, bottom = corners(record).T
     outside = (right <= 0) | (bottom <= 0) | (left >= picture.width) | (top >= picture.height)
     if outside.any():
@@ -135,10 +102,7 @@ def crop(
 
 
 def load(folder: Path, variant: CropVariant, protocol: Protocol = "ours") -> Crops:
-    """Return the crops of all pictures of a folder with a digitStruct.mat, made first if there is no current cache.
-
-    Raises UsageError for a damaged record or picture, or a full disk.
-    """
+    """Return the crops of all pictures of a folder with a digitStruct.mat, made first if there is no current cache."""
     name = f"{folder.name}-{variant}" + ("" if protocol == "ours" else f"-by-{protocol}")
 
     def crop_record(record: Record) -> tuple[NDArray[np.uint8], NDArray[np.float32], str]:

@@ -5,8 +5,6 @@ file name as UTF-16 code units, and to a group with the datasets label, left, to
 column of references to one number for each digit, or that number itself where a picture has a single digit.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,10 +19,8 @@ from milbench.errors import UsageError
 
 FILE = "digitStruct.mat"
 FIELDS = ("label", "left", "top", "width", "height")
-ZERO = 10
-"""The label of the digit 0."""
-FARTHEST = 1_000_000_000
-"""Largest coordinate or side of a box, in pixels, so that sums of them stay finite."""
+ZERO = 10  # the label of the digit 0
+FARTHEST = 1_000_000_000  # largest coordinate or side of a box, in pixels, so that sums of them stay finite
 PLAIN_NAME = re.compile(r"[^/\\\0]+\.png", re.IGNORECASE)
 
 
@@ -38,10 +34,7 @@ class Record:
 
 
 def read(path: Path) -> list[Record]:
-    """Return the records of a digitStruct.mat, in the order of the file. Boxes may reach beyond the picture.
-
-    Raises UsageError, which names file and record, for what is missing, damaged, empty, not finite or there twice.
-    """
+    """Return the records of a digitStruct.mat, checked, in their order. Boxes may reach beyond the picture."""
     if not path.is_file():
         raise UsageError(f"{path} not found")
     h5py = extras.load("h5py", "h5", str(path))
@@ -76,10 +69,8 @@ def _record(file: Any, name: Any, group: Any, where: str) -> Record:
     valid = np.isin(labels, range(1, ZERO + 1)).all() and (np.abs(boxes) <= FARTHEST).all()
     if not (values.size and valid and (boxes[:, 2:] > 0).all()):
         got = {field: column.tolist() for field, column in zip(FIELDS, columns, strict=True)}
-        raise UsageError(
-            f"{where} ({text}) has {got}, expected a label from 1 to {ZERO} and a box with width and height, "
-            f"at most {FARTHEST:,} pixels away, for each digit"
-        )
+        expected = f"a label from 1 to {ZERO} and a box with width and height, at most {FARTHEST:,} pixels away"
+        raise UsageError(f"{where} ({text}) has {got}, expected {expected}, for each digit")
     return Record(text, tuple(int(label) % ZERO for label in labels), boxes)
 
 
@@ -95,10 +86,7 @@ def _numbers(file: Any, dataset: Any) -> NDArray[Any]:
 
 
 def write(path: Path, records: Sequence[Record]) -> None:
-    """Write records in SVHN's format, for `read` and for other readers of SVHN.
-
-    The file is made in memory and written at once: HDF5 reports a full disk by tracebacks that cannot be caught.
-    """
+    """Write records in SVHN's format, made in memory: HDF5 reports a full disk by tracebacks that nobody can catch."""
     h5py = extras.load("h5py", "h5", str(path))
 
     def refer(place: Any, name: str, values: Sequence[Any]) -> None:

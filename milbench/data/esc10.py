@@ -1,13 +1,11 @@
 """ESC-10, short recordings of ten kinds of sounds, read as waveforms without the silence that they are padded with."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,23 +14,19 @@ from milbench._utils import extras
 from milbench.data.array_cache import DeclareInputs, Fields, cache_place, cached_arrays
 from milbench.errors import UsageError
 
-FOLDER = Path("esc10")
-"""Where the clips are, below the data directory."""
+FOLDER = Path("esc10")  # where the clips are, below the data directory
 CLIPS = "*.ogg"
-SAMPLE_RATE = 16_000
-"""Samples a second of what is returned; the clips of ESC-10 have 44,100."""
+SAMPLE_RATE = 16_000  # samples a second of what is returned; the clips of ESC-10 have 44,100
 CLASSES = (
     "dog bark", "rain", "sea waves", "baby cry", "clock tick", "person sneeze", "helicopter", "chainsaw", "rooster",
     "fire crackling",
 )  # fmt: skip
 FOLDS = 5
-SILENCE = 1e-4
-"""Softer beginnings and ends of clips are cut off: 80 dB below the loudest possible sound."""
+SILENCE = 1e-4  # softer beginnings and ends of clips are cut off: 80 dB below the loudest possible sound
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Clips:
-    """N waveforms (S_i,) float32 in [-1, 1] at `SAMPLE_RATE`, with their classes (N,) and folds (N,), both from 0."""
+class Clips(NamedTuple):
+    """N waveforms (S_i,) in [-1, 1] at `SAMPLE_RATE`, with their classes (N,) and folds (N,), both from 0."""
 
     waveforms: Sequence[NDArray[np.float32]]
     classes: NDArray[np.int64]
@@ -40,19 +34,16 @@ class Clips:
 
 
 def clip_files(root: Path) -> list[Path]:
-    """Return the clips below a data directory, sorted."""
-    return sorted((root / FOLDER).rglob(CLIPS))
+    """Return the clips below a data directory, sorted. Raises UsageError where there are none."""
+    if not (paths := sorted((root / FOLDER).rglob(CLIPS))):
+        raise UsageError(f"{root / FOLDER} has no {CLIPS} files")
+    return paths
 
 
 @lru_cache(maxsize=1)
 def read_all(root: Path, digest: str) -> Clips:
-    """Return all clips, sorted by file name; they are decoded once, and again where the `digest` of the data is new.
-
-    Raises UsageError: there is none, one is not named NNN - Class/FOLD-ID-TAKE.ogg, or it is damaged or silent.
-    """
+    """Return all clips, sorted by file name; they are decoded once, and again where the `digest` of the data is new."""
     paths = clip_files(root)
-    if not paths:
-        raise UsageError(f"{root / FOLDER} has no {CLIPS} files")
     classes, folds = np.array([*map(_class_and_fold, paths)]).T
 
     def decode(new: Path, declare: DeclareInputs) -> Fields:  # noqa: ARG001
@@ -70,10 +61,8 @@ def _class_and_fold(path: Path) -> tuple[int, int]:
         number, fold = int(path.parent.name.split(" ")[0]), int(path.name.split("-")[0])
         return range(len(CLASSES)).index(number - 1), range(FOLDS).index(fold - 1)
     except ValueError:
-        raise UsageError(
-            f"{path}: expected a name such as '001 - Dog bark/5-9032-A.ogg', with a class from 1 to {len(CLASSES)} and "
-            f"a fold from 1 to {FOLDS}"
-        ) from None
+        parts = f"with a class from 1 to {len(CLASSES)} and a fold from 1 to {FOLDS}"
+        raise UsageError(f"{path}: expected a name such as '001 - Dog bark/5-9032-A.ogg', {parts}") from None
 
 
 def _decoded(path: Path) -> NDArray[np.float32]:
@@ -89,5 +78,4 @@ def _decoded(path: Path) -> NDArray[np.float32]:
     if not len(loud):
         raise UsageError(f"{path} is silent")
     common = np.gcd(rate, SAMPLE_RATE)
-    sound: NDArray[np.float32] = resample_poly(mono[loud[0] : loud[-1] + 1], SAMPLE_RATE // common, rate // common)
-    return sound
+    return np.asarray(resample_poly(mono[loud[0] : loud[-1] + 1], SAMPLE_RATE // common, rate // common))

@@ -4,8 +4,6 @@ A number of one to five digits is painted or mounted on a wall, seen by a camera
 exposure, noise and compression. Glyphs are drawn at twice the size and averaged down.
 """
 
-from __future__ import annotations
-
 import io
 import os
 from pathlib import Path
@@ -20,18 +18,14 @@ from milbench.data import digit_struct
 from milbench.data.digit_struct import Record
 
 Array = NDArray[np.float64]
-PICTURES = {"house-numbers/train": 4000, "house-numbers/test": 1000}
-"""The number of pictures of each folder."""
+PICTURES = {"house-numbers/train": 4000, "house-numbers/test": 1000}  # the number of pictures of each folder
 SEED = 0
-REVISION = 2
-"""To be raised when the same seed gives other pictures than before."""
+REVISION = 2  # to be raised when the same seed gives other pictures than before
+# Fonts of matplotlib with lining digits.
 FONTS = ("DejaVuSans", "DejaVuSans-Bold", "DejaVuSansMono-Bold", "DejaVuSerif", "DejaVuSerif-Bold", "STIXGeneral",
          "STIXGeneralBol", "cmb10", "cmr10", "cmss10", "cmtt10")  # fmt: skip
-"""Fonts of matplotlib with lining digits."""
-LENGTHS = (0.15, 0.50, 0.26, 0.08, 0.01)
-"""Shares of numbers with 1 to 5 digits, about as in SVHN."""
-COVERED = 0.25
-"""Share of a pixel that a digit must cover for the pixel to be inside its box."""
+LENGTHS = (0.15, 0.50, 0.26, 0.08, 0.01)  # shares of numbers with 1 to 5 digits, about as in SVHN
+COVERED = 0.25  # share of a pixel that a digit must cover for the pixel to be inside its box
 
 
 def make(folder: Path, wanted: str) -> None:
@@ -133,16 +127,14 @@ def _covered(wall: Array, shape: Array, rng: Generator, tall: float, colour: Arr
         shadow = gaussian_filter(shift(shape, rng.uniform(0, 0.1, 2) * tall, order=1), 0.04 * tall + 0.3)
         wall = wall * (1 - 0.5 * shadow[..., None])
     face = np.clip(colour * (1 + 0.05 * _clouds(rng, shape.shape, max(shape.shape)))[..., None], 0, 1)
-    found: Array = wall + shape[..., None] * (face - wall)
-    return found
+    return np.asarray(wall + shape[..., None] * (face - wall))
 
 
 def _colour(rng: Generator) -> Array:
     """Return a colour (3,): mostly grey, brown or white, dark or light, sometimes any other."""
     level = rng.choice([rng.uniform(0.08, 0.4), rng.uniform(0.45, 0.95)])
     tint = np.array([1, 0.25, -1.25]) * rng.normal(0.03, 0.08) if rng.random() < 0.93 else rng.normal(0, 0.2, 3)
-    found: Array = np.clip(level * (1 + tint), 0.01, 1)
-    return found
+    return np.asarray(np.clip(level * (1 + tint), 0.01, 1))
 
 
 def _clouds(rng: Generator, shape: tuple[int, ...], size: float) -> Array:

@@ -1,23 +1,12 @@
 """Images that are fitted into squares of one size, and where their boxes and positions are then."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Annotated, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from pydantic import Field
 
 from milbench._utils.images import colours, grey, open_image
-
-Size = Annotated[int, Field(ge=16, le=1024)]
-"""Side of the squares in pixels."""
-Channels = Literal[1, 3]
-SIDE: Final = 64
-"""Where nothing else is asked for, as below."""
-COLOURS: Final = 3
 
 
 def decoded(path: Path, size: int, channels: int) -> tuple[NDArray[np.uint8], tuple[int, int]]:
@@ -28,11 +17,7 @@ def decoded(path: Path, size: int, channels: int) -> tuple[NDArray[np.uint8], tu
 
 
 def fitted(image: Image.Image, size: int) -> Image.Image:
-    """Return an image, mode L or RGB, shrunk or enlarged so that it just fits into a square, and centred there.
-
-    The ratio of its sides stays. What it leaves free of the square has the mean colour of the image, so that no edge of
-    high contrast is added.
-    """
+    """Return an image (L or RGB) that just fits into a square, its sides in their ratio, centred on its mean colour."""
     left, top, width, height = placed(*image.size, size)
     resized = image.resize((width, height), Image.Resampling.BILINEAR)
     if (width, height) == (size, size):
@@ -61,11 +46,6 @@ def fitted_boxes(boxes: NDArray[np.float32], width: int, height: int, size: int)
 def unfitted(
     xs: NDArray[np.float64], ys: NDArray[np.float64], width: int, height: int, size: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return x and y of points of a square where they are in the image that is fitted into it, clipped to the image.
-
-    Examples:
-        >>> unfitted(np.array([0.0, 25.0]), np.array([12.0]), width=200, height=100, size=50)
-        (array([  0., 100.]), array([0.]))
-    """
+    """Return x and y of points of a square where they are in the image that is fitted into it, clipped to the image."""
     left, top, across, down = placed(width, height, size)
     return np.clip((xs - left) * width / across, 0, width), np.clip((ys - top) * height / down, 0, height)

@@ -1,7 +1,5 @@
 """MNIST, Fashion-MNIST, KMNIST and CIFAR-10: found or fetched, checked, and read as labelled images."""
 
-from __future__ import annotations
-
 import gzip
 import pickle  # noqa: TID251 for an unpickler that knows arrays alone
 import struct
@@ -13,13 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from milbench.data.catalog import DATASETS, checked, data_dir
+from milbench.data.catalog import DATASETS, checked, data_dir, how_to_get
 from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError
 
 MnistName = Literal["mnist", "fashion-mnist", "kmnist"]
-MNIST_SIDE, CIFAR10_SIDE = 28, 32
-"""Height and width of an image, in pixels."""
+MNIST_SIDE, CIFAR10_SIDE = 28, 32  # height and width of an image, in pixels
 _CLASSES = 10
 _TITLES = {"mnist": "MNIST", "fashion-mnist": "FashionMNIST", "kmnist": "KMNIST", "cifar10": "CIFAR-10"}
 """Those in the form of MNIST are the names of torchvision's classes."""
@@ -48,20 +45,13 @@ def load(name: str, given: Path | None) -> tuple[LabelledImages, LabelledImages]
     if name != "cifar10":
         return _idx(*paths[:2]), _idx(*paths[2:])
     *train, test = map(_batch, paths)
-    return _labelled(*map(torch.cat, zip(*train, strict=True))), _labelled(*test)
+    pixels, classes = map(torch.cat, zip(*train, strict=True))
+    return LabelledImages(pixels, classes, 255), LabelledImages(*test, 255)
 
 
 def _missing_hint(name: str) -> str:
     alternative = "mnist is the same on smaller images" if name == "cifar10" else "extended-digits needs no download"
-    folder = Path(DATASETS[name].parts[0].path).parent
-    return (
-        f"point --data-dir or MILBENCH_DATA at a folder with {folder}, or fetch it with `milbench data fetch {name}`; "
-        f"the task {alternative}"
-    )
-
-
-def _labelled(pixels: Tensor, classes: Tensor) -> LabelledImages:
-    return LabelledImages(pixels, classes, white=255)
+    return how_to_get(name, Path(DATASETS[name].parts[0].path).parent, alternative)
 
 
 def _idx(images: Path, labels: Path) -> LabelledImages:
@@ -72,7 +62,7 @@ def _idx(images: Path, labels: Path) -> LabelledImages:
         raise UsageError(f"{images} has {len(pixels)} images, {labels} has {len(classes)} labels")
     if classes.max() >= _CLASSES:
         raise UsageError(f"{labels} has labels other than 0 to {_CLASSES - 1}")
-    return _labelled(pixels.unsqueeze(1), classes.to(torch.int64))
+    return LabelledImages(pixels.unsqueeze(1), classes.to(torch.int64), 255)
 
 
 def _values(path: Path, dimensions: int) -> Tensor:
@@ -90,27 +80,19 @@ def _values(path: Path, dimensions: int) -> Tensor:
 class _ArraysOnly(pickle.Unpickler):
     """Unpickles numpy arrays and nothing else: CIFAR-10 comes as pickles, and a file in their place may hold code."""
 
-    known = frozenset(
-        {
-            ("numpy.core.multiarray", "_reconstruct"),
-            ("numpy._core.multiarray", "_reconstruct"),
-            ("numpy", "ndarray"),
-            ("numpy", "dtype"),
-            ("_codecs", "encode"),  # how Python 3 writes bytes for Python 2
-        }
-    )
+    known = (
+        "numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct", "numpy.ndarray", "numpy.dtype",
+        "_codecs.encode",  # how Python 3 writes bytes for Python 2
+    )  # fmt: skip
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in self.known:
+        if f"{module}.{name}" not in self.known:
             raise pickle.UnpicklingError(f"it refers to {module}.{name}")
         return super().find_class(module, name)
 
 
 def _batch(path: Path) -> tuple[Tensor, Tensor]:
-    """Return the pixels (n, 3, 32, 32) uint8 and the classes (n,) int64 of a file of CIFAR-10. Raises UsageError.
-
-    It is a dict with `data`, (n, 3072) bytes, red before green before blue and rows from the top, and `labels`, n ints.
-    """
+    """Return the pixels (n, 3, 32, 32) uint8 and the classes (n,) int64 of a file of CIFAR-10."""
     try:
         with path.open("rb") as file:
             batch = _ArraysOnly(file, encoding="latin1").load()

@@ -1,10 +1,8 @@
 """Reads many files in threads and yields the results in the order of the files."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -16,11 +14,8 @@ R = TypeVar("R")
 
 
 def read_all(read: Callable[[T], R], files: Sequence[T], named: Sequence[str], what: str = "files") -> Iterator[R]:
-    """Yield the result of `read` for each file, in their order; messages use the names in `named`.
-
-    `read` may raise any error for a damaged file. After all files, UsageError names the first twenty damaged ones.
-    """
-    broken = []
+    """Yield the result of `read` for each file; after all, UsageError has the errors of twenty, by names in `named`."""
+    broken: list[str] = []
 
     def read_or_error(number: int) -> R | UsageError:
         try:
@@ -43,19 +38,17 @@ def in_order(work: Callable[[T], R], items: Sequence[T], label: str) -> Iterator
 
     from milbench._utils.console import console
 
-    def results() -> Iterable[R]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = min(8, cores)
+
+    def results() -> Iterator[R]:
         waiting: deque[Future[R]] = deque()
-        with ThreadPoolExecutor(threads()) as pool:
+        with ThreadPoolExecutor(threads) as pool:
             for item in items:
                 waiting.append(pool.submit(work, item))
-                if len(waiting) > threads():
+                if len(waiting) > threads:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
 
     yield from track(results(), label, len(items), console=console, disable=not console.is_terminal, transient=True)
-
-
-def threads() -> int:
-    """Return how many threads read files at once: as many as this process has processors, at most 8."""
-    return max(1, min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))

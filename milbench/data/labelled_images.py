@@ -1,7 +1,5 @@
 """Labelled images in memory, and their split into images to train, to validate and to test on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -14,19 +12,12 @@ from milbench.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class LabelledImages:
-    """Images of one size with the classes of what they show.
+    """Images of one size with the classes of what they show."""
 
-    Args:
-        pixels: (N, channels, h, w) uint8.
-        classes: int64, (N,) where each image shows one thing, else (N, M) with -1 where an image shows fewer than M.
-        white: the value of a pixel that is scaled to 1.
-        boxes: (N, M, 4) float32, (left, top, right, bottom) of each thing in pixels; None where it fills the image.
-    """
-
-    pixels: Tensor
-    classes: Tensor
-    white: int
-    boxes: Tensor | None = None
+    pixels: Tensor  # (N, channels, h, w) uint8
+    classes: Tensor  # int64, (N,) where each image shows one thing, else (N, M) with -1 where one shows fewer than M
+    white: int  # the value of a pixel that is scaled to 1
+    boxes: Tensor | None = None  # (N, M, 4) float32, (left, top, right, bottom) in pixels; None where things fill it
 
     def __len__(self) -> int:
         return len(self.pixels)

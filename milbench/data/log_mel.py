@@ -1,7 +1,5 @@
 """Log-mel frames: how much power a waveform has in each frequency band, as time goes on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -9,8 +7,7 @@ from torch import Tensor
 
 from milbench.errors import UsageError
 
-LEAST_POWER = 1e-10
-"""Power that is added in each band, so that the logarithm of silence is finite; 100 dB below 1."""
+LEAST_POWER = 1e-10  # power that is added in each band, so that the logarithm of silence is finite; 100 dB below 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +16,7 @@ class LogMel:
 
     Frame t is about the samples t * hop up to (t + 1) * hop, which are in the middle of its Hann window of `window`
     samples. Outside the waveform there is silence. So that a time in seconds is a place in frames: seconds *
-    sample_rate / hop. The F bands go from 0 Hz to half the sample rate. Raises UsageError where the numbers do not fit
-    together.
-
-    Examples:
-        >>> frames = LogMel(sample_rate=8000, hop=128, window=256, bands=32)
-        >>> frames(torch.zeros(2, 16000)).shape
-        torch.Size([2, 32, 125])
+    sample_rate / hop. The F bands go from 0 Hz to half the sample rate. UsageError: the numbers do not fit together.
     """
 
     sample_rate: int
@@ -35,10 +26,9 @@ class LogMel:
 
     def __post_init__(self) -> None:
         if not bool(self.filters().any(dim=1).all()):
-            raise UsageError(
-                f"{self.bands} bands are too many for windows of {self.window} samples at {self.sample_rate} a second: "
-                "some hold no frequency; expected fewer bands or longer windows"
-            )
+            windows = f"windows of {self.window} samples at {self.sample_rate} a second"
+            remedy = "some hold no frequency; expected fewer bands or longer windows"
+            raise UsageError(f"{self.bands} bands are too many for {windows}: {remedy}")
 
     @property
     def frames_per_second(self) -> float:
@@ -50,10 +40,8 @@ class LogMel:
         return -(-samples // self.hop)
 
     def filters(self) -> Tensor:
-        """Return (F, window // 2 + 1), the weight of each frequency of the transform in each band, 1 at most.
-
-        The scale is mel = 2595 log10(1 + f / 700) (D. O'Shaughnessy, "Speech Communication", 1987).
-        """
+        """Return (F, window // 2 + 1), the weight of each frequency of the transform in each band, 1 at most."""
+        # mel = 2595 log10(1 + f / 700) (D. O'Shaughnessy, "Speech Communication", 1987)
         top = 2595 * torch.log10(torch.tensor(1 + self.sample_rate / 2 / 700, dtype=torch.float64))
         corners = 700 * (10 ** (torch.linspace(0, 1, self.bands + 2, dtype=torch.float64) * top / 2595) - 1)
         low, middle, high = (corners[i : i + self.bands].unsqueeze(1) for i in range(3))

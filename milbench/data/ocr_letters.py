@@ -1,7 +1,5 @@
 """Handwritten words, letter by letter, in the form of B. Taskar's file `letter.data`."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,30 +11,20 @@ from numpy.typing import NDArray
 
 from milbench.errors import UsageError
 
-FILE = Path("ocr-letters/letter.data.gz")
-"""Where the letters are, below the data directory."""
-ROWS, COLUMNS = 16, 8
-"""Height and width of a letter, in pixels."""
+FILE = Path("ocr-letters/letter.data.gz")  # where the letters are, below the data directory
+ROWS, COLUMNS = 16, 8  # pixels
 FOLDS = 10
-_LETTER, _NEXT, _FOLD, _PIXELS = 1, 2, 5, 6
-"""Columns of the file; the others are running numbers and the place in the word."""
+_LETTER, _NEXT, _FOLD, _PIXELS = 1, 2, 5, 6  # columns of the file
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Letters:
-    """N letters, those of a word one after the other.
+    """N letters, those of a word one after the other."""
 
-    Args:
-        pixels: (N, 128) uint8, 0 or 1, the rows of a letter from the top.
-        classes: (N,) int64, 0 for a.
-        folds: (N,) int64, from 0 to 9.
-        sizes: (W,) int64, how many letters each word has.
-    """
-
-    pixels: NDArray[np.uint8]
-    classes: NDArray[np.int64]
-    folds: NDArray[np.int64]
-    sizes: NDArray[np.int64]
+    pixels: NDArray[np.uint8]  # (N, 128), 0 or 1, the rows of a letter from the top
+    classes: NDArray[np.int64]  # (N,), 0 for a
+    folds: NDArray[np.int64]  # (N,), from 0 to 9
+    sizes: NDArray[np.int64]  # (W,), how many letters each word has
 
     def digest(self) -> str:
         """Return a SHA-256 of pixels, classes and folds: the bytes of the file may differ."""
@@ -60,22 +48,17 @@ def read(path: Path) -> Letters:
 
     width = _PIXELS + ROWS * COLUMNS
     try:
-        table = pd.read_csv(
-            path, sep="\t", header=None, usecols=range(width), keep_default_na=False
-        )  # a tab may end it
+        # A tab may end a row.
+        table = pd.read_csv(path, sep="\t", header=None, usecols=range(width), keep_default_na=False)
         pixels, folds = table.iloc[:, _PIXELS:].to_numpy(np.int64), table[_FOLD].to_numpy(np.int64, copy=True)
         classes = table[_LETTER].map({letter: n for n, letter in enumerate(ascii_lowercase)}).to_numpy(float)
         ends = np.flatnonzero(table[_NEXT].to_numpy(np.int64) == -1) + 1
     except Exception as error:  # noqa: BLE001 gzip and pandas have errors of their own
         raise UsageError(f"{path} is damaged: {error}") from None
     sizes, words = np.diff(ends, prepend=0), np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
-    faults = {
-        f"letters other than a to z, pixels other than 0 and 1, or folds other than 0 to {FOLDS - 1}": (
-            np.isnan(classes).any() or not np.isin(pixels, (0, 1)).all() or not np.isin(folds, range(FOLDS)).all()
-        ),
-        "a last word without an end": len(words) != len(folds),
-        "a word in two folds": len(words) == len(folds) and (folds != folds[ends - 1][words]).any(),
-    }
-    for fault in (fault for fault, present in faults.items() if present):
-        raise UsageError(f"{path} has {fault}")
+    if np.isnan(classes).any() or not np.isin(pixels, (0, 1)).all() or not np.isin(folds, range(FOLDS)).all():
+        values = f"letters other than a to z, pixels other than 0 and 1, or folds other than 0 to {FOLDS - 1}"
+        raise UsageError(f"{path} has {values}")
+    if len(words) != len(folds) or (folds != folds[ends - 1][words]).any():
+        raise UsageError(f"{path} has a word in two folds, or a last word without an end")
     return Letters(pixels.astype(np.uint8), classes.astype(np.int64), folds, sizes)

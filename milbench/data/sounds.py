@@ -1,9 +1,6 @@
 """Draws short recordings in which sounds of eight classes occur, overlap, and lie in noise."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -12,35 +9,25 @@ from torch import Tensor
 SAMPLE_RATE = 8000
 SECONDS = 2.0
 SAMPLES = int(SAMPLE_RATE * SECONDS)
-SHORTEST, LONGEST = 0.2, 0.5
-"""How long a sound lasts, in seconds; lengths are uniform between these."""
-FADE = 0.01
-"""Seconds in which a sound begins and ends, so that its edges are no clicks."""
-
-Sound = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""From times (1, L) in seconds, lengths (n, 1) in seconds and numbers (n, 3) uniform in [0, 1] to waveforms (n, L)."""
+SHORTEST, LONGEST = 0.2, 0.5  # seconds that a sound lasts; lengths are uniform between these
+FADE = 0.01  # seconds in which a sound begins and ends, so that its edges are no clicks
+CLASSES = ("tone", "rise", "fall", "warble", "beeps", "buzz", "clicks", "hiss")
 
 
 @dataclass(frozen=True, slots=True)
 class Recordings:
-    """N recordings (N, S) of one length in noise of mean 0 and variance 1, with what is in them, M sounds at most.
+    """N recordings of one length in noise of mean 0 and variance 1, with what is in them, M sounds at most."""
 
-    `classes` (N, M) are in the order in which sounds begin, -1 where there are fewer; `starts` and `ends` are in
-    seconds.
-    """
-
-    waveforms: Tensor
-    classes: Tensor
-    starts: Tensor
+    waveforms: Tensor  # (N, S)
+    classes: Tensor  # (N, M), in the order in which sounds begin, -1 where there are fewer
+    starts: Tensor  # (N, M), in seconds
     ends: Tensor
 
 
 def draw_recordings(count: int, least: int, most: int, snr_db: float, rng: torch.Generator) -> Recordings:
-    """Return random recordings of two seconds in white noise.
+    """Return random recordings of two seconds with `least` to `most` sounds, `snr_db` decibels above white noise.
 
-    A recording has `least` to `most` sounds. The number, their classes, lengths and beginnings are uniform and
-    independent, so sounds may overlap, also with those of their own class. The mean power of a sound is `snr_db`
-    decibels above the noise.
+    Their number, classes, lengths and beginnings are uniform and independent, so sounds may overlap.
     """
     numbers = torch.randint(least, most + 1, (count, 1), generator=rng)
     there = torch.arange(most) < numbers
@@ -72,63 +59,37 @@ def make_sounds(cls: int, lengths: Tensor, rng: torch.Generator) -> Tensor:
     lengths = lengths.unsqueeze(1)
     drawn = torch.rand(len(lengths), 3, generator=rng)
     if CLASSES[cls] == "hiss":  # the one sound that is made of noise
-        noise = torch.randn(len(lengths), times.shape[1] + 1, generator=rng)
-        sounds = noise.diff(dim=1)
+        sounds = torch.randn(len(lengths), times.shape[1] + 1, generator=rng).diff(dim=1)
     else:
-        sounds = _SOUNDS[CLASSES[cls]](times, lengths, drawn)
+        sounds = _pitched(CLASSES[cls], times, lengths, drawn)
     sounds = sounds * (torch.minimum(times, lengths - times) / FADE).clamp(0, 1)
     energy = sounds.square().sum(dim=1, keepdim=True)
     return sounds * (lengths * SAMPLE_RATE / energy).sqrt()
 
 
-def _between(low: float, high: float, drawn: Tensor) -> Tensor:
-    return (low * (high / low) ** drawn).unsqueeze(1)
+def _pitched(name: str, times: Tensor, lengths: Tensor, drawn: Tensor) -> Tensor:
+    """Return waveforms (n, L), given times (1, L) in seconds, lengths (n, 1), and numbers (n, 3) uniform in [0, 1]."""
 
+    def between(low: float, high: float, number: int) -> Tensor:
+        return (low * (high / low) ** drawn[:, number]).unsqueeze(1)
 
-def _wave(cycles: Tensor) -> Tensor:
-    return torch.sin(2 * math.pi * cycles)
+    def wave(cycles: Tensor) -> Tensor:
+        return torch.sin(2 * math.pi * cycles)
 
-
-def _tone(times: Tensor, lengths: Tensor, drawn: Tensor) -> Tensor:  # noqa: ARG001
-    return _wave(_between(400, 2500, drawn[:, 0]) * times)
-
-
-def _rise(times: Tensor, lengths: Tensor, drawn: Tensor) -> Tensor:
-    """Return a pitch that rises evenly to its two- to threefold."""
-    low = _between(400, 1200, drawn[:, 0])
-    return _wave(low * times + low * _between(1, 2, drawn[:, 1]) * times**2 / (2 * lengths))
-
-
-def _fall(times: Tensor, lengths: Tensor, drawn: Tensor) -> Tensor:
-    return _rise(lengths - times, lengths, drawn)  # a rise backwards
-
-
-def _warble(times: Tensor, lengths: Tensor, drawn: Tensor) -> Tensor:  # noqa: ARG001
-    """Return a pitch that goes up and down by a fifth of itself."""
-    pitch, rate = _between(500, 2500, drawn[:, 0]), _between(5, 10, drawn[:, 1])
-    return _wave(pitch * times + 0.2 * pitch / (2 * math.pi * rate) * _wave(rate * times + drawn[:, 2:]))
-
-
-def _beeps(times: Tensor, lengths: Tensor, drawn: Tensor) -> Tensor:
-    """Return a tone that is on for half of the time."""
-    rate = _between(8, 14, drawn[:, 1])
-    return _tone(times, lengths, drawn) * ((rate * times) % 1 < 0.5)
-
-
-def _buzz(times: Tensor, lengths: Tensor, drawn: Tensor) -> Tensor:  # noqa: ARG001
-    """Return a saw-tooth: a low pitch with all of its overtones."""
-    return 2 * ((_between(120, 240, drawn[:, 0]) * times) % 1) - 1
-
-
-def _clicks(times: Tensor, lengths: Tensor, drawn: Tensor) -> Tensor:  # noqa: ARG001
-    """Return a train of knocks of a few milliseconds."""
-    rate = _between(15, 25, drawn[:, 0])
+    if name == "tone":
+        return wave(between(400, 2500, 0) * times)
+    if name == "rise":  # evenly, to the two- to threefold
+        low = between(400, 1200, 0)
+        return wave(low * times + low * between(1, 2, 1) * times**2 / (2 * lengths))
+    if name == "fall":  # a rise backwards
+        return _pitched("rise", lengths - times, lengths, drawn)
+    if name == "warble":  # up and down by a fifth
+        pitch, rate = between(500, 2500, 0), between(5, 10, 1)
+        return wave(pitch * times + 0.2 * pitch / (2 * math.pi * rate) * wave(rate * times + drawn[:, 2:]))
+    if name == "beeps":  # a tone that is on for half of the time
+        return _pitched("tone", times, lengths, drawn) * ((between(8, 14, 1) * times) % 1 < 0.5)
+    if name == "buzz":  # a saw-tooth: a low pitch with all of its overtones
+        return 2 * ((between(120, 240, 0) * times) % 1) - 1
+    rate = between(15, 25, 0)  # clicks: knocks of a few milliseconds
     since = ((rate * times) % 1) / rate
-    return torch.exp(-since / 0.004) * _wave(_between(800, 2500, drawn[:, 1]) * since)
-
-
-_SOUNDS: dict[str, Sound] = {
-    "tone": _tone, "rise": _rise, "fall": _fall, "warble": _warble, "beeps": _beeps, "buzz": _buzz, "clicks": _clicks,
-}  # fmt: skip
-CLASSES = (*_SOUNDS, "hiss")
-"""The names of the classes, in their order."""
+    return torch.exp(-since / 0.004) * wave(between(800, 2500, 1) * since)

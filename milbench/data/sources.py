@@ -4,8 +4,6 @@ SVHN's page (Y. Netzer et al., NIPS workshop, 2011, for non-commercial use) give
 are those that Hugging Face datasets (all three) and docTR (train and test) recorded independently.
 """
 
-from __future__ import annotations
-
 import shutil
 import socket
 from collections.abc import Callable, Iterator
@@ -16,17 +14,14 @@ from milbench._utils import extras
 from milbench._utils.digests import read_digest
 from milbench.errors import UsageError
 
-Download = Callable[[Path, str], None]
-"""Puts at least the wanted file or folder, by its path in the data directory, below a folder."""
-STALLED = 30.0
-"""Seconds without an answer after which a connection is given up."""
+Download = Callable[[Path, str], None]  # puts at least the wanted file or folder, by its path, below a folder
+STALLED = 30.0  # seconds without an answer after which a connection is given up
 SVHN = "http://ufldl.stanford.edu/housenumbers/"
-ARCHIVES = {
+ARCHIVES = {  # their SHA-256
     "svhn/train": "4b17bb33b6cd8f963493168f80143da956f28ec406cc12f8e5745a9f91a51898",
     "svhn/test": "57ac9ceb530e4aa85b55d991be8fc49c695b3d71c6f6a88afea86549efde7fb5",
     "svhn/extra": "e857e27d1e65bd1e7d3959b094061777f6506bbc39889a0df3bba6a729d60f9c",
 }
-"""The SHA-256 of the archive of each part of SVHN."""
 COMMIT = "26eb9aaf76e81b692f806f9140c2d2777410d7a1"
 RECORDINGS = f"https://github.com/Jakobovski/free-spoken-digit-dataset/archive/{COMMIT}.tar.gz"
 ESC10_COMMIT = "9c866b987dd6d351badb95af9465f9310c68339b"
@@ -45,15 +40,11 @@ def stalled_connections_end() -> Iterator[None]:
         socket.setdefaulttimeout(before)
 
 
-def by_torchvision(title: str) -> Download:
-    """Return the download that a class of torchvision makes, into the folder TITLE/raw."""
+def by_torchvision(title: str, folder: Path, wanted: str) -> None:  # noqa: ARG001
+    """Download by a class of torchvision, into the folder TITLE/raw."""
+    from torchvision import datasets
 
-    def download(folder: Path, wanted: str) -> None:  # noqa: ARG001
-        from torchvision import datasets
-
-        getattr(datasets, title)(folder, download=True)
-
-    return download
+    getattr(datasets, title)(folder, download=True)
 
 
 def cifar10(folder: Path, wanted: str) -> None:  # noqa: ARG001

@@ -1,25 +1,24 @@
-"""Which bags are trained on, validated on and tested on: as a table says, in folds, or drawn by seed."""
-
-from __future__ import annotations
+"""Which bags are trained on, validated on and tested on: as a table or files say, in folds, or drawn by seed."""
 
 import json
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from milbench.data.own_bags import OwnBags
-from milbench.data.table import abbreviate
+from milbench.data.table import PARTS, abbreviate, read_table
+from milbench.data.table_files import column_names
+from milbench.data.table_options import TableOptions
 from milbench.errors import UsageError
 
-_MOST_FOLDS = 10
-"""Folds of which some are a share of the bags, where the share itself does not need more of them."""
+_MOST_FOLDS = 10  # folds of which some are a share of the bags, where the share itself does not need more of them
+Fold = Mapping[str, NDArray[np.int64]]  # the numbers of the bags of each part that is known, the test part at least
+Evaluated = Literal["validation", "test"]
 
 
 class BagSplit(NamedTuple):
@@ -30,138 +29,156 @@ class BagSplit(NamedTuple):
     test: NDArray[np.int64]
 
     @property
-    def evaluated(self) -> dict[Literal["validation", "test"], NDArray[np.int64]]:
-        """The bags to validate on, if there are any, and those to test on."""
-        return {"validation": self.validation, "test": self.test} if len(self.validation) else {"test": self.test}
+    def evaluated(self) -> dict[Evaluated, NDArray[np.int64]]:
+        """The bags to validate on and those to test on, if there are any."""
+        parts: dict[Evaluated, NDArray[np.int64]] = {"validation": self.validation, "test": self.test}
+        return {part: bags for part, bags in parts.items() if len(bags)}
 
 
-Share = Annotated[float, Field(ge=0, lt=1)]
-TestShare = Annotated[float, Field(gt=0, lt=1)]
-Count = Annotated[int, Field(ge=1)]
-FoldCount = Annotated[int, Field(ge=0)]
+def split_bags(table: OwnBags, options: TableOptions, seed: int) -> BagSplit:
+    """Return the split of a seed: by a column, by folds, or drawn. Raises UsageError."""
+    every = np.arange(len(table))
+    if not options.test:  # for use
+        return BagSplit(every, every[:0], every[:0])
+    if table.split:
+        if options.folds or options.splits:
+            other = f"folds = {options.folds}" if options.folds else f"splits = {options.splits!r}"
+            raise UsageError(f"{table.path} has a column {options.split!r}: {other} would be another split")
+        return BagSplit(*(np.flatnonzero(np.array(table.split) == part) for part in BagSplit._fields))
+    if folds := _folds_of(table, options):
+        k, r = len(folds[0]), len(folds)
+        seed *= k * r > 1  # a single split is that of every seed
+        if seed >= k * r:
+            raise UsageError(f"seed {seed}: {r} x {k} folds are the seeds 0-{k * r - 1}, one a fold")
+        parts = {part: np.sort(bags) for part, bags in folds[seed // k][seed % k].items()}
+        tested, rest = parts["test"], np.setdiff1d(every, parts["test"])
+        if parts.keys() != {"test"}:
+            validation = parts.get("validation", rest[:0])
+            return BagSplit(parts.get("train", np.setdiff1d(rest, validation)), validation, tested)
+        if (share := options.validation * len(table) / len(rest)) >= 1:
+            found = f"validation = {options.validation:g} leaves no bag of {k - 1} of {k} folds to train on"
+            raise UsageError(f"{table.path}: {found}")
+    else:
+        rest, tested = _apart(table, every, options.test, seed)
+        share = options.validation / (1 - options.test)
+    train, validation = _apart(table, rest, share, seed) if share else (rest, rest[:0])
+    return BagSplit(train, validation, tested)
 
 
-@dataclass(frozen=True)
-class SplitOptions:
-    """How the bags of a table are split: the parameters that its tasks share, as `feature-bags` describes them.
-
-    Raises UsageError where they leave no bag to train on, or lack the number of folds.
-    """
-
-    folds: FoldCount = 0
-    repeats: Count = 1
-    folds_file: str = ""
-    test: TestShare = 0.2
-    validation: Share = 0.1
-
-    def __post_init__(self) -> None:
-        folds, validation = self.folds, self.validation
-        if folds == 1:
-            raise UsageError("folds = 1 leaves no bag to train on, expected 2 or more, or 0 for none")
-        if not folds and (
-            lone := f"repeats = {self.repeats}" if self.repeats > 1 else self.folds_file and "folds_file"
-        ):
-            raise UsageError(f"{lone} needs the number of folds, such as folds = 10")
-        if (1 / folds if folds else self.test) + validation >= 1:
-            tested = f"folds = {folds}" if folds else f"test = {self.test:g}"
-            raise UsageError(f"{tested} and validation = {validation:g} leave no bag to train on")
-
-    def folds_path(self, table: OwnBags) -> Path:
-        """Return the path of the file of folds."""
-        return table.path.parent / self.folds_file.replace("*", table.path.stem)
-
-    def split(self, table: OwnBags, seed: int) -> BagSplit:
-        """Return the split of a seed: by the column `split`, by folds, or drawn. Raises UsageError."""
-        if table.split and self.folds:
-            raise UsageError(f"{table.path} has a column 'split': folds = {self.folds} would be another split")
-        if table.split:
-            names = np.array(table.split)
-            return BagSplit(*(np.flatnonzero(names == part) for part in BagSplit._fields))
-        if not self.folds:
-            rest, tested = _apart(table, np.arange(len(table)), self.test, seed)
-            return _with_validation(table, rest, tested, self.validation / (1 - self.test), seed)
-        if self.folds_file:
-            folds = read_folds(self.folds_path(table), table, self.folds, self.repeats)
-        else:
-            folds = drawn_folds(table, self.folds, self.repeats)
-        return _fold_split(table, folds, self.validation, seed)
-
-    def overlap(self, table: OwnBags) -> float:
-        """Return the test bags for each training bag, of folds or splits by seed; 0 where the table has a split."""
-        if table.split and not self.folds:
-            return 0.0
-        test = 1 / self.folds if self.folds else self.test
-        return test / (1 - test - self.validation)
+def count_folds(table: OwnBags, options: TableOptions) -> tuple[int, int] | None:
+    """Return how many folds and repetitions there are, None for none."""
+    if not options.splits:
+        return (options.folds, options.repeats) if options.folds else None
+    folds = _folds_of(table, options)
+    return (len(folds[0]), len(folds)) if len(folds) * len(folds[0]) > 1 else None
 
 
-def _fold_split(table: OwnBags, folds: list[list[NDArray[np.int64]]], validation: float, seed: int) -> BagSplit:
-    """Return the split whose test bags are fold seed % k of repetition seed // k.
-
-    A share of all bags is validated on, from those that are not tested on. Raises UsageError where nothing is left to
-    train on.
-    """
-    k = len(folds[0])
-    if seed >= k * len(folds):
-        raise UsageError(f"seed {seed}: {len(folds)} x {k} folds are the seeds 0-{k * len(folds) - 1}, one a fold")
-    tested = np.sort(folds[seed // k][seed % k])
-    rest = np.setdiff1d(np.arange(len(table)), tested)
-    if (share := validation * len(table) / len(rest)) >= 1:
-        raise UsageError(f"{table.path}: validation = {validation:g} leaves no bag of {k - 1} of {k} folds to train on")
-    return _with_validation(table, rest, tested, share, seed)
+def mean_overlap(table: OwnBags, options: TableOptions) -> float:
+    """Return the test bags for each training bag, of folds or splits by seed; 0 where all seeds have one split."""
+    if options.splits:
+        k, r = count_folds(table, options) or (0, 0)
+        sizes = np.array([[*map(len, split_bags(table, options, seed))] for seed in range(k * r)]).reshape(-1, 3)
+        return float(sizes[:, 2].sum() / max(1, sizes[:, 0].sum()))
+    if table.split:
+        return 0.0
+    test = 1 / options.folds if options.folds else options.test
+    return test / (1 - test - options.validation)
 
 
-def drawn_folds(table: OwnBags, folds: int, repeats: int) -> list[list[NDArray[np.int64]]]:
-    """Return `repeats` times `folds` folds, stratified by label set, which keep groups together."""
-    if folds > (units := len(set(table.groups or table.bags))):
+def split_files(table: OwnBags, options: TableOptions) -> list[Path]:
+    """Return the files of the splits of others: the one that is named, or one a fold, by their numbers."""
+    folder, pattern = table.path.parent, options.splits
+    path = folder / pattern.replace("*", table.path.stem)
+    if not pattern or path.is_file() or "*" not in pattern:
+        return [path] * bool(pattern)
+    start, end = pattern.split("*", 1)
+    numbers = {str(file.relative_to(folder))[len(start) :].removesuffix(end): file for file in folder.glob(pattern)}
+    if not (files := [numbers[number] for number in sorted(filter(str.isdecimal, numbers), key=int)]):
+        raise UsageError(f"there is no {path}, and no file {folder / pattern} with a number for the '*'")
+    return files
+
+
+def _folds_of(table: OwnBags, options: TableOptions) -> Sequence[Sequence[Fold]]:
+    """Return repetitions of folds, of a file or drawn; none where neither is asked for. Raises UsageError."""
+    if options.folds > (units := len(set(table.groups or table.bags))):
         what = "groups" if table.groups else "bags"
-        raise UsageError(f"{table.path}: folds = {folds} are more than its {units} {what}")
-    return [_folds(table, np.arange(len(table)), folds, seed) for seed in range(repeats)]
+        raise UsageError(f"{table.path}: folds = {options.folds} are more than its {units} {what}")
+    if options.folds:
+        seeds, every = range(options.repeats), np.arange(len(table))
+        return [[{"test": test} for test in _folds(table, every, options.folds, seed)] for seed in seeds]
+    files = split_files(table, options)
+    if files and files[0].suffix.lower() == ".json":
+        return _read_json(files[0], table)
+    return [[_numbered(file, table, _columns_of_parts(file)) for file in files]] if files else []
 
 
-def read_folds(path: Path, table: OwnBags, folds: int, repeats: int) -> list[list[NDArray[np.int64]]]:
-    """Return folds from a JSON file: repetitions, each a list of folds, each a list of the names of its test bags.
+def _columns_of_parts(path: Path) -> dict[str, list[str]]:
+    """Return the names of the bags of each part from a table with a column a part, as CLAM writes it."""
+    table = read_table(path, column_names(path))
+    parts = {PARTS[name.casefold()]: name for name in table.columns if name.casefold() in PARTS}
+    if lacking := {"train", "test"} - parts.keys():
+        raise UsageError(f"{path} has no column {min(lacking)!r}, expected the columns train, val and test")
+    texts = {part: table.texts(name) for part, name in parts.items()}
+    if all({*of_part.categories} <= {"True", "False"} for of_part in texts.values()):  # a row a bag
+        bags = table.texts(table.columns[0])
+        return {part: bags[of_part == "True"].tolist() for part, of_part in texts.items()}
+    return {part: [*filter(None, of_part.tolist())] for part, of_part in texts.items()}
 
-    Raises UsageError where they are not `repeats` x `folds`, a bag is not in exactly one fold, or a group is in two.
-    """
+
+def _read_json(path: Path, table: OwnBags) -> list[list[Fold]]:
+    def parts_of(fold: Any) -> dict[str, list[str]]:
+        parts = fold if isinstance(fold, dict) else {"test": fold}
+        return {PARTS[part.casefold()]: [*map(str, bags)] for part, bags in parts.items()}
+
     try:
-        content = json.loads(path.read_text("utf-8"))
-        if not isinstance(content, list) or not content:
-            raise TypeError("expected a list of repetitions")
-        names = [[[str(bag) for bag in fold] for fold in repetition] for repetition in content]
-    except (OSError, ValueError, TypeError) as error:
+        names = [[*map(parts_of, repetition)] for repetition in json.loads(path.read_text("utf-8"))]
+        if not names or len({*map(len, names)}) != 1 or not all("test" in fold for folds in names for fold in folds):
+            raise ValueError("expected repetitions of equally many folds, each with test bags")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UsageError(f"{path} cannot be read as folds, lists of test bags: {error}") from None
-    shape = f"{len(names)} x {' or '.join(sorted({str(len(repetition)) for repetition in names}))}"
-    if len(names) < repeats or any(len(repetition) != folds for repetition in names):
-        raise UsageError(f"{path} has {shape} folds, expected {repeats} x {folds} (repeats x folds)")
-    number = {bag: i for i, bag in enumerate(table.bags)}
-    for r, repetition in enumerate(names[:repeats]):
-        counted = Counter(bag for fold in repetition for bag in fold)
-        fold_of = {bag: i for i, fold in enumerate(repetition) for bag in fold}
-        missing = [bag for bag in table.bags if bag not in counted]
-        faults = {
-            f"no bags of {table.path}": [bag for bag in counted if bag not in number],
-            "bags in two folds": [bag for bag, count in counted.items() if count > 1],
-            f"{len(missing)} bags are in no fold": missing,
-            f"groups of {table.path} in two folds": apart_groups(table, [fold_of.get(bag) for bag in table.bags]),
-        }
-        for what, named in faults.items():
-            if named:
-                raise UsageError(f"{path}, repetition {r}: {what}: {abbreviate(named)}")
-    return [[np.array([number[bag] for bag in fold]) for fold in repetition] for repetition in names[:repeats]]
+    for r, repetition in enumerate(names):
+        if len(repetition) > 1 and all(fold.keys() == {"test"} for fold in repetition):  # a cross-validation
+            where = f"{path}, repetition {r}"
+            numbered = _numbered(where, table, {str(n): fold["test"] for n, fold in enumerate(repetition)}, "fold")
+            placed = np.concatenate([*numbered.values()])
+            if missing := [table.bags[bag] for bag in np.setdiff1d(np.arange(len(table)), placed)]:
+                raise UsageError(f"{where}: {len(missing)} bags are in no fold: {abbreviate(missing)}")
+    return [
+        [_numbered(f"{path}, repetition {r}, fold {n}", table, fold) for n, fold in enumerate(repetition)]
+        for r, repetition in enumerate(names)
+    ]
 
 
-def apart_groups(table: OwnBags, parts: Sequence[object]) -> list[str]:
+def _numbered(where: object, table: OwnBags, parts: Mapping[str, Sequence[str]], kind: str = "part") -> Fold:
+    """Return the numbers of named bags. Raises UsageError for a name that is none, or a bag or group in two parts."""
+    number = {bag: n for n, bag in enumerate(table.bags)}
+    # Where columns have different lengths, pandas writes names that are whole numbers with decimals.
+    named = {part: [n if n in number else n.removesuffix(".0") for n in names] for part, names in parts.items()}
+    counts = Counter(name for names in named.values() for name in names)
+    part_of = {name: part for part, names in named.items() for name in names}
+    groups = [table.groups[number[name]] for name in part_of if name in number] if table.groups else ()
+    faults = {
+        f"no bags of {table.path}": [name for name in counts if name not in number],
+        f"bags in two {kind}s": [name for name, count in counts.items() if count > 1],
+        f"groups of {table.path} in two {kind}s": apart_groups(groups, [*part_of.values()]),
+    }
+    for what, names in faults.items():
+        if names:
+            raise UsageError(f"{where}: {what}: {abbreviate(names)}")
+    return {part: np.array([number[name] for name in names], np.int64) for part, names in named.items()}
+
+
+def apart_groups(groups: Sequence[str], parts: Sequence[object]) -> list[str]:
     """Return the groups whose bags are in several parts, such as parts of a split or folds."""
     first: dict[str, object] = {}
-    pairs = zip(table.groups or (), parts, strict=False)
+    pairs = zip(groups, parts, strict=False)
     return list(dict.fromkeys(group for group, part in pairs if first.setdefault(group, part) != part))
 
 
 def official_split(folds: NDArray[np.int64], count: int, seed: int) -> BagSplit:
     """Return the split of a seed where every item has its fold (N,), from 0 to `count` - 1.
 
-    Fold seed % `count` is tested on, the one after it, the first after the last, is validated on, and all others are
-    trained on. Raises UsageError where one of the three has no item.
+    Fold seed % `count` is tested on, the next, or the first after the last, is validated on, and others are trained on.
     """
     tested, validated = seed % count, (seed + 1) % count
     train = np.flatnonzero((folds != tested) & (folds != validated))
@@ -172,13 +189,6 @@ def official_split(folds: NDArray[np.int64], count: int, seed: int) -> BagSplit:
     return split
 
 
-def _with_validation(
-    table: OwnBags, rest: NDArray[np.int64], tested: NDArray[np.int64], share: float, seed: int
-) -> BagSplit:
-    train, validation = _apart(table, rest, share, seed) if share else (rest, rest[:0])
-    return BagSplit(train, validation, tested)
-
-
 def _apart(
     table: OwnBags, bags: NDArray[np.int64], share: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -187,10 +197,8 @@ def _apart(
         what = "group" if table.groups else "bag"
         if len(bags) == len(table):
             raise UsageError(f"{table.path}: 1 {what} cannot be split into two parts, expected at least 2 {what}s")
-        raise UsageError(
-            f"{table.path}: beside the {what}s to test on there is 1 {what}, which cannot be split to train and to "
-            f"validate on; expected at least 3 {what}s in all, or validation = 0"
-        )
+        one = f"beside the {what}s to test on there is 1 {what}, which cannot be split to train and to validate on"
+        raise UsageError(f"{table.path}: {one}; expected at least 3 {what}s in all, or validation = 0")
     most = min(max(round(1 / min(share, 1 - share)), _MOST_FOLDS), units)
     # A share of 0.2 is one of five folds, and one of 0.4 two of them.
     fraction = Fraction(share).limit_denominator(most)

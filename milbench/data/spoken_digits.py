@@ -1,12 +1,10 @@
 """The Free Spoken Digit Dataset, read as waveforms."""
 
-from __future__ import annotations
-
 import wave
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +12,10 @@ from numpy.typing import NDArray
 from milbench.errors import UsageError
 
 SAMPLE_RATE = 8000
-FOLDER = Path("spoken-digits/recordings")
-"""Where the recordings are, below the data directory."""
+FOLDER = Path("spoken-digits/recordings")  # where the recordings are, below the data directory
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Recordings:
+class Recordings(NamedTuple):
     """N recordings (S_i,) int16 of one digit each; takes 0 to 4 of each speaker and digit are the official test set."""
 
     waveforms: Sequence[NDArray[np.int16]]
@@ -28,21 +24,16 @@ class Recordings:
 
 
 def wav_files(root: Path) -> list[Path]:
-    """Return the recordings below a data directory, sorted by name."""
-    return sorted((root / FOLDER).glob("*.wav"))
+    """Return the recordings below a data directory, sorted by name. Raises UsageError where there are none."""
+    if not (paths := sorted((root / FOLDER).glob("*.wav"))):
+        raise UsageError(f"{root / FOLDER} has no .wav files")
+    return paths
 
 
 @lru_cache(maxsize=1)
 def read_all(root: Path, digest: str) -> Recordings:  # noqa: ARG001
-    """Return all recordings, sorted by file name; `digest` makes other files in the same place be read anew.
-
-    Raises UsageError: there is none, or one is not named DIGIT_SPEAKER_TAKE.wav or not in 16 bits, mono, 8 kHz.
-    """
-    paths = wav_files(root)
-    if not paths:
-        raise UsageError(f"{root / FOLDER} has no .wav files")
-    waveforms, digits, takes = zip(*map(_read, paths), strict=True)
-    return Recordings(waveforms, digits, takes)
+    """Return all recordings, sorted by file name; `digest` makes other files in the same place be read anew."""
+    return Recordings(*zip(*map(_read, wav_files(root)), strict=True))
 
 
 def _read(path: Path) -> tuple[NDArray[np.int16], int, int]:

@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from operator import lt
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,17 +16,20 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from milbench.data.table_files import read_chunks, row_name
+from milbench.data.table_files import DECIMAL_COMMA, read_chunks, row_name
+from milbench.data.table_options import TableOptions
 from milbench.errors import UsageError, hint
 
-NAMES = ("bag", "labels", "instance_label", "group", "split", "features", "image", "boxes")
-"""Columns that hold names, and never numbers, where a table has them."""
-SEPARATOR = ";"
+NAMES = ("bag", "labels", "instance_label", "group", "split", "features", "image", "boxes")  # never numbers
+SEPARATOR = ";"  # between the columns or classes that a parameter lists
 SPLITS = ("train", "validation", "test")
+PARTS = {"training": "train", "val": "validation", "valid": "validation", "dev": "validation", "testing": "test"}
+PARTS |= {part: part for part in SPLITS}  # by the names that people write
+_LISTED = re.compile(r"[^\s\[\](){}'\",][^\[\](){}'\",]*")  # a name in a list as Python, NumPy and JSON write it
 
 
 class Mark(NamedTuple):
-    """A class and where it is: left, top, right, bottom of a box in pixels, or start and end of an event in seconds."""
+    """A class and where it is, see `EXPECTED`."""
 
     cls: int
     place: tuple[float, ...]
@@ -38,40 +42,27 @@ class Table:
     path: Path
     frame: pd.DataFrame
 
-    def place(self, row: int) -> str:
-        """Return how a message names a row, counted from 0 where these rows begin."""
-        return row_name(self.path, row + int(self.frame.index[0]))
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.frame
-
     @property
     def columns(self) -> list[str]:
         """The names of the columns."""
         return list(self.frame.columns)
 
+    def place(self, row: int) -> str:
+        """Return how a message names a row, counted from 0 where these rows begin."""
+        return row_name(self.path, row + int(self.frame.index[0]))
+
     def column(self, name: str, what: str) -> pd.Series[Any]:
-        """Return a column; raise UsageError, which says what it should hold, where there is none."""
+        """Return a column. Raises UsageError, which says what it should hold, where there is none."""
         if name not in self.frame:
-            meant = hint(name, self.columns)
-            for mark, separators in {";": "semicolons", "\t": "tabs", "|": "bars"}.items():
-                if len(self.columns) == 1 and mark in self.columns[0]:
-                    meant = f"; its columns seem to be separated by {separators}, expected commas"
-            raise UsageError(f"{self.path} has no column {name!r} ({what}){meant} (it has: {abbreviate(self.columns)})")
+            has = f"{hint(name, self.columns)} (it has: {abbreviate(self.columns)})"
+            raise UsageError(f"{self.path} has no column {name!r} ({what}){has}")
         return self.frame[name]
 
     def texts(self, name: str, what: str = "") -> pd.Categorical[str]:
-        """Return a column as text, without spaces around it; what is missing is "", and texts are as they begin.
-
-        Raises UsageError for no such column, or a field that holds a list or bytes, as those of Parquet may.
-        """
+        """Return a column as text, without spaces around it; what is missing is "", and texts are as they begin."""
         values = self.column(name, what)
-        if values.dtype == object:
-            for row, value in enumerate(values):
-                if not isinstance(value, str) and isinstance(value, Collection):
-                    kind = "bytes" if isinstance(value, bytes | bytearray) else "a list"
-                    expected = "expected text or a number; several classes are one text with ';' between them"
-                    raise UsageError(f"{self.place(row)}: the column {name!r} holds {kind}, {expected}")
+        if values.dtype == object:  # lists, as Parquet may hold them, are written as NumPy writes them
+            values = values.map(str, na_action="ignore")
         codes, unique_values = pd.factorize(values)  # few texts are different, and work is done once for each
         texts = [str(value).strip() for value in unique_values.tolist()] + [""] * bool((codes < 0).any())
         return pd.Categorical(texts, categories=list(dict.fromkeys(texts)))[codes]
@@ -88,10 +79,8 @@ class Table:
         names = self.filled(name, f"the path or name of a row's {kind}", f"the path or name of its {kind}").tolist()
         if len(set(names)) < len(names):
             row = int(pd.Series(names).duplicated().argmax())
-            earlier = self.place(names.index(names[row])).rpartition(", ")[2]
-            raise UsageError(
-                f"{self.place(row)}: {names[row]!r} is the {kind} of {earlier} too, expected a row for each"
-            )
+            twice = f"{names[row]!r} is the {kind} of {self.place(names.index(names[row])).rpartition(', ')[2]} too"
+            raise UsageError(f"{self.place(row)}: {twice}, expected a row for each")
         return names
 
     def matching(self, pattern: str, what: str) -> list[str]:
@@ -122,37 +111,33 @@ class Table:
             got = str(self.frame[names[column]].iloc[rows[0]])
             raise UsageError(
                 f"{self.place(int(rows[0]))}: column {names[column]!r} is {got!r}, expected a number"
-                + (" with a decimal point" if re.fullmatch(_DECIMAL_COMMA, got) else "")
+                + (" with a decimal point, or task.decimal=," if re.fullmatch(DECIMAL_COMMA, got) else "")
                 + ("" if got.strip() else "; task.features names the columns to take, where this is none")
                 + (f" (and so in {rows.size - 1} more rows)" if rows.size > 1 else "")
             )
         return values
 
     def holds_numbers(self, names: list[str]) -> list[str]:
-        """Return those of the columns that hold numbers, perhaps with mistakes, which `numbers` then names.
-
-        A column without a name is the index that pandas and R write. Times are text in a CSV file, and so here.
-        """
+        """Return those of the columns that hold numbers, perhaps with mistakes, which `numbers` then names."""
         kinds = {name: dtype.kind for name, dtype in self.frame.dtypes.items()}
+        # A column without a name is the index that pandas and R write. Times are text in a CSV file, and so here.
         named = [name for name in names if not _NAMELESS.fullmatch(name) and kinds[name] not in "Mm"]
-        filled_share = dict(zip(named, self.frame[named].notna().to_numpy().mean(axis=0), strict=True)) if named else {}
-        clear = {name for name in named if kinds[name] in "biuf" and filled_share[name] > 0.5}
-        return [name for name in named if name in clear or _are_numbers(self.frame[name])]
+        filled = self.frame[named].notna().any()
+        return [n for n in named if (filled[n] if kinds[n] in "biuf" else _are_numbers(self.frame[n]))]
 
 
 @dataclass(frozen=True, eq=False)
 class Bagged:
-    """The rows of a table in bags: the number of the bag of every row (N,), and the names of bags as they begin."""
+    """The rows of a table in bags. Raises UsageError, which names the row, for what cannot be made of them."""
 
     table: Table
-    codes: NDArray[np.int64]
-    names: list[str]
+    codes: NDArray[np.int64]  # (N,), the number of the bag of every row
+    names: list[str]  # of the bags, as they begin
 
     @property
     def first(self) -> NDArray[np.int64]:
         """(B,), the first row of every bag."""
-        first: NDArray[np.int64] = np.unique(self.codes, return_index=True)[1]
-        return first
+        return np.unique(self.codes, return_index=True)[1]
 
     def _check_alike(self, values: NDArray[Any], what: str, text: Callable[[int], str]) -> None:
         """Raise UsageError where two rows of a bag have other values (N, C); `text` says what a row has."""
@@ -160,27 +145,21 @@ class Bagged:
         rows = np.flatnonzero((values != values[before]).any(axis=1))
         if rows.size:
             row, first = int(rows[0]), int(before[rows[0]])
-            place, other = self.table.place(row), self.table.place(first).rpartition(", ")[2]
-            found = f"bag {self.names[self.codes[row]]!r} has the {what} {text(row)}, and {text(first)} in {other}"
-            raise UsageError(f"{place}: {found}; expected the same in all rows of a bag")
+            there = f"{text(first)} in {self.table.place(first).rpartition(', ')[2]}"
+            found = f"bag {self.names[self.codes[row]]!r} has the {what} {text(row)}, and {there}"
+            raise UsageError(f"{self.table.place(row)}: {found}; expected the same in all rows of a bag")
 
-    def labels(self, where: str, classes: str) -> tuple[NDArray[np.bool_], list[str], list[str]]:
-        """Return label sets (B, C), the classes, and the columns that they were read from.
-
-        `where` is the column of label sets, or names columns of 0 and 1; `classes` the order of classes, "": those that
-        occur, sorted. Raises UsageError for no such column or class, or a bag whose rows differ.
-        """
-        table = self.table
+    def labels(self, options: TableOptions) -> tuple[NDArray[np.bool_], list[str], list[str]]:
+        """Return label sets (B, C), the classes, and the columns that they were read from."""
+        table, where, classes = self.table, options.labels, options.classes
         used = table.label_columns(where)
         if used != [where]:
             names, sets = used, _indicators(table, used)
-            if wrong := [name for name in used if SEPARATOR in name]:
-                what = f"the column {wrong[0]!r} names a class with {SEPARATOR!r} in it, which stands between classes"
-                raise UsageError(f"{table.path}: {what}")
         else:
-            texts = table.texts(where, "the classes of a bag")
-            of_text = [frozenset(filter(None, map(class_name, text.split(SEPARATOR)))) for text in texts.categories]
-            names = sorted(frozenset().union(*of_text))
+            texts, mark = table.texts(where, "the classes of a bag"), options.separator
+            parts = [_LISTED.findall(text) if mark == "list" else text.split(mark or None) for text in texts.categories]
+            of_text = [{*map(class_name, names)} - {""} for names in parts]
+            names = sorted(set().union(*of_text))
             sets = np.array([[name in found for name in names] for found in of_text], bool).reshape(len(of_text), -1)
             sets = sets[texts.codes]
         if classes:
@@ -199,30 +178,46 @@ class Bagged:
         self._check_alike(sets, "labels", lambda row: set_text(np.array(names)[sets[row]].tolist()))
         return sets[self.first], names, used
 
-    def values(self, name: str) -> list[str] | None:
-        """Return a column's value for every bag, None for no such column; UsageError: a bag has none, or two."""
-        if name not in self.table:
+    def values(self, name: str, usual: str) -> list[str] | None:
+        """Return a column's value for every bag, None where there is none of the `usual` name."""
+        if name == usual and name not in self.table.frame:
             return None
-        texts = self.table.filled(name, "", f"the {name} of the bag")
+        texts = self.table.filled(name, f"the {usual} of a bag", f"the {usual} of the bag")
         self._check_alike(texts.codes[:, None], name, lambda row: repr(texts[row]))
         return texts[self.first].tolist()
 
-    def split(self) -> list[str] | None:
-        """Return the part of every bag from the column `split`, None for no such column. Raises UsageError."""
-        split = self.values("split")
-        for value in dict.fromkeys(split or ()):
-            if value not in SPLITS:
-                row = int((self.table.texts("split") == value).argmax())
-                raise UsageError(
-                    f"{self.table.place(row)}: split {value!r}{hint(value, SPLITS)}, expected {', '.join(SPLITS)}"
-                )
-        if split and (lacking := [part for part in ("train", "test") if part not in split]):
-            raise UsageError(f"{self.table.path}: the column 'split' puts no bag into {lacking[0]}")
+    def split(self, column: str) -> list[str] | None:
+        """Return the part of every bag from a column, None for no such column."""
+        if (given := self.values(column, "split")) is None:
+            return None
+        if wrong := [value for value in given if value.casefold() not in PARTS]:
+            place = self.table.place(int((self.table.texts(column) == wrong[0]).argmax()))
+            raise UsageError(f"{place}: split {wrong[0]!r}{hint(wrong[0], SPLITS)}, expected {', '.join(SPLITS)}")
+        split = [PARTS[value.casefold()] for value in given]
+        if lacking := [part for part in ("train", "test") if part not in split]:
+            raise UsageError(f"{self.table.path}: the column {column!r} puts no bag into {lacking[0]}")
         return split
+
+    def likely_group(self, names: Sequence[str], labels: NDArray[np.bool_], split: Sequence[str] | None) -> str:
+        """Return the column that most likely says which bags belong together, such as patients; "" for none."""
+        table, first, likely = self.table, self.first, dict[str, float]()
+        sets = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
+        for name in names:
+            codes, values = pd.factorize(table.frame[name].astype(str))
+            # Several bags share a value, in several parts of a split, and no bag has two.
+            is_shared = 1 < len(values) < len(first) and not {"", "nan", "None"} & {*values}
+            is_apart = split is None or len({*zip(codes[first], split, strict=True)}) > len(values)
+            if not (is_shared and is_apart) or (codes != codes[first][self.codes]).any():
+                continue
+            is_label = sets.max() + 1 == len(values) == len({*zip(codes[first], sets, strict=True)})  # in other words
+            is_id = not is_label and (table.frame[name].dtype.kind not in "biufMm" or "id" in words_of(name))
+            if is_group_name(name) or (is_id and len(values) >= max(_GROUPS_AT_LEAST, len(first) / _GROUPS_AT_LEAST)):
+                likely[name] = 2 * is_group_name(name) + len(values) / len(first)
+        return max(likely, key=lambda name: likely[name], default="")
 
     def instance_classes(self, labels: NDArray[np.bool_], names: list[str]) -> NDArray[np.int64] | None:
         """Return (N,) the class of every row from the column `instance_label`, C where it is empty: background."""
-        if "instance_label" not in self.table:
+        if "instance_label" not in self.table.frame:
             return None
         texts = self.table.texts("instance_label", "the class of an instance")
         number = {"": len(names), **{name: c for c, name in enumerate(names)}}
@@ -233,63 +228,48 @@ class Bagged:
         classes: NDArray[np.int64] = np.array([number[name] for name in label_names])[texts.codes]
         foreign = ~np.pad(labels, ((0, 0), (0, 1)), constant_values=True)[self.codes, classes]
         if foreign.any():
-            row = int(foreign.argmax())
-            what = f"an instance of {names[classes[row]]!r}, which is not among its bag's labels"
-            raise UsageError(f"{self.table.place(row)}: {what}")
+            place, name = self.table.place(int(foreign.argmax())), names[classes[foreign.argmax()]]
+            raise UsageError(f"{place}: an instance of {name!r}, which is not among its bag's labels")
         return classes
 
     def marks(self, column: str, labels: NDArray[np.bool_], names: list[str]) -> list[list[Mark]] | None:
-        """Return the marks of every bag from the column `boxes` or `events`; an empty field has none.
-
-        Raises UsageError where a field is not of the form that `EXPECTED` says, or the classes are not the label set.
-        """
-        if column not in self.table:
+        """Return the marks of every bag from a column, see `EXPECTED`; an empty field has none."""
+        if column not in self.table.frame:
             return None
         every_mark = []
         for row, text in enumerate(self.table.texts(column, column)):
             marks = _marks(text, column, names, self.table.place(row)) if text else []
             marked, expected = {mark.cls for mark in marks}, set(np.flatnonzero(labels[row]).tolist())
             if text and marked != expected:
-                raise UsageError(
-                    f"{self.table.place(row)}: the {column} are of {set_text(names[c] for c in marked)}, expected one "
-                    f"of every class of the labels {set_text(names[c] for c in expected)} and of no other, or an empty "
-                    "field"
-                )
+                there, labelled = (set_text(names[c] for c in classes) for classes in (marked, expected))
+                what = f"expected one of every class of the labels {labelled} and of no other, or an empty field"
+                raise UsageError(f"{self.table.place(row)}: the {column} are of {there}, {what}")
             every_mark.append(marks)
         return every_mark
 
 
-EXPECTED = {
+EXPECTED = {  # the form of a mark in a column of marks
     "boxes": "[class, left, top, right, bottom] in pixels, left < right and top < bottom",
     "events": "[class, start, end] in seconds, 0 <= start < end",
 }
-"""The form of a mark in a column of marks."""
-FARTHEST = 1e12
-"""Pixels or seconds; a mark that lies farther is a mistake."""
+FARTHEST = 1e12  # pixels or seconds; a mark that lies farther is a mistake
 
 
 def _marks(text: str, column: str, names: list[str], place: str) -> list[Mark]:
     try:
         items = [(class_name(str(name)), at) for name, *at in json.loads(text)]
     except (ValueError, TypeError, RecursionError) as error:
-        raise UsageError(
-            f"{place}: {column} {text[:60]!r} cannot be read ({error}), expected JSON, a list of {EXPECTED[column]}"
-        ) from None
+        expected = f"expected JSON, a list of {EXPECTED[column]}"
+        raise UsageError(f"{place}: {column} {text[:60]!r} cannot be read ({error}), {expected}") from None
+    half = 1 if column == "events" else 2
     for name, at in items:
-        if not _is_place(at, column):
+        are_numbers = len(at) == 2 * half and all(type(n) in (int, float) and abs(n) < FARTHEST for n in at)
+        if not are_numbers or not all(map(lt, at[:half], at[half:])) or (column == "events" and at[0] < 0):
             raise UsageError(f"{place}: {column}: {str([name, *at])[:60]} is wrong; expected {EXPECTED[column]}")
         if name not in names:
             raise unknown_class(place, name, names)
     marks = [Mark(names.index(name), tuple(at)) for name, at in items]
     return sorted(marks, key=lambda mark: mark.place) if column == "events" else marks
-
-
-def _is_place(at: list[Any], column: str) -> bool:
-    if not all(type(number) in (int, float) and abs(number) < FARTHEST for number in at):
-        return False
-    if column == "events":
-        return len(at) == 2 and 0 <= at[0] < at[1]
-    return len(at) == 4 and at[0] < at[2] and at[1] < at[3]
 
 
 def bagged_alone(table: Table, column: str, kind: str) -> Bagged:
@@ -302,6 +282,17 @@ def bagged(table: Table, bag: str) -> Bagged:
     """Return the rows of a table in bags by the names in a column. Raises UsageError where one is missing."""
     texts = table.filled(bag, "the bag that an instance belongs to", "a bag")
     return Bagged(table, texts.codes.astype(np.int64), texts.categories.tolist())
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words in the name of a column or array, such as slide, patient and id of slide/patientID_2."""
+    return [word.casefold() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
+
+
+def is_group_name(name: str) -> bool:
+    """Return whether a column is named like what bags share, such as case_id or patient."""
+    words = {*words_of(name)}
+    return bool(words & _GROUPS) and words <= _GROUPS | {"id", "number", "no", "nr", "code", "name", "barcode"}
 
 
 def class_name(text: str) -> str:
@@ -325,25 +316,27 @@ def abbreviate(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + more
 
 
-def read_table(path: Path, text: Collection[str] = ()) -> Table:
+def read_table(path: Path, text: Collection[str] = (), decimal: str = "") -> Table:
     """Return a table, in which some columns beside those of `NAMES` hold text. Raises UsageError."""
-    chunks = [*read_chunks(path, {*NAMES, *text})]
+    chunks = [*read_chunks(path, {*NAMES, *text}, decimal)]
     return Table(path, chunks[0] if len(chunks) == 1 else pd.concat(chunks))
 
 
-_DECIMAL_COMMA = r"\s*[-+]?\d*,\d+\s*"
-_NAMELESS = re.compile(r"Unnamed: \d+(\.\d+)*")
-"""The name that pandas gives to a column without one, and to a second one."""
+_GROUPS = {
+    "case", "patient", "subject", "participant", "person", "donor", "individual", "animal", "mouse", "family", "group",
+    "specimen", "speaker", "user",
+}  # fmt: skip
+_GROUPS_AT_LEAST = 5  # and that many bags for each at most: a diagnosis has fewer values, or more bags for each
+_NAMELESS = re.compile(r"Unnamed: \d+(\.\d+)*")  # the name that pandas gives to columns without one
 
 
 def _are_numbers(fields: pd.Series[Any]) -> bool:
     """Return whether most fields are numbers, all are or are empty, or most are as many languages write numbers."""
-    is_number = pd.to_numeric(fields, errors="coerce").notna()
-    if is_number.mean() > 0.5:
+    is_number, text = pd.to_numeric(fields, errors="coerce").notna(), fields.astype(str)
+    if is_number.mean() > 0.5 or text.str.fullmatch(DECIMAL_COMMA).mean() > 0.5:
         return True
-    text = fields.astype(str)
     empty = fields.isna() | (text.str.strip() == "")
-    return bool((is_number.any() and (is_number | empty).all()) or text.str.fullmatch(_DECIMAL_COMMA).mean() > 0.5)
+    return bool(is_number.any() and (is_number | empty).all())
 
 
 def _indicators(table: Table, used: list[str]) -> NDArray[np.bool_]:
@@ -353,5 +346,4 @@ def _indicators(table: Table, used: list[str]) -> NDArray[np.bool_]:
         row, column = (int(i[0]) for i in np.nonzero(wrong))
         got = str(table.frame[used[column]].iloc[row])
         raise UsageError(f"{table.place(row)}: column {used[column]!r} is {got!r}, expected 0 or 1")
-    present: NDArray[np.bool_] = values.to_numpy() == 1
-    return present
+    return np.asarray(values.to_numpy() == 1)

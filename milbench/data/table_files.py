@@ -1,14 +1,14 @@
 """Files of tables: read in chunks of rows, with messages that name the row of a mistake; and written."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
+from itertools import chain, islice
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -19,10 +19,23 @@ from milbench.errors import UsageError, closest
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 ENDINGS = (*SEPARATORS, ".parquet")
 _KINDS = " or ".join((", ".join(ENDINGS[:-1]), ENDINGS[-1]))
-CHUNK = 1 << 23
-"""Fields of a table that are in memory together, of text files."""
-WIDE = 1000
-"""Columns; pandas keeps each one of a wider table for itself, and a copy has them together."""
+CHUNK = 1 << 23  # fields of a table that are in memory together, of text files
+WIDE = 1000  # columns; pandas keeps each one of a wider table for itself, and a copy has them together
+SAMPLE = 1 << 16  # characters of a text file that say how numbers are written
+DECIMAL_COMMA = r"\s*[-+]?\d*,\d+\s*"
+
+
+class Form(NamedTuple):
+    """How a text file has a table: what separates fields, the lines above the header, the mark before decimals."""
+
+    separator: str
+    above: int
+    decimal: str
+
+    @property
+    def marks(self) -> str:
+        """What separates fields, in words."""
+        return {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}.get(self.separator, self.separator)
 
 
 def is_table(path: Path) -> bool:
@@ -40,35 +53,34 @@ def check_kind(path: Path) -> None:
 
 def row_name(path: Path, row: int) -> str:
     """Return how a message names a row, counted from 0 below the header: as an editor shows it, else from 1."""
-    return f"{path}, row {row + (2 if path.suffix.lower() in SEPARATORS else 1)}"
+    if path.suffix.lower() not in SEPARATORS:
+        return f"{path}, row {row + 1}"
+    above = _form(path, path.stat().st_mtime_ns).above if path.is_file() else 0
+    return f"{path}, row {row + 2 + above}"
 
 
 def column_names(path: Path) -> list[str]:
     """Return the names of the columns of a table; of text the header alone is read."""
     _check_file(path)
-    if (separator := SEPARATORS.get(path.suffix.lower())) is None:
+    if path.suffix.lower() not in SEPARATORS:
         return list(next(read_chunks(path, ())).columns)
     with _as_table(path):
-        return [name.strip() for name in _header(path, separator)]
+        return [name.strip() for name in next(_rows(path, form_of(path)), [])]
 
 
-def read_chunks(path: Path, text: Collection[str]) -> Iterator[pd.DataFrame]:
-    """Yield the rows of a table, in which some columns hold text, and never numbers; indices are numbers of rows.
-
-    Raises UsageError for a file that is missing, empty, damaged or of another kind.
-    """
+def read_chunks(path: Path, text: Collection[str], decimal: str = "") -> Iterator[pd.DataFrame]:
+    """Yield the rows of a table, in which some columns hold text, and never numbers; indices are numbers of rows."""
     _check_file(path)
-    separator = SEPARATORS.get(path.suffix.lower())
-    count = 0
+    is_text, is_empty = path.suffix.lower() in SEPARATORS, True
     with _as_table(path):
-        for frame in _csv(path, text, separator) if separator else [pd.read_parquet(path).reset_index(drop=True)]:
+        for frame in _csv(path, text, decimal) if is_text else [pd.read_parquet(path).reset_index(drop=True)]:
             frame.columns = pd.Index([str(name).strip() for name in frame.columns])
             if len(twice := frame.columns[frame.columns.duplicated()]):
                 raise UsageError(f"{path}: several columns are named {twice[0]!r}, expected one")
-            count += len(frame)
             if len(frame):
+                is_empty = False
                 yield frame
-    if not count:
+    if is_empty:
         raise UsageError(f"{path} has no rows below its header")
 
 
@@ -82,7 +94,8 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
 
 def _check_file(path: Path) -> None:
     if path.is_dir():
-        raise UsageError(f"{path} is a folder, expected a table: a file {_KINDS}")
+        writes = f"`milbench data table {path}` writes one of the files in it"
+        raise UsageError(f"{path} is a folder, expected a table: a file {_KINDS}; {writes}")
     if not path.is_file():
         near = closest(path.name, [other.name for other in path.parent.glob("*") if is_table(other)])
         raise UsageError(f"there is no table {path}{f'; did you mean {near!r} beside it?' if near else ''}")
@@ -104,13 +117,53 @@ def _as_table(path: Path) -> Iterator[None]:
         raise UsageError(f"{path} cannot be read as a table: {error}") from None
 
 
-def _csv(path: Path, text: Collection[str], separator: str) -> Iterator[pd.DataFrame]:
-    header = _header(path, separator)
+def form_of(path: Path, decimal: str = "") -> Form:
+    """Return how a text file has a table; UsageError where numbers such as 1,234 may be two things."""
+    form = _form(path, path.stat().st_mtime_ns)
+    if decimal or form.separator == ",":
+        return form._replace(decimal=decimal or ".")
+    if form.decimal == "?":
+        what = f"its fields are separated by {form.marks}, and numbers such as 1,234 may have decimals or not"
+        raise UsageError(f"{path}: {what}; task.decimal=, says that commas are decimal, task.decimal=. that none is")
+    return form
+
+
+def unusual_form(path: Path, decimal: str) -> str:
+    """Describe what separates fields and marks decimals where that is not what the ending says; "" elsewhere."""
+    if (usual := SEPARATORS.get(path.suffix.lower())) is None:
+        return ""
+    form = form_of(path, decimal)
+    commas = "commas are decimal" if form.decimal == "," else ""
+    return " and ".join(filter(None, [f"separated by {form.marks}" * (form.separator != usual), commas]))
+
+
+@lru_cache(maxsize=64)
+def _form(path: Path, changed: int) -> Form:  # noqa: ARG001 the time of the change makes a new file be read
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        first, lines = file.readline(), file.read(SAMPLE).splitlines()
+    separator = SEPARATORS[path.suffix.lower()]
+    if given := re.fullmatch(r'"?sep=(.)"?', first.strip(), re.IGNORECASE):
+        separator, first = given[1], ""
+    elif separator not in first:
+        separator = max(";\t|,", key=first.count) if re.search(r"[;\t|,]", first) else separator
+    fields = [field.strip() for row in csv.reader(lines, delimiter=separator) for field in row]
+    with_comma = [field for field in fields if re.fullmatch(DECIMAL_COMMA, field)]
+    decimal = "."
+    if with_comma and not any(re.fullmatch(r"[-+]?\d*\.\d+([eE][-+]?\d+)?", field) for field in fields):
+        is_clear = any(not re.fullmatch(r"[-+]?[1-9]\d{0,2},\d{3}", field) for field in with_comma)
+        decimal = "," if is_clear else "?"
+    return Form(separator, int(bool(given)), decimal)
+
+
+def _csv(path: Path, text: Collection[str], decimal: str) -> Iterator[pd.DataFrame]:
+    form = form_of(path, decimal)
+    header = next(_rows(path, form), [])
     for name, count in Counter(map(str.strip, header)).items():
         if name and count > 1:  # pandas would rename the second
             raise UsageError(f"{path}, row 1: {count} columns are named {name!r}, expected one")
     chunks = pd.read_csv(
-        path, sep=separator, keep_default_na=False, encoding="utf-8-sig", skipinitialspace=True, low_memory=False,
+        path, sep=form.separator, keep_default_na=False, encoding="utf-8-sig", skipinitialspace=True, low_memory=False,
+        skiprows=form.above, decimal=form.decimal,
         chunksize=max(64, CHUNK // max(1, len(header))),
         converters={name: str for name in header if name.strip() in text},  # types of so many columns take far longer
     )  # fmt: skip
@@ -119,45 +172,39 @@ def _csv(path: Path, text: Collection[str], separator: str) -> Iterator[pd.DataF
         frame = chunk.copy() if len(header) > WIDE else chunk
         last = frame.iloc[:, -1]
         numbers = pd.RangeIndex(rows, rows + len(frame))
-        # In a row with too few fields the last one is empty; one with too many makes the first ones an index.
+        # In a row with too few fields the last one is empty; one with too many makes the first ones an index. To count
+        # the fields of all rows takes as long as to read the table.
         if not (checked or (frame.index.equals(numbers) and not (last.isna() | (last == "")).any())):
             checked = True
-            _check_fields(path, separator, len(header))
+            for row, fields in enumerate(_rows(path, form), start=-1):
+                if len(fields) != len(header):
+                    complaint = f"got {len(fields)} fields, expected {len(header)} as in the header"
+                    raise UsageError(f"{row_name(path, row)}: {complaint}, separated by {form.marks}")
         frame.index = numbers
         rows += len(frame)
         yield frame
     with path.open("rb") as file:
         lines = sum(block.count(b"\n") for block in iter(partial(file.read, 1 << 20), b""))
-    if lines > rows + 1:
-        _check_quotes(path, separator, [pd.api.types.is_numeric_dtype(dtype) for dtype in frame.dtypes])
+    if lines > rows + 1 + form.above:
+        _check_quotes(path, form, [pd.api.types.is_numeric_dtype(dtype) for dtype in frame.dtypes])
 
 
-def _rows(path: Path, separator: str, *, strict: bool = False) -> Iterator[list[str]]:
+def _rows(path: Path, form: Form, *, strict: bool = False) -> Iterator[list[str]]:
     """Yield the fields of the rows of a text file, header first; `strict` as in csv.reader."""
+    mark = form.separator
     with path.open(encoding="utf-8-sig", newline="") as file:
+        below = islice(file, form.above, None)
         # A space behind a quotation mark is no mistake.
-        lines = (re.sub(rf'" +(?={separator}|\r?\n|$)', '"', line) for line in file) if strict else file
-        yield from filter(None, csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=strict))
+        lines = (re.sub(rf'" +(?={re.escape(mark)}|\r?\n|$)', '"', line) for line in below) if strict else below
+        yield from filter(None, csv.reader(lines, delimiter=mark, skipinitialspace=True, strict=strict))
 
 
-def _header(path: Path, separator: str) -> list[str]:
-    return next(_rows(path, separator), [])
-
-
-def _check_fields(path: Path, separator: str, expected: int) -> None:
-    """Raise UsageError for a row with more or fewer fields than the header. It takes as long as to read the table."""
-    for row, fields in enumerate(_rows(path, separator), start=-1):
-        if len(fields) != expected:
-            complaint = f"got {len(fields)} fields, expected {expected} as in the header"
-            raise UsageError(f"{row_name(path, row)}: {complaint}")
-
-
-def _check_quotes(path: Path, separator: str, numeric: Sequence[bool]) -> None:
+def _check_quotes(path: Path, form: Form, numeric: Sequence[bool]) -> None:
     """Raise UsageError for a row whose quotation mark is closed in a later row; `numeric` says which columns are."""
     row = -1  # the header
     try:
-        for fields in _rows(path, separator, strict=True):
-            if any("\n" in text and _holds_rows(text, separator, numeric, at) for at, text in enumerate(fields)):
+        for fields in _rows(path, form, strict=True):
+            if any("\n" in text and _holds_rows(text, form, numeric, at) for at, text in enumerate(fields)):
                 break
             row += 1
         else:
@@ -165,20 +212,16 @@ def _check_quotes(path: Path, separator: str, numeric: Sequence[bool]) -> None:
     except csv.Error as error:
         if "expected after" not in str(error):  # else something stands between a quotation mark and the next field
             return
-    raise UsageError(
-        f"{row_name(path, row)}: a quotation mark is closed in a later row, expected in its own; one that "
-        'is part of a text is written twice, in quotation marks, as in "5"" wide"'
-    )
+    remedy = 'one that is part of a text is written twice, in quotation marks, as in "5"" wide"'
+    raise UsageError(f"{row_name(path, row)}: a quotation mark is closed in a later row, expected in its own; {remedy}")
 
 
-def _holds_rows(text: str, separator: str, numeric: Sequence[bool], column: int) -> bool:
+def _holds_rows(text: str, form: Form, numeric: Sequence[bool], column: int) -> bool:
     """Return whether the lines of a field are the end of a row, rows, and the beginning of one, by their numbers."""
-    first, *whole, last = text.split("\n")
-    pieces: list[str] = []
-    lines = [(first, numeric[column:]), *((line, numeric) for line in whole), (last, numeric[: column + 1])]
-    for line, expected in lines:
-        fields = line.rstrip("\r").split(separator)
-        if len(fields) != len(expected):
-            return False
-        pieces += [piece for piece, is_number in zip(fields, expected, strict=True) if is_number]
-    return bool(pieces) and bool(pd.to_numeric(pd.Series(pieces), errors="coerce").notna().all())
+    lines = [line.rstrip("\r").split(form.separator) for line in text.split("\n")]
+    expected = [numeric[column:], *[numeric] * (len(lines) - 2), numeric[: column + 1]]
+    if [*map(len, lines)] != [*map(len, expected)]:
+        return False
+    pairs = zip(chain(*lines), chain(*expected), strict=True)
+    numbers = [piece.replace(form.decimal, ".") for piece, is_number in pairs if is_number]
+    return bool(numbers) and bool(pd.to_numeric(pd.Series(numbers), errors="coerce").notna().all())

@@ -1,10 +1,11 @@
 """Score bags in batches and compute the metrics that all tasks share."""
 
-from __future__ import annotations
-
+import hashlib
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import torch
@@ -17,12 +18,8 @@ from milbench.api.scores import Scores
 from milbench.api.task import Evaluation, ScoreFunction, Split
 from milbench.errors import UsageError
 from milbench.evaluation import metrics
-from milbench.evaluation.calibration import reliability_bins
-from milbench.evaluation.items import ItemsDigest, outcomes_of
-from milbench.evaluation.no_skill import no_skill_errors
 
 Scored = tuple[Bags, Scores]
-"""A batch of bags with its scores."""
 Hook = Callable[[str, Scores, Bags, float], None]
 """Called with the split (or "calibration"), the scores and the bags of every batch, and the threshold that makes the
 loss's own label sets of presence scores, to compute further metrics."""
@@ -30,27 +27,19 @@ CPU = torch.device("cpu")
 THRESHOLD, LABEL_THRESHOLD = "chosen/threshold", "chosen/label_threshold"
 """The threshold on presence scores from which a class counts as detected, chosen by the set error, and another one
 by the label error, which serves no other metric; both before the test bags are seen."""
-
-EVEN_ODDS = 0.0
-"""The threshold that is preferred among those that are equally good on bags that were trained on, which a network may
-separate by a wide gap: where presence scores are log-odds, label sets then hold what is as likely as not."""
-
 ROUNDED = -(2.0**-24)
 """The log-probability of what rounds to 1 in single precision, in which networks compute."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvalSplit:
-    """The bags of a split.
+    """The bags of a split, in batches.
 
-    Args:
-        single_instance: batches of bags that hold one instance each, possibly none. Where `bags` are such bags, this is
-            the same object, and they are scored once.
-        bags: batches of bags, with their truth where it is known. Without it the metrics of label sets are left.
+    Where the bags themselves hold one instance each, `single_instance` is the same object, and they are scored once.
     """
 
-    single_instance: Sequence[Bags]
-    bags: Sequence[Bags]
+    single_instance: Sequence[Bags]  # bags that hold one instance each, possibly none
+    bags: Sequence[Bags]  # with their truth where it is known; without it the metrics of label sets are left
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +58,17 @@ class Predictions:
     even_odds_log_prob: Tensor | None = None  # (B,)
 
     def reliability(self) -> dict[str, list[Bin]]:
-        """Return the bins behind the calibration errors of presence and of the label sets at even odds.
-
-        One that needs probabilities which the loss has not is left out.
-        """
+        """Return the bins behind the calibration errors of presence and of label sets that the loss has."""
         from scipy.special import expit  # scipy takes a while, and a plan needs none of it
 
         forecasts = {}
         if (odds := self.log_odds) is not None:
             forecasts["presence_ece"] = expit(odds.double().flatten().numpy()), self.labels.flatten()
         if (log_prob := self.even_odds_log_prob) is not None:
-            right = ~metrics.wrong_sets(self.presence, self.labels, EVEN_ODDS)
+            right = ~metrics.wrong_sets(self.presence, self.labels, metrics.EVEN_ODDS)
             forecasts["set_ece"] = log_prob.double().clamp(max=ROUNDED).exp().numpy(), right
         return {
-            name: reliability_bins(probs, happened.numpy())
+            name: metrics.reliability_bins(probs, happened.numpy())
             for name, (probs, happened) in forecasts.items()
             if not np.isnan(probs).any()
         }
@@ -99,11 +85,10 @@ def evaluate_bags(
     """Return the metrics of every split and the outcomes of the test items; a metric that is undefined is left out.
 
     Every loss is judged by its own label sets: the classes whose presence score is at or above a threshold, which is
-    chosen before the test bags are seen. A hook needs it while it has the maps: the scores of the bags that it is
-    chosen on are kept until then.
+    chosen before the test bags are seen.
 
     Args:
-        score: the scores of a batch of bags.
+        score: from a batch of bags to their scores.
         splits: the bags of each split.
         calibration: bags to choose the threshold on, which may be training bags; None: those of the validation split.
         hook: called once with every batch of bags, its scores and the threshold.
@@ -131,72 +116,94 @@ def evaluate_bags(
         (0.5, 0.25)
     """
     splits = limited_splits(splits, limit)
-    chosen_on = "validation" if calibration is None else "calibration"
+    chosen_on, near = ("validation", None) if calibration is None else ("calibration", metrics.EVEN_ODDS)
     batches = scored(score, splits["validation"].bags if calibration is None else first_bags(calibration, limit))
-    retained = list(batches) if hook else []
+    retained = list(batches) if hook else []  # a hook needs the maps, and the threshold that is chosen by them
     chosen_by = predictions_of(retained or batches)
-    near = None if calibration is None else EVEN_ODDS
     threshold = metrics.best_threshold(chosen_by.presence, chosen_by.labels, near)
-    by_labels = metrics.best_label_threshold(chosen_by.presence, chosen_by.labels, near)
-    if hook:
-        for bags, scores in retained:
-            hook(chosen_on, scores, bags, threshold)
+    by_labels = metrics.best_threshold(chosen_by.presence, chosen_by.labels, near, by="labels")
+
+    def hooked(batches: Iterable[Scored], split: str) -> Iterator[Scored]:
+        for bags, scores in batches:
+            if hook:
+                hook(split, scores, bags, threshold)
+            yield bags, scores
+
+    deque(hooked(retained, chosen_on), maxlen=0)
     retained.clear()  # maps are large
     values, outcomes, reliability = {THRESHOLD: threshold, LABEL_THRESHOLD: by_labels}, {}, {}
     for name, split in splits.items():
-        predicted = chosen_by
-        if name != chosen_on:
-            predicted = predictions_of(_hooked(scored(score, split.bags), hook, name, threshold))
-        alone = _alone(score, split, predicted)
-        terms = {"instance_error": _instance_outcomes(alone), **bag_outcomes(predicted, threshold, by_labels)}
-        defined = {metric: term for metric, term in terms.items() if term is not None}
-        values |= {f"{name}/{metric}": term.value for metric, term in defined.items()}
-        values[f"{name}/average_precision"] = metrics.average_precision(predicted.presence, predicted.labels)
-        values[f"{name}/auroc"] = metrics.auroc(predicted.presence, predicted.labels)
+        predicted = chosen_by if name == chosen_on else predictions_of(hooked(scored(score, split.bags), name))
+        alone = predicted if split.single_instance is split.bags else None
+        if split.single_instance and alone is None:
+            alone = predictions_of(scored(score, split.single_instance))
+        terms, curves = outcomes_by_metric(predicted, alone, threshold, by_labels), predicted.reliability()
+        of_split = {metric: term.value for metric, term in terms.items()}
+        of_split |= metrics.ranking_metrics(predicted.presence, predicted.labels)
         if training_labels is not None:
-            line = no_skill_errors(training_labels, predicted.labels, None if alone is None else alone.labels)
-            values |= {f"{name}/{metric}": value for metric, value in line.items()}
-        curves = predicted.reliability()
-        values |= {f"{name}/{metric}": calibration_error(bins) for metric, bins in curves.items()}
+            of_split |= metrics.no_skill_errors(training_labels, predicted.labels, alone.labels if alone else None)
+        of_split |= {metric: calibration_error(bins) for metric, bins in curves.items()}
+        values |= {f"{name}/{metric}": value for metric, value in of_split.items() if not math.isnan(value)}
         if name == "test":
-            outcomes, reliability = defined, curves
-    defined_values = {name: value for name, value in values.items() if not math.isnan(value)}
-    return Evaluation(defined_values, outcomes=outcomes or None, reliability=reliability or None)
+            outcomes, reliability = terms, curves
+    return Evaluation(values, outcomes=outcomes or None, reliability=reliability or None)
 
 
 def scored(score: ScoreFunction, batches: Sequence[Bags]) -> Iterator[Scored]:
-    """Yield every batch of bags with its scores, computed when it is asked for."""
-    for number in range(len(batches)):  # batches may be made when they are accessed
-        bags = batches[number]
-        yield bags, score(bags)
+    """Yield every batch of bags with its scores, computed when it is asked for, as the batches may be."""
+    return ((bags, score(bags)) for bags in map(batches.__getitem__, range(len(batches))))
 
 
-def _hooked(batches: Iterable[Scored], hook: Hook | None, split: str, threshold: float) -> Iterator[Scored]:
-    for bags, scores in batches:
-        if hook:
-            hook(split, scores, bags, threshold)
-        yield bags, scores
+def outcomes_by_metric(
+    predicted: Predictions, alone: Predictions | None, threshold: float, by_labels: float
+) -> dict[str, Outcomes]:
+    """Return what each bag adds to the metrics of label sets, hits and instances that are defined.
 
-
-def bag_outcomes(predicted: Predictions, threshold: float, by_labels: float) -> dict[str, Outcomes | None]:
-    """Return the outcomes of each bag for the metrics of label sets, hits and instances; None where undefined.
-
-    The thresholds on presence scores are chosen by the set error, and by the label error.
+    `alone` is of bags of one instance. The thresholds are chosen by the set error, and by the label error.
     """
-    labels, hits, items = predicted.labels, predicted.hits, predicted.items
-    wrong = metrics.wrong_sets(predicted.presence, labels, threshold)
-    log_prob = predicted.log_prob
-    if log_prob is not None and not bool(log_prob.isfinite().all()):
-        log_prob = None
-    misjudged, least = (metrics.wrong_labels(predicted.presence, labels, t) for t in (threshold, by_labels))
-    return {
-        "set_error": outcomes_of(wrong, torch.ones_like(wrong), items),
-        "label_error": outcomes_of(misjudged, torch.full_like(misjudged, labels.shape[1]), items),
-        "own_label_error": outcomes_of(least, torch.full_like(least, labels.shape[1]), items),
-        "hit_rate": None if hits is None else outcomes_of((hits & labels).sum(dim=1), labels.sum(dim=1), items),
-        "posterior_error": outcomes_of(predicted.wrong, predicted.sizes, items),
-        "nll": None if log_prob is None else outcomes_of(-log_prob, torch.ones_like(log_prob), items),
+    presence, labels, hits, items = predicted.presence, predicted.labels, predicted.hits, predicted.items
+    misjudged, least = (metrics.wrong_labels(presence, labels, t) for t in (threshold, by_labels))
+    log_prob, count = predicted.log_prob, labels.shape[1]
+    outcomes = {
+        "set_error": outcomes_of(metrics.wrong_sets(presence, labels, threshold), items),
+        "label_error": outcomes_of(misjudged, items, count),
+        "own_label_error": outcomes_of(least, items, count),
+        "hit_rate": None if hits is None else outcomes_of((hits & labels).sum(dim=1), items, labels.sum(dim=1)),
+        "posterior_error": outcomes_of(predicted.wrong, items, predicted.sizes),
+        "nll": None if log_prob is None or not log_prob.isfinite().all() else outcomes_of(-log_prob, items),
     }
+    if alone:
+        wrong = metrics.wrong_classes(alone.classes, alone.labels.int().argmax(dim=1))
+        outcomes = {"instance_error": outcomes_of(wrong, alone.items), **outcomes}
+    return {metric: of_bags for metric, of_bags in outcomes.items() if of_bags is not None}
+
+
+class ItemsDigest:
+    """A digest of batches of bags in their order: of their shapes, label sets, masks and truth, not of instances."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+
+    def add(self, bags: Bags) -> Self:
+        """Add the next batch of bags and return this digest."""
+        truth = bags.truth
+        truth_parts = (truth.classes, truth.boxes, truth.position_classes) if truth else ()
+        self._digest.update(repr(tuple(bags.instances.shape)).encode())
+        for values in (bags.labels.bool(), bags.mask, *truth_parts):
+            exact = None if values is None else values.detach().cpu().contiguous()
+            head = "none" if exact is None else f"{exact.dtype} {tuple(exact.shape)} "
+            self._digest.update(head.encode() + (b"" if exact is None else exact.numpy().tobytes()))
+        return self
+
+    def __str__(self) -> str:
+        return self._digest.hexdigest()[:32]
+
+
+def outcomes_of(sums: Tensor, items: str, weights: Tensor | int = 1) -> Outcomes | None:
+    """Return one metric's outcomes from what each of n items adds to its two sums; None where no item has a weight."""
+    if isinstance(weights, int):
+        weights = torch.full_like(sums, weights, dtype=torch.float32)
+    return Outcomes(sums.float().numpy(), weights.float().numpy(), items) if (weights > 0).any() else None
 
 
 def limited_splits(splits: Mapping[Split, EvalSplit], limit: int | None) -> dict[Split, EvalSplit]:
@@ -213,44 +220,32 @@ def first_bags(batches: Sequence[Bags], limit: int | None) -> Sequence[Bags]:
     if limit is None:
         return batches
     limited: list[Bags] = []
-    left = limit
-    for number in range(len(batches)):  # batches may be made when they are accessed
-        if left <= 0:
-            break
-        limited.append(batches[number].part(0, left))
-        left -= len(limited[-1])
+    while limit > 0 and len(limited) < len(batches):
+        limited.append(batches[len(limited)].part(0, limit))
+        limit -= len(limited[-1])
     return limited
 
 
 def predictions_of(batches: Iterable[Scored]) -> Predictions:
     """Return the predictions for bags, batch by batch: images of different batches may differ in size.
 
-    Without instance truth, hits are None and no instance counts as wrong; without centres of the positions in their
-    scores hits on images and sequences are None.
-
-    Raises:
-        UsageError: some batches have truth and others have none.
+    Without instance truth no instance counts as wrong. Raises UsageError where some batches have truth and others none.
     """
     parts: list[tuple[Tensor, ...]] = []
     probabilities: list[tuple[Tensor | None, ...]] = []
-    hits: list[Tensor] = []
-    items = ItemsDigest()
+    hits, items = list[Tensor](), ItemsDigest()
     for bags, scores in batches:
-        where = scores.centres
         truth = bags.truth and fitting_truth(bags.truth, scores).to(CPU)
         mask = bags.mask if scores.mask is None else scores.mask
-        if truth is not None and (
-            truth.position_classes is not None or (where is not None and truth.boxes is not None)
-        ):
-            hits.append(metrics.class_hits(scores.evidence.cpu(), truth, where))
+        boxed = truth is not None and truth.boxes is not None and scores.centres is not None
+        if truth is not None and (boxed or truth.position_classes is not None):
+            hits.append(metrics.class_hits(scores.evidence.cpu(), truth, scores.centres))
         wrong, sizes = metrics.wrong_instances(scores.instances.cpu(), truth, None if mask is None else mask.cpu())
         probabilities.append((scores.log_odds, scores.log_prob, scores.even_odds_log_prob))
         parts.append((scores.classes.cpu(), scores.presence.cpu(), bags.labels.cpu(), wrong, sizes))
         items.add(bags)
-    if len(hits) not in (0, len(parts)):
-        raise UsageError(
-            f"of {len(parts)} batches to evaluate on, {len(hits)} have instance truth: expected all or none"
-        )
+    if len(hits) not in (0, count := len(parts)):
+        raise UsageError(f"of {count} batches to evaluate on, {len(hits)} have instance truth: expected all or none")
     classes, presence, labels, wrong, sizes = (torch.cat(column) for column in zip(*parts, strict=True))
     return Predictions(
         classes, presence, labels, torch.cat(hits) if hits else None, wrong, sizes, str(items),
@@ -265,23 +260,7 @@ def fitting_truth(truth: Truth, scores: Scores) -> Truth:
     return truth if fits else replace(truth, position_classes=None)
 
 
-def _joined(parts: Iterable[Tensor | None]) -> Tensor | None:
-    """Return the values of all batches as one tensor on the CPU; None where a batch has none."""
-    of_batches = list(parts)
-    present = [part.cpu() for part in of_batches if part is not None]
-    return torch.cat(present) if len(present) == len(of_batches) else None
-
-
-def _alone(score: ScoreFunction, split: EvalSplit, predicted: Predictions) -> Predictions | None:
-    """Return the predictions for the bags of one instance; None where there are none."""
-    if not split.single_instance:
-        return None
-    return predicted if split.single_instance is split.bags else predictions_of(scored(score, split.single_instance))
-
-
-def _instance_outcomes(alone: Predictions | None) -> Outcomes | None:
-    """Return what each bag of one instance adds to the instance error."""
-    if alone is None:
-        return None
-    wrong = metrics.wrong_classes(alone.classes, alone.labels.int().argmax(dim=1))
-    return outcomes_of(wrong, torch.ones_like(wrong), alone.items)
+def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
+    """Return the values of all batches as one tensor on the CPU; None where one of them has none."""
+    present = [part.cpu() for part in parts if part is not None]
+    return torch.cat(present) if len(present) == len(parts) else None

@@ -1,7 +1,5 @@
 """Detections: components with boxes around them, and their agreement with true boxes."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -20,25 +18,16 @@ MARGINS = tuple(2.0 * n for n in range(13))
 def boxes_of(components: Components, centres: tuple[Tensor, Tensor]) -> Tensor:
     """Return the boxes (N, 4) float64 of components, (left, top, right, bottom) in pixels, right and bottom exclusive.
 
-    `centres` are y of every row and x of every column of positions in pixels. A box holds the pixels that are nearer to
-    the positions of its component than to any other position of the grid. The receptive field of the network is larger,
-    but the class is probable at these positions alone.
+    `centres` are y of every row and x of every column of positions in pixels, evenly spaced. A box holds the pixels
+    that are nearer to the positions of its component than to any other position of the grid.
     """
     ys, xs = (c.double() for c in centres)
-    step_y, step_x = grid_step(ys, xs), grid_step(xs, ys)
+    # Where an axis has one position, the distance along the other axis is taken.
+    step_y, step_x = (next((float(c[1] - c[0]) for c in axes if len(c) > 1), 1.0) for axes in ((ys, xs), (xs, ys)))
     extent = components.top, components.left, components.bottom, components.right
     top, left, bottom, right = (torch.from_numpy(v) for v in extent)
     sides = [xs[left] - step_x / 2, ys[top] - step_y / 2, xs[right - 1] + step_x / 2, ys[bottom - 1] + step_y / 2]
     return torch.stack(sides, dim=1)
-
-
-def grid_step(centres: Tensor, others: Tensor) -> float:
-    """Return the distance in pixels of evenly spaced positions along one axis of a grid, from their centres.
-
-    Where this axis has one position, the distance along the other axis is taken; 1 where that has one too.
-    """
-    several = [c for c in (centres, others) if len(c) > 1]
-    return float(several[0][1] - several[0][0]) if several else 1.0
 
 
 def with_margin(boxes: Tensor, margin: tuple[float, float]) -> Tensor:
@@ -50,8 +39,8 @@ def with_margin(boxes: Tensor, margin: tuple[float, float]) -> Tensor:
 def fit_margin(components: Components, boxes: Tensor, truth: Truth) -> tuple[float, float]:
     """Return the margin (across, down), of MARGINS each, that gives these detections the largest mean IoU.
 
-    A network that is trained on label sets gives a high probability to a few positions in the middle of an instance;
-    its map does not show how much larger the instance is. Of equally good margins the smallest is returned.
+    A network that is trained on label sets finds a few positions in the middle of an instance; its map does not show
+    how much larger the instance is. Of equally good margins the smallest is returned.
     """
     if not len(components):
         return 0.0, 0.0
@@ -62,13 +51,15 @@ def fit_margin(components: Components, boxes: Tensor, truth: Truth) -> tuple[flo
 def iou(boxes: Tensor, others: Tensor) -> Tensor:
     """Return the intersection over union of boxes (..., 4) pair by pair, 0 where both are empty.
 
-    Boxes are (left, top, right, bottom). `torchvision.ops.box_iou` computes the same for all pairs of two lists, of
-    which there would be millions here.
+    `torchvision.ops.box_iou` computes it for all pairs of two lists, of which there would be millions here.
     """
-    low = torch.maximum(boxes[..., :2], others[..., :2])
-    high = torch.minimum(boxes[..., 2:], others[..., 2:])
-    inner = (high - low).clamp(min=0).prod(dim=-1)
-    union = _area(boxes) + _area(others) - inner
+
+    def area(low: Tensor, high: Tensor) -> Tensor:
+        return (high - low).clamp(min=0).prod(dim=-1)
+
+    (low, high), (other_low, other_high) = boxes.split(2, dim=-1), others.split(2, dim=-1)
+    inner = area(torch.maximum(low, other_low), torch.minimum(high, other_high))
+    union = area(low, high) + area(other_low, other_high) - inner
     return torch.where(union > 0, inner / union, 0.0)
 
 
@@ -113,25 +104,10 @@ def box_average_precision(components: Components, boxes: Tensor, truth: Truth, c
             continue
         detections = (cls == c).nonzero().flatten()
         detections = detections[mass[detections].argsort(descending=True, stable=True)]
-        overlapping = overlap[detections] >= OVERLAP
-        values.append(_area_under(overlapping & _first_of_instance(instance[detections], overlapping), number))
+        candidates = (overlap[detections] >= OVERLAP).nonzero().flatten()
+        _, first = np.unique(instance[detections[candidates]].numpy(), return_index=True)
+        right = torch.zeros(len(detections)).double().index_fill(0, candidates[torch.from_numpy(first)], 1)
+        precision = right.cumsum(dim=0) / torch.arange(1, len(right) + 1)
+        best_from_here = precision.flip(0).cummax(dim=0).values.flip(0)
+        values.append(float((best_from_here * right).sum() / number))
     return sum(values) / len(values) if values else math.nan
-
-
-def _area(boxes: Tensor) -> Tensor:
-    return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(dim=-1)
-
-
-def _first_of_instance(instance: Tensor, overlapping: Tensor) -> Tensor:
-    """Return which detections are the first of those that overlap their instance."""
-    candidates = overlapping.nonzero().flatten()
-    _, first = np.unique(instance[candidates].numpy(), return_index=True)
-    return torch.zeros_like(overlapping).index_fill(0, candidates[torch.from_numpy(first)], True)
-
-
-def _area_under(right: Tensor, number: int) -> float:
-    """Return the area under precision over recall, from whether each detection is right, by falling score."""
-    hits = right.double().cumsum(dim=0)
-    precision = hits / torch.arange(1, len(hits) + 1)
-    best_from_here = precision.flip(0).cummax(dim=0).values.flip(0)
-    return float((best_from_here * right).sum() / number)

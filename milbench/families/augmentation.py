@@ -1,7 +1,5 @@
 """The augmentation of crops of house numbers, one change a batch as in the paper, and of users' images."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -18,10 +16,9 @@ def augment(images: Tensor, boxes: Tensor, rng: torch.Generator, protocol: Proto
     """Return images (B, 3, h, w) and boxes (B, M, 4) in pixels after one random change, the same for the batch.
 
     A part of 60x60 pixels is kept, the channels are permuted, and height and width are resized to two sizes that are
-    independent and uniform on 50..70. Boxes are moved with the pixels and clipped: the box of a digit that is cut away
-    has no area. As in the programs of X.-L. Li, arXiv:1811.12346, but for one convention: by the protocol `ours` each
-    of n new pixels has the value of the old one at its centre; by `paper` pixel i has that of the old one of number
-    floor(i (60 - 1) / (n - 1)). Both draw the same numbers, from a generator on the CPU.
+    independent and uniform on 50..70. Boxes are moved with the pixels and clipped. As in the programs of X.-L. Li,
+    arXiv:1811.12346: by the protocol `paper` pixel i of n has the value of the old one of number
+    floor(i (60 - 1) / (n - 1)), by `ours` that of the old one at its centre. Both draw the same numbers, on the CPU.
     """
     places = images.shape[2] - CROP + 1, images.shape[3] - CROP + 1
     top, left = (int(torch.randint(count, (), generator=rng)) for count in places)
@@ -44,10 +41,9 @@ def _old_pixels(size: int, protocol: Protocol, device: torch.device) -> Tensor:
 
 
 def flip_and_crop(images: Tensor, rng: torch.Generator, *, flip: bool, crop: int) -> Tensor:
-    """Return images (B, N, H, W), mirrored with probability 1/2, and cut anywhere out of their padded selves.
+    """Return images (B, N, H, W), mirrored with probability 1/2, and shifted by up to `crop` pixels of repeated edges.
 
-    The edges are repeated by `crop` pixels. Torchvision's classes draw from the global generator; its functions are
-    given what ours draws, so that all losses are trained on the same images.
+    Torchvision's functions are given what `rng` draws, as its classes draw from the global generator.
     """
     from torchvision.transforms.v2 import functional as F
 

@@ -1,10 +1,8 @@
 """Bags that stay the same: numbered ones to train on, in random order, and splits to evaluate on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,7 +11,7 @@ from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth
 from milbench.api.task import Evaluation, ScoreFunction, Split, Task
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
-from milbench.evaluation.no_skill import label_sets
+from milbench.evaluation.metrics import label_sets
 
 T = TypeVar("T")
 
@@ -25,21 +23,15 @@ class Lazy(Sequence[T]):
         self.parts, self.make = parts, make
 
     @classmethod
-    def of(cls, data: Any, size: int, as_bags: Callable[[Any], T], which: Tensor | None = None) -> Self:
-        """Return batches of `size` of a sequence, or of its items `which`; the last one may be smaller."""
-        starts = range(0, len(data) if which is None else len(which), size)
-        parts = [slice(n, n + size) if which is None else which[n : n + size] for n in starts]
-        return cls(parts, lambda part: as_bags(data[part]))
+    def of(cls, data: Any, size: int, as_bags: Callable[[Any], T]) -> Self:
+        """Return batches of `size` of a sequence; the last one may be smaller."""
+        return cls(range(0, len(data), size), lambda start: as_bags(data[start : start + size]))
 
     def __len__(self) -> int:
         return len(self.parts)
 
-    @overload
-    def __getitem__(self, n: int) -> T: ...
-    @overload
-    def __getitem__(self, n: slice) -> Lazy[T]: ...
-    def __getitem__(self, n: int | slice) -> T | Lazy[T]:
-        return Lazy(self.parts[n], self.make) if isinstance(n, slice) else self.make(self.parts[n])
+    def __getitem__(self, n: Any) -> Any:
+        return self.make(self.parts[n])
 
 
 def in_rounds(items: int, count: int, rng: torch.Generator) -> Tensor:
@@ -60,22 +52,17 @@ def truth_of(instances: Sequence[Sequence[tuple[int, Sequence[float]]]], most: i
 class FixedBags(Task):
     """Base class of tasks that evaluate on fixed bags, and train on numbered ones unless they draw new ones.
 
-    A subclass sets the following, at the latest in `prepare`.
+    A subclass sets these, at the latest in `prepare`.
     """
 
-    training_count: int
-    """How many bags there are to train on."""
-    bags_per_epoch: int | None = None
-    """How many of them an epoch has, cycling through all of them; None: each once."""
+    training_count: int  # how many bags there are to train on
+    bags_per_epoch: int | None = None  # how many of them an epoch has, cycling through all of them; None: each once
     batch_bags: int
-    eval_splits: dict[Split, EvalSplit]
-    """The bags to validate on, if there are any, and those to test on."""
-    calibration: Sequence[Bags] | None = None
-    """Training bags that thresholds are chosen on where there are none to validate on."""
+    eval_splits: dict[Split, EvalSplit]  # the bags to validate on and those to test on, if there are any
+    calibration: Sequence[Bags] | None = None  # to train on, by which thresholds are chosen without a validation split
 
     @property
     def steps_per_epoch(self) -> int:
-        """The last batch of an epoch may be smaller."""
         return -(-(self.bags_per_epoch or self.training_count) // self.batch_bags)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
@@ -93,15 +80,34 @@ class FixedBags(Task):
         return label_sets(self.train_batches(0, generator(self.name, "no skill", self.seed)))
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        """Return the metrics of single instances (instance_error) and of bags (all others)."""
-        return evaluate_bags(
-            score, self.eval_splits, self.calibration, limit=self.evaluation_limit, training_labels=self.training_labels
-        )
+        limit, labels = self.evaluation_limit, self.training_labels
+        return evaluate_bags(score, self.eval_splits, self.calibration, limit=limit, training_labels=labels)
 
     def evaluation_size(self, limit: int | None) -> int:
-        kinds = [split.bags for split in self.eval_splits.values()] + ([self.calibration] if self.calibration else [])
+        kinds = [*(split.bags for split in self.eval_splits.values()), self.calibration or ()]
         counts = [len(batches) * len(batches[0]) for batches in kinds if len(batches)]
         return sum(min(count, limit or count) for count in counts)
 
+    def limited(self, count: int) -> int:
+        """Return how many of `count` bags are evaluated on."""
+        return min(count, self.evaluation_limit or count)
+
     def gallery(self) -> Bags:
-        return self.eval_splits["test"].bags[0].part(0, 8)
+        """Return test bags that differ, or training bags where there are none."""
+        batches = self.eval_splits["test"].bags if self.is_tested else self.calibration
+        assert batches is not None  # noqa: S101 without test bags no bag is for validation either
+        bags = batches[0]
+        return bags.selected(differing(bags.labels, 8))
+
+
+def differing(labels: Tensor, count: int) -> Tensor:
+    """Return numbers of bags that differ, (count,) or fewer, from their label sets (N, C) bool.
+
+    The bag with most classes comes first, then always one with most classes that are not among those chosen.
+    """
+    left, chosen = labels.cpu().numpy().astype(int), []
+    for _ in range(min(count, len(left))):
+        chosen.append(int(left.sum(axis=1).argmax()))
+        left[:, left[chosen[-1]] > 0] = 0
+        left[chosen] = -1
+    return torch.tensor(chosen)

@@ -1,7 +1,5 @@
 """Bags of Gaussian instances: draws, and the exact posteriors of instances and label sets."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,8 +10,8 @@ from torch import Tensor
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import CPU
-from milbench.families.label_set_posterior import BagPosterior, bag_posterior
-from milbench.families.label_set_prior import LabelSetPrior, LabelSetRule, presence_among
+from milbench.families.decisions import BagPosterior, bag_posterior
+from milbench.families.label_set_prior import LabelSetPrior, LabelSetRule
 from milbench.likelihood.columns import contains
 
 
@@ -21,9 +19,8 @@ from milbench.likelihood.columns import contains
 class GaussianBags:
     """A distribution of bags of C classes and background; the task `synthetic-bags` describes its parameters.
 
-    All sizes from the smallest to the largest are as probable. `mean_size` is that by which a rule of label sets knows
-    how often classes are to occur. `context` is the share of the background that is context, in bags without class 0
-    and with it.
+    By `mean_size` a rule of label sets knows how often classes are to occur. `context` is the share of the background
+    that is context, in bags without class 0 and with it. Raises UsageError where there are no such bags.
     """
 
     num_classes: int
@@ -38,8 +35,7 @@ class GaussianBags:
     context: tuple[float, float] = (0.0, 0.0)
     overlap: float = 0.0
 
-    def check(self) -> None:
-        """Raise UsageError where there are no such bags."""
+    def __post_init__(self) -> None:
         classes, has_context = self.num_classes, any(self.context)
         if self.dimension < classes + has_context:
             needs = "and context need as many axes and one more" if has_context else "need as many axes"
@@ -48,7 +44,7 @@ class GaussianBags:
             raise UsageError(f"{classes} classes of class_rate = {self.class_rate:g} leave no room for background")
         if self.imbalance > 1 and classes == 1:
             raise UsageError(f"imbalance = {self.imbalance:g} needs at least 2 classes, num_classes = 1")
-        self.rule.check(presence_among(self.rates, self.mean_size), self.sizes[0])
+        self.rule.check(self.presence, self.sizes[0])
 
     @cached_property
     def rates(self) -> Tensor:
@@ -60,11 +56,15 @@ class GaussianBags:
         return torch.cat([classes, torch.tensor([1 - self.num_classes * self.class_rate], dtype=torch.float64)])
 
     @cached_property
+    def presence(self) -> Tensor:
+        """(C,), how often each class is to occur in a bag: as among `mean_size` independent instances."""
+        return 1 - (1 - self.rates[:-1]) ** self.mean_size
+
+    @cached_property
     def means(self) -> Tensor:
         """(M, d), of the C classes, the background, and its context if there is any.
 
-        Class c is at separation/sqrt(2) on axis c, the background at 0, and the context, a second kind of background,
-        where class C would be; any two of classes and context are `separation` apart.
+        Class c is at separation/sqrt(2) on axis c, the background at 0, and the context where class C would be.
         """
         centres = torch.eye(self.num_classes + any(self.context), self.dimension) * self.separation / math.sqrt(2)
         return torch.cat([centres[: self.num_classes], torch.zeros(1, self.dimension), centres[self.num_classes :]])
@@ -77,7 +77,7 @@ class GaussianBags:
     @cached_property
     def prior(self) -> LabelSetPrior:
         """Of label sets, in bags of up to the largest size."""
-        return LabelSetPrior(self.rule, self.rates, presence_among(self.rates, self.mean_size), self.sizes[1])
+        return LabelSetPrior(self.rule, self.rates, self.presence, self.sizes[1])
 
     def draw(self, count: int, rng: torch.Generator) -> Bags:
         """Return random bags (B, K, d) on the CPU; instances beyond the size of a bag are 0 and masked."""
@@ -93,9 +93,8 @@ class GaussianBags:
         instance_classes = classes.masked_fill(classes == self.num_classes, -1)
         labels = label_matrix(instance_classes, self.num_classes)
         if any(self.context):
-            without, having = self.context
-            uniform = torch.rand(count, high, generator=rng)
-            is_context = torch.where(labels[:, :1], uniform < having, uniform < without)
+            shares = torch.tensor(self.context)[labels[:, :1].long()]
+            is_context = torch.rand(count, high, generator=rng) < shares
             kinds = kinds + (is_context & (kinds == self.num_classes))
         instances = self.emit(kinds, noise)
         if self.overlap:
@@ -108,17 +107,11 @@ class GaussianBags:
         return self.means[kinds] + self.scales[kinds].unsqueeze(-1) * noise
 
     def log_posterior(self, instances: Tensor) -> Tensor:
-        """Return the log posterior (B, C+1, K) float64 of the class of each of the instances (B, K, d) by itself.
-
-        It is that of independent instances without context, for which it is also the posterior given the whole bag.
-        """
+        """Return the log posterior (B, C+1, K) float64 of the class of each of independent instances (B, K, d)."""
         return self._log_joint(instances, self.rates).log_softmax(dim=1)
 
     def marginal_log_posterior(self, instances: Tensor) -> Tensor:
-        """Return the log posterior (B, C+1, K) float64 of the class of each instance, whatever else is in its bag.
-
-        It is `log_posterior` where instances are independent and there is no context.
-        """
+        """Return the log posterior (B, C+1, K) float64 of the class of each instance, whatever else is in its bag."""
         return self._log_joint(instances, *self.marginal_rates).log_softmax(dim=1)
 
     def posterior(self, bags: Bags) -> BagPosterior:
@@ -133,8 +126,7 @@ class GaussianBags:
     def marginal_rates(self) -> tuple[Tensor, float]:
         """How probable each class is (C+1,) for one instance of an unknown bag, and which background is context.
 
-        With pi_n(L) the prior of label sets, q_n(L) that of n independent instances, and r their rates, as in
-        `LabelSetPrior`,
+        With pi_n(L), q_n(L) and the rates r as in `LabelSetPrior`,
 
             P(z_k = c, L) = pi_n(L) / q_n(L) r_c (q_{n-1}(L) + q_{n-1}(L - c)) for c in L,
             P(z_k = background, L) = pi_n(L) / q_n(L) r_background q_{n-1}(L).
@@ -155,10 +147,9 @@ class GaussianBags:
         return torch.cat([of_class, of_background.sum().unsqueeze(0)]) / total, context
 
     def _log_joint(self, instances: Tensor, rates: Tensor, context: float = 0.0) -> Tensor:
-        """Return log p(z) + log p(x | z) (B, C+1, K) float64 of instances x (B, K, d) for every class z.
+        """Return log p(z) + log p(x | z) + const (B, C+1, K) float64 of instances x (B, K, d) for every class z.
 
-        The same constant is left out everywhere. `rates` (C+1,) are p(z), and `context` is the share of the background
-        that is context.
+        `rates` (C+1,) are p(z), and `context` is the share of the background that is context.
         """
         classes, x = self.num_classes, instances.cpu()
         squares = (x.double().unsqueeze(-2) - self.means.double()).square().sum(dim=-1)
@@ -171,10 +162,7 @@ class GaussianBags:
         return joint[..., : classes + 1].transpose(1, 2)
 
     def _overlapped(self, instances: Tensor, classes: Tensor, noise: Tensor, uniform: Tensor) -> Tensor:
-        """Return instances (B, K, d) of which some are moved to a position of their bag that has another class.
-
-        `classes` (B, K) has -1 for background; `uniform` (B, 2, K) decides the position and which instances move.
-        """
+        """Return instances (B, K, d) some of which moved to a position of another class, by `uniform` (B, 2, K)."""
         place = uniform[:, 0].masked_fill(classes < 0, -1).argmax(dim=1, keepdim=True)
         moved = (classes >= 0) & (classes != classes.gather(1, place)) & (uniform[:, 1] < self.overlap)
         background = self.means[self.num_classes] + self.scales[self.num_classes] * noise
@@ -187,8 +175,7 @@ class GaussianBags:
 def noisy_labels(labels: Tensor, sizes: Tensor, dropped: float, added: float, rng: torch.Generator) -> Tensor:
     """Return label sets (B, C) without a present class at the rate `dropped`, with an absent one at the rate `added`.
 
-    Errors are independent. No bag gets more labels than it has instances, `sizes` (B,): where there is room for some of
-    the wrong ones alone, chance decides.
+    No bag gets more labels than it has instances, `sizes` (B,): chance decides for which wrong ones there is room.
     """
     uniform = torch.rand(labels.shape, generator=rng)
     retained = labels & (uniform >= dropped)

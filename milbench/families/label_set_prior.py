@@ -1,9 +1,4 @@
-"""The prior of label sets, where instances are not independent: which classes occur together, and draws from it.
-
-Label sets are numbered as in `milbench.likelihood`: set s contains class c where bit c of s is 1, and set 0 is empty.
-"""
-
-from __future__ import annotations
+"""The prior of label sets where instances are not independent; set s contains class c where bit c of s is 1."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,17 +13,12 @@ from milbench.likelihood.columns import contains
 LabelSets = Literal["independent", "together", "mostly-together", "exclusive", "constant", "uniform"]
 MOSTLY = 0.9
 """In `mostly-together`, the share of pairs that are drawn as in `together`; the others are as in `exclusive`."""
-MOST_CLASSES = 8
-"""Tables have an entry for every label set, bag size and class."""
+MOST_CLASSES = 8  # as tables have an entry for every label set, bag size and class
 
 
 @dataclass(frozen=True, slots=True)
 class LabelSetRule:
-    """Which label sets bags have, by parameters of the task `synthetic-bags`, which describes them.
-
-    Pairs of classes are independent of each other, and so are the other classes where class 0 is constant. Where an
-    `empty_share` is given, the sets that are not empty keep their proportions.
-    """
+    """Which label sets bags have, by parameters of the task `synthetic-bags`, which describes them."""
 
     kind: LabelSets = "independent"
     labels_per_bag: int | None = None
@@ -36,7 +26,7 @@ class LabelSetRule:
 
     @property
     def is_of_independent_instances(self) -> bool:
-        """Whether there is nothing to condition on: label sets are those of independent instances."""
+        """Whether label sets are those of independent instances."""
         return self.kind == "independent" and self.empty_share is None
 
     def check(self, presence: Tensor, smallest: int) -> None:
@@ -54,10 +44,8 @@ class LabelSetRule:
         if self.kind in ("together", "mostly-together") and smallest < 2:
             raise UsageError(f"label_sets = {self.kind} needs two instances a bag, the smallest bag has 1")
         if self.kind in ("mostly-together", "exclusive") and (both := float(presence.view(-1, 2).sum(dim=1).max())) > 1:
-            raise UsageError(
-                f"label_sets = {self.kind}: the probabilities of two such classes add up to {both:.2f}, above 1; "
-                "expected a smaller class_rate or smaller bags"
-            )
+            fault = f"the probabilities of two such classes add up to {both:.2f}, above 1"
+            raise UsageError(f"label_sets = {self.kind}: {fault}; expected a smaller class_rate or smaller bags")
         if self.kind == "constant" and self.empty_share:
             raise UsageError(f"empty_share = {self.empty_share:g}: with label_sets = constant no bag is empty")
         if most is not None and most > (limit := min(classes, smallest)):
@@ -68,28 +56,19 @@ class LabelSetRule:
 class LabelSetPrior:
     """The prior pi_n(L) of the label set of a bag with n instances, beside that of independent instances, q_n(L).
 
-    A rule has one prior pi(L) for all sizes. It is restricted to sets of at most n classes and divided by their sum,
-    whence pi_n; for `independent` it is q_n. Then an `empty_share` is set, and the sets that are not empty are scaled
-    to the rest, so that it holds for every size. In `together`, `mostly-together`, `exclusive` and `constant` a class
-    is present with the probability pi that it has among independent instances in a bag of the mean size, the two
-    classes of `together` with the mean of theirs, and class 0 of `constant` always. In `uniform` it follows from the
-    number of labels.
+    A rule has one prior pi(L) for all sizes, which is restricted to sets of at most n classes and normalised, whence
+    pi_n; for `independent` it is q_n. Then the empty set gets its `empty_share`, and the others are scaled to the rest.
+    In `together`, `mostly-together`, `exclusive` and `constant` classes occur as often as among independent instances
+    in a bag of the mean size, the two classes of `together` as often as their mean, and class 0 of `constant` always;
+    pairs, and the other classes of `constant`, are independent.
 
-    Args:
-        rule: which label sets bags have.
-        rates: (C+1,) float64, the probability that an independent instance is of each class, background last.
-        presence: (C,) float64, how often each class is to occur.
-        largest: N, the size of the largest bag.
-
-    Attributes:
-        log_prob: (N+1, 2^C) float64, log pi_n(L) in nats, -inf where L never occurs; row n is that of bags of n.
-        log_independent: (N+1, 2^C) float64, log q_n(L).
-        log_weight: (N+1, 2^C) float64, log pi_n(L) - log q_n(L): by this the probability of a label set given the
-            instances is to be corrected where it was computed for independent ones.
+    `rates` (C+1,) float64 are the probabilities that an independent instance is of each class, background last;
+    `presence` (C,) float64 is how often each class is to occur; `largest`, N, is the size of the largest bag. All
+    attributes are (N+1, 2^C) float64, row n for bags of n.
     """
 
     def __init__(self, rule: LabelSetRule, rates: Tensor, presence: Tensor, largest: int) -> None:
-        self.log_independent = independent_log_prob(rates, largest)
+        self.log_independent = independent_log_prob(rates, largest)  # log q_n(L)
         prior = self.log_independent.exp() if rule.kind == "independent" else _prior(rule, presence)
         fits = torch.arange(largest + 1).unsqueeze(1) >= contains(len(presence)).sum(dim=1)
         table = _normalised(prior * fits)
@@ -99,21 +78,18 @@ class LabelSetPrior:
             table[:, 0] = rule.empty_share
         self._rates = rates
         self._cumulative = table.cumsum(dim=1)
-        self.log_prob = table.log()
-        self.log_weight = torch.where(table > 0, self.log_prob - self.log_independent, -torch.inf)
+        # log pi_n(L) - log q_n(L), the correction of what is computed for independent instances.
+        self.log_weight = torch.where(table > 0, table.log() - self.log_independent, -torch.inf)
 
     def draw(self, sizes: Tensor, uniform: Tensor) -> Tensor:
         """Return classes (B, K), C beyond the size of a bag, from `sizes` (B,) and draws (B, 1+K) from [0, 1).
 
-        The first draw is for the label set, the others for one position after the other. Let r be the rates (C+1,) of
-        independent instances, background last, and q_m(S) the probability that m of them have the label set S. Where m
-        instances, which have to have the label set S, are still to be drawn, the next one
+        The first draw is for the label set, the others for one position after the other. Where m instances, with the
+        label set S, are still to be drawn, the next one, by rates r and probabilities q of independent ones,
 
         - is background with a probability proportional to r_background q_{m-1}(S),
         - is of class c in S, and another one of c follows, to r_c q_{m-1}(S),
         - is of class c in S, and no other one of c follows, to r_c q_{m-1}(S - c).
-
-        As instances are exchangeable, it does not matter which position is drawn first. No sum has alternating signs.
         """
         classes = torch.arange(len(self._rates) - 1)
         of_outcome = torch.cat([torch.tensor([len(classes)]), classes, classes])
@@ -132,10 +108,7 @@ class LabelSetPrior:
 
     @cached_property
     def _outcomes(self) -> Tensor:
-        """(N, 2^C, 2C+1), the cumulative probabilities of the outcomes of an instance in `draw`, by m - 1 and S.
-
-        Rows of sets that m instances cannot have are NaN, and never looked at.
-        """
+        """(N, 2^C, 2C+1), the cumulative probabilities of outcomes in `draw` by m - 1 and S; NaN where S cannot be."""
         classes, log_rates = len(self._rates) - 1, self._rates.log()
         sets, bits = torch.arange(2**classes), 2 ** torch.arange(classes)
         others = self.log_independent[:-1]  # of the m - 1 instances after the next one
@@ -150,9 +123,9 @@ class LabelSetPrior:
 def independent_log_prob(rates: Tensor, largest: int) -> Tensor:
     """Return log q_n(L): (N+1, 2^C), the log-probability that n independent instances have the label set L.
 
-    In closed form it is the sum over S in L of (-1)^|L - S| (r_background + sum of r_c over S)^n, which loses all
-    digits where q is small. Here one instance after the other joins the bag, so that positive terms are added: it shows
-    background or a class that is in L already, or the last class of L. The rates r (C+1,) have the background last.
+    The closed form, the sum over S in L of (-1)^|L - S| (r_background + sum of r_c over S)^n, loses all digits where q
+    is small. Here instances join the bag one by one, and positive terms are added: the next one shows background or a
+    class that is in L already, or the last class of L. The rates r (C+1,) have the background last.
     """
     sets = contains(len(rates) - 1)
     numbers = torch.arange(len(sets)).unsqueeze(1)
@@ -165,11 +138,6 @@ def independent_log_prob(rates: Tensor, largest: int) -> Tensor:
         terms = torch.cat([(table[n] + stays).unsqueeze(1), table[n][before] + joins], dim=1)
         table[n + 1] = terms.logsumexp(dim=1)
     return table
-
-
-def presence_among(rates: Tensor, size: float) -> Tensor:
-    """Return (C,), the probability that each class occurs among `size` independent instances with `rates` (C+1,)."""
-    return 1 - (1 - rates[:-1]) ** size
 
 
 def _prior(rule: LabelSetRule, presence: Tensor) -> Tensor:

@@ -1,10 +1,4 @@
-"""Digits nested on a canvas: the protocol of X.-L. Li, arXiv:1811.12346, Section 5.2, for digits of any size.
-
-A bag is a canvas with a few digits at random places; its label is the set of their classes. A trained network is
-evaluated on single digits, one an image, and on fixed canvases.
-"""
-
-from __future__ import annotations
+"""Digits nested on a canvas: the protocol of X.-L. Li, arXiv:1811.12346, Section 5.2, for digits of any size."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -25,17 +19,15 @@ from milbench.evaluation.evaluate import EvalSplit
 from milbench.families.fixed_bags import Lazy, in_rounds
 from milbench.families.image_bags import DIGITS, ImageTask, single_instance_bags
 
-TRIES = 1000
-"""Random places that are tried to put digits onto a canvas without overlap."""
+TRIES = 1000  # to put digits onto a canvas without overlap
 FIGURE_2 = ((1.3, 1.3, 1), (1.5, 4.6, 3), (4.5, 2.0, 5), (4.5, 4.5, 8), (3.0, 2.0, 3), (3.0, 4.6, 7))
 """The canvases of the paper's Figure 2: height and width in sides of a digit, and the number of digits."""
 
 
 def nested(digits: LabelledImages, index: Tensor, tops: Tensor, lefts: Tensor, height: int, width: int) -> Bags:
-    """Return a bag for each canvas of digits `index` (B, M); where they overlap pixels add up, to 1 at most.
+    """Return canvases of digits `index` (B, M) at rows `tops` and columns `lefts` as bags (B, 1, height, width).
 
-    Upper edges are at the rows `tops` (B, M), left ones at `lefts`. Instances are (B, 1, height, width) in [0, 1], on
-    the device of the digits.
+    Where digits overlap their pixels add up, to 1 at most.
     """
     device, (h, w) = digits.pixels.device, digits.pixels.shape[-2:]
     index, tops, lefts = all_to_device([index, tops, lefts], device)
@@ -53,10 +45,9 @@ def nested(digits: LabelledImages, index: Tensor, tops: Tensor, lefts: Tensor, h
 
 
 def draw_canvases(digits: LabelledImages, index: Tensor, sizes: tuple[int, int], rng: torch.Generator) -> Bags:
-    """Return bags of the digits `index` (B, M) at random places on canvases of one random size.
+    """Return bags of the digits `index` (B, M), each anywhere as a whole on canvases of one random size.
 
-    Height and width are independent and uniform on sizes[0]..sizes[1]. Each offset is uniform over those that keep the
-    digit whole.
+    Height and width are independent and uniform on sizes[0]..sizes[1].
     """
     h, w = digits.pixels.shape[-2:]
     height, width = torch.randint(sizes[0], sizes[1] + 1, (2,), generator=rng).tolist()
@@ -66,7 +57,10 @@ def draw_canvases(digits: LabelledImages, index: Tensor, sizes: tuple[int, int],
 
 
 class NestedDigits(ImageTask):
-    """Base class of tasks of this family; a subclass adds the digits, the canvas sizes and the networks.
+    """Base class of tasks whose bag is a canvas with a few digits at random places, and its label set their classes.
+
+    A subclass adds the digits, the canvas sizes and the networks, which are evaluated on fixed canvases and on single
+    digits.
 
     Args:
         digits_per_bag: M, the number of digits on a canvas.
@@ -74,26 +68,22 @@ class NestedDigits(ImageTask):
         bags_per_epoch: the number of training canvases of an epoch; None: as many as use every digit once.
     """
 
-    sizes: tuple[int, int]
-    """Smallest and largest side of a canvas, in pixels."""
-    digit_side: ClassVar[int] = 1
-    """Side of a digit, in pixels, which says how many fit onto a canvas."""
-    eval_bags: ClassVar[dict[Split, int]]
-    """The number of fixed canvases of each split."""
-    eval_batches: ClassVar[tuple[int, int]]
-    """The numbers of single digits, and of canvases, that are scored at once."""
+    sizes: tuple[int, int]  # smallest and largest side of a canvas, in pixels
+    digit_side: ClassVar[int] = 1  # in pixels, which says how many fit onto a canvas
+    eval_bags: ClassVar[dict[Split, int]]  # how many fixed canvases each split has
+    eval_batches: ClassVar[tuple[int, int]]  # how many single digits, and canvases, are scored at once
+    canvas_axes: tuple[object, ...] = ()  # what fixed canvases depend on besides task, split and number of digits
     num_classes = DIGITS
     primary = "instance_error"
     figures = ("2",)
-    """Of arXiv:1811.12346, see `milbench.inference.paper_figures.PaperTask`."""
+    """Of arXiv:1811.12346, see `milbench.inference.paper_figures`."""
     chance = 1 - 1 / DIGITS
 
     def __init__(self, digits_per_bag: int, batch_bags: int = 32, bags_per_epoch: int | None = None) -> None:
-        if digits_per_bag > (most := (self.sizes[1] // self.digit_side) ** 2):
-            raise UsageError(
-                f"digits_per_bag = {digits_per_bag} is too large: at most {most} digits of "
-                f"{self.digit_side} pixels fit side by side on a canvas of {self.sizes[1]} pixels"
-            )
+        side, digit = self.sizes[1], self.digit_side
+        if digits_per_bag > (most := (side // digit) ** 2):
+            fit = f"at most {most} digits of {digit} pixels fit side by side on a canvas of {side} pixels"
+            raise UsageError(f"digits_per_bag = {digits_per_bag} is too large: {fit}")
         self.digits_per_bag = digits_per_bag
         self.batch_bags = batch_bags
         self.bags_per_epoch = bags_per_epoch
@@ -104,10 +94,6 @@ class NestedDigits(ImageTask):
     def load(self, data_dir: Path | None) -> ImageSplits:
         """Return the digits, on the CPU."""
 
-    def canvas_axes(self) -> tuple[object, ...]:
-        """Return the seeds of the fixed canvases of a split, besides the split and the number of digits."""
-        return self.name, self.revision
-
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         splits = self.load(data_dir).to(device)
         self._train, self._test = splits.train, splits.test
@@ -115,19 +101,15 @@ class NestedDigits(ImageTask):
         as_bags = partial(single_instance_bags, num_classes=DIGITS)
         # Without a validation split, thresholds are chosen on canvases of training digits, and nothing is reported.
         self.calibration = None if splits.validation else self._canvases("validation", splits.train)
-        self.eval_splits = {
-            split: EvalSplit(
-                Lazy.of(digits[: self.evaluation_limit], self.eval_batches[0], as_bags),
-                self._canvases(split, digits),
-            )
-            for split, digits in splits.evaluated.items()
-        }
+        self.eval_splits = {}
+        for split, digits in splits.evaluated.items():
+            single = Lazy.of(digits[: self.evaluation_limit], self.eval_batches[0], as_bags)
+            self.eval_splits[split] = EvalSplit(single, self._canvases(split, digits))
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        """Yield the canvases of an epoch.
+        """Yield the canvases of an epoch, which hold every training digit once before any again.
 
-        They hold every training digit once, except for the few, others in each epoch, that fill no bag. With
-        `bags_per_epoch` they hold every digit once before any digit again.
+        Without `bags_per_epoch` they hold each once, except for the few, others in each epoch, that fill no bag.
         """
         bags = self.bags_per_epoch or self.training_count
         order = in_rounds(len(self._train), bags * self.digits_per_bag, rng)
@@ -135,14 +117,10 @@ class NestedDigits(ImageTask):
             yield draw_canvases(self._train, index, self.sizes, rng)
 
     def figure_bags(self, rng: torch.Generator) -> list[Bags]:
-        """Return the canvases of FIGURE_2, each as a batch of its own."""
         return [self.test_canvas(high, wide, count, rng) for high, wide, count in FIGURE_2]
 
     def test_canvas(self, high: float, wide: float, count: int, rng: torch.Generator) -> Bags:
-        """Return a canvas of `high` x `wide` sides of a digit with `count` random test digits that do not overlap.
-
-        There are fewer if no place for another one is found.
-        """
+        """Return a canvas of `high` x `wide` sides of a digit with `count` random test digits, fewer if no more fit."""
         side = self._test.pixels.shape[-1]
         height, width = round(high * side), round(wide * side)
         places: list[tuple[int, int]] = []
@@ -157,7 +135,7 @@ class NestedDigits(ImageTask):
 
     def _canvases(self, split: Split, digits: LabelledImages) -> list[Bags]:
         """Draw the fixed canvases of a split: every digit once in random order before any digit again."""
-        rng = generator(*self.canvas_axes(), split, self.digits_per_bag)
-        count = len(range(self.eval_bags[split])[: self.evaluation_limit]) * self.digits_per_bag
+        rng = generator(self.name, self.revision, *self.canvas_axes, split, self.digits_per_bag)
+        count = self.limited(self.eval_bags[split]) * self.digits_per_bag
         order = in_rounds(len(digits), count, rng).view(-1, self.digits_per_bag)
         return [draw_canvases(digits, index, self.sizes, rng) for index in order.split(self.eval_batches[1])]

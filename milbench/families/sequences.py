@@ -1,46 +1,40 @@
 """Bags whose positions are in time: sequences of frames of one length or many, perhaps with events."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from milbench.api.bags import Bags, Truth
+from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.network import NetworkMaker
 from milbench.api.recipe import Recipe
 from milbench.api.task import Split
+from milbench.data.log_mel import LogMel
 from milbench.evaluation.evaluate import EvalSplit
-from milbench.families.fixed_bags import FixedBags, Lazy
+from milbench.families.fixed_bags import FixedBags, Lazy, truth_of
 from milbench.networks.sequence import SequenceConvolutional, SequenceGRU, pad_frames
 from milbench.networks.standardise import divisors
 
 EVAL_BAGS, GALLERY_BAGS = 250, 8
-BATCH_FRAMES = 1 << 21
-"""Frames in a batch, at most, where nothing else is asked for."""
+BATCH_FRAMES = 1 << 21  # at most, where nothing else is asked for
+RECORDINGS_AT_ONCE = 50  # that become frames together, as waveforms take up to twelve times the memory of their frames
 
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """N sequences with their label sets.
+    """N sequences with their label sets."""
 
-    Args:
-        frames: N tensors (F, T_i), F features in each of T_i frames, which may be read when they are accessed.
-        lengths: the N numbers T_i.
-        labels: (N, C) bool.
-        truth: the events in the order in which they begin, with boxes (start, 0, end, F) in frames; None: not known.
-    """
-
-    frames: Sequence[Tensor]
-    lengths: list[int]
-    labels: Tensor
-    truth: Truth | None = None
+    frames: Sequence[Tensor]  # N times (F, T_i), F features in each of T_i frames, perhaps read when accessed
+    lengths: list[int]  # the N numbers T_i
+    labels: Tensor  # (N, C) bool
+    truth: Truth | None = None  # the events in the order in which they begin, boxes in frames; None: not known
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -61,16 +55,29 @@ class Sequences:
 
 @dataclass(frozen=True, slots=True)
 class SequenceSplits:
-    """Sequences to train on, to validate on (none where it has the length 0) and to test on.
-
-    `single` are sequences with one event each, perhaps none. `scale` is the mean (F, 1) and divisor (F, 1) of training
-    frames; None: they are computed.
-    """
+    """Sequences to train on, and to evaluate on: a split of length 0 is left out."""
 
     train: Sequences
     evaluated: Mapping[Split, Sequences]
-    single: Mapping[Split, Sequences]
-    scale: tuple[Tensor, Tensor] | None = None
+    single: Mapping[Split, Sequences]  # with one event each, perhaps none
+    scale: tuple[Tensor, Tensor] | None = None  # mean (F, 1) and divisor (F, 1) of training frames; None: computed
+
+
+Recording = tuple[Tensor, list[tuple[int, int, int]]]
+"""A waveform (S,) and its events in the order in which they begin: class, start and end, in samples."""
+
+
+def log_mel_sequences(recordings: Iterable[Recording], log_mel: LogMel, num_classes: int, most: int) -> Sequences:
+    """Return recordings with up to `most` events each as sequences of log-mel frames."""
+    frames, events, left = list[Tensor](), list[list[tuple[int, int, int]]](), iter(recordings)
+    while batch := list(islice(left, RECORDINGS_AT_ONCE)):
+        waveforms, of_waveforms = zip(*batch, strict=True)
+        padded = log_mel(pad_sequence([*waveforms], batch_first=True))  # a frame past the end of a waveform is silence
+        frames += [one[:, : log_mel.count(len(own))].clone() for one, own in zip(padded, waveforms, strict=True)]
+        events += of_waveforms
+    hop, bands = log_mel.hop, log_mel.bands
+    truth = truth_of([[(cls, (start / hop, 0, end / hop, bands)) for cls, start, end in own] for own in events], most)
+    return Sequences(frames, [one.shape[1] for one in frames], label_matrix(truth.classes, num_classes), truth)
 
 
 class SequenceTask(FixedBags):
@@ -90,12 +97,7 @@ class SequenceTask(FixedBags):
     primary = "set_error"
     _device = torch.device("cpu")
 
-    def __init__(
-        self,
-        batch_bags: int,
-        bags_per_epoch: int | None = None,
-        batch_instances: int = BATCH_FRAMES,
-    ) -> None:
+    def __init__(self, batch_bags: int, bags_per_epoch: int | None = None, batch_instances: int = BATCH_FRAMES) -> None:
         self.batch_bags = batch_bags
         self.bags_per_epoch = bags_per_epoch
         self.batch_instances = batch_instances
@@ -106,7 +108,7 @@ class SequenceTask(FixedBags):
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         splits, self._device = self.load(data_dir), device
-        self._train, self._test = splits.train, splits.evaluated["test"]
+        self._train, self._test = splits.train, splits.evaluated.get("test", splits.train)
         self._scale = splits.scale or self._train.mean_and_divisor()
         self.inputs = len(self._scale[0])
         self.typical_size = (round(median(self._train.lengths)),)
@@ -137,7 +139,7 @@ class SequenceTask(FixedBags):
         return Recipe(lr=5e-3, epochs=10, evaluate_every=5, precision="float32")
 
     def gallery(self) -> Bags:
-        """Return the first eight test sequences that have a class, or the first eight where none has."""
+        """Return the first test sequences that have a class, or the first ones where none has."""
         labelled = self._test.labels.any(dim=1).nonzero().flatten()
         return self.bags(self._test[labelled[:GALLERY_BAGS] if len(labelled) else slice(GALLERY_BAGS)])
 

@@ -1,10 +1,4 @@
-"""House numbers: the protocol of X.-L. Li, arXiv:1811.12346, Section 5.4, on SVHN or on pictures in its format.
-
-A bag is a crop of 64x64 pixels around one house number, and its label set holds the digits in it. Their order, their
-number and their places are used in evaluation alone.
-"""
-
-from __future__ import annotations
+"""House numbers: the protocol of X.-L. Li, arXiv:1811.12346, Section 5.4, on SVHN or on pictures in its format."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -31,26 +25,13 @@ from milbench.evaluation.reading.metrics import ReadingMetrics
 from milbench.families.augmentation import SIZES, augment
 from milbench.families.fixed_bags import Lazy
 from milbench.families.image_bags import DIGITS, ImageTask
-from milbench.networks.house_numbers import HOUSE_NUMBERS
+from milbench.networks.convolutional import HOUSE_NUMBERS
 from milbench.networks.standardise import StandardiseImages
 
-FIGURE_1 = 8
-"""How many crops Figure 1 shows."""
-CROPS_PER_EVAL_BATCH = 250
-CALIBRATION_CROPS = 1000
-"""How many training crops the threshold is chosen on, and the decoder learnt from, without a validation split."""
+FIGURE_1, CROPS_PER_EVAL_BATCH = 8, 250
+CALIBRATION_CROPS = 1000  # to train on, by which threshold and decoder are chosen without a validation split
 Parts = Literal["train", "train+extra"]
 PixelContrast = Literal["standard", "raw"]
-
-
-def number_images(crops: Crops, device: torch.device) -> LabelledImages:
-    """Return crops on a device as images (N, 3, 64, 64); on the CPU the pixels stay in the file until they are used."""
-    return LabelledImages(
-        torch.from_numpy(crops.crops).to(device).permute(0, 3, 1, 2),
-        torch.from_numpy(crops.classes).long().to(device),
-        StreetNumbers.white,
-        torch.from_numpy(crops.boxes).to(device),
-    )
 
 
 def number_bags(images: LabelledImages, rng: torch.Generator | None = None, protocol: Protocol = "ours") -> Bags:
@@ -59,15 +40,13 @@ def number_bags(images: LabelledImages, rng: torch.Generator | None = None, prot
     The label set stays that of the whole number where augmentation cuts a digit away, as in the paper.
     """
     pixels, boxes = images.scaled(), images.boxes
-    if boxes is None:
-        raise ValueError("crops of house numbers need the boxes of their digits")
-    if rng is not None:
+    if rng is not None and boxes is not None:
         pixels, boxes = augment(pixels, boxes, rng, protocol)
     return Bags(pixels, label_matrix(images.classes, DIGITS), truth=Truth(images.classes, boxes))
 
 
 class StreetNumbers(ImageTask):
-    """Base class of tasks with house numbers; a subclass names the folder of the pictures."""
+    """Base class of tasks whose bags are crops of 64x64 pixels around house numbers; a subclass names the folder."""
 
     instances_are_ordered = True
     revision = 3
@@ -77,11 +56,9 @@ class StreetNumbers(ImageTask):
     white = 256  # so that pixels are in [0, 1)
     primary = "transcription_error"
     figures = ("1", "4")
-    """Of arXiv:1811.12346, see `milbench.inference.paper_figures.PaperTask`."""
-    folder: ClassVar[str]
-    """Folder of train, test and extra below the data directory."""
-    instead: ClassVar[str]
-    """How to get the data, for the error message where they are missing."""
+    """Of arXiv:1811.12346, see `milbench.inference.paper_figures`."""
+    folder: ClassVar[str]  # of train, test and extra, below the data directory
+    how_to_get: ClassVar[str]  # the data, for the error message where they are missing
 
     def __init__(
         self,
@@ -107,46 +84,46 @@ class StreetNumbers(ImageTask):
         return self.name
 
     def recipe(self) -> Recipe:
-        """Return one-cycle AdamW in half precision; to read all test crops takes as long as an epoch."""
-        return Recipe(lr=5e-4, epochs=20, evaluate_every=10)
+        return Recipe(lr=5e-4, epochs=20, evaluate_every=10)  # to read all test crops takes as long as an epoch
 
     def check_data(self, data_dir: Path | None) -> str:
-        """Return the name, numbers and digest of the pictures; they are cropped now if they were not before."""
+        """Return the name, numbers and digest of the pictures, which are cropped now if they were not before."""
         crops = self._crops(data_dir)
-        counts = {part: len(cropped) for part, cropped in crops.items()}
         digests = "".join(f"{part} {cropped.digest}\n" for part, cropped in crops.items())
-        parts = " / ".join(f"{count:,} {part}" for part, count in counts.items())
-        return f"{self.title(counts)}, {parts}, sha256 {hashlib.sha256(digests.encode()).hexdigest()[:16]}"
+        parts = " / ".join(f"{len(cropped):,} {part}" for part, cropped in crops.items())
+        title = self.title({part: len(cropped) for part, cropped in crops.items()})
+        return f"{title}, {parts}, sha256 {hashlib.sha256(digests.encode()).hexdigest()[:16]}"
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
-        """Put the crops onto `device` and split off house numbers for validation: always the same ones."""
         parts = self._crops(data_dir)
-        numbers = {part: number_images(crops, device) for part, crops in parts.items()}
-        train, self._test = numbers["train"], numbers["test"]
-        self.max_labels = max(crops.most_classes() for crops in parts.values())
-        if self.validation >= len(train):
-            raise UsageError(
-                f"{self.name}: validation = {self.validation} leaves none of {len(train)} training pictures"
+        numbers = {
+            part: LabelledImages(  # on the CPU the pixels stay in the file until they are used
+                torch.from_numpy(crops.crops).to(device).permute(0, 3, 1, 2),
+                torch.from_numpy(crops.classes).long().to(device),
+                self.white,
+                torch.from_numpy(crops.boxes).to(device),
             )
-        shuffled = torch.randperm(len(train), generator=generator("street numbers", "validation", len(train)))
+            for part, crops in parts.items()
+        }
+        train, self._test, count = numbers["train"], numbers["test"], len(numbers["train"])
+        self.max_labels = max(crops.most_classes() for crops in parts.values())
+        if self.validation >= count:
+            raise UsageError(f"{self.name}: validation = {self.validation} leaves none of {count} training pictures")
+        shuffled = torch.randperm(count, generator=generator("street numbers", "validation", count))  # for all seeds
         held, trained = (part.sort().values for part in shuffled.tensor_split([self.validation]))
         self._pools = [(train, trained)]
         if extra := numbers.get("extra"):
             self._pools += [(extra, torch.arange(start, len(extra), 2)) for start in (0, 1) if start < len(extra)]
         if self.protocol == "paper":
-            for n, (images, index) in enumerate(self._pools):
-                rng = generator("street numbers", "order", n, self.seed)
-                self._pools[n] = images, index[torch.randperm(len(index), generator=rng)]
-        self.calibration = None if self.validation else self._batches(train, trained[:CALIBRATION_CROPS])
-        self.eval_splits = {"validation": EvalSplit((), self._batches(train, held))} if self.validation else {}
+            rngs = [generator("street numbers", "order", n, self.seed) for n in range(len(self._pools))]
+            self._pools = [(images, _shuffle(own, rng)) for (images, own), rng in zip(self._pools, rngs, strict=True)]
+        self.calibration = None if self.validation else self._batches(train[trained[:CALIBRATION_CROPS]])
+        self.eval_splits = {"validation": EvalSplit((), self._batches(train[held]))} if self.validation else {}
         self.eval_splits["test"] = EvalSplit((), self._batches(self._test))
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches with every training crop once; with extra, or by `paper`, as many full ones as there are.
-
-        That is the paper's 7,367 for SVHN with no validation split.
-        """
+        """Batches with every training crop once; with extra, or by `paper`, full ones: the paper's 7,367 for SVHN."""
         count = sum(len(index) for _, index in self._pools)
         whole = self.protocol == "ours" and len(self._pools) == 1
         return -(-count // self.batch_bags) if whole else max(count // self.batch_bags, 1)
@@ -156,10 +133,9 @@ class StreetNumbers(ImageTask):
 
         Without extra, the training crops come in random order. With extra, every batch comes from one of three pools,
         each with probability 1/3: train, the extra crops of even index, and those of odd index. Every pool has a random
-        order of its own, which is drawn again whenever the pool is used up.
-
-        By the protocol `paper` a batch is a block of neighbours in the order of its pool, which is drawn once a cell,
-        and begins anywhere: in an epoch some crops come several times and others not at all.
+        order of its own, drawn again whenever the pool is used up. By the protocol `paper` a batch is a block of
+        neighbours anywhere in the order of its pool, which is drawn once a cell: in an epoch some crops come several
+        times and others not at all.
         """
         chance = rng if self.augmentation else None
         for images, index in self._blocks(rng) if self.protocol == "paper" else self._shuffled(rng):
@@ -168,8 +144,7 @@ class StreetNumbers(ImageTask):
     def _shuffled(self, rng: torch.Generator) -> Iterator[tuple[LabelledImages, Tensor]]:
         if len(self._pools) == 1:
             images, index = self._pools[0]
-            for batch in index[torch.randperm(len(index), generator=rng)].split(self.batch_bags):
-                yield images, batch
+            yield from ((images, batch) for batch in _shuffle(index, rng).split(self.batch_bags))
             return
         orders = [_endless(index, rng) for _, index in self._pools]
         for _ in range(self.steps_per_epoch):
@@ -187,29 +162,24 @@ class StreetNumbers(ImageTask):
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of the crops as they are, none augmented; the decoder is chosen on validation strings."""
-        read = ReadingMetrics()
-        evaluated = evaluate_bags(
-            score, self.eval_splits, self.calibration, read, self.evaluation_limit, self.training_labels
-        )
-        reading = read.evaluation()
-        outcomes = {**(evaluated.outcomes or {}), **(reading.outcomes or {})}
+        reading = ReadingMetrics()
+        limit, labels = self.evaluation_limit, self.training_labels
+        of_sets = evaluate_bags(score, self.eval_splits, self.calibration, reading, limit, labels)
+        of_strings = reading.evaluation()
+        outcomes = (of_sets.outcomes or {}) | (of_strings.outcomes or {})
         return replace(
-            reading, metrics=evaluated.metrics | reading.metrics, outcomes=outcomes, reliability=evaluated.reliability
+            of_sets, metrics=of_sets.metrics | of_strings.metrics, decoder=of_strings.decoder, outcomes=outcomes
         )
 
     def figure_bags(self, rng: torch.Generator) -> list[Bags]:
-        """Return the test crops of Figure 1."""
         return [number_bags(self._test[torch.randperm(len(self._test), generator=rng)[:FIGURE_1]])]
 
     def figure_pictures(self, data_dir: Path | None) -> list[tuple[Path, tuple[int, ...]]]:
-        """Return the files of all whole test pictures, with the digits in each; needs no `prepare`."""
         folder = catalog.data_dir(data_dir) / self.folder / "test"
         return [(folder / record.name, record.classes) for record in digit_struct.read(folder / digit_struct.FILE)]
 
-    def _batches(self, images: LabelledImages, which: Tensor | None = None) -> Lazy[Bags]:
-        if self.evaluation_limit is not None:
-            which = (torch.arange(len(images)) if which is None else which)[: self.evaluation_limit]
-        return Lazy.of(images, CROPS_PER_EVAL_BATCH, number_bags, which)
+    def _batches(self, images: LabelledImages) -> Lazy[Bags]:
+        return Lazy.of(images[: self.evaluation_limit], CROPS_PER_EVAL_BATCH, number_bags)
 
     @as_usage()
     def _crops(self, data_dir: Path | None) -> dict[str, Crops]:
@@ -217,10 +187,14 @@ class StreetNumbers(ImageTask):
         parts = ("train", "test") if self.parts == "train" else ("train", "test", "extra")
         for part in parts:
             if not (place / part / digit_struct.FILE).exists():
-                raise UsageError(f"{self.name} not found: no {place / part / digit_struct.FILE}; {self.instead}")
+                raise UsageError(f"{self.name} not found: no {place / part / digit_struct.FILE}; {self.how_to_get}")
         return {part: crops.load(place / part, self.crop, self.protocol) for part in parts}
+
+
+def _shuffle(index: Tensor, rng: torch.Generator) -> Tensor:
+    return index[torch.randperm(len(index), generator=rng)]
 
 
 def _endless(index: Tensor, rng: torch.Generator) -> Iterator[int]:
     while True:
-        yield from index[torch.randperm(len(index), generator=rng)].tolist()
+        yield from _shuffle(index, rng).tolist()

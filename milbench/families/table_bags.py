@@ -1,11 +1,9 @@
 """The base class of tasks on a user's table: its split, its checks, and batches of bags of similar sizes."""
 
-from __future__ import annotations
-
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,9 +13,10 @@ from milbench._utils.prefetch import prefetched
 from milbench.api.bags import Bags
 from milbench.api.task import Folds
 from milbench.data.catalog import found_file
-from milbench.data.checks import TOO_SMALL, check_bags, fatal
-from milbench.data.own_bags import OwnBags, TableColumns, load_bags
-from milbench.data.splits import BagSplit, SplitOptions
+from milbench.data.checks import check_bags, checked_splits, fatal
+from milbench.data.own_bags import OwnBags, load_bags
+from milbench.data.splits import BagSplit, count_folds, mean_overlap, split_bags, split_files
+from milbench.data.table_options import TableOptions
 from milbench.errors import UsageError
 from milbench.families.fixed_bags import FixedBags
 
@@ -54,39 +53,43 @@ class TableBags(FixedBags):
 
     primary = "set_error"
     revision = 2
-    columns: TableColumns
+    Options: ClassVar[type[TableOptions]]
+    """The parameters of the constructor."""
+    options: TableOptions
     leaves_out_small = False
     """Whether bags with more classes than instances are in no part of a split; else a table with one is refused."""
 
-    def __init__(self, table: str, columns: TableColumns, batch_bags: int, splitting: SplitOptions) -> None:
-        self.table = table
-        self.columns = columns
-        self.batch_bags = batch_bags
-        self.splitting = splitting
-        self.folds = Folds(splitting.folds, splitting.repeats) if splitting.folds else None
+    def __init__(self, **options: Any) -> None:
+        self.options = self.Options(**options)
+        self.batch_bags = self.options.batch_bags
+        self.is_tested = self.options.test > 0
 
     def own_bags(self, data_dir: Path | None) -> OwnBags:
         """Return the bags of the table, packed now if they were not before. Raises UsageError."""
-        return load_bags(found_file(self.table, data_dir, "task.table"), self.columns)
+        return load_bags(found_file(self.options.table, data_dir, "task.table"), self.options)
 
     def check_data(self, data_dir: Path | None) -> str:
         """Return the name of the table, its counts and a digest; raise UsageError for unusable bags."""
-        bags = self.own_bags(data_dir)
-        ignored = TOO_SMALL if self.leaves_out_small else ""
-        findings = [finding for finding in check_bags(bags, self.columns.kind, quick=True) if finding.what != ignored]
-        for problem in fatal(findings):
+        bags, kind = self.own_bags(data_dir), self.options.kind
+        for problem in fatal(check_bags(bags, self.options, quick=True)):
             raise UsageError(f"{bags.path}: {problem}")
-        counts = f"{len(bags):,} {self.columns.kind}"
-        if self.columns.kind == "features":
+        counts = f"{len(bags):,} {kind}"
+        if kind == "features":
             counts = f"{len(bags):,} bags, {bags.store.offsets[-1]:,} instances"
-        self.splitting.split(bags, self.seed)  # raises UsageError where there is none
-        digest = bags.digest
-        if self.splitting.folds_file:
-            digest = hashlib.sha256(digest.encode() + self.splitting.folds_path(bags).read_bytes()).hexdigest()
+        split_bags(bags, self.options, self.seed)  # raises UsageError where there is none
+        folds = count_folds(bags, self.options)
+        self.folds = Folds(*folds) if folds else None
+        of_splits = b"".join(path.read_bytes() for path in split_files(bags, self.options))
+        digest = hashlib.sha256(bags.digest.encode() + of_splits).hexdigest() if of_splits else bags.digest
         return f"{bags.path.name}: {counts}, {len(bags.class_names)} classes, sha256 {digest[:16]}"
 
+    def remarks(self, data_dir: Path | None, seeds: Sequence[int]) -> list[str]:
+        bags = self.own_bags(data_dir)
+        findings = check_bags(bags, self.options, quick=True, splits=checked_splits(bags, self.options, seeds))
+        return [f"{bags.path.name}: {what}: {found}" for level, what, found in findings if level == "warning"]
+
     def overlap(self, data_dir: Path | None) -> float:
-        return self.splitting.overlap(self.own_bags(data_dir))
+        return mean_overlap(self.own_bags(data_dir), self.options)
 
     @property
     def class_names(self) -> list[str]:
@@ -105,11 +108,11 @@ class TableBags(FixedBags):
 
     def split_bags(self, bags: OwnBags) -> BagSplit:
         """Split the bags by the table, the folds or the seed, and set what follows. Raises UsageError for no bags."""
-        self._class_names, self._split = bags.class_names, self.splitting.split(bags, self.seed)
+        self._class_names, self._split = bags.class_names, split_bags(bags, self.options, self.seed)
         if self.leaves_out_small:
             enough = bags.labels.sum(axis=1) <= bags.store.sizes
             self._split = BagSplit(*(part[enough[part]] for part in self._split))
-        for part in ("train", "test"):
+        for part in ("train", "test") if self.is_tested else ("train",):
             if not len(getattr(self._split, part)):
                 raise UsageError(f"{bags.path}: no bag is left to {part} on")
         self.num_classes, self.training_count = len(bags.class_names), len(self._split.train)

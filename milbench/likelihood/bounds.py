@@ -42,13 +42,9 @@ def bag_log_prob_bounds(
     exact_labels classes for each bag.
 
     Args:
-        log_probs: (B, C+1, *positions), as in `bag_log_prob`.
+        log_probs: (B, C+1, *positions); like it, `mask`, `validate` and `max_labels` are as in `bag_log_prob`.
         labels: (B, C), bool or 0/1, the label sets, of any size.
-        mask: (B, *positions) bool, True where there is an instance; None: everywhere.
         exact_labels: how many classes are summed exactly, from 0 to EXACT_LABEL_LIMIT.
-        validate: as in `bag_log_prob`.
-        max_labels: an upper bound of |L|. With it an accelerator does not wait to find the largest |L|; a larger label
-            set then gives NaN.
 
     Returns:
         `lower` and `upper`, both (B,), in nats and with rounding errors included; both are -inf where |L| exceeds the
@@ -80,20 +76,17 @@ def bag_log_prob_bounds(
         lower, upper = _by_size(log_probs, labels, mask, exact_labels)
     else:
         lower, upper = _bounds(log_probs, labels, mask, slots, exact_labels)
-    positions = log_probs.shape[2:].numel()
-    return _outward(lower, upper, positions, columns.result_dtype(log_probs))
+    return _outward(lower, upper, log_probs.shape[2:].numel(), columns.result_dtype(log_probs))
 
 
 def _by_size(log_probs: Tensor, labels: Tensor, mask: Tensor | None, exact_labels: int) -> tuple[Tensor, Tensor]:
     """Return both bounds, one |L| at a time: no work is done for slots that a bag does not use."""
-    sizes = labels.sum(dim=1)
-    order, found = [], []
-    for size in sizes.unique().tolist():
-        rows = torch.nonzero(sizes == size).squeeze(1)
-        order.append(rows)
-        some = None if mask is None else mask[rows]
-        found.append(torch.stack(_bounds(log_probs[rows], labels[rows], some, size, exact_labels)))
-    lower, upper = torch.cat(found, dim=1)[:, torch.cat(order).argsort()]
+    groups = columns.by_size(labels)
+    bounds = [
+        torch.stack(_bounds(log_probs[bags], labels[bags], None if mask is None else mask[bags], size, exact_labels))
+        for bags, size in groups
+    ]
+    lower, upper = torch.cat(bounds, dim=1)[:, torch.cat([bags for bags, _ in groups]).argsort()]
     return lower, upper
 
 
@@ -103,33 +96,26 @@ def _bounds(
     """Return both bounds, (B,) each; NaN for bags of more classes than `slots`. No operation looks at a value."""
     bags = _Bags.of(columns.select(log_probs, mask, labels, slots)[0])
     lower, upper = _sides(bags, exact_labels)
-    lower, upper = (columns.floor_to_infinity(bags.log_scale + r) for r in (lower, upper.clamp(max=0.0)))
-    able = (~(bags.share <= columns.IMPOSSIBLE)).any(dim=1).sum(dim=-1)  # positions that may show a class; NaN may
-    impossible, too_many = bags.size > able, bags.size > slots
-    lower, upper = (side.masked_fill(impossible, -torch.inf) for side in (lower, upper))
-    return lower.masked_fill(too_many, torch.nan), upper.masked_fill(too_many, torch.nan)
+    shows_class = (~(bags.share <= columns.IMPOSSIBLE)).any(dim=1)  # which positions may, (B, K); NaN may
+    impossible, too_many = bags.size > shows_class.sum(dim=-1), bags.size > slots
+
+    def finished(side: Tensor) -> Tensor:
+        side = columns.floor_to_infinity(bags.log_scale + side).masked_fill(impossible, -torch.inf)
+        return side.masked_fill(too_many, torch.nan)
+
+    return finished(lower), finished(upper.clamp(max=0.0))
 
 
 class _Bags(NamedTuple):
-    """Bags with n slots for classes, the first |L| of which are used.
+    """Bags with n slots for classes, the first |L| of which are used."""
 
-    Attributes:
-        log_scale: (B,), log alpha.
-        size: (B,), |L|.
-        background: (B, K), log of its share.
-        share: (B, n, K), log of the share of each class.
-        used: (B, n), True for slots with a class.
-        present: (B, n), log(1 - A_l); 0 in unused slots.
-        absent: (B, n), log A_l; -inf in unused slots.
-    """
-
-    log_scale: Tensor
-    size: Tensor
-    background: Tensor
-    share: Tensor
-    used: Tensor
-    present: Tensor
-    absent: Tensor
+    log_scale: Tensor  # (B,), log alpha
+    size: Tensor  # (B,), |L|
+    background: Tensor  # (B, K), log of its share
+    share: Tensor  # (B, n, K), log of the share of each class
+    used: Tensor  # (B, n), True for slots with a class
+    present: Tensor  # (B, n), log(1 - A_l); 0 in unused slots
+    absent: Tensor  # (B, n), log A_l; -inf in unused slots
 
     @classmethod
     def of(cls, parts: Columns) -> _Bags:
@@ -140,19 +126,14 @@ class _Bags(NamedTuple):
         present, absent = present.masked_fill(~used, 0.0), absent.masked_fill(~used, -torch.inf)
         return cls(parts.log_scale, parts.size, shares[:, -1], shares[:, :-1], used, present, absent)
 
-    @property
-    def slack(self) -> float:
-        """A bound of the relative rounding error of a sum of probabilities, each a product over positions."""
-        return torch.finfo(self.share.dtype).eps * (4 * self.share.shape[-1] + 256)
-
 
 def _sides(bags: _Bags, exact_labels: int) -> tuple[Tensor, Tensor]:
     """Sum the least certain classes exactly: one bag with all others as background, one more without each of them."""
     slots = bags.used.shape[1]
     exact, others = bags.absent.argsort(dim=1, descending=True).tensor_split([min(exact_labels, slots)], dim=1)
 
-    def shares_of(which: Tensor) -> Tensor:
-        return bags.share.gather(1, which.unsqueeze(-1).expand(-1, -1, bags.share.shape[-1]))
+    def shares_of(classes: Tensor) -> Tensor:
+        return bags.share.gather(1, classes.unsqueeze(-1).expand(-1, -1, bags.share.shape[-1]))
 
     left_out = torch.eye(others.shape[1] + 1, dtype=torch.bool, device=bags.share.device)[:, 1:]
     joint = _without(shares_of(others), bags.background, left_out)
@@ -162,7 +143,9 @@ def _sides(bags: _Bags, exact_labels: int) -> tuple[Tensor, Tensor]:
     value = bag_log_prob(virtual, required, validate=False, max_labels=exact.shape[1]).clamp(min=FLOOR)
     value = value.view(len(bags.size), -1)
     first, rest = value[:, 0], value[:, 1:].exp().masked_fill(~bags.used.gather(1, others), 0.0).sum(dim=1)
-    lower = _safe_log(first.exp() - rest - bags.slack * (first.exp() + rest).detach())
+    # A bound of the relative rounding error of a sum of probabilities, each a product over positions.
+    slack = torch.finfo(bags.share.dtype).eps * (4 * bags.share.shape[-1] + 256)
+    lower = _safe_log(first.exp() - rest - slack * (first.exp() + rest).detach())
     lower = torch.where(bags.size <= exact_labels, first, lower)
     return torch.maximum(lower, _disjoint(bags)), first + bags.present.gather(1, others).sum(dim=1)
 
@@ -176,10 +159,10 @@ def _disjoint(bags: _Bags) -> Tensor:
         unused = ~bags.used.unsqueeze(-1)
         owner = (bags.share - bags.present.unsqueeze(-1)).masked_fill(unused, -torch.inf).argmax(dim=1)
         free = torch.ones_like(owner, dtype=torch.bool)
-        at = torch.arange(positions, device=owner.device)
+        places = torch.arange(positions, device=owner.device)
         for slot in bags.present.masked_fill(~bags.used, torch.inf).argsort(dim=1).split(1, dim=1):
             shares = bags.share.gather(1, slot.unsqueeze(-1).expand(-1, -1, positions)).squeeze(1)
-            best = at == shares.masked_fill(~free, -torch.inf).argmax(dim=1, keepdim=True)
+            best = places == shares.masked_fill(~free, -torch.inf).argmax(dim=1, keepdim=True)
             best &= bags.used.gather(1, slot)
             owner, free = torch.where(best, slot, owner), free & ~best
         is_owned = (owner.unsqueeze(1) == torch.arange(slots, device=owner.device).unsqueeze(-1)) & ~unused
@@ -205,11 +188,12 @@ def _safe_log(x: Tensor) -> Tensor:
 
 def _outward(lower: Tensor, upper: Tensor, positions: int, dtype: torch.dtype) -> Bounds:
     """Move both bounds outwards by a bound of their rounding error, and once more for the type of the result."""
-    eps = torch.finfo(lower.dtype).eps
-    lower = lower - eps * (4 * positions + 256 + 64 * lower.detach().abs().nan_to_num(posinf=0.0))
-    upper = upper + eps * (4 * positions + 256 + 64 * upper.detach().abs().nan_to_num(posinf=0.0))
-    if dtype != lower.dtype:
-        step = torch.finfo(dtype).eps
-        lower = lower - step * lower.detach().abs().nan_to_num(posinf=0.0)
-        upper = upper + step * upper.detach().abs().nan_to_num(posinf=0.0)
-    return Bounds(lower.to(dtype), upper.to(dtype))
+    eps, steps = torch.finfo(lower.dtype).eps, 4 * positions + 256
+
+    def moved(bound: Tensor, sign: int) -> Tensor:
+        bound = bound + sign * eps * (steps + 64 * bound.detach().abs().nan_to_num(posinf=0.0))
+        if dtype != bound.dtype:
+            bound = bound + sign * torch.finfo(dtype).eps * bound.detach().abs().nan_to_num(posinf=0.0)
+        return bound.to(dtype)
+
+    return Bounds(moved(lower, -1), moved(upper, 1))

@@ -1,7 +1,5 @@
 """Checks of the arguments that the functions of the package share; each error is one line that names the shapes."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -21,15 +19,9 @@ def check_logits(logits: Tensor, mask: Tensor | None, validate: bool) -> None:
     _check_shapes("logits", logits, mask)
     if not _checkable(logits, validate):
         return
-    bad = ~torch.isfinite(logits.detach())
-    if mask is not None:
-        bad &= mask.unsqueeze(1)
-    if bool(bad.any()):
-        where: list[int] = torch.nonzero(bad)[0].tolist()
-        raise UsageError(
-            f"logits must be finite; got {logits[tuple(where)]:.4g} at bag {where[0]}, channel {where[1]}, position "
-            f"{tuple(where[2:])}, of logits {tuple(logits.shape)}"
-        )
+    if first := _first(~torch.isfinite(logits.detach()), None if mask is None else mask.unsqueeze(1)):
+        where = f"bag {first[0]}, channel {first[1]}, position {first[2:]}, of logits {tuple(logits.shape)}"
+        raise UsageError(f"logits must be finite; got {logits[first]:.4g} at {where}")
 
 
 def check_log_probs(log_probs: Tensor, mask: Tensor | None, validate: bool) -> None:
@@ -39,37 +31,34 @@ def check_log_probs(log_probs: Tensor, mask: Tensor | None, validate: bool) -> N
         return
     values = log_probs.detach()
     total = torch.logsumexp(values.to(torch.promote_types(values.dtype, torch.float32)), dim=1)
-    bad = ~(total.abs() <= _SLACK[values.dtype])
+    if first := _first(~(total.abs() <= _SLACK[values.dtype]), mask):
+        expected = "natural logarithms of probabilities that sum to 1 over dim 1, as from log_softmax"
+        where = f"bag {first[0]}, position {first[1:]}, of log_probs {tuple(log_probs.shape)}"
+        raise UsageError(f"log_probs must be {expected}; got a sum of {total[first].exp():.4g} at {where}")
+
+
+def _first(bad: Tensor, mask: Tensor | None) -> tuple[int, ...]:
+    """Return the index of the first entry that is bad and not masked, () if there is none."""
     if mask is not None:
         bad &= mask
-    if bool(bad.any()):
-        where: list[int] = torch.nonzero(bad)[0].tolist()
-        raise UsageError(
-            "log_probs must be natural logarithms of probabilities that sum to 1 over dim 1, as from log_softmax; got "
-            f"a sum of {total[tuple(where)].exp():.4g} at bag {where[0]}, position {tuple(where[1:])}, of log_probs "
-            f"{tuple(log_probs.shape)}"
-        )
+    return tuple(torch.nonzero(bad)[0].tolist()) if bool(bad.any()) else ()
 
 
 def check_labels(values: Tensor, labels: Tensor, validate: bool, *, name: str = "log_probs") -> None:
     """Raise UsageError unless `labels` is (B, C), bool or 0/1, for `values` (B, C+1, *positions), called `name`."""
     expected = (values.shape[0], values.shape[1] - 1)
     if tuple(labels.shape) != expected:
-        raise UsageError(
-            f"labels must be (B, C) = {expected} for {name} (B, C+1, *positions) = {tuple(values.shape)}, "
-            f"got shape {tuple(labels.shape)}"
-        )
+        of_values = f"{name} (B, C+1, *positions) = {tuple(values.shape)}"
+        raise UsageError(f"labels must be (B, C) = {expected} for {of_values}, got shape {tuple(labels.shape)}")
     if labels.device != values.device:
         raise UsageError(f"labels {expected} are on {labels.device}, {name} on {values.device}")
-    if labels.dtype == torch.bool or not _checkable(labels, validate):
-        return
-    if bool(((labels != 0) & (labels != 1)).any()):
+    if labels.dtype != torch.bool and _checkable(labels, validate) and bool(((labels != 0) & (labels != 1)).any()):
         raise UsageError(f"labels of shape {expected} must be bool or 0/1, got other values ({labels.dtype})")
 
 
 def largest_set(labels: Tensor, max_labels: int | None, limit: int | None = None) -> int:
     """Return the largest |L|, or an upper bound where values are not read; UsageError above the limits."""
-    classes = labels.shape[1]
+    classes, shape = labels.shape[1], tuple(labels.shape)
     is_bound = tracing() or labels.device.type == "meta" or (labels.device.type != "cpu" and max_labels is not None)
     if is_bound:
         largest = classes if max_labels is None else min(classes, max_labels)
@@ -77,14 +66,10 @@ def largest_set(labels: Tensor, max_labels: int | None, limit: int | None = None
         largest = int(labels.sum(dim=1).max()) if len(labels) else 0
     if limit is not None and largest > limit:
         what, hint = ("may have bags of up to", "give max_labels, or ") if is_bound else ("have a bag with", "")
-        raise UsageError(
-            f"labels {tuple(labels.shape)} {what} |L| = {largest}, above the exact limit of {limit}: "
-            f"{hint}use bag_log_prob_bounds for larger label sets (method upper or lower)"
-        )
+        hint += "use bag_log_prob_bounds for larger label sets (method upper or lower)"
+        raise UsageError(f"labels {shape} {what} |L| = {largest}, above the exact limit of {limit}: {hint}")
     if max_labels is not None and largest > max_labels:
-        raise UsageError(
-            f"labels {tuple(labels.shape)} have a bag with |L| = {largest}, above max_labels = {max_labels}"
-        )
+        raise UsageError(f"labels {shape} have a bag with |L| = {largest}, above max_labels = {max_labels}")
     return largest
 
 

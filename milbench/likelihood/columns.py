@@ -21,18 +21,11 @@ IMPOSSIBLE = FLOOR / 10
 
 
 class Columns(NamedTuple):
-    """The probabilities of the required classes and the background, in n slots a bag.
+    """The probabilities of the required classes and the background, in n slots a bag."""
 
-    Attributes:
-        log_scale: (B,), sum over positions of log x.
-        shares: (n+1, B, K), log of the share of x of each required class and, last, of the background; FLOOR in the
-            slots beyond |L|.
-        size: (B,) int64, |L|.
-    """
-
-    log_scale: Tensor
-    shares: Tensor
-    size: Tensor
+    log_scale: Tensor  # (B,), sum over positions of log x
+    shares: Tensor  # (n+1, B, K), log of the share of x of each class, FLOOR in slots beyond |L|, background last
+    size: Tensor  # (B,) int64, |L|
 
     def of(self, bags: Tensor) -> Columns:
         """Return the columns of the bags numbered (G,)."""
@@ -72,6 +65,12 @@ def floor_to_infinity(log_prob: Tensor) -> Tensor:
     return torch.where(log_prob <= IMPOSSIBLE, torch.full_like(log_prob, -torch.inf), log_prob)
 
 
+def by_size(labels: Tensor) -> list[tuple[Tensor, int]]:
+    """Return the numbers (G,) of the bags of each |L|, and |L|, from labels (B, C) bool."""
+    sizes = labels.sum(dim=1)
+    return [(torch.nonzero(sizes == size).squeeze(1), size) for size in sizes.unique().tolist()]
+
+
 def select(
     log_probs: Tensor, mask: Tensor | None, labels: Tensor, slots: int, bags: Tensor | None = None
 ) -> tuple[Columns, Tensor]:
@@ -89,9 +88,8 @@ def select(
     order = functional.pad(order, (0, 1), value=channels - 1).T
     rows = order + channels * bags
     positions = math.prod(log_probs.shape[2:])
-    chosen = (
-        log_probs.reshape(len(log_probs) * channels, positions).index_select(0, rows.flatten()).unflatten(0, rows.shape)
-    )
+    every_row = log_probs.reshape(len(log_probs) * channels, positions)
+    chosen = every_row.index_select(0, rows.flatten()).unflatten(0, rows.shape)
     chosen = chosen.to(working_dtype(log_probs)).clamp(min=FLOOR)
     size = labels.sum(dim=1)
     unused = (torch.arange(slots, device=device).unsqueeze(1) >= size).unsqueeze(-1)

@@ -1,7 +1,5 @@
 """The log-probabilities of all 2^C label sets at once, and the most probable label set."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -12,12 +10,9 @@ from milbench.likelihood import checks, columns, levels
 from milbench.likelihood.exact import EXACT_LABEL_LIMIT, bag_log_prob
 from milbench.likelihood.presence import presence_log_odds
 
-DISTRIBUTION_LIMIT = 16
-"""The largest number of classes C whose 2^C label sets are listed."""
-LISTED_CLASSES = 12
-"""The largest number of classes C whose 2^C label sets are all compared to find the best one."""
-GROUP = 1 << 20
-"""The most numbers of one group of bags, B * K * 2^C (8 MiB), unless one bag has more."""
+DISTRIBUTION_LIMIT = 16  # the largest number of classes C whose 2^C label sets are listed
+LISTED_CLASSES = 12  # the largest number of classes C whose 2^C label sets are all compared to find the best one
+GROUP = 1 << 20  # the most numbers of one group of bags, B * K * 2^C (8 MiB), unless one bag has more
 
 
 def label_set_distribution(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool = True) -> Tensor:
@@ -28,16 +23,10 @@ def label_set_distribution(log_probs: Tensor, mask: Tensor | None = None, *, val
 
     Time: O(K C 2^C) for each bag; small bags are computed side by side. Memory: 8 bytes * (2^C B + 12 * GROUP).
 
-    Args:
-        log_probs: (B, C+1, *positions), as in `bag_log_prob`, with C at most DISTRIBUTION_LIMIT.
-        mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-        validate: as in `bag_log_prob`.
+    Arguments and errors are those of `bag_log_prob`, with C at most DISTRIBUTION_LIMIT.
 
     Returns:
         (B, 2^C), in nats; label set s contains class c where bit c of s is 1, and set 0 is empty.
-
-    Raises:
-        UsageError: there are more than DISTRIBUTION_LIMIT classes, or bad input as in `bag_log_prob`.
 
     Examples:
         >>> import torch
@@ -50,10 +39,8 @@ def label_set_distribution(log_probs: Tensor, mask: Tensor | None = None, *, val
     checks.check_log_probs(log_probs, mask, validate)
     classes, positions = log_probs.shape[1] - 1, math.prod(log_probs.shape[2:])
     if classes > DISTRIBUTION_LIMIT:
-        raise UsageError(
-            f"log_probs {tuple(log_probs.shape)} have {classes} classes, 2^{classes} label sets: "
-            f"at most {DISTRIBUTION_LIMIT} classes can be listed"
-        )
+        many = f"log_probs {tuple(log_probs.shape)} have {classes} classes, 2^{classes} label sets"
+        raise UsageError(f"{many}: at most {DISTRIBUTION_LIMIT} classes can be listed")
     result = log_probs.new_empty(len(log_probs), 2**classes, dtype=columns.result_dtype(log_probs))
     bags = max(1, GROUP // (max(1, positions) << classes))
     for begin in range(0, len(log_probs), bags):
@@ -114,16 +101,11 @@ def _search(log_probs: Tensor) -> Tensor:
     current = torch.zeros_like(odds, dtype=torch.bool)
     current[likely] = odds[likely] > 0
     while True:
-        sets = torch.cat([current.unsqueeze(0), _neighbours(current)])
+        single = torch.eye(len(current), dtype=torch.bool, device=current.device)
+        swaps = single[current].unsqueeze(1) | single[~current]
+        sets = current ^ torch.cat([torch.zeros_like(single[:1]), single, swaps.flatten(0, 1)])
+        sets = sets[sets.sum(dim=1) <= EXACT_LABEL_LIMIT]
         best = int(bag_log_prob(log_probs.expand(len(sets), -1, -1), sets, validate=False).argmax())
         if best == 0:
             return current
         current = sets[best]
-
-
-def _neighbours(current: Tensor) -> Tensor:
-    """Return the sets (N, C) one addition, removal or swap away, none larger than EXACT_LABEL_LIMIT."""
-    single = torch.eye(len(current), dtype=torch.bool, device=current.device)
-    swaps = single[current].unsqueeze(1) | single[~current]
-    sets = current ^ torch.cat([single, swaps.flatten(0, 1)])
-    return sets[sets.sum(dim=1) <= EXACT_LABEL_LIMIT]

@@ -4,9 +4,7 @@ The value and its gradient come from one pass: on the CPU by the alternating ser
 (`series`), elsewhere by sums of positive terms (`levels`), which also give second derivatives.
 """
 
-from __future__ import annotations
-
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -63,8 +61,7 @@ def bag_log_prob(
 
     Source: X.-L. Li, arXiv:1811.12346, 2018, Proposition 1; see docs/likelihood.md.
     """
-    log_probs, labels, slots = _checked(log_probs, labels, mask, validate, max_labels)
-    return _log_prob(log_probs, labels, mask, slots, normalise=False)
+    return _log_prob(*_checked(log_probs, labels, mask, validate, max_labels))
 
 
 def bag_log_prob_from_logits(
@@ -77,25 +74,16 @@ def bag_log_prob_from_logits(
 ) -> Tensor:
     """Return `bag_log_prob` of the softmax of logits over dim 1; on the CPU it is quicker for small label sets.
 
-    The gradient by the logits is the posterior minus the softmax, and is computed with the value. Twice differentiable.
-
-    Logits are (B, C+1, *positions) floating point, finite, background last; all else is as in `bag_log_prob`.
+    Logits are (B, C+1, *positions) floating point, finite, background last; all else is as in `bag_log_prob`. The
+    gradient by the logits, the posterior minus the softmax, is computed with the value.
 
     Examples:
         >>> import torch
         >>> logits = torch.zeros(1, 2, 2)  # two positions; one class and background, 1/2 each
         >>> bag_log_prob_from_logits(logits, torch.tensor([[True]])).exp()  # three of four label maps
         tensor([0.7500])
-
-    Source: as `bag_log_prob`; see docs/likelihood.md for the form of the sum.
     """
-    checks.check_logits(logits, mask, validate)
-    if mask is not None:
-        logits = logits.masked_fill(~mask.unsqueeze(1), 0.0)
-    logits = logits.to(columns.result_dtype(logits))
-    checks.check_labels(logits, labels, validate, name="logits")
-    labels = labels.bool()
-    return _log_prob(logits, labels, mask, checks.largest_set(labels, max_labels, EXACT_LABEL_LIMIT), normalise=True)
+    return _log_prob(*_checked(logits, labels, mask, validate, max_labels, are_logits=True))
 
 
 def instance_posterior(
@@ -108,8 +96,8 @@ def instance_posterior(
 ) -> Tensor:
     """Return the posterior: the probability of each class at each position, given the label set; differentiable.
 
-    It is the gradient of `bag_log_prob` with respect to `log_probs`: Prb(position k emits c | L, P) =
-    d log Prb(L | P) / d log p_{c,k}. Arguments, errors and memory are those of `bag_log_prob`.
+    It is the gradient of `bag_log_prob`: Prb(position k emits c | L, P) = d log Prb(L | P) / d log p_{c,k}. Arguments,
+    errors and memory are those of `bag_log_prob`.
 
     Returns:
         (B, C+1, *positions), background last, summing to 1 over the classes of L and the background; zero for other
@@ -121,40 +109,52 @@ def instance_posterior(
         >>> instance_posterior(log_probs, torch.tensor([[True]]))  # in two of three label maps
         tensor([[[0.6667, 0.6667],
                  [0.3333, 0.3333]]])
-
-    Source: X.-L. Li, arXiv:1811.12346, 2018, Proposition 1, differentiated; see docs/likelihood.md.
     """
-    log_probs, labels, slots = _checked(log_probs, labels, mask, validate, max_labels)
+    log_probs, bags = _checked(log_probs, labels, mask, validate, max_labels)
     if len(log_probs) == 0:
         return log_probs.clone()
-    if _derived(log_probs) or _has_own_derivatives(log_probs):
-        return _by_levels(log_probs, labels, mask, slots, normalise=False)[1]
-    return _solved(log_probs, labels, mask, slots, normalise=False, gradient=True)[1]
+    solver = _by_levels if _derived(log_probs) or _has_own_derivatives(log_probs) else _solved
+    return solver(log_probs, bags, gradient=True)[1]
+
+
+class _Bags(NamedTuple):
+    """What belongs to values (B, C+1, *positions), which are logits or log-probabilities."""
+
+    labels: Tensor  # (B, C) bool
+    mask: Tensor | None  # (B, *positions) bool
+    slots: int  # the largest |L|, or an upper bound of it
+    are_logits: bool
 
 
 def _checked(
-    log_probs: Tensor, labels: Tensor, mask: Tensor | None, validate: bool, max_labels: int | None
-) -> tuple[Tensor, Tensor, int]:
-    """Return the log-probabilities, renormalised in float32 if they are halves, labels as bool, and the largest |L|."""
-    checks.check_log_probs(log_probs, mask, validate)
-    checks.check_labels(log_probs, labels, validate)
+    values: Tensor,
+    labels: Tensor,
+    mask: Tensor | None,
+    validate: bool,
+    max_labels: int | None,
+    are_logits: bool = False,
+) -> tuple[Tensor, _Bags]:
+    """Return the values, in float32 if they are halves, and what belongs to them; raise UsageError for bad input."""
+    (checks.check_logits if are_logits else checks.check_log_probs)(values, mask, validate)
+    checks.check_labels(values, labels, validate, name="logits" if are_logits else "log_probs")
     labels = labels.bool()
-    return (
-        columns.renormalised_halves(log_probs, mask),
-        labels,
-        checks.largest_set(labels, max_labels, EXACT_LABEL_LIMIT),
-    )
+    if not are_logits:
+        values = columns.renormalised_halves(values, mask)
+    elif mask is not None:
+        values = values.masked_fill(~mask.unsqueeze(1), 0.0)
+    slots = checks.largest_set(labels, max_labels, EXACT_LABEL_LIMIT)
+    return values.to(columns.result_dtype(values)), _Bags(labels, mask, slots, are_logits)
 
 
-def _log_prob(values: Tensor, labels: Tensor, mask: Tensor | None, slots: int, *, normalise: bool) -> Tensor:
+def _log_prob(values: Tensor, bags: _Bags) -> Tensor:
     """Return log Prb (B,) in the type of the values, with its derivatives."""
     if len(values) == 0:
         return values.new_zeros(0) + values.sum()
     if _has_own_derivatives(values):
-        return _by_levels(values, labels, mask, slots, normalise=normalise, gradient=False)[0].to(values.dtype)
+        return _by_levels(values, bags, gradient=False)[0].to(values.dtype)
     if not _derived(values):
-        return _solved(values, labels, mask, slots, normalise=normalise, gradient=False)[0].to(values.dtype)
-    value: Tensor = _LogProb.apply(values, labels, mask, slots, normalise)
+        return _solved(values, bags, gradient=False)[0].to(values.dtype)
+    value: Tensor = _LogProb.apply(values, bags)
     return value
 
 
@@ -167,39 +167,37 @@ def _has_own_derivatives(values: Tensor) -> bool:
     return transformed() or torch.autograd.forward_ad.unpack_dual(values).tangent is not None
 
 
-def _solved(
-    values: Tensor, labels: Tensor, mask: Tensor | None, slots: int, *, normalise: bool, gradient: bool
-) -> tuple[Tensor, Tensor]:
+def _solved(values: Tensor, bags: _Bags, *, gradient: bool) -> tuple[Tensor, Tensor]:
     """Return log Prb (B,) and, with `gradient`, its gradient by the values, in their shape and type."""
     if values.device.type != "cpu" or values.numel() == 0 or checks.tracing():
-        return _by_levels(values, labels, mask, slots, normalise=normalise, gradient=gradient)
+        return _by_levels(values, bags, gradient=gradient)
+    labels, mask, _, are_logits = bags
     with torch.no_grad(), torch.autocast("cpu", enabled=False):  # autocast would take the sums in bfloat16
         flat = values.reshape(*values.shape[:2], -1)
         flat_mask = None if mask is None else mask.reshape(len(mask), -1)
-        value, slope = series.solve(flat, labels, flat_mask, normalise=normalise, gradient=gradient)
+        value, slope = series.solve(flat, labels, flat_mask, normalise=are_logits, gradient=gradient)
         slope = value if slope is None else slope.view(values.shape)
         unsure = torch.nonzero(value.isnan()).squeeze(1)
         if len(unsure):
-            unsure_bags = values[unsure], labels[unsure], None if mask is None else mask[unsure]
-            value[unsure], recomputed = _by_levels(*unsure_bags, slots, normalise=normalise, gradient=gradient)
+            unsure_bags = bags._replace(labels=labels[unsure], mask=None if mask is None else mask[unsure])
+            value[unsure], recomputed = _by_levels(values[unsure], unsure_bags, gradient=gradient)
             if gradient:
                 slope[unsure] = recomputed
                 slope[value.isnan()] = torch.nan
         return value, slope
 
 
-def _by_levels(
-    values: Tensor, labels: Tensor, mask: Tensor | None, slots: int, *, normalise: bool, gradient: bool = True
-) -> tuple[Tensor, Tensor]:
+def _by_levels(values: Tensor, bags: _Bags, *, gradient: bool) -> tuple[Tensor, Tensor]:
     """Return the same as `_solved`, on any device, differentiable any number of times."""
+    labels, mask, slots, are_logits = bags
     log_probs = values.to(columns.working_dtype(values))  # also since float32 would round differences of large logits
-    if normalise:
+    if are_logits:
         log_probs = log_probs.log_softmax(dim=1)
     value, slope = levels.solve_bags(log_probs, labels, mask, slots, posterior=gradient)
     if slope is None:
         return value, value
     slope = slope.reshape(values.shape)
-    if normalise:
+    if are_logits:
         impossible = (value == -torch.inf).view(-1, *[1] * (values.dim() - 1))
         slope = (slope - log_probs.exp()).masked_fill(impossible, 0.0)
     if mask is not None:
@@ -208,27 +206,19 @@ def _by_levels(
 
 
 class _LogProb(torch.autograd.Function):
-    """log Prb of values that are log-probabilities or, with `normalise`, logits; the gradient is found with it."""
+    """log Prb, whose gradient is found with it."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, labels: Tensor, mask: Tensor | None, slots: int, normalise: bool) -> Tensor:
-        value, slope = _solved(values, labels, mask, slots, normalise=normalise, gradient=True)
-        ctx.save_for_backward(values, labels, mask, slope)
-        ctx.slots, ctx.normalise = slots, normalise
+    def forward(ctx: Any, values: Tensor, bags: _Bags) -> Tensor:
+        value, slope = _solved(values, bags, gradient=True)
+        ctx.save_for_backward(values, slope)
+        ctx.bags = bags
         return value.to(values.dtype)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
-        values, labels, mask, slope = ctx.saved_tensors
-        slope = _differentiable(slope, values, labels, mask, ctx.slots, normalise=ctx.normalise)
-        return slope * grad.view(-1, *[1] * (slope.dim() - 1)), None, None, None, None
-
-
-def _differentiable(
-    slope: Tensor, values: Tensor, labels: Tensor, mask: Tensor | None, slots: int, *, normalise: bool
-) -> Tensor:
-    """Return a gradient that is known, where it is to be derived with the derivatives of that of `levels`."""
-    if not _derived(values):
-        return slope
-    differentiable = _by_levels(values, labels, mask, slots, normalise=normalise)[1]
-    return slope + (differentiable - differentiable.detach())
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        values, slope = ctx.saved_tensors
+        if _derived(values):  # a second derivative is that of `levels`
+            differentiable = _by_levels(values, ctx.bags, gradient=True)[1]
+            slope = slope + (differentiable - differentiable.detach())
+        return slope * grad.view(-1, *[1] * (slope.dim() - 1)), None

@@ -18,11 +18,9 @@ is applied to them is, so that underflows change R by less than 1e-290: an R abo
 Logarithms are right for any R, without a look at it, and take five to ten times as long on a CPU.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
@@ -33,13 +31,11 @@ from milbench.api.autocast import transformed
 from milbench.likelihood import checks, columns
 from milbench.likelihood.columns import FLOOR, IMPOSSIBLE, Columns
 
-CERTAIN = 1e-200
-"""No underflow matters to a probability above this."""
+CERTAIN = 1e-200  # no underflow matters to a probability above this
 AT_ONCE = 1 << 17
 """The most states, B * K * 2^n, that a CPU computes at once: larger groups of bags leave its cache. A single bag with
 more is computed in stretches of positions."""
-AT_ONCE_ELSEWHERE = 1 << 27
-"""The most states at once on accelerators: 1 GiB for each intermediate result."""
+AT_ONCE_ELSEWHERE = 1 << 27  # the most states at once on accelerators: 1 GiB for each intermediate result
 
 
 class Arithmetic(NamedTuple):
@@ -49,8 +45,7 @@ class Arithmetic(NamedTuple):
     one: float
     of_log: Callable[[Tensor], Tensor]
     log: Callable[[Tensor], Tensor]
-    exp: Callable[[Tensor], Tensor]
-    """From what stands for a probability to the probability."""
+    exp: Callable[[Tensor], Tensor]  # from what stands for a probability to the probability
     times: Callable[[Tensor, Tensor], Tensor]
     over: Callable[[Tensor, Tensor], Tensor]
     plus: Callable[[Tensor, Tensor], Tensor]
@@ -59,52 +54,28 @@ class Arithmetic(NamedTuple):
     running_product: Callable[[Tensor, int], Tensor]
 
 
-def _same(values: Tensor) -> Tensor:
-    return values
-
-
 def _running_product(values: Tensor, dim: int) -> Tensor:
     return values.cumprod(dim).clamp(min=torch.finfo(values.dtype).tiny)  # it divides, and 0 / 0 stands for 0
 
 
 Numbers = Arithmetic(
-    0.0, 1.0, torch.exp, torch.log, _same,
+    0.0, 1.0, torch.exp, torch.log, lambda prob: prob,
     torch.mul, torch.div, torch.add, torch.sum, torch.cumsum, _running_product,
 )  # fmt: skip
 Logs = Arithmetic(
-    FLOOR, 0.0, _same, _same, torch.exp,
+    FLOOR, 0.0, lambda log_prob: log_prob, lambda log_prob: log_prob, torch.exp,
     torch.add, torch.sub, torch.logaddexp, torch.logsumexp, torch.logcumsumexp, torch.cumsum,
 )  # fmt: skip
 
 
-class Solution(NamedTuple):
-    """The result.
-
-    Attributes:
-        ratio: (B,), log R; below IMPOSSIBLE where L cannot occur.
-        posterior: (n+1, B, K), that of each required class and, last, of background; None where it was not asked for.
-    """
-
-    ratio: Tensor
-    posterior: Tensor | None
-
-
 class _Sets(NamedTuple):
-    """The sets of n classes in the order of their sizes; a set's number has class i at bit i.
+    """The sets of n classes in the order of their sizes; a set's number has class i at bit i."""
 
-    Attributes:
-        number: (2^n,) int64, each set's number.
-        place: (2^n,) int64, the place in this order of the set with each number.
-        counts: how many sets there are of each size.
-        members: for each size, the members of every set, flat.
-        without: for each size, where among the smaller sets those without each of these members are, flat.
-    """
-
-    number: Tensor
-    place: Tensor
-    counts: tuple[int, ...]
-    members: tuple[Tensor, ...]
-    without: tuple[Tensor, ...]
+    number: Tensor  # (2^n,) int64, each set's number
+    place: Tensor  # (2^n,) int64, the place in this order of the set with each number
+    counts: tuple[int, ...]  # how many sets there are of each size
+    members: tuple[Tensor, ...]  # for each size, the members of every set, flat
+    without: tuple[Tensor, ...]  # for each size, where among the smaller sets those without each member are, flat
 
 
 def solve_bags(
@@ -117,7 +88,10 @@ def solve_bags(
     """
     looks = log_probs.device.type == "cpu" and not checks.tracing()
     positions = math.prod(log_probs.shape[2:])
-    groups: Sequence[tuple[Tensor | None, int]] = _groups(labels, positions) if looks else [(None, slots)]
+    groups: list[tuple[Tensor | None, int]] = [(None, slots)]
+    if looks:  # within AT_ONCE
+        most = AT_ONCE // max(1, positions)
+        groups = [(part, size) for bags, size in columns.by_size(labels) for part in bags.split(max(1, most >> size))]
     values, rows, posteriors = [], [], []
     for bags, size in groups:
         parts, rows_of_parts = columns.select(log_probs, mask, labels, size, bags)
@@ -137,38 +111,26 @@ def solve_bags(
     return value, fill(dense, 0, torch.cat(rows), torch.cat(posteriors)).view(*log_probs.shape[:2], positions)
 
 
-def _groups(labels: Tensor, positions: int) -> list[tuple[Tensor, int]]:
-    """Return groups of bags of one |L|, within AT_ONCE: their numbers (G,), and |L|."""
-    sizes = labels.sum(dim=1)
-    return [
-        (bags, size)
-        for size in sizes.unique().tolist()
-        for bags in torch.nonzero(sizes == size).squeeze(1).split(max(1, AT_ONCE // (max(1, positions) << size)))
-    ]
-
-
-def _solve_with_fallback(parts: Columns, *, posterior: bool) -> Solution:
-    """Return the solution in numbers, and in logarithms for those bags where numbers underflow."""
-    solution = solve(parts, Numbers, posterior=posterior)
-    certain = solution.ratio > math.log(CERTAIN)
+def _solve_with_fallback(parts: Columns, *, posterior: bool) -> tuple[Tensor, Tensor | None]:
+    """Solve in numbers, and in logarithms for those bags where numbers underflow."""
+    ratio, shares = solve(parts, Numbers, posterior=posterior)
+    certain = ratio > math.log(CERTAIN)
     if certain.all():
-        return solution
+        return ratio, shares
     # What underflowed has no derivative: bags that did not are solved apart.
     groups = certain.nonzero().squeeze(1), (~certain).nonzero().squeeze(1)
-    solutions = [
-        solve(parts.of(bags), arithmetic, posterior=posterior)
-        for bags, arithmetic in zip(groups, (Numbers, Logs), strict=True)
-        if len(bags)
-    ]
+    both = zip(groups, (Numbers, Logs), strict=True)
+    solved = [solve(parts.of(bags), arithmetic, posterior=posterior) for bags, arithmetic in both if len(bags)]
+    ratios, posteriors = zip(*solved, strict=True)
     order = torch.cat(groups).argsort()
-    ratio, shares = zip(*solutions, strict=True)
-    return Solution(torch.cat(ratio)[order], torch.cat(shares, dim=1)[:, order] if posterior else None)
+    return torch.cat(ratios)[order], torch.cat(posteriors, dim=1)[:, order] if posterior else None
 
 
-def solve(parts: Columns, arithmetic: Arithmetic = Logs, *, posterior: bool = True) -> Solution:
-    """Return log R and the posterior of B bags with n slots.
+def solve(parts: Columns, arithmetic: Arithmetic = Logs, *, posterior: bool) -> tuple[Tensor, Tensor | None]:
+    """Return log R (B,) and the posterior (n+1, B, K) of each required class and, last, of background.
 
-    Memory: 8 bytes * about 12 times B K 2^n, or AT_ONCE where that is less, and 8 bytes * B K 4^n / AT_ONCE.
+    log R is below IMPOSSIBLE where L cannot occur. Memory: 8 bytes * about 12 times B K 2^n, or AT_ONCE where that is
+    less, and 8 bytes * B K 4^n / AT_ONCE.
     """
     slots, sets = len(parts.shares) - 1, _sets(parts)
     stretches = _stretches(parts, arithmetic)
@@ -177,7 +139,7 @@ def solve(parts: Columns, arithmetic: Arithmetic = Logs, *, posterior: bool = Tr
     for stretch in stretches[:-1]:
         starts.append(_states(stretch, starts[-1], sets, arithmetic)[1])
     if not posterior:
-        return Solution(arithmetic.log(_states(stretches[-1], starts[-1], sets, arithmetic)[1][-1]), None)
+        return arithmetic.log(_states(stretches[-1], starts[-1], sets, arithmetic)[1][-1]), None
     end = _only(sets.place[:1].expand_as(parts.size), parts, arithmetic)  # backwards: nothing has occurred
     roots: list[Tensor] = []
     posteriors: list[Tensor] = []
@@ -191,7 +153,7 @@ def solve(parts: Columns, arithmetic: Arithmetic = Logs, *, posterior: bool = Tr
         posteriors.append(arithmetic.exp(arithmetic.over(joint, roots[0].unsqueeze(-1))))
     ratio = arithmetic.log(roots[0])
     impossible = (ratio < IMPOSSIBLE).unsqueeze(-1)
-    return Solution(ratio, torch.cat(posteriors[::-1], dim=-1).masked_fill(impossible, 0.0))
+    return ratio, torch.cat(posteriors[::-1], dim=-1).masked_fill(impossible, 0.0)
 
 
 def every_set(parts: Columns, arithmetic: Arithmetic) -> Tensor:

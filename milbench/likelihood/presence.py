@@ -1,7 +1,5 @@
 """The probability that a class occurs at all in a bag, whatever else does."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -25,9 +23,6 @@ def presence_log_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate
 
     Examples:
         >>> import torch
-        >>> log_probs = torch.full((1, 2, 2), 0.5).log()  # two positions; one class and background, 1/2 each
-        >>> presence_log_prob(log_probs).exp()  # 1 - 1/2 * 1/2
-        tensor([[0.7500]])
         >>> log_probs = torch.tensor([[[-200.0, -200.0], [0.0, 0.0]]])  # two positions, at which the class is rare
         >>> presence_log_prob(log_probs)  # log(2) - 200, where the probability is 0 in this precision
         tensor([[-199.3069]])
@@ -35,15 +30,13 @@ def presence_log_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate
     Source: O. Maron and T. Lozano-Perez, "A Framework for Multiple-Instance Learning", NIPS 1997 (noisy-OR).
     """
     checks.check_log_probs(log_probs, mask, validate)
-    present = _log_present(_log_rate(log_probs, mask))
-    return _restored(present).to(columns.result_dtype(log_probs))
+    return _restored(_log_present(_log_rate(log_probs, mask)), log_probs)
 
 
 def presence_log_odds(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool = True) -> Tensor:
     """Return the log-odds that each class occurs, (B, C), which rank classes even where probabilities round to 1.
 
-    They are infinite for certain and impossible classes. Differentiable; arguments and errors are those of
-    `presence_log_prob`.
+    They are infinite for certain and impossible classes. All else is as in `presence_log_prob`.
 
     Examples:
         >>> import torch
@@ -53,8 +46,7 @@ def presence_log_odds(log_probs: Tensor, mask: Tensor | None = None, *, validate
     """
     checks.check_log_probs(log_probs, mask, validate)
     log_rate = _log_rate(log_probs, mask)
-    odds = _restored(_log_present(log_rate) + torch.exp(log_rate))
-    return odds.to(columns.result_dtype(log_probs))
+    return _restored(_log_present(log_rate) + torch.exp(log_rate), log_probs)
 
 
 def _log_rate(log_probs: Tensor, mask: Tensor | None) -> Tensor:
@@ -85,6 +77,6 @@ def _log_present(log_rate: Tensor) -> Tensor:
     return torch.where(log_rate < _SMALL, log_rate - torch.exp(log_rate) / 2, torch.log(-torch.expm1(-torch.exp(safe))))
 
 
-def _restored(value: Tensor) -> Tensor:
-    """Return logarithms with infinities where the floor stands for them, on both sides."""
-    return -columns.floor_to_infinity(-columns.floor_to_infinity(value))
+def _restored(value: Tensor, log_probs: Tensor) -> Tensor:
+    """Return logarithms with infinities where the floor stands for them, on both sides, in the type of results."""
+    return -columns.floor_to_infinity(-columns.floor_to_infinity(value)).to(columns.result_dtype(log_probs))

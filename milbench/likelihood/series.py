@@ -2,15 +2,13 @@
 
 R = sum over T in L of (-1)^|T| A_T, where A_T is the probability that no class of T occurs, a product over positions of
 sums of probabilities. Every sum is of positive numbers and A_{} is exactly 1, so that the error of R is at most that of
-`rounding` times the sum of the other A_T: known once the sum is, small where the classes are likely to occur, and far
-too large where the background dominates. Bags without a certified error are left to `levels`.
+the rounding of a term times the sum of the other A_T: known once the sum is, small where the classes are likely to
+occur, and far too large where the background dominates. Bags without a certified error are left to `levels`.
 
 From logits, with s_k the probability of L and the background at position k and o_k that of the other classes, log
 Prb(L) = -sum_k log(1 + o_k / s_k) + log R: no term cancels, so that the softmax may have the type of the logits. The
 gradient by the logits is the posterior minus the softmax.
 """
-
-from __future__ import annotations
 
 from functools import cache
 from typing import NamedTuple
@@ -26,24 +24,17 @@ GROUP = 1 << 21
 """The most numbers, G * K * 2^n, of the terms of one group of bags: 16 MiB, about a core's share of cache."""
 ONE_STRETCH = 8
 """The largest |L| whose terms are kept for all positions; above it they are computed in stretches, twice."""
-_TOLERANCE = {torch.float64: 5e-13}
-"""The largest certified relative error of R, over max(1, |log Prb|); 1e-8 for the smaller types."""
-_MOST = {torch.float64: 1e-10}
-"""The largest one for any log Prb, since the posterior has the error of R; 1e-7 for the smaller types."""
+_TOLERANCE = {torch.float64: (5e-13, 1e-10), torch.float32: (1e-8, 1e-7)}
+"""The largest certified relative error of R, over max(1, |log Prb|), and for any log Prb: the posterior has it too."""
 _SMALL = {torch.float64: 1e-250, torch.float32: 1e-30}
 """The least s_k with full precision: probabilities below 1e-308 and 1e-38 are subnormal."""
 
 
 class _Group(NamedTuple):
-    """Bags with label sets of one size.
+    """Bags with label sets of one size."""
 
-    Attributes:
-        bags: (G,) their numbers.
-        rows: (n + 1, G) the rows of their required classes, then of the background, in the values as (B (C+1), K).
-    """
-
-    bags: np.ndarray
-    rows: np.ndarray
+    bags: np.ndarray  # (G,), their numbers
+    rows: np.ndarray  # (n + 1, G), of their required classes, then of the background, in the values as (B (C+1), K)
 
 
 def solve(
@@ -55,53 +46,54 @@ def solve(
     at masked positions. The values (B, C+1, K) are on the CPU, background last: with `normalise` finite logits, float32
     or float64, else log-probabilities. Peak memory: that of the values, and 8 bytes * 2.5 * GROUP.
     """
-    log_prob = torch.empty(len(values), dtype=torch.float64)
     probs = values.softmax(dim=1) if normalise else values.double().exp().contiguous()
     if mask is not None:
         probs.masked_fill_(~mask.unsqueeze(1), 0.0)
         probs[:, -1].masked_fill_(~mask, 1.0)
-    slope = _solve_groups(_groups(labels, values.shape[-1]), probs, log_prob, normalise=normalise, gradient=gradient)
+    log_prob, slope = _solve_groups(_groups(labels, values.shape[-1]), probs, normalise=normalise, gradient=gradient)
     if slope is not None and mask is not None:
         slope.masked_fill_(~mask.unsqueeze(1), 0.0)
     return log_prob, None if slope is None else slope.to(values.dtype)
 
 
 def _solve_groups(
-    groups: list[_Group], probs: Tensor, log_prob: Tensor, *, normalise: bool, gradient: bool
-) -> Tensor | None:
-    """Write log Prb (B,), NaN where it is not certain; return the gradient, which overwrites `probs` (B, C+1, K)."""
+    groups: list[_Group], probs: Tensor, *, normalise: bool, gradient: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Return log Prb (B,), NaN where it is not certain, and the gradient, which overwrites `probs` (B, C+1, K)."""
     order = np.concatenate([group.bags for group in groups])
     rows = torch.from_numpy(np.concatenate([group.rows.ravel() for group in groups]))
     flat = probs.view(-1, probs.shape[-1])
     chosen = flat.index_select(0, rows)
     own, others = _sums(groups, probs, order)
-    ratio, error = _every_series(groups, chosen, own, gradient=gradient)
+    shares = chosen.split([group.rows.size for group in groups])
+    totals = own.split([len(group.bags) for group in groups])
+    with np.errstate(divide="ignore", invalid="ignore"):  # of bags that are solved again
+        solved = [
+            _series(share.view(*group.rows.shape, -1), total, gradient=gradient)
+            for group, share, total in zip(groups, shares, totals, strict=True)
+        ]
+    ratio, error = map(np.concatenate, zip(*solved, strict=True))
     scale = -torch.div(others, own).log1p_() if normalise else own.log()
     value = ratio + scale.sum(dim=-1, dtype=torch.float64).numpy()
-    sure = error <= _accepted(value, probs.dtype)
-    sure &= np.isfinite(value) & (own.amin(dim=-1).numpy() > _SMALL[probs.dtype])
+    tolerance, most = _TOLERANCE[probs.dtype]
+    accepted = np.minimum(tolerance * np.nan_to_num(np.maximum(np.abs(value), 1.0), nan=1.0, posinf=1.0), most)
+    sure = (error <= accepted) & np.isfinite(value) & (own.amin(dim=-1).numpy() > _SMALL[probs.dtype])
+    log_prob = torch.empty(len(probs), dtype=torch.float64)
     log_prob.numpy()[order] = np.where(sure, value, np.nan)
     if not gradient:
-        return None
+        return log_prob, None
     before = flat.neg_() if normalise else flat.zero_()
-    return before.index_add_(0, rows, chosen).view_as(probs)
-
-
-def _accepted(log_prob: np.ndarray, dtype: torch.dtype) -> np.ndarray:
-    size = np.nan_to_num(np.maximum(np.abs(log_prob), 1.0), nan=1.0, posinf=1.0)
-    accepted: np.ndarray = np.minimum(_TOLERANCE.get(dtype, 1e-8) * size, _MOST.get(dtype, 1e-7))
-    return accepted
+    return log_prob, before.index_add_(0, rows, chosen).view_as(probs)
 
 
 def _sums(groups: list[_Group], probs: Tensor, order: np.ndarray) -> tuple[Tensor, Tensor]:
     """Return (B, K) each, in the order of the groups: the probability of L and the background, and of the others."""
-    which = np.zeros(
-        (2, probs.shape[0] * probs.shape[1]), dtype=np.float32 if probs.dtype == torch.float32 else np.float64
-    )
+    dtype = np.float32 if probs.dtype == torch.float32 else np.float64
+    selected = np.zeros((2, probs.shape[0] * probs.shape[1]), dtype)
     for group in groups:
-        which[0, group.rows] = 1.0
-    np.subtract(1.0, which[0], out=which[1])
-    sums = torch.bmm(torch.from_numpy(which).view(2, *probs.shape[:2]).transpose(0, 1), probs)
+        selected[0, group.rows] = 1.0
+    np.subtract(1.0, selected[0], out=selected[1])
+    sums = torch.bmm(torch.from_numpy(selected).view(2, *probs.shape[:2]).transpose(0, 1), probs)
     own, others = sums.index_select(0, torch.from_numpy(order)).unbind(dim=1)
     return own, others
 
@@ -122,24 +114,6 @@ def _groups(labels: Tensor, positions: int) -> list[_Group]:
     return groups
 
 
-def _every_series(
-    groups: list[_Group], chosen: Tensor, totals: Tensor, *, gradient: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return log R (B,) and a bound of its error, in the order of the groups, from their rows and sums.
-
-    With `gradient`, the rows `chosen` (N, K) are overwritten by the posterior.
-    """
-    rows = chosen.split([group.rows.size for group in groups])
-    sums = totals.split([len(group.bags) for group in groups])
-    with np.errstate(divide="ignore", invalid="ignore"):  # of bags that are solved again
-        solved = [
-            _series(share.view(*group.rows.shape, -1), total, gradient=gradient)
-            for group, share, total in zip(groups, rows, sums, strict=True)
-        ]
-    ratios, errors = zip(*solved, strict=True)
-    return np.concatenate(ratios), np.concatenate(errors)
-
-
 def _series(share: Tensor, total: Tensor, *, gradient: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return log R (G,) and a bound of its error; with `gradient`, overwrite `share` by the posterior.
 
@@ -149,60 +123,44 @@ def _series(share: Tensor, total: Tensor, *, gradient: bool) -> tuple[np.ndarray
     channels, bags, positions = share.shape
     if channels - 1 > positions:
         return np.zeros(bags), np.full(bags, np.inf)
-    sets = _sets(channels - 1)
+    allowed, allowed_transposed, sign = _sets(channels - 1)
     length = positions if channels - 1 <= ONE_STRETCH else max(1, GROUP >> channels - 1)
     stretches = list(zip(share.split(length, dim=-1), total.split(length, dim=-1), strict=True))
-    remaining = _remaining(*stretches[0], sets)
+    remaining = _remaining(*stretches[0], allowed)
     absent = remaining.prod(dim=-1).numpy()  # (2^n, G); what underflows here is far below the error
     for stretch in stretches[1:]:
-        absent *= _remaining(*stretch, sets).prod(dim=-1).numpy()
-    terms = absent * sets.sign
+        absent *= _remaining(*stretch, allowed).prod(dim=-1).numpy()
+    terms = absent * sign
     root = terms.sum(axis=0)
     condition = absent.sum(axis=0) / np.maximum(root, 0.0)
     ratio = np.log(np.maximum(root, 0.0) / absent[0])
     if gradient:
         weights = torch.from_numpy(terms / root).unsqueeze(-1)
-        for part, its_total in stretches:
+        for part, part_total in stretches:
             if len(stretches) > 1:
-                remaining = _remaining(part, its_total, sets)
+                remaining = _remaining(part, part_total, allowed)
             if not absent.all():  # 0 / 0 stands for 0: what is 0 at a position has no share to lose there
                 remaining.clamp_(min=torch.finfo(torch.float64).tiny)
             slopes = torch.div(weights, remaining, out=remaining)
-            part.mul_(torch.mm(sets.back, slopes.view(len(terms), -1)).view_as(part).div_(its_total))
-    return ratio, condition * rounding(positions, channels - 1)
+            part.mul_(torch.mm(allowed_transposed, slopes.view(len(terms), -1)).view_as(part).div_(part_total))
+    # At each position, n + 1 shares with a rounding each are added in n roundings, and multiplied in one: half an eps
+    # each. The sum over sets and the division by it round some more.
+    rounding = (positions * (channels + 1) / 2 + channels + 15) * torch.finfo(torch.float64).eps
+    return ratio, condition * rounding
 
 
-def _remaining(share: Tensor, total: Tensor, sets: _Sets) -> Tensor:
+def _remaining(share: Tensor, total: Tensor, allowed: Tensor) -> Tensor:
     """Return (2^n, G, K), the share of the classes outside T and of the background, for every set T."""
-    return torch.mm(sets.allowed, (share / total.double()).view(len(share), -1)).view(-1, *total.shape)
-
-
-def rounding(positions: int, slots: int) -> float:
-    """Return a bound of the relative error of A_T in float64.
-
-    At each position, n + 1 shares with a rounding each are added in n roundings, and multiplied in one: half an eps
-    each. The sum over sets and the division by it round some more.
-    """
-    return (positions * (slots + 2) / 2 + slots + 16) * torch.finfo(torch.float64).eps
-
-
-class _Sets(NamedTuple):
-    """The sets T of n classes.
-
-    Attributes:
-        allowed: (2^n, n + 1) float64, 1 for the classes that T lacks, and for the background.
-        sign: (2^n, 1) float64, (-1)^|T|.
-        back: the transpose of `allowed`.
-    """
-
-    allowed: Tensor
-    sign: np.ndarray
-    back: Tensor
+    return torch.mm(allowed, (share / total.double()).view(len(share), -1)).view(-1, *total.shape)
 
 
 @cache
-def _sets(size: int) -> _Sets:
+def _sets(size: int) -> tuple[Tensor, Tensor, np.ndarray]:
+    """Return, of the sets T of n classes, what remains allowed, its transpose, and (-1)^|T| (2^n, 1), all in float64.
+
+    What is allowed, (2^n, n + 1), is 1 for the classes that T lacks, and for the background.
+    """
     held = contains(size)
     allowed = functional.pad((~held).double(), (0, 1), value=1.0)
     sign = 1.0 - 2.0 * (held.sum(dim=1, keepdim=True) % 2).double()
-    return _Sets(allowed, sign.numpy(), allowed.T.contiguous())
+    return allowed, allowed.T.contiguous(), sign.numpy()

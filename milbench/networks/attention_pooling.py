@@ -1,7 +1,5 @@
 """Networks that embed the instances of a bag, weigh the embeddings by attention and classify their mean."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from typing import ClassVar, Self
@@ -28,6 +26,7 @@ class AttentionPooling(Network):
     """
 
     sees_mask: ClassVar[bool] = True
+    head: nn.Linear
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +43,6 @@ class AttentionPooling(Network):
         """Return z (B, C) and log a (B, C, K), -inf at masked positions, of embedded instances (B, K, D)."""
 
     def forward(self, instances: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the logits (B, C+1, *positions) of bags with a mask (B, K) bool; None: all instances are there."""
         embedded, positions = instances, instances.shape[1:2]
         if self.encoder is not None:
             features = F.leaky_relu(self.encoder(instances), SLOPE)
@@ -58,16 +56,14 @@ class AttentionPooling(Network):
         return with_background
 
     def mask_of(self, bags: Bags) -> Tensor | None:
-        """Return where the positions of the encoder show an instance."""
         return bags.mask if self.encoder is None else self.encoder.mask_of(bags)
 
     def start_at_prior(self, positions: int) -> None:  # noqa: ARG002
         """Set the biases of the head to 0, even odds: a bag has one logit a class, however many positions it has."""
         with torch.no_grad():
-            self.head.get_parameter("bias").zero_()
+            self.head.bias.zero_()
 
     def centres_in(self, bags: Bags) -> tuple[Tensor, Tensor] | None:
-        """Return where the positions of the encoder are."""
         return None if self.encoder is None else self.encoder.centres_in(bags)
 
 
@@ -93,8 +89,6 @@ class GatedAttention(AttentionPooling):
     arXiv:1802.04712, equation 9.
     """
 
-    head: nn.Linear
-
     def __init__(self, inputs: int, num_classes: int, seed: int, hidden: int = 128) -> None:
         super().__init__()
         self.v = nn.Linear(inputs, hidden)
@@ -104,7 +98,6 @@ class GatedAttention(AttentionPooling):
         initialise(self, seed)
 
     def pool(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits of the bags (B, C) and the log of the attention (B, C, K)."""
         gated = self.v(embedded).tanh() * self.u(embedded).sigmoid()
         log_attention = masked_log_softmax(self.w(gated).transpose(1, 2), mask)
         return class_logits(log_attention.exp() @ embedded, self.head), log_attention
@@ -126,8 +119,6 @@ class DSMIL(AttentionPooling):
     Classification with Self-supervised Contrastive Learning", CVPR 2021, arXiv:2011.08939.
     """
 
-    head: nn.Linear
-
     def __init__(self, inputs: int, num_classes: int, seed: int, queries: int = 128) -> None:
         super().__init__()
         self.instance = nn.Linear(inputs, num_classes)
@@ -137,7 +128,6 @@ class DSMIL(AttentionPooling):
         initialise(self, seed)
 
     def pool(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits of the bags (B, C) and the log of the attention (B, C, K)."""
         scores = self.instance(embedded).transpose(1, 2).masked_fill(~mask.unsqueeze(1), -math.inf)
         largest, critical = scores.max(dim=2)
         queries = self.query(embedded).tanh()
@@ -162,8 +152,6 @@ class SetTransformer(AttentionPooling):
     ICML 2019, arXiv:1810.00825; the layers of A. Vaswani et al., "Attention Is All You Need", NIPS 2017.
     """
 
-    head: nn.Linear
-
     def __init__(self, inputs: int, num_classes: int, seed: int, width: int = 64, heads: int = 4) -> None:
         super().__init__()
         self.width, self.heads = width, heads
@@ -186,7 +174,6 @@ class SetTransformer(AttentionPooling):
         return attended
 
     def pool(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits of the bags (B, C) and the log of the attention (B, C, K)."""
         x = self.embed(embedded)
         x = self.norms[0](x + self.attend(x, mask))
         x = self.norms[1](x + self.feed(x))

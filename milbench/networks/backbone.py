@@ -1,9 +1,7 @@
 """Torchvision's networks for images, made fully convolutional: a map of positions in place of one class an image."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -18,11 +16,8 @@ from milbench.errors import UsageError, unknown
 
 FAMILIES = ("resnet", "resnext", "wide_resnet", "convnext", "efficientnet", "mobilenet", "vgg")
 """What the names of backbones begin with: networks whose layers before the pooling are convolutional."""
-_CHANNELS = 3
 _MEAN, _SCALE = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Of the pixels of ImageNet, which torchvision's weights are trained on."""
-FOLDER = "weights"
-"""Below the data directory, where fetched weights are."""
 
 
 @cache
@@ -43,8 +38,6 @@ class Backbone(Network):
     Args:
         name: one of `backbones()`, such as "resnet18".
         inputs: N, 1 or 3, the channels of images in [0, 1].
-        num_classes: C, the background not counted.
-        seed: decides the initial weights.
         stride: at most so many pixels are between two positions.
         weights: the path of a file with the state_dict of torchvision's network, from which training starts; what
             belongs to layers that are left out is ignored. "": weights are drawn, as torchvision draws them.
@@ -74,8 +67,7 @@ class Backbone(Network):
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.set_state(generator("backbone", seed).get_state())
             original = models.get_model(name, weights=None)
-            stages = dict(_stages(original))
-            self.geometry = _cut(stages, stride)
+            stages, self.geometry = _stages(original, stride)
             if not self.geometry:
                 raise UsageError(f"stride = {stride} leaves no layer of {name}")
             if weights:
@@ -90,8 +82,7 @@ class Backbone(Network):
         self.register_buffer("scale", torch.tensor(_SCALE).view(-1, 1, 1), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the logits (B, C+1, h, w) of images (B, N, H, W)."""
-        colours = images.expand(-1, _CHANNELS, -1, -1)
+        colours = images.expand(-1, 3, -1, -1)
         logits: Tensor = self.head(self.body((colours - self.mean) / self.scale))
         return logits
 
@@ -109,7 +100,7 @@ def fetch_weights(name: str, root: Path) -> Path:
     from torchvision import models
 
     url = str(models.get_model_weights(name).DEFAULT.url)
-    file = root / FOLDER / url.rpartition("/")[2]
+    file = root / "weights" / url.rpartition("/")[2]
     if not file.exists():
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -141,25 +132,23 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return weights
 
 
-def _stages(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the layers before the pooling, in their order, by the names that they have in a state_dict."""
-    if isinstance(features := getattr(network, "features", None), nn.Module):
-        yield from ((f"features.{name}", module) for name, module in features.named_children())
-    else:
-        yield from ((name, module) for name, module in network.named_children() if name not in ("avgpool", "fc"))
+def _stages(network: nn.Module, stride: int) -> tuple[dict[str, nn.Module], tuple[Layer, ...]]:
+    """Return the stages before the pooling and before the first one that makes the stride too large; their geometry.
 
-
-def _cut(stages: dict[str, nn.Module], stride: int) -> tuple[Layer, ...]:
-    """Remove the stages from the first one that makes the stride too large, and return the geometry of the others."""
-    geometry: list[Layer] = []
-    for name in list(stages):
-        layers = layers_on_path(stages[name])
-        if math.prod(layer.stride for layer in (*geometry, *layers)) > stride:
-            for later in list(stages)[list(stages).index(name) :]:
-                del stages[later]
+    Stages have the names that they have in a state_dict.
+    """
+    features = getattr(network, "features", None)
+    prefix, whole = ("features.", features) if isinstance(features, nn.Module) else ("", network)
+    stages: dict[str, nn.Module] = {}
+    geometry: tuple[Layer, ...] = ()
+    for name, stage in whole.named_children():
+        if name == "avgpool":
             break
-        geometry += layers
-    return tuple(geometry)
+        layers = (*geometry, *layers_on_path(stage))
+        if math.prod(layer.stride for layer in layers) > stride:
+            break
+        stages[prefix + name], geometry = stage, layers
+    return stages, geometry
 
 
 def _fill(network: nn.Module, weights: Mapping[str, Tensor], stages: tuple[str, ...], name: str) -> None:

@@ -1,13 +1,12 @@
 """All-convolutional networks from images to logits by position."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
+from functools import partial
 
 from torch import Tensor, nn
 
 from milbench.api.geometry import Layer
-from milbench.api.network import Network
+from milbench.api.network import Network, NetworkMaker
 from milbench.networks.initialisation import SLOPE, initialise
 
 
@@ -17,7 +16,6 @@ class AllConvolutional(Network):
     Args:
         layers: the convolutions; the last one has C + 1 channels.
         inputs: N, the channels of an image.
-        seed: decides the initial weights.
         batch_norm: whether the outputs of every layer but the last are normalised over the batch (S. Ioffe and
             C. Szegedy, "Batch Normalization: Accelerating Deep Network Training by Reducing Internal Covariate Shift",
             ICML 2015); such a layer has no bias.
@@ -40,7 +38,6 @@ class AllConvolutional(Network):
         initialise(self, seed)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the logits (B, C+1, h, w) of images (B, N, H, W)."""
         logits: Tensor = self.head(self.body(images))
         return logits
 
@@ -52,5 +49,15 @@ class Classifier(AllConvolutional):
     """
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the logits (B, C+1, h, w) of images (B, N, H, W)."""
         return nn.functional.pad(super().forward(images), (0, 0, 0, 0, 0, 1))
+
+
+def _house_numbers(size: str, inputs: int, num_classes: int, seed: int) -> Network:
+    """Make the ten 5x5 convolutions of X.-L. Li, arXiv:1811.12346, 2018, Section 5.4: 64 pixels give 28 positions."""
+    a, b, c = {"small": (48, 64, 96), "medium": (96, 128, 192), "large": (128, 192, 256)}[size]
+    layers = [*(Layer(a, 5, padding=2),) * 3, Layer(b, 5, stride=2, padding=2), *(Layer(b, 5, padding=2),) * 2,
+              *(Layer(c, 5, padding=2),) * 3, Layer(num_classes + 1, 5)]  # fmt: skip
+    return AllConvolutional(layers, inputs, seed)
+
+
+HOUSE_NUMBERS: dict[str, NetworkMaker] = {size: partial(_house_numbers, size) for size in ("small", "medium", "large")}

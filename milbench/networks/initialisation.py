@@ -1,7 +1,5 @@
 """Initial weights, decided by the seed and the names of the parameters."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -25,10 +23,5 @@ def initialise(network: nn.Module, seed: int) -> None:
             if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Linear | nn.GRU):
                 for kind, parameter in layer.named_parameters():
                     drawn = torch.randn(parameter.shape, generator=generator("weights", seed, name, kind))
-                    parameter.copy_(1 / math.sqrt(_fan_in(layer, kind)) * drawn)
-
-
-def _fan_in(layer: nn.Conv1d | nn.Conv2d | nn.Linear | nn.GRU, kind: str) -> int:
-    """Return how many numbers are summed up to one output, where a parameter named `kind` has its part."""
-    weight = layer.weight if not isinstance(layer, nn.GRU) else layer.get_parameter(kind.replace("bias", "weight"))
-    return weight[0].numel()
+                    fan_in = layer.get_parameter(kind.replace("bias", "weight"))[0].numel()
+                    parameter.copy_(1 / math.sqrt(fan_in) * drawn)

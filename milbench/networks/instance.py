@@ -1,7 +1,5 @@
 """A perceptron that is applied to each instance of a bag of unordered instances."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Annotated
 
@@ -16,9 +14,6 @@ class InstanceMLP(Network):
     """The same perceptron for every instance, from bags (B, K, D) to logits (B, C+1, K), background last.
 
     Args:
-        inputs: D, the features of an instance.
-        num_classes: C, the background not counted.
-        seed: decides the initial weights.
         hidden: the width of each hidden layer.
         layers: the number of hidden layers.
     """
@@ -40,6 +35,5 @@ class InstanceMLP(Network):
         initialise(self, seed)
 
     def forward(self, instances: Tensor) -> Tensor:
-        """Return the logits (B, C+1, K) of instances (B, K, D)."""
         logits: Tensor = self.head(self.body(instances))
         return logits.transpose(1, 2)

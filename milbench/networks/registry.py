@@ -1,7 +1,5 @@
 """Networks by name: those of a task, torchvision's, those that pool instances, and the user's own."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Mapping
@@ -14,7 +12,7 @@ import torch
 from milbench.api.loss import Head
 from milbench.api.network import Network, NetworkMaker, input_standardised
 from milbench.api.parameters import check_values, network_parameters
-from milbench.api.registry import Registry, own_functions
+from milbench.api.registry import Registry, losses, own_functions, tasks
 from milbench.api.resolver import read_edited, resolve
 from milbench.api.task import Task
 from milbench.errors import UsageError, hint
@@ -36,11 +34,13 @@ def networks() -> Registry[NetworkMaker]:
     return Registry("network", "networks", own_functions(POOLING), base=lambda: Network)
 
 
-def network_name(task: TaskOrClass, given: str, head: Head | None = None) -> str:
-    """Return the name of what a user has given for a task: "default", a name, a file or a module.
+def registries() -> dict[str, Registry[Any]]:
+    """Return the registries of losses, tasks and networks by their kinds, as the fields of a cell name them."""
+    return {registry.kind: registry for registry in (losses(), tasks(), networks())}
 
-    Raises UsageError where there is no such network; the message has those that suit.
-    """
+
+def network_name(task: TaskOrClass, given: str, head: Head | None = None) -> str:
+    """Return the name of what a user has given for a task: "default", a name, a file or a module; or UsageError."""
     of_task = _own(task, head)
     if given == "default":
         if not of_task:
@@ -59,7 +59,7 @@ def network_name(task: TaskOrClass, given: str, head: Head | None = None) -> str
 def network_maker(task: TaskOrClass, name: str, head: Head | None = None) -> NetworkMaker:
     """Return the maker of a network of this name for a task and losses with this head, None: any.
 
-    Raises UsageError where there is none, or it does not suit; the message has those that do.
+    Raises UsageError, with those that suit, where there is none, or it does not suit.
     """
     of_task = _own(task, head)
     if name in of_task:
@@ -97,10 +97,8 @@ def source_of(task: TaskOrClass, name: str, head: Head | None = None) -> tuple[s
 def make_network(task: Task, name: str, params: Mapping[str, Any], seed: int, head: Head = "softmax") -> Network:
     """Return a new network for a task, prepared or recalled, and losses with this head, on the CPU.
 
-    One that pools instances gets the features of the task's first network.
-
-    Raises:
-        UsageError: there is no such network, it does not suit, or what its maker returns is no `Network`.
+    One that pools instances gets the features of the task's first network. Raises UsageError where there is no such
+    network, it does not suit, or what its maker returns is no `Network`.
     """
     maker = network_maker(task, name, head)
     if pools(maker):
@@ -118,16 +116,11 @@ def make_network(task: Task, name: str, params: Mapping[str, Any], seed: int, he
 def load_network(name: str, inputs: int, num_classes: int, seed: int, **params: Any) -> Network:
     """Return a new network on the CPU, from instances to logits (B, C+1, *positions), background last.
 
-    Args:
-        name: of a network that pools instances, of torchvision or an installed package, or of a file, `FILE.py` or
-            `FILE.py:NAME`, or a module. Those that belong to tasks are in their `networks`.
-        inputs: N, the channels of images (B, N, H, W), or D, the features of instances (B, K, D) or frames (B, D, T).
-        num_classes: C, the background not counted.
-        seed: decides the initial weights.
-        params: of the network.
-
-    Raises:
-        UsageError: there is no such network, it cannot be imported, or what it makes is no `Network`.
+    The name is that of a network that pools instances, of torchvision or an installed package, or of a file, `FILE.py`
+    or `FILE.py:NAME`, or a module; those that belong to tasks are in their `networks`. Inputs are N, the channels of
+    images (B, N, H, W), or D, the features of instances (B, K, D) or frames (B, D, T), and `num_classes` is C, the
+    background not counted. Raises UsageError where there is no such network, it cannot be imported, or what it makes is
+    no `Network`.
 
     Examples:
         >>> import torch
@@ -146,7 +139,7 @@ def general_maker(name: str) -> NetworkMaker:
     """Return the maker of a network that belongs to no task, of any name that `load_network` takes, with its errors."""
     if name.startswith(FAMILIES) and name in backbones():
         return partial(Backbone, name)
-    read_edited(networks())
+    read_edited()
     return networks().get(resolve(networks(), name))
 
 

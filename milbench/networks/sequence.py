@@ -4,8 +4,6 @@ A batch of sequences is (B, F, T): F features in each of T frames. Where a seque
 are NaN: a network that does not leave them out is found at once, by logits that are not finite.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Annotated
@@ -32,25 +30,6 @@ def pad_frames(sequences: Sequence[Tensor]) -> Tensor:
     return pad_sequence([frames.T for frames in sequences], batch_first=True, padding_value=PADDING).transpose(1, 2)
 
 
-def block_count(frames: int, stride: int) -> int:
-    """Return how many blocks of `stride` frames there are, the last one perhaps not full."""
-    return -(-frames // stride)
-
-
-def block_centres(height: int, width: int, stride: int) -> tuple[Tensor, Tensor]:
-    """Return where the positions of sequences of F features and T frames are: in a row of K = T / `stride` blocks.
-
-    They are y (1,) of the row and x (K,) of the middles of the blocks, float64, on the scale of `Truth.boxes`. The last
-    block may not be full.
-
-    Examples:
-        >>> block_centres(height=32, width=10, stride=4)
-        (tensor([16.], dtype=torch.float64), tensor([ 2.,  6., 10.], dtype=torch.float64))
-    """
-    row = torch.tensor([height / 2], dtype=torch.float64)
-    return row, stride * (torch.arange(block_count(width, stride)).double() + 0.5)
-
-
 class SequenceNetwork(Network):
     """Base class of networks from sequences (B, F, T) to logits (B, C+1, K), K = T / `stride` rounded up.
 
@@ -63,7 +42,6 @@ class SequenceNetwork(Network):
         self.stride = stride
 
     def forward(self, frames: Tensor) -> Tensor:
-        """Return the logits (B, C+1, K) of sequences (B, F, T)."""
         missing = -frames.shape[2] % self.stride
         frames = nn.functional.pad(frames, (0, missing), value=PADDING)
         present = ~frames[:, :1].isnan()
@@ -79,14 +57,22 @@ class SequenceNetwork(Network):
 
     @abstractmethod
     def logits(self, frames: Tensor, present: Tensor) -> Tensor:
-        """Return the logits (B, C+1, K) of whole blocks of frames (B, F, T), 0 where `there` (B, 1, T) is False."""
+        """Return the logits (B, C+1, K) of whole blocks of frames (B, F, T), 0 where `present` (B, 1, T) is False."""
 
     def position_centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
-        """Return y of the row of positions, and x of every position in frames; see `block_centres`."""
-        return block_centres(height, width, self.stride)
+        """Return y (1,) of the row of positions and x (K,) of the middles of their blocks, float64, in frames.
+
+        They are those of sequences of F = `height` features and T = `width` frames, on the scale of `Truth.boxes`. The
+        last block may not be full.
+
+        Examples:
+            >>> SequenceGRU(inputs=32, num_classes=2, seed=0, stride=4).position_centres(height=32, width=10)
+            (tensor([16.], dtype=torch.float64), tensor([ 2.,  6., 10.], dtype=torch.float64))
+        """
+        row, blocks = torch.tensor([height / 2], dtype=torch.float64), -(-width // self.stride)
+        return row, self.stride * (torch.arange(blocks).double() + 0.5)
 
     def centres_in(self, bags: Bags) -> tuple[Tensor, Tensor]:
-        """Return `position_centres` for the sequences of `bags`."""
         return self.position_centres(*bags.instances.shape[-2:])
 
 
@@ -98,9 +84,6 @@ class SequenceConvolutional(SequenceNetwork):
     edges.
 
     Args:
-        inputs: F, the features of a frame.
-        num_classes: C, the background not counted.
-        seed: decides the initial weights.
         stride: the frames of a position, a power of 2.
         width: the channels between the layers.
     """
@@ -121,7 +104,6 @@ class SequenceConvolutional(SequenceNetwork):
         initialise(self, seed)
 
     def logits(self, frames: Tensor, present: Tensor) -> Tensor:
-        """Return the logits (B, C+1, K)."""
         for layer in self.body:
             frames = nn.functional.leaky_relu(layer(frames), SLOPE)
             if frames.shape[2] < present.shape[2]:
@@ -140,9 +122,6 @@ class SequenceGRU(SequenceNetwork):
     2015. On a GPU torch has no second derivatives of it, which the optimiser psgd needs.
 
     Args:
-        inputs: F, the features of a frame.
-        num_classes: C, the background not counted.
-        seed: decides the initial weights.
         stride: the frames of a position.
         width: the size of each state.
     """
@@ -157,21 +136,11 @@ class SequenceGRU(SequenceNetwork):
         initialise(self, seed)
 
     def logits(self, frames: Tensor, present: Tensor) -> Tensor:
-        """Return the logits (B, C+1, K)."""
         blocks = frames.unflatten(2, (-1, self.stride)).permute(0, 2, 1, 3).flatten(2)
-        turned = _turning(present[:, 0, :: self.stride])
+        block_present = present[:, 0, :: self.stride]
+        place = torch.arange(block_present.shape[1], device=present.device)
+        turned = torch.where(block_present, block_present.sum(dim=1, keepdim=True) - 1 - place, place).unsqueeze(2)
         ahead, _ = self.forwards(blocks)
-        back, _ = self.backwards(_taken(blocks, turned))
-        logits: Tensor = self.head(torch.cat([ahead, _taken(back, turned)], dim=2))
+        back, _ = self.backwards(blocks.gather(1, turned.expand_as(blocks)))  # each sequence from its last block on
+        logits: Tensor = self.head(torch.cat([ahead, back.gather(1, turned.expand_as(back))], dim=2))
         return logits.transpose(1, 2)
-
-
-def _turning(present: Tensor) -> Tensor:
-    """Return (B, K) int64, the order in which the first blocks of each sequence, those `there`, are reversed."""
-    place = torch.arange(present.shape[1], device=present.device)
-    return torch.where(present, present.sum(dim=1, keepdim=True) - 1 - place, place)
-
-
-def _taken(values: Tensor, order: Tensor) -> Tensor:
-    """Return the values (B, K, D) of each sequence in an order (B, K)."""
-    return values.gather(1, order.unsqueeze(2).expand_as(values))

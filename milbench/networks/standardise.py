@@ -1,7 +1,5 @@
 """What instances go through before a network, so that any network gets them alike."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 
@@ -34,7 +32,6 @@ class StandardiseFeatures(nn.Module):
         self.register_buffer("divisor", divisors(mean, spread).float())
 
     def forward(self, instances: Tensor) -> Tensor:
-        """Return the standardised instances."""
         return (instances - self.mean).div_(self.divisor)  # in place: a batch may take half a gigabyte
 
 
@@ -45,6 +42,5 @@ class StandardiseImages(nn.Module):
     """
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the standardised images."""
         spread, mean = torch.std_mean(images, dim=(1, 2, 3), correction=0, keepdim=True)
         return (images - mean) / spread.clamp(min=LEAST_CONTRAST)

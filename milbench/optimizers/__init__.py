@@ -1,4 +1,1 @@
-"""How gradients become steps: optimisers by name, schedules of the learning rate, and rules of clipping.
-
-It may import `milbench.api` and `milbench._utils`.
-"""
+"""How gradients become steps: optimisers by name, schedules of the learning rate, and rules of clipping."""

@@ -1,7 +1,5 @@
 """The rule for the length of a gradient."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

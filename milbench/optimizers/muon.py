@@ -1,7 +1,5 @@
 """The optimiser Muon: torch's own for the weights of every layer, AdamW for biases."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -22,20 +20,19 @@ class Muon(torch.optim.Optimizer):
     def __init__(self, model: nn.Module, *, lr: float, weight_decay: float) -> None:
         parameters = [p for p in model.parameters() if p.requires_grad]
         super().__init__(parameters, {"lr": lr})
-        self.matrices = [p for p in parameters if p.ndim > 1]
-        self.views = [nn.Parameter(_as_matrix(p.detach())) for p in self.matrices]
+        self.views = {p: nn.Parameter(_as_matrix(p.detach())) for p in parameters if p.ndim > 1}
         rest = [p for p in parameters if p.ndim <= 1]
         options: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
         self.inner: list[torch.optim.Optimizer] = []  # torch takes none that is without parameters
         if self.views:
-            self.inner.append(torch.optim.Muon(self.views, adjust_lr_fn="match_rms_adamw", **options))
+            self.inner += [torch.optim.Muon(self.views.values(), adjust_lr_fn="match_rms_adamw", **options)]
         if rest:
-            self.inner.append(torch.optim.AdamW(rest, **options))
+            self.inner += [torch.optim.AdamW(rest, **options)]
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
         """Make one step of both optimisers with the learning rate of the parameter group."""
-        for view, parameter in zip(self.views, self.matrices, strict=True):
+        for parameter, view in self.views.items():
             view.grad = None if parameter.grad is None else _as_matrix(parameter.grad)
         for inner in self.inner:
             for group in inner.param_groups:

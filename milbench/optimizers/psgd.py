@@ -1,9 +1,6 @@
 """PSGD-Newton with Kronecker factors: the optimiser of the paper whose experiments milbench reproduces."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,18 +20,11 @@ class KroneckerPSGD(torch.optim.Optimizer):
     parameters together, computes the exact Hessian-vector product h of the batch's loss along it, and moves L and R
     against the relative gradient of E[h^T P h + v^T P^-1 v]. Without the constraint, the minimum over P satisfies P E[h
     h^T] P = E[v v^T]: for a fixed Hessian, also an indefinite one, P is |Hessian|^-1. The step of the factors is
-    normalised by the largest entry of that gradient; the factors start at the identity.
+    `factor_step`, normalised by the largest entry of that gradient; the factors start at the identity. `clip_rms` is
+    the root mean square, over all parameters, to which a longer preconditioned gradient is shortened.
 
     The directions depend on `seed` and the number of the step alone: two losses get the same ones, and a resumed run
     continues with the next. Other than with torch's optimisers, `backward(loss)` replaces `loss.backward()`.
-
-    Args:
-        model: whose trainable parameters are optimised, grouped by layer.
-        lr: the learning rate, by which the preconditioned gradient is multiplied.
-        factor_step: the step size of the factors.
-        clip_rms: the largest root mean square, over all parameters, of the preconditioned gradient; longer ones are
-            shortened to it. None: no clipping.
-        seed: of the directions.
 
     X.-L. Li, "Preconditioned Stochastic Gradient Descent", arXiv:1512.04202, 2015; settings as in X.-L. Li,
     arXiv:1811.12346, 2018.
@@ -44,15 +34,12 @@ class KroneckerPSGD(torch.optim.Optimizer):
         self, model: nn.Module, *, lr: float, factor_step: float = 0.01, clip_rms: float | None = None, seed: int = 0
     ) -> None:
         super().__init__(_layers(model), {"lr": lr})
-        self.factor_step = factor_step
-        self.clip_rms = clip_rms
-        self.seed = seed
+        self.factor_step, self.clip_rms, self.seed = factor_step, clip_rms, seed
         self.clipped = torch.zeros((), dtype=torch.bool)  # whether the last step had to be shortened
         self._curvature: dict[Tensor, tuple[Tensor, Tensor]] = {}
         """The direction of each parameter in the last `backward`, and the Hessian-vector product along it."""
         for group in self.param_groups:
-            weight = group["params"][0]
-            rows, columns = _as_matrix(group["params"]).shape
+            weight, (rows, columns) = group["params"][0], _as_matrix(group["params"]).shape
             self.state[weight]["step"] = torch.zeros((), dtype=torch.int64)
             self.state[weight]["left"] = torch.eye(rows, device=weight.device, dtype=weight.dtype)
             self.state[weight]["right"] = torch.eye(columns, device=weight.device, dtype=weight.dtype)
@@ -60,10 +47,17 @@ class KroneckerPSGD(torch.optim.Optimizer):
     def backward(self, loss: Tensor) -> None:
         """Compute the gradients of all parameters, and the Hessian-vector products for `step`, of a loss ()."""
         parameters = [p for group in self.param_groups for p in group["params"]]
-        first = self.state[self.param_groups[0]["params"][0]]
-        rng = generator("curvature probe", self.seed, int(first["step"]))
-        directions = _directions(parameters, rng)
-        gradients, products = _derivatives(loss, parameters, directions)
+        rng = generator("curvature probe", self.seed, int(self.state[parameters[0]]["step"]))
+        drawn = [torch.randn(p.shape, generator=rng) for p in parameters]  # on the CPU: the same on a GPU
+        moved = all_to_device(drawn, parameters[0].device)
+        directions = [v.to(p) for v, p in zip(moved, parameters, strict=True)]
+        gradients = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True, materialize_grads=True)
+        # A gradient that does not depend on any weight has no curvature: its products are zeros.
+        curved = [(g, v) for g, v in zip(gradients, directions, strict=True) if g.requires_grad]
+        products = tuple(torch.zeros_like(p) for p in parameters)
+        if curved:
+            slopes, along = zip(*curved, strict=True)
+            products = torch.autograd.grad(slopes, parameters, along, allow_unused=True, materialize_grads=True)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient.detach()
         self._curvature = dict(zip(parameters, zip(directions, products, strict=True), strict=True))
@@ -81,36 +75,14 @@ class KroneckerPSGD(torch.optim.Optimizer):
             gradient = _as_matrix([p.grad for p in parameters])
             changes = _as_parameters(left.T @ (left @ gradient @ right.T) @ right, parameters)
             updates |= zip(parameters, changes, strict=True)
-        scale = self._shortening([*updates.values()])
+        norm = torch.stack([u.square().sum() for u in updates.values()]).sum().sqrt()
+        count = sum(u.numel() for u in updates.values())
+        limit = math.inf if self.clip_rms is None else self.clip_rms * math.sqrt(count)
+        self.clipped = norm > limit
+        scale = torch.clamp(limit / (norm + TINY), max=1.0)
         for group in self.param_groups:
             for parameter in group["params"]:
                 parameter.sub_(group["lr"] * scale * updates[parameter])
-
-    def _shortening(self, updates: list[Tensor]) -> Tensor:
-        norm = torch.stack([u.square().sum() for u in updates]).sum().sqrt()
-        limit = math.inf if self.clip_rms is None else self.clip_rms * math.sqrt(sum(u.numel() for u in updates))
-        self.clipped = norm > limit
-        return torch.clamp(limit / (norm + TINY), max=1.0)
-
-
-def _directions(parameters: list[Tensor], rng: torch.Generator) -> list[Tensor]:
-    """Return v ~ N(0, I) in the shapes of the parameters, drawn on the CPU so that it is the same on a GPU."""
-    drawn = [torch.randn(p.shape, generator=rng) for p in parameters]
-    return [v.to(p) for v, p in zip(all_to_device(drawn, parameters[0].device), parameters, strict=True)]
-
-
-def _derivatives(
-    loss: Tensor, parameters: list[Tensor], directions: list[Tensor]
-) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-    """Return the gradients of a loss by the parameters, and their Hessian-vector products."""
-    gradients = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True, materialize_grads=True)
-    # A gradient that does not depend on any weight has no curvature: its products are zeros.
-    curved = [(g, v) for g, v in zip(gradients, directions, strict=True) if g.requires_grad]
-    products: Sequence[Tensor] = [torch.zeros_like(p) for p in parameters]
-    if curved:
-        slopes, along = zip(*curved, strict=True)
-        products = torch.autograd.grad(slopes, parameters, along, allow_unused=True, materialize_grads=True)
-    return gradients, products
 
 
 def update_factors(
@@ -124,16 +96,13 @@ def update_factors(
     a = left @ product @ right.T
     b = torch.linalg.solve_triangular(left.T, direction, upper=False)
     b = torch.linalg.solve_triangular(right, b, upper=True, left=False)
-    left = _moved(left, a @ a.T - b @ b.T, factor_step)
-    right = _moved(right, a.T @ a - b.T @ b, factor_step)
+    left, right = (
+        factor - factor_step / (gradient.abs().max() + TINY) * gradient @ factor
+        for factor, gradient in ((left, (a @ a.T - b @ b.T).triu()), (right, (a.T @ a - b.T @ b).triu()))
+    )
     # Only the product of the factors is determined: without this, one could overflow while the other one vanishes.
     balance = (left.diagonal().abs().max() / right.diagonal().abs().max()).sqrt()
     return left / balance, right * balance
-
-
-def _moved(factor: Tensor, gradient: Tensor, factor_step: float) -> Tensor:
-    gradient = gradient.triu()
-    return factor - factor_step / (gradient.abs().max() + TINY) * gradient @ factor
 
 
 def _layers(model: nn.Module) -> list[dict[str, Any]]:
@@ -156,6 +125,5 @@ def _as_matrix(parts: list[Tensor]) -> Tensor:
 
 def _as_parameters(matrix: Tensor, parts: list[Tensor]) -> list[Tensor]:
     """Undo `_as_matrix`."""
-    if len(parts) == 2:
-        return [matrix[:-1].T.reshape(parts[0].shape), matrix[-1]]
-    return [matrix.T.reshape(parts[0].shape)]
+    rows = len(matrix) - len(parts) + 1
+    return [matrix[:rows].T.reshape(parts[0].shape), *matrix[rows:]]

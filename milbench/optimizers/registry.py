@@ -1,7 +1,5 @@
 """Optimisers and learning-rate schedules by name; packages add optimisers as entry points `milbench.optimizers`."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable
@@ -70,12 +68,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def _one_cycle(step: int, steps: int) -> float:
     """Rise from 1/25 by a cosine over the first 30 %, then fall to 1/250,000 by another (Smith and Topin 2017)."""
     peak = 0.3 * steps
-    if step < peak:
-        return _cosine(1 / 25, 1.0, step / peak)
-    return _cosine(1.0, 4e-6, (step - peak) / max(steps - 1 - peak, 1))
-
-
-def _cosine(start: float, end: float, fraction: float) -> float:
+    start, end, fraction = 1 / 25, 1.0, step / peak
+    if step >= peak:
+        start, end, fraction = 1.0, 4e-6, (step - peak) / max(steps - 1 - peak, 1)
     return end + (start - end) * (1 + math.cos(math.pi * min(fraction, 1.0))) / 2
 
 
@@ -100,10 +95,8 @@ def check_recipe(recipe: Recipe) -> None:
         raise unknown("schedule", recipe.schedule, SCHEDULES)
     rule, number = gradient_rule(recipe.gradient_norm)
     if rule == "rms" and recipe.optimizer != "psgd":
-        raise UsageError(
-            f"recipe.gradient_norm = {recipe.gradient_norm} is a rule for the steps of psgd alone, not of "
-            f"{recipe.optimizer}; did you mean max:{number:g}?"
-        )
+        given = f"recipe.gradient_norm = {recipe.gradient_norm}"
+        raise UsageError(f"{given} is for psgd alone, not {recipe.optimizer}; did you mean max:{number:g}?")
     if recipe.weight_decay and recipe.optimizer == "psgd":
         raise UsageError(f"recipe.weight_decay = {recipe.weight_decay}: psgd has none; leave it at 0")
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any
@@ -11,8 +9,8 @@ import torch
 from safetensors.numpy import save_file
 
 from milbench.data.bags_store import single
-from milbench.data.new_bags import new_bags
-from milbench.data.own_bags import Columns, load_bags
+from milbench.data.own_bags import load_bags
+from milbench.data.table_options import FeatureOptions
 from milbench.errors import UsageError
 
 FEATURES = np.arange(6, dtype=np.float32).reshape(3, 2)
@@ -22,7 +20,7 @@ def bag_features(folder: Path, names: list[str], key: str = "") -> list[Any]:
     """Return the features of bags whose files a table names."""
     rows = [f"bag {n},{'x' * (n % 2 or len(names) == 1)},{name}" for n, name in enumerate(names)]
     (folder / "t.csv").write_text("\n".join(["bag,labels,path", *rows]))
-    found = load_bags(folder / "t.csv", Columns(features="@path", key=key)).store
+    found = load_bags(folder / "t.csv", FeatureOptions(table="", features="@path", key=key)).store
     return [single(found[bag], found.dtype) for bag in range(len(found))]
 
 
@@ -43,11 +41,14 @@ def write(folder: Path, name: str, **arrays: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.h5", "a.hdf5", "a.pt", "a.safetensors"])
-def test_every_format_gives_the_same_features(tmp_path: Path, name: str) -> None:
-    write(tmp_path, name, x=FEATURES)
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+def test_every_format_gives_the_same_features_and_keeps_their_type(tmp_path: Path, name: str, dtype: str) -> None:
+    values = FEATURES.astype(dtype) / 3
+    write(tmp_path, name, x=values)
     (found,) = bag_features(tmp_path, [name])
     assert found.dtype == np.float32
-    assert np.array_equal(found, FEATURES)
+    assert np.array_equal(found, values.astype(np.float32))
+    assert load_bags(tmp_path / "t.csv", FeatureOptions(table="", features="@path")).store[0].dtype == dtype
 
 
 @pytest.mark.parametrize(("name", "key"), [("a.npz", "x"), ("a.h5", "group/x"), ("a.pt", "x"), ("a.safetensors", "x")])
@@ -67,7 +68,7 @@ def test_a_leading_axis_of_one_slide_is_left_out(tmp_path: Path, name: str) -> N
     if name == "a.h5":
         with h5py.File(tmp_path / name, "w") as file:
             file["features"], file["coords"] = FEATURES[None], np.arange(6).reshape(1, 3, 2)
-        coords = load_bags(tmp_path / "t.csv", Columns(features="@path")).coords
+        coords = load_bags(tmp_path / "t.csv", FeatureOptions(table="", features="@path")).coords
         assert coords is not None
         assert coords.tolist() == [[0, 1], [2, 3], [4, 5]]
 
@@ -91,7 +92,7 @@ def test_all_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 def test_features_of_two_widths_are_refused(tmp_path: Path) -> None:
     write(tmp_path, "a.npy", x=FEATURES)
     write(tmp_path, "b.npy", x=FEATURES[:, :1])
-    with pytest.raises(UsageError, match=r"row 3: b\.npy has 1 features, expected 2 as in a\.npy"):
+    with pytest.raises(UsageError, match=r"the others, which have .* 2 features: .*row 3: b\.npy has .* 1 features"):
         bag_features(tmp_path, ["a.npy", "b.npy"])
 
 
@@ -100,30 +101,14 @@ class Trap:
         return Path.touch, (Path("sprung"),)
 
 
-@pytest.mark.parametrize("ending", [".h5", ".pt", ".npz"])
-def test_half_precision_stays_half_precision(tmp_path: Path, ending: str) -> None:
-    values = FEATURES.astype(np.float16) / 3
-    write(tmp_path, f"s1{ending}", features=values)
-    (tmp_path / "t.csv").write_text("slide_id,label\ns1,x\n")
-    bags = load_bags(tmp_path / "t.csv", Columns(bag="slide_id", labels="label", features=f"*{ending}"))
-    assert bags.store[0].dtype == np.float16
-    assert np.array_equal(bags.store.single(0), values.astype(np.float32))
-
-
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def scramble(path: Path) -> None:
-    path.write_bytes(b"\x93NUMPY\x01\x00" + bytes(range(200)))
-
-
-@pytest.mark.parametrize("damage", [truncate, scramble])
+@pytest.mark.parametrize("damage", [
+    lambda content: content[: len(content) // 2], lambda content: b"\x93NUMPY\x01\x00" + bytes(range(200)),
+])  # fmt: skip
 @pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.h5", "a.pt", "a.safetensors"])
 def test_a_damaged_file_is_named_with_its_row_in_one_line(tmp_path: Path, name: str, damage: Any) -> None:
     write(tmp_path, "good.npy", x=np.ones((500, 2), np.float32))
     write(tmp_path, name, x=np.ones((500, 2), np.float32))
-    damage(tmp_path / name)
+    (tmp_path / name).write_bytes(damage((tmp_path / name).read_bytes()))
     with pytest.raises(UsageError, match=rf"1 of 2 files cannot be read: .*t\.csv, row 3: {name}: ") as caught:
         bag_features(tmp_path, ["good.npy", name])
     assert "\n" not in str(caught.value)
@@ -149,25 +134,14 @@ def test_classes_of_instances_come_with_the_file(tmp_path: Path, values: list[An
     with h5py.File(tmp_path / "s1.h5", "w") as file:
         file["features"], file["instance_labels"] = FEATURES, values
     (tmp_path / "t.csv").write_text("bag,labels\ns1,x;y\n")
-    known = load_bags(tmp_path / "t.csv", Columns(features="*.h5")).instance_classes
+    known = load_bags(tmp_path / "t.csv", FeatureOptions(table="", features="*.h5")).instance_classes
     assert known is not None
     assert known.tolist() == [1, 2, 0], "2 is background"
     (tmp_path / "t.csv").write_text("bag,labels\ns1,x\n")
     with pytest.raises(UsageError, match=r"t.csv, row 2: s1.h5: instance_labels are not one of the bag's"):
-        load_bags(tmp_path / "t.csv", Columns(features="*.h5", classes="x;y"))
+        load_bags(tmp_path / "t.csv", FeatureOptions(table="", features="*.h5", classes="x;y"))
 
-
-def test_classes_that_are_pickled_are_refused_in_one_line(tmp_path: Path) -> None:
-    classes = np.array(["x", "", "y"], dtype=object)  # as pandas has texts, and numpy saves them
-    np.savez(tmp_path / "s1.npz", features=FEATURES, instance_labels=classes)
-    (tmp_path / "t.csv").write_text("bag,labels\ns1,x;y\n")
+    # As pandas has texts, and numpy saves them.
+    np.savez(tmp_path / "s1.npz", features=FEATURES, instance_labels=np.array(["x", "", "y"], dtype=object))
     with pytest.raises(UsageError, match=r"s1.npz: instance_labels cannot be read: Object arrays cannot be loaded"):
-        load_bags(tmp_path / "t.csv", Columns(features="*.npz"))
-
-
-def test_new_bags_in_files_have_a_row_each(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", FEATURES)
-    np.save(tmp_path / "b.npy", FEATURES)
-    (tmp_path / "t.csv").write_text("bag,path\ns1,a.npy\ns1,b.npy\n")
-    with pytest.raises(UsageError, match="row 3: 's1' is the bag of row 2 too"):
-        new_bags([tmp_path / "t.csv"], Columns(features="@path"), ["f0", "f1"])
+        load_bags(tmp_path / "t.csv", FeatureOptions(table="", features="*.npz"))

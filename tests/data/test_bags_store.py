@@ -1,24 +1,21 @@
 """The store of bags: what its one pass finds, who may share it, and what is left of a pass that was cut short."""
 
-from __future__ import annotations
-
 import errno
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from milbench.data import array_cache, bags_store, own_bags
-from milbench.data.own_bags import Columns, load_bags
+from milbench.data import bags_store, own_bags
+from milbench.data.own_bags import load_bags
+from milbench.data.table_options import FeatureOptions
 from milbench.errors import UsageError
 from tests._helpers.own_bags import store_of
 
-FILES = Columns(bag="slide_id", labels="label", features="features/*.npy")
+FILES = FeatureOptions(table="", bag="slide_id", labels="label", features="features/*.npy")
 
 
 def slides(folder: Path, dtype: str = "f4") -> Path:
@@ -37,15 +34,12 @@ def test_moments_and_extremes_are_those_of_all_numbers(sizes: list[int], monkeyp
     monkeypatch.setattr(bags_store, "BLOCK", 1 << 8)
     rng = np.random.default_rng(1)
     parts = [(1e6 + rng.normal(size=(size, 3)).round(1)).astype(np.float32) for size in sizes]
-    store, every = store_of(parts), np.concatenate(parts)
+    store, every = store_of(parts), np.concatenate(parts).astype(np.longdouble)
     mean, spread = store.standard(np.arange(len(sizes)))
-    np.testing.assert_allclose(mean, every.astype(np.longdouble).mean(axis=0).astype(float), rtol=1e-12)
-    exact = every.astype(np.longdouble).std(axis=0).astype(float)
-    np.testing.assert_allclose(spread, exact, rtol=1e-9, atol=1e-9)
-    one = len(sizes) // 2
-    assert store.standard(np.array([one]))[0] == pytest.approx(parts[one].astype(float).mean(axis=0))
+    np.testing.assert_allclose(mean, every.mean(axis=0).astype(float), rtol=1e-12)
+    np.testing.assert_allclose(spread, every.std(axis=0).astype(float), rtol=1e-9, atol=1e-9)
     for feature in range(3):
-        low, next_low, next_high, high = store.ends[:, feature].tolist()
+        low, next_low, next_high, high = store.ends()[:, feature].tolist()
         different = np.unique(every[:, feature])
         assert (low, high) == (different[0], different[-1])
         if len(different) > 1:
@@ -74,27 +68,13 @@ def test_npy_files_stay_where_they_are_and_others_are_packed_in_their_type(tmp_p
 
 def test_a_second_reader_reads_no_table_and_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = slides(tmp_path)
-    monkeypatch.setattr(array_cache, "RECENT", -1e9)
     first = load_bags(table, FILES)
     os.utime(tmp_path / "features/s1.npy", (1, 1))
     assert load_bags(table, FILES).digest == first.digest, "another date is the same data, read again"
-    monkeypatch.setattr(own_bags, "read_table", None)
-    monkeypatch.setattr(own_bags, "read_chunks", None)
-    monkeypatch.setattr(own_bags, "open_features", None)
+    for name in ("read_table", "read_chunks", "open_features"):
+        monkeypatch.setattr(own_bags, name, None)
     again = load_bags(table, FILES)
-    assert (again.digest, again.bags) == (first.digest, first.bags)
-    assert np.array_equal(again.labels, first.labels)
-
-
-def test_a_change_that_a_coarse_clock_does_not_show_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sizes and times stay the same: what was packed within two seconds of them is not trusted."""
-    path, now = tmp_path / "t.csv", time.time_ns()
-    monkeypatch.setattr(array_cache, "file_state", lambda path: [19, now, now])
-    digests = []
-    for text in ("bag,labels,f\na,x,1\n", "bag,labels,f\na,x,2\n"):
-        path.write_text(text)
-        digests.append(load_bags(path, Columns()).digest)
-    assert digests[0] != digests[1]
+    assert (again.digest, again.bags, again.labels.tolist()) == (first.digest, first.bags, first.labels.tolist())
 
 
 def test_a_full_disk_is_named_with_the_way_out_and_leaves_nothing(
@@ -107,39 +87,22 @@ def test_a_full_disk_is_named_with_the_way_out_and_leaves_nothing(
 
     monkeypatch.setattr(np, "save", full)
     with pytest.raises(UsageError, match=r"cannot keep .*t.csv-.*: No space left on device; .* MILBENCH_CACHE names"):
-        load_bags(tmp_path / "t.csv", Columns())
+        load_bags(tmp_path / "t.csv", FeatureOptions(table=""))
     assert not (tmp_path / ".bags").exists()
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from milbench.data import bags_store
-from milbench.data.own_bags import Columns, load_bags
-real = bags_store.scan
-def killed(rows, *args, **how):
-    if len(rows) > 40:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return real(rows, *args, **how)
-bags_store.scan = killed
-load_bags(Path(sys.argv[1]), Columns("slide_id", "label", "features/*.npy"))
-"""
-
-
 def test_what_a_killed_process_leaves_is_no_store_and_is_removed_later(tmp_path: Path) -> None:
-    table = slides(tmp_path)
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(table)], check=False)
-    assert killed.returncode == -signal.SIGKILL
-    assert not list(tmp_path.glob(".bags/slides*"))
+    load_bags(table := slides(tmp_path), FILES)
+    (kept,) = (tmp_path / ".bags").iterdir()
+    kept.rename(kept.with_name(f".{kept.name}-killed"))
     assert len(load_bags(table, FILES)) == 6
-    assert [path.name.partition("-")[0] for path in (tmp_path / ".bags").iterdir()] == ["slides.csv"]
+    assert [*(tmp_path / ".bags").iterdir()] == [kept]
 
 
 CELL = """
 import resource, sys
 import torch
-from milbench import generator, load_loss, load_task
-from milbench.networks.registry import make_network
+from milbench import generator, load_task
 def main():
     held = int(next(line for line in open("/proc/self/status") if line.startswith("VmData")).split()[1]) << 10
     task = load_task("feature-bags", table=sys.argv[1], bag="slide_id", labels="label", features="features/*.npy",
@@ -147,11 +110,8 @@ def main():
     resource.setrlimit(resource.RLIMIT_DATA, (held + 900_000_000, -1))
     task.check_data(None)
     task.prepare(None, torch.device("cpu"))
-    network, loss = make_network(task, "mlp", {}, 0), load_loss("exact")
-    for bags in task.train_batches(0, generator("epoch")):
-        assert bags.instances.shape[1] == 4000
-        loss(network(bags.instances), bags.labels, bags.mask).mean().backward()
-    print("done", bags.instances.shape)
+    assert {bags.instances.shape[1] for bags in task.train_batches(0, generator("epoch"))} == {4000}
+    print("done")
 main()
 """
 
@@ -160,14 +120,12 @@ main()
 def test_a_cell_trains_on_more_data_than_it_may_hold(tmp_path: Path) -> None:
     """On 1.5 GB in sparse files, under a limit of 0.9 GB of anonymous memory: cells at once share the mapped pages."""
     (tmp_path / "features").mkdir()
-    rows = ["slide_id,label"]
     for n in range(10):
         path = tmp_path / f"features/s{n}.npy"
         array = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(36_600, 1024))
         array[:10] = np.random.default_rng(n).normal(size=(10, 1024))
         del array
-        rows.append(f"s{n},{'x' * (n % 2)}")
-    (tmp_path / "slides.csv").write_text("\n".join(rows))
+    (tmp_path / "slides.csv").write_text("\n".join(["slide_id,label", *(f"s{n},{'x' * (n % 2)}" for n in range(10))]))
     assert sum(path.stat().st_size for path in tmp_path.glob("features/*")) > 1.49e9
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     assert b"done" in subprocess.check_output([sys.executable, "-c", CELL, tmp_path / "slides.csv"], env=env)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,26 +12,24 @@ from milbench.data import checks
 from milbench.data.checks import check_bags
 from milbench.data.own_bags import OwnBags
 from milbench.data.table import Mark
+from milbench.data.table_options import FeatureOptions, SequenceOptions, TableOptions
 from milbench.likelihood import EXACT_LABEL_LIMIT
 from tests._helpers.own_bags import own_bags, store_of
 
 LABELS = [[True, False], [False, False], [True, True]]
 
 
-def parts(change: Any = None) -> list[NDArray[Any]]:
+def table(change: Any = None, **columns: Any) -> OwnBags:
     """Return three bags of 2, 1 and 3 instances of two features, after a change of all of them."""
     features = np.arange(12, dtype=np.float32).reshape(6, 2)
     if change is not None:
         change(features)
-    return np.split(features, [2, 3])
+    parts, classes = np.split(features, [2, 3]), columns.pop("classes", ["cat", "dog"])
+    return own_bags(parts, columns.pop("labels", LABELS), classes, **columns)
 
 
-def table(change: Any = None, **columns: Any) -> OwnBags:
-    return own_bags(parts(change), columns.pop("labels", LABELS), columns.pop("classes", ["cat", "dog"]), **columns)
-
-
-def found(bags: OwnBags, level: str) -> dict[str, str]:
-    return {finding.what: finding.found for finding in check_bags(bags, "features") if finding.level == level}
+def found(bags: OwnBags, level: str, options: TableOptions = FeatureOptions(table="")) -> dict[str, str]:  # noqa: B008
+    return {what: text for one, what, text in check_bags(bags, options) if one == level}
 
 
 def test_facts_are_counted() -> None:
@@ -49,10 +45,8 @@ def test_facts_are_counted() -> None:
 def test_bags_of_equal_content_are_named_and_those_in_two_parts_of_a_split() -> None:
     one, other = np.arange(2.0).reshape(1, 2), np.full((1, 2), 9.0)
     twin = replace(table(), store=store_of([one, other, one]))
-    labels = np.array([[True, False], [False, False], [False, True]])
-    warnings = found(replace(twin, labels=labels), "warning")
-    assert warnings["bags of equal content"] == "1: a = c"
-    assert warnings["equal bags, other labels"] == "1: a = c"
+    warnings = found(twin, "warning")
+    assert warnings["bags of equal content"] == warnings["equal bags, other labels"] == "1: a = c"
     assert "equal bags in two parts" not in warnings
     assert found(replace(twin, split=["train", "train", "test"]), "warning")["equal bags in two parts"] == "1: a = c"
     assert "equal bags in two parts" not in found(replace(twin, split=["test", "train", "test"]), "warning")
@@ -74,19 +68,15 @@ def test_constant_features_are_a_warning_and_fatal_where_all_are() -> None:
 
 def features_of(*columns: NDArray[Any]) -> OwnBags:
     """Return a table with these features in bags of two."""
-    features = np.stack(columns, axis=1).astype(np.float32)
-    bags = len(features) // 2
+    bags = len(columns[0]) // 2
     labels = np.arange(bags)[:, None] % 3 < [1, 2]
-    return own_bags(np.split(features, bags), labels, ["cat", "dog"])
+    return own_bags(np.split(np.stack(columns, axis=1), bags), labels, ["cat", "dog"])
 
 
-@pytest.mark.parametrize(("value", "scale", "share", "count"), [(-9999, 100, 0.01, 300), (-1, 0.01, 0.2, 30)])
-def test_values_that_may_stand_for_missing_ones_are_placed(
-    value: float, scale: float, share: float, count: int
-) -> None:
+@pytest.mark.parametrize(("value", "scale", "gone", "count"), [(-9999, 100, 3, 300), (-1, 0.01, 6, 30)])
+def test_values_that_may_stand_for_missing_ones_are_placed(value: float, scale: float, gone: int, count: int) -> None:
     rng = np.random.default_rng(0)
     column, normal = rng.uniform(0, scale, size=count), rng.normal(size=count)
-    gone = max(2, round(share * count))
     column[5 : 5 + gone] = value
     text = found(features_of(normal, column), "warning")["values far from all others"]
     assert text == f"g is {value:g} in {gone} instances, the first in row 7; are they missing values?"
@@ -107,19 +97,19 @@ def test_large_label_sets_say_what_exact_does_and_too_large_ones_are_fatal(monke
     assert checks.EXACT_LABEL_LIMIT == EXACT_LABEL_LIMIT
     monkeypatch.setattr(checks, "EXACT_LABEL_LIMIT", 1)
     assert "certified lower bound" in found(table(), "warning")["large label sets"]
-    labels = np.array([[True, False], [True, True], [True, True]])
-    assert (
-        "1 have more classes than instances: b" in (found(table(labels=labels), "fatal")["bags with too few instances"])
-    )
+    fatal = found(table(labels=[[True, False], [True, True], [True, True]]), "fatal")
+    assert "1 have more classes than instances: b" in fatal["bags with too few instances"]
 
 
 def test_classes_that_differ_in_case_are_everywhere_or_missing_from_a_part_are_named() -> None:
     alike = found(table(classes=["Cat", "cat"]), "warning")
     assert alike == {"classes that differ in case alone": "Cat and cat"}
-    split = ["train", "test", "train"]
-    assert found(replace(table(), split=split), "warning")["class dog"] == "is in no bag of test"
-    everywhere = np.array([[True, False], [True, False], [True, True]])
-    assert "is in every bag" in found(replace(table(), labels=everywhere), "warning")["class cat"]
+    assert found(table(split=["train", "test", "train"]), "warning") == {
+        "classes missing from a part of the split": "2: cat from test, dog from test",
+        "classes in every bag of a part of the split": "1: cat in train",
+    }
+    everywhere = table(labels=[[True, False], [True, False], [True, True]])
+    assert "is in every bag" in found(everywhere, "warning")["class cat"]
 
 
 def frames() -> list[NDArray[Any]]:
@@ -135,13 +125,11 @@ def sequences(some: Any = None, **changes: Any) -> OwnBags:
 
 
 def of_sequences(table: OwnBags, level: str) -> dict[str, str]:
-    return {finding.what: finding.found for finding in check_bags(table, "sequences") if finding.level == level}
+    return found(table, level, SequenceOptions(table=""))
 
 
 @pytest.mark.parametrize(("length", "level"), [(1, "fatal"), (4, "warning"), (5, None)])
-def test_sequences_with_more_classes_than_frames_or_than_blocks_of_four_are_placed(
-    length: int, level: str | None
-) -> None:
+def test_sequences_with_more_classes_than_frames_or_blocks_of_four_are_placed(length: int, level: str | None) -> None:
     short = sequences([*frames()[:2], np.arange(2.0 * length).reshape(2, length).T])
     for one in ("fatal", "warning"):
         named = [text for what, text in of_sequences(short, one).items() if "too few" in what]
@@ -186,7 +174,7 @@ FEW = ("only one bag", "only one group", "two bags", "two groups")
 def test_too_few_bags_or_groups_for_a_split_are_found(names: list[str], columns: dict, level: str | None) -> None:  # type: ignore[type-arg]
     labels = np.array([[True, False]] * len(names))
     bags = own_bags([*np.arange(2.0 * len(names)).reshape(-1, 1, 2)], labels, ["cat", "dog"], bags=names, **columns)
-    few = [finding.level for finding in check_bags(bags, "features") if finding.what in FEW]
+    few = [finding.level for finding in check_bags(bags, FeatureOptions(table="")) if finding.what in FEW]
     assert few == ([level] if level else [])
 
 
@@ -201,7 +189,6 @@ def test_a_table_is_checked_without_torch(tmp_path: Path) -> None:
 
 
 def test_a_group_in_two_parts_of_a_split_is_fatal() -> None:
-    grouped = replace(table(), groups=["x", "y", "x"])
-    assert found(replace(grouped, split=["train", "test", "train"]), "fatal") == {}
-    apart = found(replace(grouped, split=["train", "train", "test"]), "fatal")
+    assert found(table(groups=["x", "y", "x"], split=["train", "test", "train"]), "fatal") == {}
+    apart = found(table(groups=["x", "y", "x"], split=["train", "train", "test"]), "fatal")
     assert apart == {"groups in two parts of the split": "1: x"}

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,16 +9,16 @@ from PIL import Image
 
 from milbench.data.checks import check_bags, fatal
 from milbench.data.image_files import fitted, fitted_boxes
-from milbench.data.own_bags import ImageColumns, load_bags
+from milbench.data.own_bags import load_bags
 from milbench.data.table import Mark
+from milbench.data.table_options import ImageOptions
 from milbench.errors import UsageError
 
 
-def image_table(folder: Path, names: list[str], split: str = "") -> Path:
-    """Write a table whose images show a cat, but for the first one, and with the parts of a split where it is given."""
-    parts = split.split()
-    rows = [f"{name},{'cat' * (n > 0)}" + (f",{parts[n]}" if parts else "") for n, name in enumerate(names)]
-    (folder / "pets.csv").write_text("\n".join(["image,labels" + ",split" * bool(parts), *rows]))
+def image_table(folder: Path, names: list[str]) -> Path:
+    """Write a table whose images show a cat, but for the first one."""
+    rows = [f"{name},{'cat' * (n > 0)}" for n, name in enumerate(names)]
+    (folder / "pets.csv").write_text("\n".join(["image,labels", *rows]))
     return folder / "pets.csv"
 
 
@@ -37,7 +35,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def test_images_are_fitted_into_squares_and_mapped_from_a_file(table: Path) -> None:
-    bags = load_bags(table, ImageColumns(size=32))
+    bags = load_bags(table, ImageOptions(table="", size=32))
     images = bags.store.packed
     assert images is not None
     assert images.shape == (3, 3, 32, 32)
@@ -48,7 +46,7 @@ def test_images_are_fitted_into_squares_and_mapped_from_a_file(table: Path) -> N
     assert images[0, 2, 8, 0] > 0, "the upper left corner of the picture, 8 pixels below that of the square"
     assert (images[1] == 0).nonzero()[1].tolist() == [5] * 3
     assert (images[1] == 0).nonzero()[2].tolist() == [3] * 3
-    assert load_bags(table, ImageColumns(size=32, channels=1)).store[0].shape == (1, 1, 32, 32)
+    assert load_bags(table, ImageOptions(table="", size=32, channels=1)).store[0].shape == (1, 1, 32, 32)
 
 
 def test_boxes_move_with_the_pixels() -> None:
@@ -66,37 +64,31 @@ def test_all_images_that_cannot_be_read_are_named_and_no_cache_is_left(table: Pa
     (folder / "text.jpg").write_text("no picture")
     wrong = image_table(folder, ["red.png", "broken.png", "absent.png", "point.png", "text.jpg"])
     with pytest.raises(UsageError, match=r"^3 of 5 images cannot be read: ") as error:
-        load_bags(wrong, ImageColumns(size=32))
+        load_bags(wrong, ImageOptions(table="", size=32))
     for place in ("pets.csv, row 3: .*broken.png", "pets.csv, row 4: .*absent.png is not there", "row 6: .*text.jpg"):
         assert error.match(place)
     assert "\n" not in str(error.value)
     assert not list(folder.rglob("*.npy"))
 
 
-def test_checks_name_equal_images_in_two_parts_of_a_split_and_plain_ones(table: Path) -> None:
-    folder = table.parent
+def test_checks_name_images_of_one_colour(table: Path) -> None:
+    folder, options = table.parent, ImageOptions(table="", size=32)
     Image.new("RGB", (20, 30), "green").save(folder / "plain.png")
-    names = ["red.png", "point.png", "again.bmp", "plain.png"]
-    split = image_table(folder, names, "train train test test")
-    found = {f.what: (f.level, f.found) for f in check_bags(load_bags(split, ImageColumns(size=32)), "images")}
-    assert found["images"] == ("fact", "4, of 20x30 to 80x40 pixels")
-    assert found["equal images in two parts"] == ("warning", "1: red.png = again.bmp")
-    assert found["images of one colour"] == ("warning", "1: plain.png")
-    assert not [what for what, (level, _) in found.items() if level == "fatal"]
     Image.new("RGB", (9, 9), "blue").save(folder / "blue.png")
-    plain = load_bags(image_table(folder, ["plain.png", "blue.png"]), ImageColumns(size=32))
-    assert fatal(check_bags(plain, "images")) == ["images: all are of one colour: nothing can be told from them"]
+    bags = load_bags(image_table(folder, ["red.png", "point.png", "plain.png"]), options)
+    found = {what: (level, text) for level, what, text in check_bags(bags, options)}
+    assert found["images"] == ("fact", "3, of 20x30 to 80x40 pixels")
+    assert found["images of one colour"] == ("warning", "1: plain.png")
+    plain = load_bags(image_table(folder, ["plain.png", "blue.png"]), options)
+    assert fatal(check_bags(plain, options)) == ["images: all are of one colour: nothing can be told from them"]
 
 
 @pytest.mark.parametrize(("left", "bottom", "outside"), [(19, 30, False), (20, 30, True), (19, 0, True)])
 def test_boxes_outside_their_image_are_fatal_and_named(table: Path, left: float, bottom: float, outside: bool) -> None:
-    folder = table.parent
-    Image.new("RGB", (20, 30), "green").save(folder / "plain.png")
-    names = ["red.png", "plain.png"]
-    boxed = replace(
-        load_bags(image_table(folder, names), ImageColumns()), marks=[[], [Mark(0, (left, -5, 25, bottom))]]
-    )
-    problems = fatal(check_bags(boxed, "images"))
+    options = ImageOptions(table="")
+    Image.new("RGB", (20, 30), "green").save(table.parent / "plain.png")
+    bags = load_bags(image_table(table.parent, ["red.png", "plain.png"]), options)
+    problems = fatal(check_bags(replace(bags, marks=[[], [Mark(0, (left, -5, 25, bottom))]]), options))
     assert problems == ["boxes outside their image: 1: plain.png (row 3) has 20 x 30 pixels"] * outside
 
 
@@ -108,7 +100,7 @@ def load(folder: Path, *rows: str, header: str = HEADER, classes: str = "") -> A
     for name in ("a.png", "b.jpg", "c.png", "first.png"):
         Image.new("L", (16, 16), ord(name[0])).save(folder / name)
     (folder / "pets.tsv").write_text("\n".join([header, *rows]), "utf-8")
-    return load_bags(folder / "pets.tsv", ImageColumns(classes=classes, size=16))
+    return load_bags(folder / "pets.tsv", ImageOptions(table="", classes=classes, size=16))
 
 
 def quoted(boxes: object) -> str:

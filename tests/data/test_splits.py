@@ -1,6 +1,5 @@
-from __future__ import annotations
-
 import itertools
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,8 @@ import numpy as np
 import pytest
 
 from milbench.data.own_bags import OwnBags
-from milbench.data.splits import BagSplit, SplitOptions, official_split
+from milbench.data.splits import BagSplit, official_split, split_bags
+from milbench.data.table_options import TableOptions
 from milbench.errors import UsageError
 from tests._helpers.own_bags import own_bags
 
@@ -22,7 +22,7 @@ def table(bags: int = 120, groups: int = 0, **columns: Any) -> OwnBags:
 
 
 def drawn(bags: OwnBags, test: float = 0.2, validation: float = 0.1, seed: int = 0) -> BagSplit:
-    return SplitOptions(test=test, validation=validation).split(bags, seed)
+    return split_bags(bags, TableOptions(table="", test=test, validation=validation), seed)
 
 
 def parts_of(split: BagSplit) -> list[list[int]]:
@@ -57,50 +57,46 @@ def test_groups_stay_together() -> None:
 
 def test_a_given_split_is_taken_as_it_is() -> None:
     bags = table(6, split=["train", "test", "validation", "train", "test", "train"])
-    assert parts_of(SplitOptions().split(bags, 1)) == [[0, 3, 5], [2], [1, 4]]
+    assert parts_of(split_bags(bags, TableOptions(table=""), 1)) == [[0, 3, 5], [2], [1, 4]]
 
 
 def test_folds_hold_every_bag_once_in_each_repetition_and_a_seed_is_a_fold() -> None:
-    bags, options = table(50), SplitOptions(folds=5, repeats=2, validation=0.0)
-    splits = [options.split(bags, seed) for seed in range(10)]
+    bags, options = table(50), TableOptions(table="", folds=5, repeats=2, validation=0.0)
+    splits = [split_bags(bags, options, seed) for seed in range(10)]
     for repetition in (splits[:5], splits[5:]):
         assert sorted(np.concatenate([split.test for split in repetition]).tolist()) == list(range(50))
     assert not all(np.array_equal(a.test, b.test) for a, b in zip(splits[:5], splits[5:], strict=True))
     assert sorted([*splits[7].train, *splits[7].test]) == list(range(50))
-    held = SplitOptions(folds=5, repeats=2, validation=0.1).split(bags, 7)
+    held = split_bags(bags, TableOptions(table="", folds=5, repeats=2, validation=0.1), 7)
     assert len(held.validation) == 5
     assert held.test.tolist() == splits[7].test.tolist()
     with pytest.raises(UsageError, match="seed 10: 2 x 5 folds are the seeds 0-9"):
-        options.split(bags, 10)
+        split_bags(bags, options, 10)
 
 
 @pytest.mark.parametrize(("content", "groups", "complaint"), [
-    (None, 0, r"folds.json cannot be read as folds"),
+    ("", 0, r"folds.json cannot be read as folds"),
     ("[[", 0, "cannot be read as folds"),
-    ('[[["b0"], ["b1"], ["b2", "b3"]]]', 0, "has 1 x 3 folds, expected 1 x 2"),
+    ('[[["b0"], ["b1", "b2"]], [["b3"]]]', 0, "expected repetitions of equally many folds"),
+    ('[[{"train": ["b0"], "val": ["b1"], "test": ["b1"]}]]', 0, "repetition 0, fold 0: bags in two parts: b1"),
     ('[[["b0", "b4"], ["b1", "b2", "b3"]]]', 0, "no bags of .*bags.csv: b4"),
     ('[[["b0", "b1"], ["b1", "b2", "b3"]]]', 0, "bags in two folds: b1"),
     ('[[["b0"], ["b3"]]]', 0, "2 bags are in no fold: b1, b2"),
     ('[[["b0", "b1"], ["b2", "b3"]]]', 2, r"repetition 0: groups of .*bags.csv in two folds: g0, g1"),
     ('[[["b0", "b2"], ["b1", "b3"]]]', 2, ""),
 ])  # fmt: skip
-def test_folds_of_a_file_that_do_not_fit_are_named(
-    tmp_path: Path, content: str | None, groups: int, complaint: str
-) -> None:
+def test_folds_of_a_file_that_do_not_fit_are_named(tmp_path: Path, content: str, groups: int, complaint: str) -> None:
     bags = table(4, groups, path=tmp_path / "bags.csv")
-    options = SplitOptions(folds=2, folds_file="folds.json", validation=0.0)
+    options = TableOptions(table="", splits="folds.json", validation=0.0)
     if content:
         (tmp_path / "folds.json").write_text(content)
-    if complaint:
-        with pytest.raises(UsageError, match=complaint):
-            options.split(bags, 0)
-    else:
-        assert options.split(bags, 1).test.tolist() == [1, 3]
+    with pytest.raises(UsageError, match=complaint) if complaint else nullcontext():
+        assert split_bags(bags, options, 1).test.tolist() == [1, 3]
 
 
 def test_too_few_bags_are_named() -> None:
     with pytest.raises(UsageError, match="folds = 5 are more than its 4 bags"):
-        SplitOptions(folds=5).split(table(4), 0)
+        split_bags(table(4), TableOptions(table="", folds=5), 0)
     with pytest.raises(UsageError, match="1 group cannot be split into two parts, expected at least 2 groups"):
         drawn(table(8, groups=1))
     with pytest.raises(UsageError, match=r"1 bag, which cannot be .* at least 3 bags in all, or validation = 0"):

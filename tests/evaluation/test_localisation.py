@@ -1,7 +1,5 @@
 """Boxes, overlaps and average precision by hand and by torchvision."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -12,16 +10,9 @@ from torch.testing import assert_close
 from torchvision.ops import box_iou
 
 from milbench.api.bags import Truth
-from milbench.evaluation.localisation import (
-    box_average_precision,
-    boxes_of,
-    fit_margin,
-    iou,
-    mean_iou,
-    with_margin,
-)
+from milbench.evaluation.localisation import box_average_precision, boxes_of, fit_margin, iou, mean_iou, with_margin
 from milbench.evaluation.reading.components import Components, find_components
-from tests._helpers.maps import draw
+from tests._helpers.label_maps import draw
 
 
 def found(*cases: tuple[int, int, float, tuple[float, float, float, float]]) -> tuple[Components, Tensor]:
@@ -43,14 +34,13 @@ def test_boxes_of_components_by_hand() -> None:
     boxes = boxes_of(find_components(draw("11.. .1.. ...7", sure=1.0)), centres)
     assert boxes.tolist() == [[0, 2, 8, 6], [12, 6, 16, 8]]
     assert with_margin(boxes, (1.0, 2.0)).tolist() == [[-1, 0, 9, 8], [11, 4, 17, 10]]
-    one_row = boxes_of(find_components(draw("1..2", sure=1.0)), (torch.tensor([9.0]), centres[1]))
-    assert one_row.tolist() == [[0, 7, 4, 11], [12, 7, 16, 11]]
-    assert boxes_of(find_components(draw("1")), (centres[0][:1], centres[1][:1])).tolist() == [[1.5, 2.5, 2.5, 3.5]]
+    row, column = torch.tensor([9.0]), torch.tensor([2.0])  # the step of the other axis, or 1
+    assert boxes_of(find_components(draw("1..2")), (row, centres[1])).tolist() == [[0, 7, 4, 11], [12, 7, 16, 11]]
+    assert boxes_of(find_components(draw("1")), (row, column)).tolist() == [[1.5, 8.5, 2.5, 9.5]]
 
 
 def test_iou_is_that_of_torchvision() -> None:
-    corner = torch.randint(0, 8, (60, 2), generator=torch.Generator().manual_seed(0)).double()
-    size = torch.randint(1, 9, (60, 2), generator=torch.Generator().manual_seed(1)).double()
+    corner, size = torch.randint(0, 8, (60, 2)).double(), torch.randint(1, 9, (60, 2)).double()
     boxes = torch.cat([corner, corner + size], dim=1)
     expected = box_iou(boxes, boxes)
     assert_close(iou(boxes.unsqueeze(1), boxes), expected)
@@ -90,14 +80,11 @@ def test_average_precision_by_hand() -> None:
     assert box_average_precision(*some, TRUTH, 5) == pytest.approx((zero + 1) / 2)  # classes without instances
     assert box_average_precision(*found(), TRUTH, 2) == 0
     assert math.isnan(box_average_precision(*some, Truth(-torch.ones(3, 1).long(), torch.zeros(3, 1, 4)), 2))
-    # A later right detection lifts the precision before it: 0, then 1/2, 2/3, 3/4 at recall 1/3, 2/3, 1.
-    late = found(
-        (2, 0, 9.0, (0, 0, 9, 9)), (0, 0, 3.0, (0, 0, 10, 10)), (0, 0, 2.0, (20, 0, 30, 10)),
-        (1, 0, 1.0, (0, 0, 10, 10)),
-    )  # fmt: skip
-    assert box_average_precision(*late, Truth(TRUTH.classes.clamp(max=0), TRUTH.boxes), 1) == pytest.approx(
-        (3 / 4 + 3 / 4 + 3 / 4) / 4
-    )
+    # A later right detection lifts the precision before it: 0, then 1/2, 2/3, 3/4 at recall 1/4, 2/4, 3/4.
+    late = found((2, 0, 9.0, (0, 0, 9, 9)), (0, 0, 3.0, (0, 0, 10, 10)), (0, 0, 2.0, (20, 0, 30, 10)),
+                 (1, 0, 1.0, (0, 0, 10, 10)))  # fmt: skip
+    truth = Truth(TRUTH.classes.clamp(max=0), TRUTH.boxes)
+    assert box_average_precision(*late, truth, 1) == pytest.approx((3 / 4 + 3 / 4 + 3 / 4) / 4)
 
 
 def test_the_margin_is_the_one_that_fits() -> None:

@@ -1,8 +1,7 @@
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +10,12 @@ from torch import Tensor
 
 from milbench.api.bags import Bags, Truth
 from milbench.api.metric_info import METRICS
+from milbench.api.registry import tasks
 from milbench.api.scores import Scores
 from milbench.errors import UsageError
 from milbench.evaluation import metrics
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
+from milbench.testing.task import untrained
 
 INF, NAN = math.inf, math.nan
 
@@ -30,11 +31,9 @@ def set_error(presence: Tensor, labels: Tensor, threshold: float) -> float:
 
 
 def naive_set_error(presence: Tensor, labels: Tensor, threshold: float) -> float:
-    wrong = 0
-    for scores, truth in zip(presence.tolist(), labels.tolist(), strict=True):
-        named = {c for c, score in enumerate(scores) if score >= threshold}
-        wrong += named != {c for c, there in enumerate(truth) if there}
-    return wrong / len(labels)
+    every = zip(presence.tolist(), labels.tolist(), strict=True)
+    wrong = sum([score >= threshold for score in scores] != truth for scores, truth in every)
+    return float(wrong / len(labels))
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -45,7 +44,8 @@ def test_the_best_thresholds_are_the_best_of_all(seed: int) -> None:
     presence[presence <= -4] = -INF
     scores = sorted({*presence.flatten().tolist()} - {-INF})
     tried = [scores[0] - 1, *scores, *((a + b) / 2 for a, b in itertools.pairwise(scores)), INF]
-    threshold, by_labels = (best(presence, labels) for best in (metrics.best_threshold, metrics.best_label_threshold))
+    threshold = metrics.best_threshold(presence, labels)
+    by_labels = metrics.best_threshold(presence, labels, by="labels")
     assert set_error(presence, labels, threshold) == naive_set_error(presence, labels, threshold)
     least = min(naive_set_error(presence, labels, t) for t in tried)
     assert naive_set_error(presence, labels, threshold) == pytest.approx(least)
@@ -62,53 +62,44 @@ def test_best_threshold_by_hand() -> None:
     # 0, 0, 4, 4, 6, 6 and 9 are wrong for three bags each, 13 and 15 for more: the middle of the seven is taken.
     known, scores = torch.tensor([[True], [False], [True]]), torch.tensor([[9.0], [0.0], [0.0]])
     assert metrics.best_threshold(torch.cat([scores, scores + 4, scores + 6]), known.repeat(3, 1)) == 4
-    assert metrics.best_threshold(presence, torch.zeros(3, 2, dtype=torch.bool)) == INF  # naming nothing is right
+    nothing, everything = torch.zeros(3, 2, dtype=torch.bool), torch.ones(3, 2, dtype=torch.bool)
+    assert metrics.best_threshold(presence, nothing) == metrics.best_threshold(presence, everything, by="labels") == 0
+    one, last = torch.tensor([[True], [False], [False]]), torch.tensor([[0.0], [1.0], [2.0]])
+    for scores, near in itertools.product((last, last - 9), (None, 0.0)):  # naming nothing is best of all
+        assert float(scores.max()) < metrics.best_threshold(scores, one, near) < INF
+        assert metrics.best_threshold(scores, one, near) < 2.001
     assert set_error(torch.tensor([[NAN, 9.0]]), torch.tensor([[False, True]]), 0.0) == 0
 
 
-@pytest.mark.parametrize("name", ["average_precision", "auroc"])
-def test_ranking_metrics_agree_with_scikit_learn(name: str) -> None:
+def test_ranking_metrics_agree_with_scikit_learn() -> None:
     rng = torch.Generator().manual_seed(3)
     labels = torch.rand(60, 5, generator=rng) < 0.3
     labels[:, 1], labels[:, 2] = True, False  # no ranking to judge: left out of the mean
     presence = (labels + torch.randn(60, 5, generator=rng)).mul(2).round()
-    reference = {"average_precision": average_precision_score, "auroc": roc_auc_score}[name]
-    expected = [reference(labels[:, c].numpy(), presence[:, c].numpy()) for c in (0, 3, 4)]
-    ours = getattr(metrics, name)
-    assert ours(presence, labels) == pytest.approx(sum(expected) / 3)
+    expected = {}
+    for name, metric in (("average_precision", average_precision_score), ("auroc", roc_auc_score)):
+        expected[name] = sum(metric(labels[:, c].numpy(), presence[:, c].numpy()) for c in (0, 3, 4)) / 3
     lowest = presence == presence.min(dim=0).values
-    assert ours(presence.masked_fill(lowest, -INF), labels) == pytest.approx(sum(expected) / 3)
-    assert math.isnan(ours(presence[:, 1:3], labels[:, 1:3]))
+    for scores in (presence, presence.masked_fill(lowest, -INF)):
+        assert metrics.ranking_metrics(scores, labels) == pytest.approx(expected)
+    assert all(map(math.isnan, metrics.ranking_metrics(presence[:, 1:3], labels[:, 1:3]).values()))
 
 
 def test_hits_on_images_agree_with_a_loop() -> None:
     rng = torch.Generator().manual_seed(0)
-    B, C, M, h, w = 20, 4, 3, 5, 6
-    ys, xs = 1.5 + 4 * torch.arange(h).double(), 2.5 + 4 * torch.arange(w).double()
-    corner = torch.randint(0, 16, (B, M, 2), generator=rng).float()
-    truth = Truth(torch.randint(-1, C, (B, M), generator=rng), torch.cat([corner, corner + 9], dim=2))
-    instances = torch.rand(B, C + 1, h, w, generator=rng).softmax(dim=1)
-    hits = metrics.class_hits(instances[:, :-1], truth, (ys, xs))
-    assert truth.boxes is not None
-    for b, c in itertools.product(range(B), range(C)):
-        i, j = max(itertools.product(range(h), range(w)), key=lambda at: float(instances[b, c][at]))
+    ys, xs = 1.5 + 4 * torch.arange(5).double(), 2.5 + 4 * torch.arange(6).double()
+    corner = torch.randint(0, 16, (20, 3, 2), generator=rng).float()
+    classes, boxes = torch.randint(-1, 4, (20, 3), generator=rng), torch.cat([corner, corner + 9], dim=2)
+    strength = torch.rand(20, 4, 5, 6, generator=rng)
+    hits = metrics.class_hits(strength, Truth(classes, boxes), (ys, xs))
+    for b, c in itertools.product(range(20), range(4)):
+        i, j = max(itertools.product(range(5), range(6)), key=lambda at: float(strength[b, c][at]))
         expected = any(
-            truth.classes[b, m] == c and left <= xs[j] < right and top <= ys[i] < bottom
-            for m, (left, top, right, bottom) in enumerate(truth.boxes[b].tolist())
+            cls == c and left <= xs[j] < right and top <= ys[i] < bottom
+            for cls, (left, top, right, bottom) in zip(classes[b].tolist(), boxes[b].tolist(), strict=True)
         )
         assert bool(hits[b, c]) == expected
     assert 0.05 < float(hits.double().mean()) < 0.95
-
-
-def test_wrong_instances_are_counted_where_there_are_instances() -> None:
-    truth = Truth(torch.tensor([[0, -1, -1]]), position_classes=torch.tensor([[0, 1, 1]]))
-    instances = torch.tensor([[[0.9, 0.6, 0.7], [0.1, 0.4, 0.3]]])
-    for known, mask, counts in (
-        (truth, None, [2, 3]),
-        (truth, torch.tensor([[True, True, False]]), [1, 2]),
-        (Truth(truth.classes), None, [0, 0]),
-    ):
-        assert [int(count) for count in metrics.wrong_instances(instances, known, mask)] == counts
 
 
 def sets(position_classes: list[list[int]], labels: list[list[bool]]) -> Bags:
@@ -174,17 +165,57 @@ def test_without_instance_truth_the_metrics_of_label_sets_are_the_same() -> None
         presence = bags.labels.double() - torch.tensor([0.0, 0.9])  # misses the second class in one bag of two
         return Scores(presence, presence, torch.full((len(bags), 3, 2), 1 / 3))
 
-    with_truth, found = (
-        evaluate_bags(score, {"validation": EvalSplit((), some), "test": EvalSplit((), some)})
-        for some in (known, without)
-    )
-    names = {"set_error", "label_error", "own_label_error", "average_precision", "auroc"}
-    assert {name for name in found.metrics if name.startswith("test/")} == {f"test/{name}" for name in names}
+    with_truth, found = (evaluate_bags(score, {"test": EvalSplit((), some)}, some) for some in (known, without))
+    errors = {"set_error", "label_error", "own_label_error"}
+    names = {f"test/{name}" for name in (*errors, "average_precision", "auroc")}
+    assert {name for name in found.metrics if name.startswith("test/")} == names
     assert found.metrics.items() <= with_truth.metrics.items()
-    assert with_truth.metrics.keys() - found.metrics.keys() == {
-        f"{split}/{name}" for split in ("validation", "test") for name in ("hit_rate", "posterior_error")
-    }
-    assert found.outcomes is not None
-    assert set(found.outcomes) == {"set_error", "label_error", "own_label_error"}
+    assert with_truth.metrics.keys() - found.metrics.keys() == {"test/hit_rate", "test/posterior_error"}
+    assert set(found.outcomes or {}) == errors
     with pytest.raises(UsageError, match="of 2 batches to evaluate on, 1 have instance truth: expected all or none"):
         evaluate_bags(score, {"validation": EvalSplit((), [known[0], without[1]])})
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_constant_answer_is_better_on_the_training_bags(seed: int) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    labels = torch.rand(31, 4, generator=rng) < torch.tensor([0.8, 0.6, 0.3, 0.1])
+    alone = torch.eye(4).bool()[torch.randint(4, (31,), generator=rng)]
+    wrong = [(labels != torch.tensor(answer)).double() for answer in itertools.product([False, True], repeat=4)]
+    assert metrics.no_skill_errors(labels, labels, None) == pytest.approx({
+        "no_skill_set_error": min(float(errors.amax(dim=1).mean()) for errors in wrong),
+        "no_skill_label_error": min(float(errors.mean()) for errors in wrong),
+    })  # fmt: skip
+    of_instances = metrics.no_skill_errors(alone, labels, alone)["no_skill_instance_error"]
+    assert of_instances == pytest.approx(min(float((~alone[:, c]).double().mean()) for c in range(4)))
+
+
+def test_the_answer_is_chosen_on_training_bags_and_judged_on_others() -> None:
+    training = torch.tensor([[True, False], [True, False], [False, True]])
+    other = torch.tensor([[False, True], [False, True], [True, True], [True, False]])
+    assert metrics.no_skill_errors(training, other, other[:2]) == {
+        "no_skill_set_error": 3 / 4, "no_skill_label_error": 5 / 8, "no_skill_instance_error": 1.0,
+    }  # fmt: skip
+
+
+def test_no_more_batches_are_drawn_than_are_needed() -> None:
+    def endless() -> object:
+        while True:
+            yield Bags(torch.zeros(300, 1, 1), torch.ones(300, 2, dtype=torch.bool))
+
+    assert len(metrics.label_sets(endless())) == 1200 >= metrics.MOST_BAGS  # type: ignore[arg-type]
+
+
+def test_an_evaluation_has_the_line_of_the_training_bags_of_its_task() -> None:
+    task: Any = tasks().create("synthetic-bags", {"training_bags": 60, "class_rate": 0.01})
+    task.evaluation_limit = 200
+    task.prepare(None, torch.device("cpu"))
+    state = torch.get_rng_state()
+    found = task.evaluate(untrained(task)).metrics
+    assert torch.equal(torch.get_rng_state(), state)
+    labels = torch.cat([bags.labels for bags in task.train_batches(3, torch.Generator().manual_seed(1))])
+    sets = [tuple(row) for row in labels.tolist()]
+    most = torch.tensor(max(set(sets), key=sets.count))
+    for split in ("validation", "test"):
+        wrong = [(bags.labels != most).any(dim=1) for bags in task.eval_splits[split].bags]
+        assert found[f"{split}/no_skill_set_error"] == pytest.approx(float(torch.cat(wrong).double().mean()))

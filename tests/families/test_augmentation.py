@@ -1,5 +1,4 @@
-from __future__ import annotations
-
+import itertools
 from fractions import Fraction
 from math import floor
 from typing import get_args
@@ -19,43 +18,32 @@ def old_pixel(new: int, size: int, protocol: Protocol) -> int:
     return floor((new + Fraction(1, 2)) * 60 / size if protocol == "ours" else Fraction(new * (60 - 1), size - 1))
 
 
-def named_pixels() -> torch.Tensor:
-    """Two images where every pixel of every channel has a value of its own."""
-    return torch.arange(2 * 3 * 64 * 64, dtype=torch.float64).view(2, 3, 64, 64)
-
-
 @pytest.mark.parametrize("protocol", get_args(Protocol))
 def test_every_pixel_is_what_plain_python_says(protocol: Protocol) -> None:
-    images, boxes = named_pixels(), torch.tensor([[[10.0, 12, 20, 40], [61, 1, 64, 3]]]).expand(2, 2, 4)
-    old = images.tolist()
-    heights, widths, places, orders = [], [], [], []
+    images = torch.arange(2 * 3 * 64 * 64, dtype=torch.float64).view(2, 3, 64, 64)  # every pixel has its own value
+    known = [(10.0, 12.0, 20.0, 40.0), (61.0, 1.0, 64.0, 3.0)]
+    boxes, sizes, places, orders = torch.tensor([known] * 2), [], set(), set()
     for seed in range(32):
         new, moved = augment(images, boxes, torch.Generator().manual_seed(seed), protocol)
         height, width = new.shape[2:]
-        seen = new.tolist()
-        heights.append(height)
-        widths.append(width)
         # Read the draw off the first pixel and the order of the channels, then predict all the others.
-        channels = [int(seen[0][c][0][0]) // 4096 for c in range(3)]
-        top, left = divmod(int(seen[0][0][0][0]) % 4096, 64)
-        places.append((top, left))
-        orders.append(tuple(channels))
-        for y in (0, 1, height // 2, height - 1):
-            for x in (0, 1, width // 3, width - 1):
-                row, column = top + old_pixel(y, height, protocol), left + old_pixel(x, width, protocol)
-                for c in range(3):
-                    assert seen[1][c][y][x] == old[1][channels[c]][row][column]
-        for k, box in enumerate([(10, 12, 20, 40), (61, 1, 64, 3)] if protocol == "ours" else []):
-            expected = [
-                min(max(v - o, 0), 60) * size / 60
-                for v, o, size in zip(box, (left, top) * 2, (width, height) * 2, strict=True)
-            ]
-            torch.testing.assert_close(moved[0, k], torch.tensor(expected))
+        channels = (new[0, :, 0, 0] // 4096).int().tolist()
+        top, left = divmod(int(new[0, 0, 0, 0]) % 4096, 64)
+        sizes.append((height, width))
+        places |= {top, left}
+        orders.add(tuple(channels))
+        for y, x in itertools.product((0, 1, height // 2, height - 1), (0, 1, width // 3, width - 1)):
+            row, column = top + old_pixel(y, height, protocol), left + old_pixel(x, width, protocol)
+            assert torch.equal(new[:, :, y, x], images[:, channels, row, column])
+        for k, box in enumerate(known if protocol == "ours" else []):
+            edges = zip(box, (left, top) * 2, (width, height) * 2, strict=True)
+            assert moved[0, k].tolist() == pytest.approx([min(max(v - o, 0), 60) * size / 60 for v, o, size in edges])
+    heights, widths = zip(*sizes, strict=True)
     assert 50 <= min(heights + widths) < 54
     assert 66 < max(heights + widths) <= 70
     assert heights != widths
-    assert {v for place in places for v in place} == {0, 1, 2, 3, 4}
-    assert len(set(orders)) == 6
+    assert places == {0, 1, 2, 3, 4}
+    assert len(orders) == 6
 
 
 def test_by_the_published_protocol_the_first_and_the_last_pixel_stay_and_boxes_hold_what_they_held() -> None:

@@ -1,7 +1,5 @@
 """Bounds of the likelihood against its value in 80 digits."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given
@@ -9,8 +7,7 @@ from hypothesis import strategies as st
 
 from milbench import UsageError
 from milbench.likelihood import bag_log_prob_bounds
-from tests._helpers.likelihood_bags import REGIMES, RandomBag, random_bags, regime_log_probs
-from tests._helpers.likelihood_reference import PreciseBag
+from tests._helpers.likelihood_reference import REGIMES, PreciseBag, RandomBag, random_bags, regime_log_probs
 
 
 @given(bag=random_bags(max_classes=7, max_positions=12), exact_labels=st.integers(0, 4))

@@ -1,7 +1,5 @@
 """Every wrong argument is refused in one line that names the shapes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """The exact likelihood with second derivatives, half precision, autocast, torch.compile, torch.func and CUDA."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -13,7 +11,7 @@ from likelihood import operators
 from torch import Tensor
 
 from milbench.likelihood import bag_log_prob, bag_log_prob_from_logits, instance_posterior
-from tests._helpers.likelihood_paths import accelerator
+from tests._helpers.likelihood_reference import accelerator
 from tests._helpers.losses import per_bag, random_logits
 
 LABELS = torch.tensor([[0, 0, 0], [1, 0, 0], [0, 1, 1], [1, 1, 1]]).bool()

@@ -1,7 +1,5 @@
 """Label sets of 9 to 16 classes, long bags and probabilities that underflow."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

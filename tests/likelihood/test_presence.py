@@ -1,15 +1,12 @@
 """The presence of classes against high-precision arithmetic, and against sums over label sets."""
 
-from __future__ import annotations
-
 import mpmath
 import pytest
 import torch
 from hypothesis import given
 
 from milbench.likelihood import bag_log_prob, presence_log_odds, presence_log_prob
-from tests._helpers.likelihood_bags import REGIMES, RandomBag, random_bags, regime_log_probs
-from tests._helpers.likelihood_reference import every_label_set
+from tests._helpers.likelihood_reference import REGIMES, RandomBag, every_label_set, random_bags, regime_log_probs
 from tests._helpers.losses import random_logits
 
 

@@ -1,7 +1,5 @@
 """The contract tests of the networks of milbench, those of tasks too."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from milbench.networks.registry import POOLING

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -8,20 +6,14 @@ import torch
 from torch import Tensor
 
 from milbench import Bags
-from milbench.api.geometry import Layer, output_size
+from milbench.api.geometry import Layer
 from milbench.networks.convolutional import AllConvolutional
 from milbench.networks.instance import InstanceMLP
 from milbench.networks.standardise import StandardiseFeatures, StandardiseImages
 
+# Of extended MNIST, X.-L. Li 2018, and for digits of 8x8 pixels.
 PAPER = (*(Layer(64, 5, s, p) for s, p in [(1, 2), (1, 2), (2, 2), (1, 1), (1, 0)]), Layer(11, 5))
-"""X.-L. Li 2018, extended MNIST: six 5x5 convolutions."""
 SMALL = tuple(Layer(n, 3, s, p) for n, s, p in [(32, 1, 1), (32, 2, 1), (32, 1, 1), (32, 1, 1), (11, 1, 0)])
-"""For digits of 8x8 pixels."""
-
-
-def test_parameter_count_is_the_paper_s() -> None:
-    network = AllConvolutional(PAPER, 1, seed=0)
-    assert sum(p.numel() for p in network.parameters()) == 429_131  # 0.41 M with M = 2^20
 
 
 @pytest.mark.parametrize(("layers", "sides"), [(PAPER, {28: 4, 56: 18, 84: 32}), (SMALL, {8: 2, 16: 6, 20: 8, 24: 10})])
@@ -31,7 +23,6 @@ def test_output_has_the_published_size(layers: tuple[Layer, ...], sides: dict[in
         logits = network(torch.zeros(2, 1, side, side))
         assert logits.shape == (2, 11, positions, positions)
         assert network.output_shape(side, side) == (positions, positions)
-        assert output_size(layers, side) == positions
 
 
 @pytest.mark.parametrize("network", [AllConvolutional(PAPER, 1, 0), InstanceMLP(2, 10, 0, hidden=2000)])
@@ -77,10 +68,8 @@ def test_standardised_features_have_mean_0_and_deviation_1_whatever_their_unit()
     """But for a feature that does not vary, or by rounding alone, which is only centred."""
     features = torch.randn(400, 3).double() * torch.tensor([1e-9, 1.0, 1e9]) + torch.tensor([1e-9, -5.0, 0.0])
     features = torch.cat([features, torch.full((400, 1), 1 / 3).double()], dim=1)
-    spread = features.std(dim=0, correction=0)
-    standardised = (
-        StandardiseFeatures(features.mean(dim=0), spread)(features.float().view(4, 100, 4)).view(400, 4).numpy()
-    )
+    standardise = StandardiseFeatures(features.mean(dim=0), features.std(dim=0, correction=0))
+    standardised = standardise(features.float().view(4, 100, 4)).view(400, 4).numpy()
     np.testing.assert_allclose(standardised.mean(axis=0), 0, atol=1e-4)
     np.testing.assert_allclose(standardised[:, :3].std(axis=0), 1, rtol=1e-4)
     assert np.abs(standardised[:, 3]).max() < 1e-6

@@ -1,7 +1,5 @@
 """Where positions are, against the pixels on which the gradient says that they depend."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """A network of the user's: from a file, a module, a function or a notebook, and where it does not suit."""
 
-from __future__ import annotations
-
 import linecache
 import sys
 from pathlib import Path
@@ -54,12 +52,8 @@ def test_a_network_of_a_file_has_its_name_or_that_of_its_class(tmp_path: Path, t
     network = make_network(task, "two", {"stride": 4}, seed=0)
     assert network(IMAGES).shape == (2, 11, 4, 4)
     assert network.output_shape(16, 17) == (4, 4)
-    with pytest.raises(UsageError, match=r"must hold exactly one Network, found: OneLayer, B"):
-        network_name(task, file)
     with pytest.raises(UsageError, match=r"unknown network in .*nets.py 'OneLayr'; did you mean 'OneLayer'"):
         network_name(task, f"{file}:OneLayr")
-    with pytest.raises(UsageError, match=r"no file .*netz.py .*did you mean '.*nets.py'"):
-        network_name(task, str(tmp_path / "netz.py"))
 
 
 def test_a_network_of_a_module_or_a_function(tmp_path: Path, task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,12 +80,6 @@ def test_a_class_of_a_notebook_is_known_by_its_source(task: Any) -> None:
     assert len(digest) == 64
 
 
-def test_torchvision_suits_images_alone(task: Any) -> None:
-    assert network_name(task, "resnet18", "softmax") == "resnet18"
-    with pytest.raises(UsageError, match=r"unknown network 'resnet18' for synthetic-bags \(there are: mlp, dsmil"):
-        network_name(load_task("synthetic-bags"), "resnet18")
-
-
 def test_the_first_network_of_a_task_is_the_default_for_each_head(task: Any) -> None:
     assert network_name(task, "default") == suitable_networks(task)[0] == next(iter(task.networks))
     mnist = load_task("mnist")
@@ -113,9 +101,7 @@ def test_a_network_of_one_s_own_does_not_pass_for_another_one(tmp_path: Path, ta
 
 
 def test_what_makes_no_network_is_named(tmp_path: Path, task: Any) -> None:
-    text = (
-        "from torch import nn\n\ndef plain(inputs, num_classes, seed):\n    return nn.Linear(inputs, num_classes + 1)\n"
-    )
+    text = "from torch import nn\n\ndef plain(inputs, num_classes, seed):\n    return nn.Linear(inputs, 2)\n"
     name = network_name(task, written(tmp_path / "plain.py", text))
     with pytest.raises(UsageError, match=r"network 'plain' makes no milbench.Network, got Linear"):
         make_network(task, name, {}, seed=0)

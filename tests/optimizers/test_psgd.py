@@ -1,7 +1,5 @@
 """The preconditioner against Hessians that are known, the products against torch's own, the step against its text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -18,8 +16,7 @@ def hessian(size: int, eigenvalues: list[float], seed: int) -> Tensor:
     """A symmetric matrix with these eigenvalues and random axes."""
     rng = torch.Generator().manual_seed(seed)
     axes, _ = torch.linalg.qr(torch.randn(size, size, generator=rng, dtype=torch.float64))
-    diagonal = torch.diag(torch.tensor(eigenvalues, dtype=torch.float64))
-    turned: Tensor = axes @ diagonal @ axes.T
+    turned: Tensor = axes @ torch.diag(torch.tensor(eigenvalues, dtype=torch.float64)) @ axes.T
     return turned
 
 
@@ -103,8 +100,7 @@ def test_a_newton_step_ends_at_the_minimum_of_a_quadratic() -> None:
     layer = nn.Linear(ROWS - 1, COLUMNS).double()
     rows, columns = hessian(ROWS, [0.1, 1.0, 3.0, 20.0], 0), hessian(COLUMNS, [0.5, 2.0, 8.0], 1)
     optimizer = KroneckerPSGD(layer, lr=1.0, factor_step=0.0)
-    state = optimizer.state[layer.weight]
-    state["left"], state["right"] = converged(rows, columns)
+    optimizer.state[layer.weight]["left"], optimizer.state[layer.weight]["right"] = converged(rows, columns)
 
     def whole() -> Tensor:
         return torch.cat([layer.weight.T, layer.bias.unsqueeze(0)])

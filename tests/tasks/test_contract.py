@@ -1,19 +1,21 @@
 """The contract tests of every built-in task, on small files where its data are files, and of tasks of third parties."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+import torch
 
-from milbench import Bags, Task
+from milbench import Bags, Scores, Task, UsageError, generator, load_task
 from milbench.api.registry import tasks
 from milbench.testing import TaskContract
+from milbench.testing.task import digests, untrained
 from tests._helpers.command_line import REPOSITORY, TINY
 from tests._helpers.small_data import PARAMS
+from tests._helpers.tasks import prepared
 
 FEW: dict[str, Any] = {"bags_per_epoch": 100}
+SMALL: dict[str, Any] = {"num_classes": 2, "min_size": 2, "max_size": 3, "class_rate": 0.15, "dimension": 4}
 TRIED: dict[str, tuple[str, dict[str, Any]]] = {
     "SyntheticBags": ("synthetic-bags", FEW),
     "DependentClasses": ("synthetic-bags", FEW | {"num_classes": 4, "label_sets": "together", "empty_share": 0.3,
@@ -55,3 +57,64 @@ def test_every_built_in_task_has_contract_tests() -> None:
     registry = tasks()
     tried = {task for task, _ in TRIED.values()} | {"svhn"}
     assert {n for n in registry.names() if registry.entry(n).origin == "milbench"} <= tried
+
+
+@pytest.mark.parametrize(("task", "params", "complaint"), [
+    ("extended-digits", {"digits_per_bag": 50}, "digits_per_bag = 50 is too large: at most 9 digits of 8 pixels fit"),
+    ("extended-digits", {"bags_per_epoch": 99_999_999_999_999}, "bags_per_epoch = 99999999999999 is wrong.* 10000000"),
+    ("image-bags", {"crop": 32}, "crop = 32 may leave nothing of an image of size = 32"),
+    ("feature-bags", {"folds": 1}, "folds = 1 leaves no bag to train on"),
+    ("feature-bags", {"folds": 3, "splits": "x.json"}, "folds = 3 would be other folds than those of splits"),
+    ("feature-bags", {"repeats": 3}, "repeats = 3 needs the number of folds"),
+    ("feature-bags", {"folds": 2, "validation": 0.5}, "folds = 2 and validation = 0.5 leave no bag to train on"),
+    *(("synthetic-bags", SMALL | params, complaint) for params, complaint in (
+        ({"min_size": 6}, "min_size = 6 is larger than max_size = 3"),
+        ({"num_classes": 3, "label_sets": "together"}, "together needs pairs of classes, num_classes = 3 is odd"),
+        ({"label_sets": "exclusive", "class_rate": 0.4}, r"the probabilities of two such classes add up to 1\.44"),
+        ({"labels_per_bag": 2}, "labels_per_bag = 2 is for label_sets = uniform, not for independent"),
+        ({"label_sets": "uniform", "labels_per_bag": 3}, "more than 2: num_classes = 2, and the smallest bag has 2"),
+        ({"label_sets": "constant", "empty_share": 0.1}, "empty_share = 0.1: with label_sets = constant no bag is"),
+        ({"num_classes": 10, "class_rate": 0.05, "dimension": 10, "empty_share": 0.1}, "at most 8 classes"),
+        ({"context": 0.1, "dimension": 2}, "2 classes and context need as many axes and one more, dimension = 2"),
+        ({"test_sizes": "9-6"}, "test_sizes = 9-6: the smallest is larger than the largest"),
+    )),
+])  # fmt: skip
+def test_parameters_that_do_not_fit_together_are_one_line(task: str, params: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint) as caught:
+        load_task(task, **PARAMS.get(task, {}) | params)
+    assert "\n" not in str(caught.value)
+    assert f"{task}: " in str(caught.value)
+
+
+@pytest.mark.parametrize("name", sorted({*tasks().names()} - {"svhn"}))  # whose files are those of house-numbers
+def test_an_evaluation_can_be_limited_to_few_bags(name: str, data_of_all: Path) -> None:
+    task, limit = load_task(name, **PARAMS.get(name, {})), 4
+    task.evaluation_limit = limit
+    task.prepare(data_of_all, torch.device("cpu"))
+    of_network, sizes = untrained(task), list[int]()
+
+    def score(bags: Bags) -> Scores:
+        sizes.append(len(bags))
+        return of_network(bags)
+
+    found = task.evaluate(score)
+    assert max(sizes) == limit
+    # Bags and single instances of two splits; house numbers for a threshold, then two splits at three scales.
+    assert sum(sizes) <= (7 if name == "house-numbers" else 4) * limit
+    assert {"set_error", "label_error", "own_label_error"} <= set(found.outcomes or {})
+    assert all(len(outcomes) == limit for outcomes in (found.outcomes or {}).values())
+    of_bags = {outcomes.items for metric, outcomes in (found.outcomes or {}).items() if metric != "instance_error"}
+    assert len(of_bags) == 1, "the metrics of bags have the same items"
+
+
+@pytest.mark.parametrize("name", ["mnist-bags", "soundscapes", "spoken-digits"])
+def test_training_bags_depend_on_the_seed_and_test_bags_on_the_fold_alone(name: str, data_of_all: Path) -> None:
+    """Soundscapes have five folds, the others one."""
+    one, same, other = (prepared(name, data_of_all, seed, 8, **PARAMS[name]) for seed in (0, 5, 1))
+    train = [digests(next(task.train_batches(0, generator("t")))) for task in (one, same)]
+    parts = [task.eval_splits["test"].bags[0] for task in (one, same, other)]
+    # Sequences are standardised by those that are trained on: where their events are tells them apart.
+    tested = [digests(bags) if name == "mnist-bags" else bags.truth.boxes.tolist() for bags in parts]
+    assert train[0] != train[1]
+    assert tested[0] == tested[1]
+    assert (tested[0] == tested[2]) == (name != "soundscapes")

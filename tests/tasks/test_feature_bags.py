@@ -1,8 +1,5 @@
 """One's own table as a task: what is trained on, what is evaluated, and that a stranger's table runs unaided."""
 
-from __future__ import annotations
-
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,8 +15,7 @@ from milbench import UsageError, generator, load_task
 from milbench.api import gallery
 from milbench.api.scores import Scores
 from milbench.engine.folders import results
-from tests._helpers.networks import new_network
-from tests._helpers.tasks import prepared
+from tests._helpers.tasks import new_network, prepared
 
 SHAPE = 60, 3  # bags, features
 
@@ -87,17 +83,6 @@ def test_features_are_standardised_by_training_instances_alone(tmp_path: Path) -
         assert torch.allclose(network(raw), network.forward(inner), atol=1e-5)
 
 
-def test_seeds_are_the_folds_of_a_cross_validation(tmp_path: Path) -> None:
-    path = write_table(tmp_path)
-    tested = [make(path, seed, folds=4, repeats=2)._split.test.tolist() for seed in (4, 5, 6, 7)]
-    assert sorted(np.concatenate(tested).tolist()) == list(range(60))
-    names = [f"bag {i}" for i in range(60)]
-    (tmp_path / "mine.folds.json").write_text(json.dumps([[names[:30], names[30:]]]))
-    task = make(path, 1, folds=2, folds_file="*.folds.json", validation=0.0)
-    assert task._split.test.tolist() == list(range(30, 60))
-    assert task.check_data(None) != make(path, folds=2).check_data(None), "the folds are part of the identity"
-
-
 def test_instance_labels_are_evaluated_on_and_their_lack_asks_for_nothing(tmp_path: Path) -> None:
     def score(bags: Any) -> Scores:
         first = torch.stack([bags.instances[..., 0] > 2.5, bags.instances[..., 1] > 2.5], dim=1).float()
@@ -138,17 +123,6 @@ def test_an_evaluation_on_some_bags_is_on_bags_of_all_sizes(tmp_path: Path) -> N
     assert len(some) == 12, "six to test on, and six to fit the threshold on"
     assert max(some) > sorted(every)[len(every) // 2], "not the smallest ones alone"
     assert some == sizes(6)
-
-
-@pytest.mark.parametrize(("params", "complaint"), [
-    ({"folds": 1}, "folds = 1 leaves no bag to train on"),
-    ({"folds_file": "x.json"}, "folds_file needs the number of folds"),
-    ({"repeats": 3}, "repeats = 3 needs the number of folds"),
-    ({"folds": 2, "validation": 0.5}, "folds = 2 and validation = 0.5 leave no bag to train on"),
-])  # fmt: skip
-def test_bad_parameters(params: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(UsageError, match=complaint):
-        load_task("feature-bags", table="x.csv", **params)
 
 
 def test_bags_that_are_no_use_are_refused_before_anything_runs(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """One's own images as a task: what is trained on, what is evaluated, which networks, and what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,16 +10,15 @@ import torch
 from PIL import Image
 from torchvision import models
 
-from milbench import Bags, Scores, UsageError, generator, load_loss, load_task
+from milbench import Bags, Scores, UsageError, generator, load_loss
 from milbench.api.plan import Cell
 from milbench.engine.folders import results
 from milbench.engine.parts import network_for
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
 from milbench.networks.backbone import Backbone
-from tests._helpers.networks import new_network
 from tests._helpers.small_data import small_images
-from tests._helpers.tasks import prepared
+from tests._helpers.tasks import new_network, prepared
 
 
 @pytest.fixture(scope="module")
@@ -118,27 +115,6 @@ def test_a_backbone_reads_its_weights_which_are_part_of_the_identity(folder: Pat
     assert cells[0].id != cells[1].id
     with pytest.raises(UsageError, match=r"net\.pth was changed after the cell was planned"):
         network_for(cells[0], make(folder), load_loss("exact"))
-
-
-def test_a_crop_of_the_whole_image_is_refused() -> None:
-    with pytest.raises(UsageError, match="crop = 32 may leave nothing of an image of size = 32"):
-        load_task("image-bags", table="x.csv", size=32, crop=32)
-
-
-@pytest.mark.parametrize(("words", "complaint"), [
-    (["--network", "resnet81"], "unknown network 'resnet81' for image-bags"),
-    (["--network", "gru"], "unknown network 'gru' for image-bags"),
-    (["-p", "network.weights=x.pth"], "unknown parameter of network small 'weights'"),
-    (["--network", "resnet18", "-p", "network.stride=32"], "a bag has 2 classes, and the network 1 positions"),
-    (["--network", "resnet18", "-p", "network.weights=absent.pth"], "absent.pth"),
-])  # fmt: skip
-def test_a_network_that_does_not_fit_the_images_is_refused_before_anything_runs(
-    folder: Path, root: Path, milbench: Callable[..., Any], words: list[str], complaint: str
-) -> None:
-    table = f"task.table={folder / 'images.csv'}"
-    ran = milbench("run", "--loss", "exact", "--task", "image-bags", "-p", table, "-p", "task.size=32", *words)
-    assert complaint in ran.complaint()
-    assert not list(root.glob("runs/cells/*"))
 
 
 def test_a_stranger_checks_a_table_and_compares_losses_on_it(

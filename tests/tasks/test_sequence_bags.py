@@ -1,7 +1,5 @@
 """Your own sequences: splits, truth, padding, and one line for what is wrong."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +10,8 @@ import torch
 from milbench import Bags, Scores, generator
 from milbench.api.gallery import load
 from tests._helpers.command_line import Milbench
-from tests._helpers.networks import new_network
 from tests._helpers.sequence_files import RATE, small_table, write_table
-from tests._helpers.tasks import prepared
+from tests._helpers.tasks import new_network, prepared
 
 
 def make(table: Path, seed: int = 0, **params: Any) -> Any:

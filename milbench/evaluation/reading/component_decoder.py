@@ -1,11 +1,9 @@
 """The component decoder: from connected components to a string of digits.
 
 A digit shows as one component, or as a few beside each other; two equal digits in a row show as two components, or as
-one. The extent of a single digit distinguishes these cases. It depends on the network, so a few numbers are learnt
-from validation data: those for reading strings from the true strings alone, those for boxes from the true boxes.
+one. The extent of a single digit distinguishes these cases. It depends on the network, and is learnt from the true
+strings of validation data, as the margin of boxes is from true boxes.
 """
-
-from __future__ import annotations
 
 import itertools
 import math
@@ -33,8 +31,7 @@ class ComponentDecoder(BaseModel):
     """How components are turned into a string and into boxes. Lengths are in positions unless stated otherwise.
 
     A string is read from top to bottom where the middles of components are spread more than `tilt` times as far down as
-    across. Middles of digits beside each other differ in height too, since the probability of a 2 is largest at its
-    foot and that of a 7 at its bar.
+    across: those of digits beside each other differ in height too, as a 2 is most probable at its foot, a 7 at its bar.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -57,7 +54,10 @@ class Piece(NamedTuple):
 
 def read_components(components: Components, images: int, decoder: ComponentDecoder) -> list[String]:
     """Return the string of each of `images` images, () for one of which no component is kept."""
-    return [tuple(_classes(pieces, decoder.reach)) for pieces in ordered_pieces(components, images, decoder)]
+    return [
+        tuple(cls for cls, run in _runs(pieces) for _ in range(count_digits(run, decoder.reach[cls])))
+        for pieces in ordered_pieces(components, images, decoder)
+    ]
 
 
 def ordered_pieces(components: Components, images: int, decoder: ComponentDecoder) -> list[list[Piece]]:
@@ -97,8 +97,7 @@ def count_digits(pieces: Iterable[Piece], reach: float) -> int:
     """Return how many digits the pieces of one run are: the fewest stretches of length `reach` that cover them."""
     count, covered = 0, -math.inf
     for piece in sorted(pieces, key=lambda p: p.start):
-        start = max(piece.start, covered)
-        if start < piece.stop:
+        if (start := max(piece.start, covered)) < piece.stop:
             more = max(math.ceil((piece.stop - start) / reach), 1)
             count, covered = count + more, start + more * reach
     return max(count, 1)
@@ -108,9 +107,9 @@ def fit_component_decoder(components: Components, truth: Sequence[String]) -> Co
     """Return the decoder that suits the components of images whose strings are known; its margin is 0.
 
     `apart`, then `tilt`, then `mass` are those with the fewest strings wrong in more than how often a digit is
-    repeated; of equally good ones the smallest. `reach` is then learnt from the strings that are right in that sense,
-    whose runs of equal digits and of equal components belong to each other: the reach that counts the fewest runs of a
-    class wrongly. Runs of all classes together count as PRIOR_RUNS more; of equally good ones the middle one is taken.
+    repeated; of equally good ones the smallest. In the other strings the runs of equal digits are those of equal
+    components: `reach` is the one that counts the fewest runs of a class wrongly, where those of all classes together
+    count as PRIOR_RUNS more; of equally good ones the middle one.
     """
     collapsed_truth = [collapsed(string) for string in truth]
 
@@ -119,13 +118,10 @@ def fit_component_decoder(components: Components, truth: Sequence[String]) -> Co
         read = (collapsed(piece.cls for piece in pieces) for pieces in ordered)
         return sum(a != b for a, b in zip(read, collapsed_truth, strict=True))
 
-    def best(decoders: Iterable[ComponentDecoder]) -> ComponentDecoder:
-        return min(decoders, key=wrong)  # the first of equally good ones
-
     quantiles = np.quantile(components.mass, np.linspace(0, 0.5, MASSES)).tolist() if len(components) else []
-    decoder = best(ComponentDecoder(apart=apart) for apart in DISTANCES)
-    decoder = best(decoder.model_copy(update={"tilt": tilt}) for tilt in TILTS)
-    decoder = best(decoder.model_copy(update={"mass": mass}) for mass in [0.0, *quantiles])
+    decoder = ComponentDecoder()
+    for name, values in (("apart", DISTANCES), ("tilt", TILTS), ("mass", (0.0, *quantiles))):
+        decoder = min((decoder.model_copy(update={name: value}) for value in values), key=wrong)
     reach = _fit_reach(ordered_pieces(components, len(truth), decoder), truth)
     return decoder.model_copy(update={"reach": reach})
 
@@ -137,9 +133,9 @@ def _fit_reach(ordered: list[list[Piece]], truth: Sequence[String]) -> tuple[flo
     for pieces, string in zip(ordered, truth, strict=True):
         if collapsed(piece.cls for piece in pieces) != collapsed(string):
             continue
-        for run, digits in zip(_runs(pieces), itertools.groupby(string), strict=True):
-            count = len(list(digits[1]))
-            wrong[run[0].cls] += [count_digits(run, reach) != count for reach in range(1, longest + 1)]
+        for (cls, run), (_, digits) in zip(_runs(pieces), itertools.groupby(string), strict=True):
+            count = len(list(digits))
+            wrong[cls] += [count_digits(run, reach) != count for reach in range(1, longest + 1)]
             number += 1
     prior = wrong.sum(axis=0) / max(number, 1)
     scores = wrong + PRIOR_RUNS * prior
@@ -147,13 +143,8 @@ def _fit_reach(ordered: list[list[Piece]], truth: Sequence[String]) -> tuple[flo
     return tuple(float(b[len(b) // 2] + 1) for b in best)
 
 
-def _classes(pieces: list[Piece], reach: Sequence[float]) -> Iterable[int]:
-    for run in _runs(pieces):
-        yield from [run[0].cls] * count_digits(run, reach[run[0].cls])
-
-
-def _runs(pieces: list[Piece]) -> Iterable[list[Piece]]:
-    return (list(run) for _, run in itertools.groupby(pieces, key=lambda p: p.cls))
+def _runs(pieces: list[Piece]) -> Iterable[tuple[int, list[Piece]]]:
+    return ((cls, list(run)) for cls, run in itertools.groupby(pieces, key=lambda p: p.cls))
 
 
 def _slices(components: Components, images: int) -> Iterable[tuple[int, int]]:

@@ -71,9 +71,9 @@ def find_components(probs: Tensor, classes: Tensor | None = None) -> Components:
 
 
 def strongest_positions(strength: Tensor, probs: Tensor, labels: Tensor) -> Components:
-    """Return one component of one position for each class of a label set: where its strength (B, C, h, w) is largest.
+    """Return a component for each class of label sets (B, C): the position where its strength (B, C, h, w) is largest.
 
-    The probability of the class there, of `probs` (B, C+1, h, w), becomes the mass.
+    Its mass is the probability of the class there, of `probs` (B, C+1, h, w).
     """
     image, cls = labels.cpu().nonzero().unbind(dim=1)
     place = strength.cpu()[image, cls].flatten(1).argmax(dim=1) if len(image) else image

@@ -1,7 +1,5 @@
 """Strings of classes, and why one was read wrongly: the error patterns of X.-L. Li, arXiv:1811.12346, Section 5.4."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -13,8 +11,7 @@ from milbench.api.bags import Truth
 
 String = tuple[int, ...]
 """Classes in the order of reading."""
-CLASSES = 10
-"""Of digits, for which decoders learn and error patterns are named."""
+CLASSES = 10  # of digits, for which decoders learn and error patterns are named
 Pattern = Literal["no_detection", "orientation", "clustering", "edge_or_one", "substitution", "other"]
 PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 
@@ -27,6 +24,8 @@ def collapsed(string: Iterable[int]) -> list[int]:
 def error_pattern(read: String, truth: String, vertical: bool = False, winning: Iterable[int] = ()) -> Pattern | None:
     """Return the first of these patterns that applies to a wrong string that was read; None for a right one.
 
+    `vertical` is a number written from top to bottom, and `winning` holds the classes that win a position.
+
     no_detection: nothing was read.
     orientation: the digits are right and their order is not, or the number is written from top to bottom and the
         classes that win a position of the image are those of the number.
@@ -34,8 +33,6 @@ def error_pattern(read: String, truth: String, vertical: bool = False, winning: 
     edge_or_one: right but for digits 1 too many or too few ("17" for "7"), as edges look like ones.
     substitution: as many digits as there are, some of them others.
     other: digits missing, or too many, or several of these at once.
-
-    `vertical` is a number written from top to bottom, and `winning` holds the classes that win a position.
     """
     if read == truth:
         return None
@@ -59,7 +56,7 @@ def pattern_shares(patterns: Sequence[Pattern | None]) -> dict[Pattern, float]:
 def is_vertical(truth: Truth) -> list[bool]:
     """Return for every bag whether the middles of its boxes are spread further down than across.
 
-    A bag of one instance is not vertical. Raises ValueError where there are no boxes.
+    Raises ValueError where there are no boxes.
     """
     if truth.boxes is None:
         raise ValueError("the direction of a string is that of its boxes")

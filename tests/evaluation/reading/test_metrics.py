@@ -1,7 +1,5 @@
 """Patterns of errors by example, and the metrics of reading from bags to names."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor
@@ -13,29 +11,26 @@ from milbench.api.task import Evaluation
 from milbench.evaluation.reading.metrics import ReadingMetrics
 from milbench.evaluation.reading.patterns import PATTERNS, String, error_pattern, is_vertical, pattern_shares
 from milbench.evaluation.reading.reader import Reader
-from tests._helpers.maps import draw
+from tests._helpers.label_maps import draw
 
 
 def digits(text: str) -> String:
     return tuple(map(int, text))
 
 
-@pytest.mark.parametrize(
-    ("read", "truth", "vertical", "winning", "expected"),
-    [
-        ("12", "12", True, "12", None),
-        ("", "12", True, "12", "no_detection"),
-        ("21", "12", False, "12", "orientation"),
-        ("2", "12", True, "12", "orientation"),
-        ("2", "12", True, "2", "edge_or_one"),
-        ("1", "11", False, "1", "clustering"),
-        ("1", "11", True, "1", "orientation"),
-        ("17", "7", False, "17", "edge_or_one"),
-        ("117", "77", False, "17", "other"),
-        ("12", "22", False, "12", "substitution"),
-        ("52", "528", False, "52", "other"),
-    ],
-)
+@pytest.mark.parametrize(("read", "truth", "vertical", "winning", "expected"), [
+    ("12", "12", True, "12", None),
+    ("", "12", True, "12", "no_detection"),
+    ("21", "12", False, "12", "orientation"),
+    ("2", "12", True, "12", "orientation"),
+    ("2", "12", True, "2", "edge_or_one"),
+    ("1", "11", False, "1", "clustering"),
+    ("1", "11", True, "1", "orientation"),
+    ("17", "7", False, "17", "edge_or_one"),
+    ("117", "77", False, "17", "other"),
+    ("12", "22", False, "12", "substitution"),
+    ("52", "528", False, "52", "other"),
+])  # fmt: skip
 def test_patterns_by_example(read: str, truth: str, vertical: bool, winning: str, expected: str | None) -> None:
     assert error_pattern(digits(read), digits(truth), vertical, {*digits(winning)}) == expected
 
@@ -61,11 +56,11 @@ CENTRES = 2.0 * torch.arange(3) + 1, 2.0 * torch.arange(8) + 1
 
 def bags(pictures: list[str], truth: list[list[int]]) -> tuple[Bags, Tensor]:
     classes = torch.tensor([[*row, *[-1] * (max(map(len, truth)) - len(row))] for row in truth])
-    left = 4.0 * torch.arange(classes.shape[1]).expand(classes.shape)
-    zero = torch.zeros_like(left)
-    boxes = torch.stack([left, zero, left + 4, zero + 4], dim=-1)
-    instances = torch.zeros(len(classes), 1, 6, 16)
-    return Bags(instances, label_matrix(classes, 10), truth=Truth(classes, boxes)), draw(*pictures, sure=0.999)
+    boxes = torch.tensor([[4.0 * m, 0.0, 4.0 * m + 4, 4.0] for m in range(classes.shape[1])]).expand(
+        len(classes), -1, 4
+    )
+    some = Bags(torch.zeros(len(classes), 1, 6, 16), label_matrix(classes, 10), truth=Truth(classes, boxes))
+    return some, draw(*pictures, sure=0.999)
 
 
 def scores_of(probs: Tensor) -> Scores:
@@ -88,14 +83,11 @@ def evaluated(*batches: tuple[str, tuple[Bags, Tensor]]) -> Evaluation:
 def test_metrics_of_reading_by_hand() -> None:
     test = [bags(TEST[:2], [[1], [1, 3]]), bags(TEST[2:], [[2, 8, 8], [4]])]
     found = evaluated(("validation", bags(VALIDATION, [[1, 1], [2], [3, 1]])), ("test", test[0]), ("test", test[1]))
-    values = found.metrics
-    assert values["validation/transcription_error"] == 0
-    assert values["validation/transcription_error_columns"] == 0
+    values, error = found.metrics, "transcription_error"
+    assert values[f"validation/{error}"] == values[f"validation/{error}_columns"] == 0
     # Components read 1, 13, 28 and nothing, where there is 1, 13, 288 and 4.
-    assert values["test/transcription_error"] == values["test/transcription_error_components"] == 1 / 2
-    assert values["test/transcription_error_columns"] == 1 / 2
-    assert values["test/error_clustering"] == 1 / 4
-    assert values["test/error_no_detection"] == 1 / 4
+    assert values[f"test/{error}"] == values[f"test/{error}_components"] == values[f"test/{error}_columns"] == 1 / 2
+    assert values["test/error_clustering"] == values["test/error_no_detection"] == 1 / 4
     assert values["test/error_other"] == values["test/error_substitution"] == 0
     assert 0 < values["test/mean_iou"] < 1
     assert 0 < values["test/box_average_precision"] <= 1
@@ -107,35 +99,24 @@ def test_metrics_of_reading_by_hand() -> None:
 
 
 def test_the_reader_is_learnt_from_the_calibration_alone() -> None:
-    calibration = "calibration", bags(VALIDATION, [[1, 1], [2], [3, 1]])
-    first, second = (
-        evaluated(calibration, ("test", bags(TEST[:2], truth))) for truth in ([[1], [1, 3]], [[1, 1, 1], [7]])
-    )
+    calibration, truths = ("calibration", bags(VALIDATION, [[1, 1], [2], [3, 1]])), ([[1], [1, 3]], [[1, 1, 1], [7]])
+    first, second = (evaluated(calibration, ("test", bags(TEST[:2], truth))) for truth in truths)
     assert first.decoder == second.decoder
     assert first.metrics["test/transcription_error"] == 0
     assert second.metrics["test/transcription_error"] == 1
 
 
 def test_the_decoder_is_chosen_on_validation_strings_and_judged_on_test_strings() -> None:
-    validation, test = (
-        bags(["12...... ........ ........"] * 2, [[1, 2], [1, 2]]),
-        bags(["1...1... ........ ........"], [[1, 1]]),
-    )
-    read = ReadingMetrics()
-    probs = validation[1].clone()
+    validation, probs = bags(["12...... ........ ........"] * 2, [[1, 2], [1, 2]])
     probs[1, 7, 1, 6], probs[1, 10, 1, 6] = 0.6, 0.3  # the map shows a seven, which the loss does not find
-    presence = scores_of(probs).presence * validation[0].labels
-    read("validation", Scores(presence, presence, probs, centres=CENTRES), validation[0], 0.5)
-    read("test", scores_of(test[1]), test[0], 0.5)
-    found = read.evaluation()
-    assert found.metrics["validation/transcription_error_columns"] == 1 / 2
-    for choice in ("strongest", "components"):
-        assert found.metrics[f"validation/transcription_error_{choice}"] == 0
-    assert found.decoder is not None
-    assert found.decoder["decoder"] == "strongest", "the first of equally good ones"
-    assert found.metrics["validation/transcription_error"] == 0
-    assert found.metrics["test/transcription_error"] == found.metrics["test/transcription_error_strongest"] == 1
-    assert found.metrics["test/transcription_error_columns"] == 0
-    assert found.metrics["test/error_clustering"] == 1, "patterns are those of the chosen decoder"
-    assert found.outcomes is not None
-    assert found.outcomes["transcription_error"].sums.tolist() == [1]
+    presence = scores_of(probs).presence * validation.labels
+    read, (test, test_probs) = ReadingMetrics(), bags(["1...1... ........ ........"], [[1, 1]])
+    read("validation", Scores(presence, presence, probs, centres=CENTRES), validation, 0.5)
+    read("test", scores_of(test_probs), test, 0.5)
+    found, error = read.evaluation(), "transcription_error"
+    values, choices = found.metrics, ("", "_columns", "_strongest", "_components")
+    assert [values[f"validation/{error}{choice}"] for choice in choices] == [0, 1 / 2, 0, 0]
+    assert [values[f"test/{error}{choice}"] for choice in choices[:3]] == [1, 0, 1]
+    assert (found.decoder or {})["decoder"] == "strongest", "the first of equally good ones"
+    assert values["test/error_clustering"] == 1, "patterns are those of the chosen decoder"
+    assert (found.outcomes or {})[error].sums.tolist() == [1]

@@ -1,0 +1,156 @@
+"""Decisions that know the distribution of bags: the optimum, by the exact posterior of a bag, and a reference.
+
+The instance-wise reference sees one instance at a time.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from milbench.api.bags import Bags
+from milbench.api.scores import Scores
+from milbench.api.task import ScoreFunction, Split
+from milbench.evaluation import metrics
+from milbench.evaluation.evaluate import CPU, EvalSplit, evaluate_bags
+from milbench.likelihood import instance_posterior, label_set_distribution
+from milbench.likelihood.columns import contains
+
+NEGLIGIBLE = 1e-15
+"""Label sets that are less probable are left out, which changes no probability by more than 2^C times this."""
+TOGETHER = 1 << 14  # pairs of a bag and a label set that are computed together
+ALWAYS_PRESENT = 1e6  # the presence of a class that is in every bag: larger than any log-odds
+
+
+class BagPosterior(NamedTuple):
+    """The log-posteriors of label sets and instances given all instances of a bag, float64."""
+
+    log_sets: Tensor  # (B, 2^C), class c is in set s where bit c of s is 1
+    log_instances: Tensor  # (B, C+1, K), background last
+
+
+def bag_posterior(
+    log_joint: Tensor, mask: Tensor, log_weight: Tensor | None = None, log_joint_with_0: Tensor | None = None
+) -> BagPosterior:
+    """Return the posterior of bags whose label set L is drawn from pi_n before the classes z of the n instances.
+
+    The classes are those of independent instances on the condition that their label set is L, which it is with the
+    probability q_n(L). Each x_k depends on z_k, and perhaps on whether class 0 is in L. So
+
+        p(L | x) is proportional to pi_n(L) / q_n(L) * sum over all z with the label set L of prod_k p(z_k) p(x_k | z_k)
+        P(z_k = c | x) = sum over L of p(L | x) P(z_k = c | x, L).
+
+    `milbench.likelihood` computes the sum, which is the likelihood of L times prod_k p(x_k), and P(z_k = c | x, L).
+
+    Args:
+        log_joint: (B, C+1, K) float64, log p(z_k) + log p(x_k | z_k), background last.
+        mask: (B, K) bool, True where there is an instance.
+        log_weight: (B, 2^C) float64, log pi_n(L) - log q_n(L) for the size of each bag; None: 0, L is that of z.
+        log_joint_with_0: `log_joint` in bags whose label set contains class 0; None: the same.
+    """
+    log_probs, log_sets = _independent(log_joint, mask)
+    if log_weight is None and log_joint_with_0 is None:
+        return BagPosterior(log_sets.log_softmax(dim=1), log_probs)
+    if log_weight is None:
+        log_weight = torch.zeros_like(log_sets)
+    has_0 = contains(log_joint.shape[1] - 1)[:, 0]
+    models = [(log_probs, torch.ones_like(has_0))]
+    if log_joint_with_0 is not None:
+        with_0, log_sets_with_0 = _independent(log_joint_with_0, mask)
+        models = [(log_probs, ~has_0), (with_0, has_0)]
+        log_sets = torch.where(has_0, log_sets_with_0, log_sets)
+    log_sets = (log_sets + log_weight).log_softmax(dim=1)
+    parts = [_instances(of_model, mask, log_sets.exp() * its_sets) for of_model, its_sets in models]
+    return BagPosterior(log_sets, torch.stack(parts).sum(dim=0).log())
+
+
+def optimal_errors(
+    split: EvalSplit, of_single_instance: Callable[[Tensor], Tensor], of_bags: Callable[[Bags], BagPosterior]
+) -> dict[str, float]:
+    """Return the errors of the optimal decisions on the bags of a split with truth by position, by metric.
+
+    `of_single_instance` returns the log posterior (B, C+1, 1) of the classes of instances (B, 1, d).
+    """
+    lone = torch.cat([of_single_instance(bags.instances)[:, :-1, 0] for bags in split.single_instance])
+    classes = torch.cat([bags.labels.cpu().int().argmax(dim=1) for bags in split.single_instance])
+    wrong_sets, wrong_instances = [], []
+    for bags in split.bags:
+        posterior, on_cpu = of_bags(bags), bags.to(CPU)
+        most_probable = contains(on_cpu.labels.shape[1])[posterior.log_sets.argmax(dim=1)]
+        wrong_sets.append((most_probable != on_cpu.labels).any(dim=1))
+        wrong_instances.append(metrics.wrong_instances(posterior.log_instances, on_cpu.truth, on_cpu.mask))
+    return {
+        "instance_error": metrics.share(metrics.wrong_classes(lone, classes)),
+        "set_error": metrics.share(torch.cat(wrong_sets)),
+        "posterior_error": metrics.posterior_error(wrong_instances),
+    }
+
+
+def instancewise_scores(log_posterior: Callable[[Tensor], Tensor], groups: Sequence[int]) -> ScoreFunction:
+    """Return scores by the posterior of single instances, as if the instances of a bag were independent.
+
+    Presence is the log-odds of 1 - prod_k (1 - p_{c,k}), where p_{c,k} is the probability of the group of class c; a
+    class in a group with the background is always present. `log_posterior` makes (B, C+1, K) float64 of instances
+    (B, K, d); `groups` are those of the C+1 channels, background last, that label sets do not divide.
+    """
+    group = torch.tensor(groups)
+    alike = (group.unsqueeze(0) == group.unsqueeze(1)).double()
+    always = (group[:-1] == group[-1]).unsqueeze(0)
+
+    def score(bags: Bags) -> Scores:
+        probs = log_posterior(bags.instances).exp()
+        absent = torch.log1p(-torch.einsum("cd,bdk->bck", alike, probs)[:, :-1].clamp(max=1 - 1e-16))
+        if bags.mask is not None:
+            absent = absent.masked_fill(~bags.mask.cpu().unsqueeze(1), 0.0)
+        log_absent = absent.sum(dim=2)
+        presence = torch.log(-torch.expm1(log_absent)) - log_absent
+        return Scores(probs[:, :-1].sum(dim=2), presence.masked_fill(always, ALWAYS_PRESENT), probs)
+
+    return score
+
+
+def reference_errors(
+    log_posterior: Callable[[Tensor], Tensor], splits: Mapping[Split, EvalSplit], groups: Sequence[int]
+) -> dict[str, float]:
+    """Return the errors of the reference, judged as a loss, by `split/reference_metric`; see `instancewise_scores`."""
+    score = instancewise_scores(log_posterior, groups)
+    evaluated = evaluate_bags(score, {name: EvalSplit((), split.bags) for name, split in splits.items()}).metrics
+    errors = {name: value for name, value in evaluated.items() if name.endswith(("/set_error", "/posterior_error"))}
+    return {name.replace("/", "/reference_"): v for name, v in (errors | merged_errors(score, splits, groups)).items()}
+
+
+def merged_errors(score: ScoreFunction, splits: Mapping[Split, EvalSplit], groups: Sequence[int]) -> dict[str, float]:
+    """Return learnable_posterior_error, for which channels of a group count as one; {} where no group has several."""
+    if len(set(groups)) == len(groups):
+        return {}
+    group, errors = torch.tensor(groups), {}
+    for split, evaluated in splits.items():
+        batches = []
+        for bags in evaluated.bags:
+            probs, on_cpu = score(bags).instances.cpu(), bags.to(CPU)
+            truth: Any = on_cpu.truth
+            merged = torch.zeros_like(probs).index_add(1, group, probs)
+            truth = replace(truth, position_classes=group[truth.position_classes])
+            batches.append(metrics.wrong_instances(merged, truth, on_cpu.mask))
+        errors[f"{split}/learnable_posterior_error"] = metrics.posterior_error(batches)
+    return errors
+
+
+def _instances(log_probs: Tensor, mask: Tensor, weight: Tensor) -> Tensor:
+    """Return (B, C+1, K), the sum over label sets L of their weight p(L | x) (B, 2^C) times P(z_k = c | x, L)."""
+    total = torch.zeros_like(log_probs)
+    sets = contains(log_probs.shape[1] - 1)
+    for pairs in (weight > NEGLIGIBLE).nonzero().split(TOGETHER):
+        bag, number = pairs.unbind(dim=1)
+        posterior = instance_posterior(log_probs[bag], sets[number], mask[bag], validate=False)
+        total.index_add_(0, bag, weight[bag, number].view(-1, 1, 1) * posterior)
+    return total
+
+
+def _independent(log_joint: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    evidence = log_joint.logsumexp(dim=1, keepdim=True)
+    log_probs = log_joint - evidence
+    of_bag = evidence.squeeze(1).masked_fill(~mask, 0.0).sum(dim=1, keepdim=True)
+    return log_probs, label_set_distribution(log_probs, mask, validate=False) + of_bag

@@ -1,0 +1,61 @@
+"""Bags that are sets of images, each of one thing: the base class of their tasks, and a network for every image."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from milbench import Bags, EvalSplit, LabelledImages, Network, Truth, label_matrix, pad_bags
+from milbench._utils.devices import to_device
+from milbench.families.fixed_bags import FixedBags, Lazy
+from milbench.networks.initialisation import initialise
+
+
+class EveryImage(Network):
+    """A convolutional body for every image (h, w) of a set (B, K, h * w), then its class: logits (B, C+1, K)."""
+
+    head: nn.Linear
+
+    def __init__(self, body: nn.Sequential, shape: tuple[int, int], features: int, num_classes: int, seed: int) -> None:
+        super().__init__()
+        self.body, self.shape = body, shape
+        self.head = nn.Linear(features, num_classes + 1)
+        initialise(self, seed)
+
+    def forward(self, instances: Tensor) -> Tensor:
+        images = instances.reshape(-1, 1, *self.shape).contiguous(memory_format=torch.channels_last)
+        logits: Tensor = self.head(self.body(images))
+        return logits.view(*instances.shape[:2], -1).transpose(1, 2)
+
+
+class ImageSets(FixedBags):
+    """Base class of tasks whose bags are given by the numbers of their images, each of a class or of background, C."""
+
+    eval_batches: ClassVar[tuple[int, int]]
+    """The numbers of single images, and of bags, that are scored at once."""
+
+    def train_on(self, images: LabelledImages, bags: Sequence[Tensor], device: torch.device) -> None:
+        """Set the training bags."""
+        self._images, self._bags, self.training_count = images.to(device), bags, len(bags)
+        self.max_labels = max(int((images.classes[bag].unique() < self.num_classes).sum()) for bag in bags)
+
+    def split(self, images: LabelledImages, single: Sequence[Tensor], bags: Sequence[Tensor]) -> EvalSplit:
+        """Return bags of one image, and of several, to evaluate on."""
+        fill = partial(self.filled, images)
+        return EvalSplit(Lazy.of(single, self.eval_batches[0], fill), Lazy.of(bags, self.eval_batches[1], fill))
+
+    def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
+        return self.filled(self._images, [self._bags[n] for n in numbers.tolist()])
+
+    def filled(self, images: LabelledImages, bags: Sequence[Tensor]) -> Bags:
+        """Return bags of the images with these numbers as one batch (B, K, h * w), the smaller ones padded."""
+        index, mask = pad_bags(bags)
+        drawn, instance_mask, background = images[index], to_device(mask, images.classes.device), self.num_classes
+        pixels = drawn.scaled().flatten(2) * instance_mask.unsqueeze(2)
+        position_classes = drawn.classes.masked_fill(~instance_mask, background)
+        classes = position_classes.masked_fill(position_classes == background, -1)
+        full = bool(mask.all())  # on the host, which need not wait for it
+        truth = Truth(classes, position_classes=position_classes)
+        return Bags(pixels, label_matrix(classes, background), None if full else instance_mask, truth)
