@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
+from milbench.api.plan import Plan
 from milbench.api.registry import Registry
 from milbench.api.registry import losses as all_losses
 from milbench.api.registry import tasks as all_tasks
@@ -20,31 +22,29 @@ from milbench.engine import folders
 from milbench.engine.launch import run_comparison
 from milbench.engine.spec import requested_spec
 from milbench.errors import INTERRUPTED, UsageError, unknown
+from milbench.report.lengths import length_lines, lengths_of, longest
+from milbench.report.sentences import more_seeds, sentences
+from milbench.report.study import Study
+from milbench.report.tables import main_table, pairs_frame
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from milbench.report.study import Study
-
 One = str | Path | type | Callable[..., Any] | ModuleType
 Named = One | Iterable[One] | Mapping[Any, Mapping[str, Any]]
 """Names, paths, classes (or functions, of networks) or modules, or a mapping from these to parameters of each."""
-Rerun = Literal["missing", "failed", "all"]
 
 
 class Comparison:
     """The results of a comparison, as `milbench.compare` and `milbench.results` return them.
 
     In a notebook it shows which losses the data exclude, and the table of all losses.
-
-    Args:
-        results: the planned cells and what was measured.
-        reports: the folder of reports, below which `report` writes.
     """
 
     def __init__(self, results: Results, reports: Path) -> None:
-        self.results = results
-        self._reports = reports
+        self.results = results  # the planned cells and what was measured
+        self._reports = reports  # the folder below which `report` writes
+        self._study, self.name = Study(results), results.plan.name
 
     def __repr__(self) -> str:
         cells = self._study.cells
@@ -52,99 +52,93 @@ class Comparison:
         return f"<milbench.Comparison {self.name!r}: {done} of {len(cells)} cells done>"
 
     def _repr_html_(self) -> str:
-        from milbench.report.tables import main_table
-
         paragraphs = [f"<p><b>{escape(line)}</b></p>" for line in self.sentences]
-        notes = [f"<p>{escape(line)}</p>" for line in self.more_seeds]
+        notes = [f"<p>{escape(line)}</p>" for line in more_seeds(self._study)]
         return "".join([*paragraphs, main_table(self._study).html(), *notes])
 
-    @property
-    def name(self) -> str:
-        """The name of the comparison."""
-        return self.results.plan.name
-
-    @property
+    @cached_property
     def frame(self) -> pd.DataFrame:
-        """A row for each cell, epoch and metric, with the columns of `milbench.api.results.Results`."""
-        return self.results.frame
+        """A row for each cell, epoch and metric of what is compared.
+
+        Its columns are those of `milbench.api.results.Results` but draw; final, whether its epoch is the one that
+        counts; and every setting of the cell: recipe.lr, loss.gamma, task.train_bags, ..., NaN where it has none.
+        """
+        frame = self.results.frame.assign(final=self._study.is_final())
+        return _with_settings(frame[frame["draw"].isna()].drop(columns="draw"), self.results.plan)
+
+    @cached_property
+    def draws(self) -> pd.DataFrame:
+        """The same of the draws of a search, which have no final epoch but a column draw; empty without a search."""
+        return _with_settings(self.results.frame[self.results.frame["draw"].notna()], self.results.plan)
 
     @property
     def sentences(self) -> list[str]:
         """Which losses the data exclude as the best: a sentence for each task, or one for many tasks."""
-        from milbench.report.sentences import sentences
-
-        return sentences(self._study)
-
-    @property
-    def more_seeds(self) -> list[str]:
-        """How many seeds would separate the best mean from other contenders, a line a task with several."""
-        from milbench.report.sentences import more_seeds
-
-        return more_seeds(self._study)
+        lengths = lengths_of(self._study)
+        return [*sentences(longest(self._study, lengths)), *length_lines(lengths)]
 
     def table(self, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
-        """Return the results of each loss by a metric, the best mean first.
+        """Return the results of each loss by a metric, the best mean first. Raises UsageError where there is none.
 
         Args:
-            task: its label; None: the only one.
-            metric: without the split, such as "set_error"; None: the one that losses are ranked by.
+            task: its label; None: all, in the first level of the index where there are several.
+            metric: without the split, such as "set_error"; None: the one that losses are ranked by on each task.
 
         Returns:
             A row for each loss, with the columns mean, sd, low and high (95 % interval of the mean), seeds, planned,
             contender (whether it may be the best; None from one seed, which cannot tell), worse_by (than the best by
             at most so much, in the unit of `mean`), step (seconds) and supervision.
-
-        Raises:
-            UsageError: there is no such task or metric.
         """
-        label = self._task(task)
-        metrics = self._study.metrics(label)
-        if metric is not None and metric not in metrics:
-            raise unknown("metric of this comparison", metric, metrics)
-        summary = self._study.summary(label, metric or "").copy()
-        return summary if summary["contender"].any() else summary.assign(contender=None)
+        found = {label: self._study.summary(label, metric or "") for label in self._tasks(task, metric)}
+        told = {label: one if one["contender"].any() else one.assign(contender=None) for label, one in found.items()}
+        return self._stacked(told, task)
 
     def differences(self, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
-        """Return the difference of every two losses on a task, with its own 95 % interval and p value."""
-        from milbench.report.tables import pairs_frame
+        """Return the difference of every two losses, with its own 95 % interval and p value; see `table`."""
+        tasks = self._tasks(task, metric)
+        return self._stacked({label: pairs_frame(self._study, label, metric or "") for label in tasks}, task)
 
-        return pairs_frame(self._study, self._task(task), metric or "")
-
-    def figure(self) -> Figure:
-        """Return the picture with which the report opens: every seed of every loss, a column for each task."""
+    def figure(self, task: str | None = None, metric: str | None = None) -> Figure:
+        """Return a picture with every seed of every loss, a column for each task; arguments are those of `table`."""
         from milbench.report.figures.overview import overview_figure
         from milbench.report.figures.style import styled
 
+        frame, plan = self.results.frame, self.results.plan
+        chosen = replace(plan, spec=plan.spec | ({"compare_by": [metric]} if metric else {}))
+        rows = frame[frame["task"].isin(self._tasks(task, metric))]
         with styled():
-            figure = overview_figure(self._study)
+            figure = overview_figure(Study(replace(self.results, plan=chosen, frame=rows)))
         if figure is None:
             raise UsageError(f"{self.name} has no results to draw yet")
         return figure
 
     def report(self, out: Path | str | None = None, *, gallery: bool = True) -> Path:
-        """Write the report and return its page, index.html.
-
-        Args:
-            out: its folder; None: that of `milbench report`.
-            gallery: whether test bags are shown.
-        """
+        """Write the report into a folder, None: that of `milbench report`, and return its page, index.html."""
         from milbench.report.render import render
 
         return render(self.results, self._reports / self.name if out is None else Path(out), gallery=gallery)
 
-    @cached_property
-    def _study(self) -> Study:
-        from milbench.report.study import Study
+    def _tasks(self, task: str | None, metric: str | None) -> list[str]:
+        """Return the labels of the tasks that are meant, those that have the metric."""
+        if task is not None and task not in self._study.tasks:
+            raise unknown("task of this comparison", task, self._study.tasks)
+        metrics = {label: self._study.metrics(label) for label in self._study.tasks if task in (None, label)}
+        if metric is not None and not any(metric in names for names in metrics.values()):
+            raise unknown("metric of this comparison", metric, set().union(*metrics.values()))
+        return [label for label, names in metrics.items() if metric is None or metric in names]
 
-        return Study(self.results)
+    def _stacked(self, frames: dict[str, pd.DataFrame], task: str | None) -> pd.DataFrame:
+        several = task is None and len(self._study.tasks) > 1
+        return pd.concat(frames, names=["task"]) if several else next(iter(frames.values()), pd.DataFrame()).copy()
 
-    def _task(self, task: str | None) -> str:
-        tasks = self._study.tasks
-        if task is None and len(tasks) > 1:
-            raise UsageError(f"this comparison has {len(tasks)} tasks: name one of {', '.join(tasks)}")
-        if task is not None and task not in tasks:
-            raise unknown("task of this comparison", task, tasks)
-        return task or tasks[0]
+
+def _with_settings(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
+    """Return a frame with the settings of each cell, and the name of its network where its label is none."""
+    networks = frame["cell"].map({cell.id: cell.network for cell in plan.cells})
+    params = [{key: value for key, value in cell.params().items() if "." in key} for cell in plan.cells]
+    labelled = frame.assign(network=frame["network"].astype(object).where(frame["network"] != "", networks))
+    settings = pd.DataFrame(params, index=[cell.id for cell in plan.cells]).sort_index(axis=1)
+    return labelled.join(settings, on="cell")
 
 
 def compare(
@@ -160,7 +154,7 @@ def compare(
     device: str = "auto",
     jobs: int | None = None,
     supervision: Iterable[str] = (),
-    rerun: Rerun = "missing",
+    rerun: Literal["missing", "failed", "all"] = "missing",
     in_process: bool = False,
     progress: bool = True,
 ) -> Comparison:
@@ -184,12 +178,8 @@ def compare(
         in_process: run cells in this process, one at a time.
         progress: show the progress of cells; failures are shown in any case.
 
-    Returns:
-        The comparison. Cells that failed are in it, with their reasons.
-
-    Raises:
-        UsageError: an argument is wrong; no cell was run.
-        KeyboardInterrupt: it was interrupted. The same call continues.
+    Cells that failed are in the comparison, with their reasons. Raises UsageError where an argument is wrong, before
+    any cell runs; and KeyboardInterrupt where it was interrupted: the same call continues.
 
     Examples:
         >>> import tempfile, milbench
@@ -204,34 +194,29 @@ def compare(
     from milbench.networks.registry import networks as network_registry
 
     registries: list[Registry[Any]] = [all_losses(), all_tasks(), network_registry()]
-    for registry in registries:
-        read_edited(registry)
+    read_edited()
     choices, params = zip(*map(_named, (losses, tasks, networks), registries), strict=True)
     for table in params[0].values():  # networks of a single loss may be classes as well
         if "networks" in table:
             table["networks"], _ = _named(table["networks"], network_registry())
-    if isinstance(seeds, bool) or not (seeds is None or isinstance(seeds, str | int | Iterable)):
-        raise UsageError(f'seeds = {seeds!r}: expected numbers, such as range(3), 3 or "0-9"')
     fields: dict[str, Any] = {
         **dict(zip(("losses", "tasks", "networks"), choices, strict=True)),
         **{kind: table or None for kind, table in zip(("loss", "task", "network"), params, strict=True)},
         "name": name, "recipe": recipe or None, "supervision": list(supervision) or None,
-        "seeds": seeds if seeds is None or isinstance(seeds, str | int) else list(seeds),
+        "seeds": [*seeds] if isinstance(seeds, Iterable) and not isinstance(seeds, str) else seeds,
     }  # fmt: skip
     arguments = ", ".join(f"{key}={value!r}" for key, value in fields.items() if value)
-    fields["run"] = {
-        "data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun, "in_process": in_process
-    }  # fmt: skip
-    spec = requested_spec(None, None, fields)
+    where = {"data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun, "in_process": in_process}
+    spec = requested_spec(None, None, fields | {"run": where})
     if run_comparison(spec, Path(root), f"milbench.compare({arguments})", quiet=not progress) == INTERRUPTED:
         raise KeyboardInterrupt
     return results(root, spec.name)
 
 
 def results(root: Path | str = ".", name: str | None = None) -> Comparison:
-    """Return a comparison that was computed, by the command line or by `compare`; by default the one launched last.
+    """Return a comparison in the store of the folder `root`; by default the one launched last.
 
-    The store is in the folder `root`. Raises UsageError where there is no such comparison.
+    Raises UsageError where there is none.
     """
     return Comparison(folders.results(root, name), Path(root) / "reports")
 
@@ -241,16 +226,12 @@ def _named(given: Named | None, registry: Registry[Any]) -> tuple[list[str] | No
         return None, {}
     items: Any = [given] if isinstance(given, str | Path | ModuleType) or callable(given) else given
     if not isinstance(items, Iterable):
-        raise UsageError(
-            f"{registry.kind} = {given!r}: expected a name, several, or a mapping from names to parameters"
-        )
+        raise UsageError(f"{registry.kind} = {given!r}: expected a name, several, or a mapping to parameters")
     if not isinstance(items, Mapping):
         return [_name(item, registry) for item in items], {}
     for item, params in items.items():
         if not isinstance(params, Mapping | None):
-            raise UsageError(
-                f'{registry.kind} {item!r}: {params!r} are no parameters, expected such as {{"KEY": VALUE}}'
-            )
+            raise UsageError(f'{registry.kind} {item!r}: {params!r} are no parameters, such as {{"KEY": VALUE}}')
     names = {_name(item, registry): params for item, params in items.items()}
     return [*names], {_registered(name, registry): dict(params) for name, params in names.items() if params}
 

@@ -1,7 +1,5 @@
 """Numbers as text, with meaningful digits and units."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence
@@ -10,6 +8,7 @@ from milbench._utils.words import counted as counted  # noqa: PLC0414 used by th
 from milbench.api.metric_info import Metric
 
 NOTHING = "—"
+MOST_NAMED = 6
 
 
 def measured(mean: float, spread: float, metric: Metric) -> str:
@@ -64,13 +63,7 @@ def with_unit(value: float, metric: Metric) -> str:
 
 
 def at_most(value: float, metric: Metric) -> str:
-    """Return an upper bound in the metric's unit, without its sign, with two significant digits, rounded up.
-
-    Examples:
-        >>> from milbench.api.metric_info import METRICS
-        >>> at_most(0.0204, METRICS["set_error"]), at_most(0.0204, METRICS["auroc"])
-        ('2.1', '0.021')
-    """
+    """Return an upper bound in the metric's unit, without its sign: 2.1 for 0.0204, two digits, rounded up."""
     if not math.isfinite(value) or value <= 0:
         return NOTHING if math.isnan(value) else "0"
     shown = scaled(value, metric)
@@ -79,21 +72,11 @@ def at_most(value: float, metric: Metric) -> str:
 
 
 def significant(value: float) -> str:
-    """Return a value with three significant digits and no exponent, "—" where it isn't finite.
-
-    Examples:
-        >>> significant(999.6), significant(0.01234)
-        ('1000', '0.0123')
-    """
+    """Return a value with three significant digits and no exponent, "—" where it isn't finite."""
     if not math.isfinite(value) or value == 0:
         return "0" if value == 0 else NOTHING
     value = float(f"{value:.3g}")  # 999.6 has one digit more than it shows
     return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
-
-
-def p_value(p: float) -> str:
-    """Return a p value with two significant digits, or "< 0.001"."""
-    return NOTHING if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.2g}"
 
 
 def number_word(count: int) -> str:
@@ -105,6 +88,12 @@ def number_word(count: int) -> str:
 def listed(names: Sequence[str], last: str = "and") -> str:
     """Return names as a part of a sentence, such as a, b and c."""
     return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def first_of(names: Sequence[str]) -> str:
+    """Return the first MOST_NAMED names as a part of a sentence, and how many more there are."""
+    rest = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+    return listed([*names[:MOST_NAMED], *rest])
 
 
 def readable(label: str) -> str:

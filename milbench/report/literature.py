@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,21 +13,20 @@ from scipy import stats
 
 from milbench.api.metric_info import describe
 from milbench.api.published import Published
-from milbench.report.formatting import NOTHING, interval, measured, with_unit
-from milbench.report.statistics.differences import LEVEL
-from milbench.report.statistics.epochs import RULES
-from milbench.report.statistics.verdicts import FEWEST_TO_DIFFER, Bounds, agreement
-from milbench.report.study import Study, rows_of
+from milbench.report.formatting import NOTHING, counted, interval, measured, with_unit
+from milbench.report.statistics.differences import LEVEL, is_within
+from milbench.report.study import RULES, Study, rows_of
 from milbench.report.tables import Table
 
+FEWEST_TO_DIFFER, FEWEST_TO_AGREE = 3, 5  # seeds
+Bounds = tuple[float, float]
 _DRAWS = 100_000
 _WORDS = {
     "recipe.steps_per_epoch": "{} steps an epoch", "recipe.epochs": "{} epochs", "task.batch_bags": "{} bags a batch",
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Beside:
+class Beside(NamedTuple):
     """A published value of a loss beside ours."""
 
     variant: str  # ours; "" for a published method that milbench lacks
@@ -39,20 +37,14 @@ class Beside:
     reasons: tuple[str, ...]  # why, and every deviation from the source
 
 
-def published_values(study: Study, task: str) -> list[tuple[Published, list[str]]]:
-    """Return every published value of a task with the variants here that it is of."""
-    own = study.cells_of(task).drop_duplicates("variant")
-    names = {row.variant: (row.loss, study.planned[row.cell].loss) for row in rows_of(own)}
-    published = study.info(task).published
-    return [(one, [v for v, known in names.items() if one.loss and one.loss in known]) for one in published]
-
-
 def beside(study: Study, task: str) -> list[Beside]:
     """Return every published value of a task, each loss with every variant of it here."""
-    found, nothing = [], pd.Series(dtype=float)
-    for published, variants in published_values(study, task):
+    own, found = study.cells_of(task).drop_duplicates("variant"), []
+    names = {row.variant: {row.loss, study.planned[row.cell].loss} for row in rows_of(own)}
+    for published in study.info(task).published:
         if published.method:
-            found.append(Beside("", published, nothing, (np.nan, np.nan), "", (published.note,)))
+            found.append(Beside("", published, pd.Series(dtype=float), (np.nan, np.nan), "", (published.note,)))
+        variants = [variant for variant, known in names.items() if published.loss and published.loss in known]
         found += [_compared(study, task, variant, published) for variant in variants]
     return found
 
@@ -79,9 +71,9 @@ def literature_tables(study: Study, task: str) -> tuple[Table, Table] | None:
     reasons = [(row[0], row[2], "; ".join(filter(None, one.reasons)) or NOTHING)
                for row, one in zip(rows, found, strict=True)]  # fmt: skip
     why = pd.DataFrame(reasons, columns=["loss", "published", "why, and every deviation from the source"])
+    rules = ", ".join(dict.fromkeys(RULES[one.published.rule] for one in found))
     note = " ".join(f"[{k}] {source}." for k, source in enumerate(sources, start=1)) + (
-        " Here: the same statistic at the epoch that the source would choose"
-        f" ({', '.join(dict.fromkeys(RULES[one.published.rule] for one in found))})."
+        f" Here: the same statistic at the epoch that the source would choose ({rules})."
     )
     shown = Table(f"Published numbers beside ours on {task}", pd.DataFrame(rows, columns=head).set_index("loss"), note)
     return shown, Table(f"Why, and what differs from the sources, on {task}", why.set_index("loss"))
@@ -92,7 +84,7 @@ def _compared(study: Study, task: str, variant: str, published: Published) -> Be
     values = pd.Series(study.table(task, published.metric, published.rule).loc[variant], dtype=float).dropna()
     own = study.cells_of(task)
     cells = [study.planned[cell] for cell in own.loc[own["variant"] == variant, "cell"]]
-    obstacles, unknown = [], (np.nan, np.nan)
+    obstacles = []
     if different := deviations(published.protocol, [cell.params() for cell in cells]):
         obstacles.append(f"another protocol: {', '.join(different)}")
     if other := [cell.data for cell in cells if not cell.data.startswith(published.data)]:
@@ -100,14 +92,29 @@ def _compared(study: Study, task: str, variant: str, published: Published) -> Be
     if published.statistic == "best" and published.count is None:
         obstacles.append("the best of an unknown number of runs")
     fewest = max(FEWEST_TO_DIFFER, (published.count or 0) if published.statistic == "best" else 0)
-    few = [f"{len(values)} of {fewest} seeds"] if len(values) < fewest else []
+    done = f"{len(values)} of {len(cells)} seeds" if len(values) < len(cells) else counted(len(values), "seed")
+    few = [f"{done}, where {fewest} are needed"] if len(values) < fewest else []
     if obstacles or few:
-        verdict = "not comparable" if obstacles else "open"
+        verdict, unknown = "not comparable" if obstacles else "open", (np.nan, np.nan)
         return Beside(variant, published, values, unknown, verdict, (*few, *obstacles, published.note))
     bounds = difference(values.to_numpy(), published, metric.lower_is_better)
     said = "no margin of agreement was stated" if margin is None else f"margin {with_unit(margin, metric)}"
     verdict = agreement(bounds, len(values), margin, metric.lower_is_better)
     return Beside(variant, published, values, bounds, verdict, (said, published.note))
+
+
+def agreement(interval: Bounds, seeds: int, margin: float | None, lower_is_better: bool = True) -> str:
+    """Return what the interval of ours less a published value says.
+
+    agrees: five seeds at least, and the interval lies within the margin, whether it holds zero or not. better, worse:
+    otherwise, three seeds at least, and it does not hold zero. open: everything else.
+    """
+    low, high = interval
+    if margin is not None and is_within(interval, margin) and seeds >= FEWEST_TO_AGREE:
+        return "agrees"
+    if (low > 0 or high < 0) and seeds >= FEWEST_TO_DIFFER:
+        return "better" if (high < 0) == lower_is_better else "worse"
+    return "open"
 
 
 def difference(values: ArrayLike, published: Published, lower_is_better: bool = True) -> Bounds:
@@ -135,9 +142,8 @@ def difference(values: ArrayLike, published: Published, lower_is_better: bool = 
 def _best_of(sample: NDArray[np.float64], best: float, runs: int, lower_is_better: bool = True) -> Bounds:
     """Return the interval of the best of `runs` further draws from the distribution of values less a published best.
 
-    The distance of the best of the further draws from the mean of the values, in units of their standard deviation, has
-    one distribution for all normal distributions from which both may come. It is simulated, the same at every call. A t
-    interval would be wrong, since the best of ten draws is not near the mean.
+    In units of the standard deviation, the distance of that best from the mean of the values has one distribution for
+    all normal distributions. It is simulated, the same at every call.
     """
     mean, spread, sign = sample.mean(), sample.std(ddof=1), 1 if lower_is_better else -1
     rng = np.random.default_rng(0)
@@ -145,17 +151,13 @@ def _best_of(sample: NDArray[np.float64], best: float, runs: int, lower_is_bette
     smallest = stats.norm.isf(rng.random(_DRAWS) ** (1 / runs))
     means = rng.normal(size=_DRAWS) / math.sqrt(sample.size)
     spreads = np.sqrt(rng.chisquare(sample.size - 1, size=_DRAWS) / (sample.size - 1))
-    low, high = np.quantile(
-        mean - best + sign * spread * (smallest - means) / spreads, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
-    )
+    drawn = mean - best + sign * spread * (smallest - means) / spreads
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
 
 def deviations(protocol: Mapping[str, Any], params: list[dict[str, Any]]) -> list[str]:
-    """Return in words every parameter in which cells differ from what was published.
-
-    Where several values of a parameter were published, they are a tuple or list.
-    """
+    """Return in words every parameter in which cells differ from what was published: a value, or a list of several."""
     found = []
     for name, expected in protocol.items():
         accepted = expected if isinstance(expected, tuple | list) else [expected]

@@ -1,50 +1,97 @@
-"""Which pass marks each loss reaches, and by how much: bounds that the spec states before anything is computed."""
+"""Verdicts by what the spec states before anything is computed: pass marks, and margins of equivalence."""
 
-from __future__ import annotations
-
+import math
 from collections import Counter
 
 import pandas as pd
 
-from milbench.api.metric_info import describe
-from milbench.report.statistics.intervals import student_interval
-from milbench.report.statistics.verdicts import passing
+from milbench.report.formatting import counted, readable, scaled
+from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL, Difference, student_interval
 from milbench.report.study import Study
+
+VERDICTS = {"better": "better", "equivalent": "equivalent", "worse": "worse", "open": "not settled"}  # in words
 
 
 def marks_frame(study: Study) -> pd.DataFrame:
-    """Return a row for every mark and loss; empty without marks.
+    """Return a row for every mark and loss: test (the mark's name), task, metric, bound, at_most, variant, mean, ...
 
-    Returns:
-        The columns test (the mark's name), task, metric, bound, at_most, variant, mean, distance (from the bound,
-        negative on the passing side; NaN without a value) and verdict: "pass" where Student's 95 % interval of the mean
-        over seeds is on the passing side and every planned seed has a value; "fail" where it is on the other side;
-        "open" for all else.
+    distance is that from the bound, negative on the passing side, half that of Student's interval, verdict see
+    `passing`. Empty without marks.
     """
     rows = []
     for task in study.tasks:
         for mark in study.info(task).marks:
             table = study.table(task, mark.metric)
             for variant, values in table.iterrows():
+                bounds = student_interval(values.dropna(), overlap=study.info(task).overlap)
                 rows.append({
                     "test": mark.name, "task": task, "metric": mark.metric, "bound": mark.bound,
                     "at_most": mark.at_most, "variant": variant, "mean": values.mean(),
                     "distance": (1 if mark.at_most else -1) * (values.mean() - mark.bound),
-                    "verdict": passing(
-                        student_interval(values.dropna(), overlap=study.info(task).overlap), mark.bound,
-                        at_most=mark.at_most, complete=bool(values.notna().all()),
-                    ),
+                    "half": (bounds[1] - bounds[0]) / 2,
+                    "verdict": passing(bounds, mark.bound, at_most=mark.at_most, complete=bool(values.notna().all())),
                 })  # fmt: skip
     return pd.DataFrame(rows)
 
 
-def passed(study: Study) -> Counter[str]:
-    """Return how many marks each loss passes, without those that pass none; empty without marks."""
-    frame = marks_frame(study)
-    return Counter() if frame.empty else Counter(frame.loc[frame["verdict"] == "pass", "variant"])
+def passing(bounds: tuple[float, float], bound: float, *, at_most: bool, complete: bool) -> str:
+    """Return "pass" or "fail" where the interval of a mean is on one side of a bound, else "open".
+
+    Nothing passes where a planned seed has no value.
+    """
+    low, high = sorted((1 if at_most else -1) * (end - bound) for end in bounds)
+    if low > 0:
+        return "fail"
+    return "pass" if high <= 0 and complete else "open"
 
 
-def bound_in_words(metric: str, bound: float, at_most: bool) -> str:
-    """Return the bound of a mark in words, such as at most 5 %."""
-    value = f"{bound * 100:g} %" if describe(metric).percent else f"{bound:g}"
-    return f"{'at most' if at_most else 'at least'} {value}"
+def equivalence_frame(study: Study) -> pd.DataFrame:
+    """Return the verdict on the first loss against each other one on each task, where tasks cross parameters.
+
+    first, other, row and column (the values of the first and the second half of these parameters), difference, half (of
+    its interval) and verdict. Empty without a margin, and where tasks are not one task with two varied parameters.
+    """
+    params = {task: study.cell_of(task).task_params for task in study.tasks}
+    varied = [key for key in params[study.tasks[0]] if len({str(p.get(key)) for p in params.values()}) > 1]
+    half, (first, *others), rows = len(varied) // 2, study.supervision, []
+    crossed = half and len({(study.cell_of(task).task, study.primary(task)) for task in study.tasks}) == 1
+    margin, lower = study.plan.margin.get(study.primary(study.tasks[0])), study.metric(study.tasks[0]).lower_is_better
+    for task in study.tasks if crossed else ():
+        row, column = (", ".join(f"{k}={params[task][k]}" for k in keys) for keys in (varied[:half], varied[half:]))
+        for other in others:
+            if margin is not None and {first, other} <= set(study.table(task).index):
+                pair = study.compare(task, first, other)
+                verdict, width = equivalence(pair, margin, lower), pair.interval[1] - pair.difference
+                rows.append((first, other, row, column, pair.difference, width, verdict))
+    return pd.DataFrame(rows, columns=["first", "other", "row", "column", "difference", "half", "verdict"])
+
+
+def equivalence(found: Difference, margin: float, lower_is_better: bool = True) -> str:
+    """Return what the difference of two losses says about the first.
+
+    They are equivalent where both one-sided tests at 5 % reject a difference of the margin or more: where the 90 %
+    interval lies within the margin. Else the first is better or worse where the 95 % interval leaves out 0. Source:
+    D. J. Schuirmann, "A comparison of the two one-sided tests procedure and the power approach for assessing
+    the equivalence of average bioavailability", Journal of Pharmacokinetics and Biopharmaceutics 15, 1987, pp. 657-680.
+    """
+    if found.seeds < FEWEST_SEEDS or not math.isfinite(found.variance):
+        return "open"
+    if abs(found.difference) + found.half_width(2 * (1 - LEVEL)) < margin:
+        return "equivalent"
+    if abs(found.difference) <= found.half_width():
+        return "open"
+    return "better" if (found.difference < 0) == lower_is_better else "worse"
+
+
+def equivalence_sentences(study: Study) -> list[str]:
+    """Return how often the first loss is better than, equivalent to and worse than each other one, a line each."""
+    frame, metric, lines = equivalence_frame(study), study.metric(study.tasks[0]), []
+    for (first, other), own in frame.groupby(["first", "other"], sort=False):
+        counts = Counter(own["verdict"])
+        said = ", ".join(f"{word} on {counts[key]}" for key, word in VERDICTS.items() if counts[key])
+        size = scaled(study.plan.margin[study.primary(study.tasks[0])], metric)
+        unit = "" if not metric.percent else " point" if size == 1 else " points"
+        tasks, margin = counted(len(own), "task"), f"{size:g}{unit}"
+        one, beside = readable(str(first)), readable(str(other))
+        lines.append(f"Of {tasks} {one} is {said} against {beside} ({metric.label}, margin {margin}).")
+    return lines

@@ -1,55 +1,33 @@
 """Published reports: a comparison as small files, from which `milbench report --from` makes its page again."""
 
-from __future__ import annotations
-
 import gzip
+import re
 import zlib
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from milbench._utils.files import write_atomically
 from milbench.api.outcomes import OUTCOMES_FILE, Outcomes, load_outcomes, save_outcomes
-from milbench.api.plan import Plan
+from milbench.api.plan import COMPARISON_NAME, Plan
 from milbench.api.results import COLUMNS, Results
 from milbench.errors import UsageError
+from milbench.report.study import Study
 
 PLAN, FRAME = "comparison.json.gz", "results.csv.gz"
 _WHOLE = ("seed", "epoch", "draw")
-_BY_CELL = (
-    "task",
-    "loss",
-    "network",
-    "recipe",
-    "supervision",
-    "seed",
-    "status",
-    "reason",
-    "run",
-    "machine",
-    "code",
-    "draw",
-)
 
 
 def keep(results: Results, folder: Path) -> None:
-    """Write what a page is made from, as small files.
+    """Write what a page is made from, as small files, or raise a UsageError where the folder cannot be written.
 
-    They are comparison.json.gz (the plan), results.csv.gz (the frame: what is said of a cell stands in its first row
-    alone) and, where cells have outcomes, outcomes.npz (of the metrics that losses are compared by).
-
-    Raises:
-        UsageError: the folder cannot be written.
+    They are comparison.json.gz (the plan), results.csv.gz (the frame, with the column `final` of `Study.is_final`) and,
+    where cells have outcomes, outcomes.npz (of the metrics that losses are compared by).
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / PLAN).write_bytes(gzip.compress(results.plan.to_json().encode(), mtime=0))
-        places, _ = pd.factorize(results.frame["cell"])
-        frame = results.frame[list(COLUMNS)].iloc[np.argsort(places, kind="stable")]
-        repeated = frame["cell"].duplicated()
-        said = frame[list(_BY_CELL)].astype(object).mask(repeated, None)
-        frame = frame.assign(**{name: said[name] for name in _BY_CELL})
+        frame = results.frame[list(COLUMNS)].assign(final=Study(results).is_final())
         compression = {"method": "gzip", "mtime": 0}  # the same bytes for the same frame
         frame.to_csv(folder / FRAME, index=False, float_format="%.8g", compression=compression)
         _keep_outcomes(results, folder / OUTCOMES_FILE)
@@ -64,18 +42,16 @@ def read(folder: Path) -> Results:
             raise UsageError(f"{folder} is not a published report: it lacks {name}")
     try:
         plan = Plan.from_json(gzip.decompress((folder / PLAN).read_bytes()).decode())
+        if not re.fullmatch(COMPARISON_NAME, plan.name):
+            raise ValueError(f"{plan.name!r} is no name of a comparison")
         text = {name: str for name in COLUMNS if name not in (*_WHOLE, "value")}
         frame = pd.read_csv(folder / FRAME, dtype=text | dict.fromkeys(_WHOLE, "Int64"), keep_default_na=False,
                             na_values={"value": [""], **{name: [""] for name in _WHOLE}})  # fmt: skip
-        first = frame.drop_duplicates("cell").set_index("cell")
-        for name in _BY_CELL:
-            frame[name] = frame["cell"].map(first[name])
-        frame = frame.astype({"seed": int, "value": float, "draw": "Int64"})[list(COLUMNS)]
+        frame = frame.astype({"seed": int, "value": float})[list(COLUMNS)]
     except (OSError, ValueError, KeyError, EOFError, zlib.error) as error:
         raise UsageError(f"{folder} cannot be read: {error}") from None
-    done = (
-        frame.loc[frame["status"] == "done", "cell"] if (folder / OUTCOMES_FILE).is_file() else frame["cell"].iloc[:0]
-    )
+    has_outcomes = (folder / OUTCOMES_FILE).is_file()
+    done = frame.loc[(frame["status"] == "done") & has_outcomes, "cell"]
     return Results(plan, frame, dict.fromkeys(map(str, done), folder))
 
 

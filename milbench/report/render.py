@@ -1,7 +1,5 @@
 """The page of a comparison: index.html, report.md, table.tex and pictures, all from one frame."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache, partial
@@ -19,39 +17,46 @@ from milbench.errors import UsageError
 from milbench.report import tables
 from milbench.report.figures import galleries, heatmap, lines, overview, reliability
 from milbench.report.figures.picture import Picture, drawn
+from milbench.report.figures.search import CAPTION, search_figure
 from milbench.report.figures.style import styled
-from milbench.report.formatting import counted, slug
+from milbench.report.formatting import counted, listed, readable, slug
+from milbench.report.lengths import Lengths, last_changes, length_lines, lengths_of, lengths_table, longest
 from milbench.report.literature import literature_tables
 from milbench.report.marks import marks_frame
-from milbench.report.ranking import ranking_table
+from milbench.report.search import Arm, search_lines, search_table, searches
 from milbench.report.sentences import more_seeds, sentences
 from milbench.report.study import Study, failures
 from milbench.report.supervision import series_of, worth_table
 
-MOST_PICTURES = 8
-"""Beside the page; the page itself shows all."""
+MOST_PICTURES = 8  # beside the page, which itself shows all
 PICTURES = "pictures"
 
 
 def sentence(results: Results) -> str:
     """Return what a comparison says in one line: which losses the data exclude."""
-    return " ".join(sentences(Study(results)))
+    whole = Study(results)
+    lengths = lengths_of(whole)
+    return " ".join([*sentences(longest(whole, lengths)), *length_lines(lengths)])
 
 
+@styled()
 def render(results: Results, out: Path, *, gallery: bool = True) -> Path:
     """Write index.html, report.md, table.tex and at most eight pictures as PNG into a folder; return the page's path.
 
-    Galleries that were drawn there earlier are shown where the results have none, as those of a published report.
-
-    Raises:
-        UsageError: `out` cannot be written.
+    Galleries that were drawn there earlier are shown where the results have none, as those of a published report. It
+    raises a UsageError where `out` cannot be written, and where a search has not ended and nothing is compared yet.
     """
-    study = Study(results)
+    whole = Study(results)
+    if not whole.tasks:
+        raise UsageError(f"{whole.plan.name} compares nothing yet: its search for settings has not ended")
     try:
         (out / PICTURES).mkdir(parents=True, exist_ok=True)
-        with styled():
-            context = _context(study, out / PICTURES, gallery)
-        _write_pictures(context["kept"], out / PICTURES)
+        context = _context(whole, out / PICTURES, gallery)
+        for old in (out / PICTURES).glob("*.png"):
+            if old.stem not in context["names"]:
+                old.unlink()
+        for picture in context["kept"]:
+            (out / PICTURES / f"{picture.name}.png").write_bytes(picture.png())
         markdown, page = (_environment().get_template(f"report.{name}.j2").render(context) for name in ("md", "html"))
         texts = {"table.tex": context["main"].latex(), "report.md": f"{markdown.strip()}\n", "index.html": page}
         for name, text in texts.items():
@@ -61,30 +66,36 @@ def render(results: Results, out: Path, *, gallery: bool = True) -> Path:
     return out / "index.html"
 
 
-def _context(study: Study, pictures: Path, gallery: bool) -> dict[str, Any]:
+def _context(whole: Study, pictures: Path, gallery: bool) -> dict[str, Any]:
+    lengths = lengths_of(whole)
+    study = longest(whole, lengths)  # shorter trainings have pictures and tables of their own
+    arms = searches(study)
     many = len(study.tasks) > overview.MOST_TASKS
-    opening = list(_opening(study, many))
-    sections = [_section(study, task, pictures, gallery, many) for task in study.tasks]
+    opening = list(_opening(study, lengths, many))
+    sections = [_section(whole, study, task, pictures if gallery else None, many) for task in study.tasks]
     shown = [*opening, *(p for section in sections for p in (*section["pictures"], *section["pairs"]))]
     kept = sorted(shown, key=lambda p: not (p in opening or p.photographs))[:MOST_PICTURES]
-    main = tables.main_table(study)
     series = series_of(study)
     worth = [worth_table(study, one) for one in series]
     metrics = dict.fromkeys(name for task in study.tasks for name in study.metrics(task))
     return {
-        "plan": study.plan, "compared": _compared(study), "sentences": sentences(study),
-        "more_seeds": [] if many else more_seeds(study),
-        "opening": opening, "main": main, "many": many, "sections": sections, "kept": kept,
-        "names": {p.name for p in kept}, "folder": PICTURES, "counts": Counter(map(str, study.cells["status"])),
-        "failures": list(failures(study)), "limits": _limits(study), "version": __version__,
-        "extra": [t for t in (ranking_table(study), tables.contrasts_table(study), *worth) if t],
-        "search": tables.search_table(study), "terms": {name: describe(name) for name in metrics},
-        "machines": sorted(set(study.cells["machine"]) - {""}), "codes": sorted(set(study.cells["code"]) - {""}),
+        "plan": study.plan, "compared": _compared(study, lengths),
+        "sentences": [*sentences(study), *length_lines(lengths)],
+        "changes": last_changes(study) if not lengths else [], "more_seeds": more_seeds(study),
+        "opening": opening, "main": tables.main_table(study), "many": many, "sections": sections, "kept": kept,
+        "names": {p.name for p in kept}, "folder": PICTURES, "counts": Counter(map(str, whole.cells["status"])),
+        "failures": list(failures(whole)), "limits": _limits(whole), "version": __version__,
+        "lengths": [lengths_table(one) for one in lengths],
+        "extra": [t for t in (tables.ranking_table(study), tables.contrasts_table(whole), *worth) if t],
+        "search": search_table(arms), "doubts": search_lines(arms),
+        "searches": list(_searches(study, arms)), "terms": {name: describe(name) for name in metrics},
+        "machines": sorted(set(whole.cells["machine"]) - {""}), "codes": sorted(set(whole.cells["code"]) - {""}),
     }  # fmt: skip
 
 
-def _opening(study: Study, many: bool) -> Iterator[Picture]:
+def _opening(study: Study, lengths: list[Lengths], many: bool) -> Iterator[Picture]:
     """Yield the pictures of the first screen: the tests or amounts that the comparison is about, else every seed."""
+    yield from drawn("lengths", "Errors by the length of training", lines.LENGTHS, lines.lengths_figure(lengths))
     for label, figure in heatmap.marks_figures(study):
         yield from drawn(f"tests-{slug(label)}", f"Losses by tests, {label}", heatmap.MARKS, figure)
     equivalence = heatmap.equivalence_figure(study)
@@ -98,43 +109,53 @@ def _opening(study: Study, many: bool) -> Iterator[Picture]:
         yield from drawn("tasks", "Losses by tasks", heatmap.TASKS, heatmap.tasks_figure(study))
     if not many:
         title = " and ".join(dict.fromkeys(study.metric(task).label for task in study.tasks))
-        yield from drawn("seeds", f"Every seed: {title}", overview.captioned(study), overview.overview_figure(study))
+        caption = overview.CAPTION + overview.WORSE * (len(study.tasks) == 1) if study.colours else overview.ONE_SEED
+        yield from drawn("seeds", f"Every seed: {title}", caption, overview.overview_figure(study))
 
 
-def _section(study: Study, task: str, folder: Path, gallery: bool, many: bool) -> dict[str, Any]:
+def _section(whole: Study, study: Study, task: str, folder: Path | None, many: bool) -> dict[str, Any]:
     """Return what the page says of a task: `pairs` are small pictures, `folded` is looked up."""
     name, label = slug(task), study.metric(task).label
-    first, pairs = _gallery(study, task, folder) if gallery else [], []
+    first, pairs = _gallery(study, task, folder) if folder and study.info(task).is_tested else [], []
     if not many:
         title, figure = f"Differences in {label}", heatmap.pairs_figure(study, task)
         first += drawn(f"differences-{name}", title, heatmap.PAIRS, figure)
         pairs += drawn(f"curves-{name}", f"Learning curves: {label}", lines.CURVES, lines.curves_figure(study, task))
+        pairs += drawn(f"training-{name}", "Training loss", lines.TRAINING, lines.training_figure(study, task))
         pairs += drawn(f"costs-{name}", f"{label} against cost", lines.PARETO, lines.pareto_figure(study, task))
         diagram = reliability.reliability_figure(study, task)
         first += drawn(f"reliability-{name}", "Do probabilities come true?", reliability.CAPTION, diagram)
     published, *why = literature_tables(study, task) or (None,)
-    folded = [
-        *why,
-        tables.pairs_table(study, task),
-        tables.metrics_table(study, task),
-        None if many else tables.costs_table(study, task),
-        tables.cells_table(study, task),
-    ]
     return {
         "task": task, "anchor": f"task-{name}", "pictures": first, "pairs": pairs,
-        "tables": [published] if published else [], "folded": [t for t in folded if t],
+        "tables": [published] if published else [],
+        "folded": [*why, tables.metrics_table(study, task), tables.cells_table(whole, task)],
     }  # fmt: skip
 
 
+def _searches(study: Study, arms: list[Arm]) -> Iterator[Picture]:
+    for task in dict.fromkeys(arm.task for arm in arms):
+        figure = search_figure(study, [arm for arm in arms if arm.task == task])
+        yield from drawn(f"search-{slug(task)}", f"Draws on {task}", CAPTION, figure)
+
+
 def _gallery(study: Study, task: str, folder: Path) -> list[Picture]:
-    name, title, seen = f"gallery-{slug(task)}", "What each loss finds where", galleries.galleries(study, task)
-    if not seen and (earlier := folder / f"{name}.png").is_file():
-        return [Picture(name, title, galleries.CAPTION, earlier.read_bytes(), photographs=True)]
-    return drawn(name, title, galleries.CAPTION, galleries.gallery_figure(seen), photographs=True)
+    name, title = f"gallery-{slug(task)}", "What each loss finds where"
+    if seen := galleries.galleries(study, task):
+        return drawn(name, title, galleries.CAPTION, galleries.gallery_figure(seen), photographs=True)
+    earlier = sorted(folder.glob(f"{name}*.png" if len(study.tasks) == 1 else f"{name}.png"))
+    rests = [path.stem.removeprefix(name).replace("-", " ") for path in earlier]  # such as a network, once in its name
+    return [
+        Picture(path.stem, f"{title}{rest and ','}{rest}", galleries.CAPTION, path.read_bytes(), photographs=True)
+        for path, rest in zip(earlier, rests, strict=True)
+    ]
 
 
-def _compared(study: Study) -> str:
-    losses, tasks = counted(len(study.supervision), "loss", "losses"), counted(len(study.tasks), "task")
+def _compared(study: Study, lengths: list[Lengths]) -> str:
+    cells, tasks = study.cells.drop_duplicates("variant"), counted(len(study.tasks), "task")
+    losses = counted(cells["loss"].nunique(), "loss", "losses")
+    for column, name in (("network", "network"), ("recipe", "recipe")):
+        losses += f" with {counted(n, name)}" if (n := cells[column].nunique()) > 1 else ""
     if len(study.tasks) == 1:
         tasks = study.tasks[0]
     seeds = sorted({int(n) for n in study.cells.groupby(["task", "variant"])["seed"].nunique()})
@@ -145,39 +166,31 @@ def _compared(study: Study) -> str:
     metrics = " and ".join(dict.fromkeys(study.metric(task).label for task in study.tasks))
     names = [SUPERVISIONS[kind].partition(":")[0].lower() for kind in study.kinds]
     kinds = "" if len(names) == 1 else "; " + ", ".join(names)
-    return f"{losses} on {tasks}, {many} each, by {metrics} on test bags{kinds}"
+    judged = f", by {metrics} on test bags" if any(study.info(task).is_tested for task in study.tasks) else ""
+    spans = {len(one.studies) for one in lengths}
+    after = f"; at the longest of {max(spans)} lengths of training" if spans else ""
+    return f"{losses} on {tasks}, {many} each{judged}{kinds}{after}"
 
 
 def _limits(study: Study) -> list[str]:
-    notes = list(study.plan.notes)
-    overlaps = [task for task in study.tasks if study.info(task).overlap]
-    if overlaps:
+    epochs = sorted({cell.recipe["epochs"] for cell in study.plan.compared})
+    length = counted(epochs[0], "epoch") if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]} epochs"
+    tuned = "each loss has its best draw of settings" if study.plan.search else "no loss had a search of its own"
+    notes = [*study.plan.notes, f"Training took {length}; {tuned}."]
+    if study.cells["seed"].nunique() == 1:
+        notes.append("There is one seed: how much a loss varies from seed to seed is not known.")
+    if overlaps := [readable(task) for task in study.tasks if study.info(task).overlap]:
         notes.append(
-            "Seeds split the same data on " + ", ".join(overlaps[:4]) + (", …" if len(overlaps) > 4 else "")
-            + ": intervals and contenders are corrected for that (Nadeau and Bengio, 2003)."
-        )  # fmt: skip
-    without = [t for t in study.tasks if study.noise(t) is None]
-    if without:
-        where = "" if len(without) == len(study.tasks) else " on " + ", ".join(without[:4])
+            f"Seeds split the same data on {listed(overlaps)}: intervals and contenders are corrected for that."
+        )
+    if without := [readable(task) for task in study.tasks if study.noise(task) is None]:
+        where = "" if len(without) == len(study.tasks) else f" on {listed(without)}"
         notes.append(f"Intervals and contenders cover training seeds, not another draw of the test bags{where}.")
-    if len(codes := sorted(set(study.cells["code"]) - {""})) > 1:
-        notes.append(f"Cells were computed by several revisions of the code: {', '.join(codes)}.")
+    if len(set(study.cells["code"]) - {""}) > 1:
+        notes.append("Cells were computed by several revisions of the code, named below.")
     if len(set(study.cells["machine"]) - {""}) > 1:
         notes.append("Cells were computed on several machines; their step times do not compare.")
-    notes.append(
-        "A loss whose seeds sometimes collapse, and did not with the seeds at hand, can't be told from one that never "
-        "does."
-    )
-    return notes
-
-
-def _write_pictures(kept: list[Picture], folder: Path) -> None:
-    for picture in kept:
-        (folder / f"{picture.name}.png").write_bytes(picture.png())
-    names = {picture.name for picture in kept}
-    for old in folder.glob("*.png"):
-        if old.stem not in names:
-            old.unlink()
+    return [*notes, "A loss whose seeds sometimes collapse, but did not here, can't be told from one that never does."]
 
 
 @cache

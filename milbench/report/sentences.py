@@ -1,19 +1,14 @@
 """What the data of a comparison exclude, a sentence a task: the losses that are worse than the best one."""
 
-from __future__ import annotations
-
 from collections import Counter
 
-from milbench.report.equivalence import equivalence_sentences
-from milbench.report.formatting import counted, listed, number_word, readable, with_unit
-from milbench.report.marks import passed
+from milbench.api.metric_info import describe
+from milbench.report.formatting import MOST_NAMED, counted, first_of, listed, number_word, readable, with_unit
+from milbench.report.marks import equivalence_sentences, marks_frame
 from milbench.report.study import Study
 
-MOST_SENTENCES = 3
-"""Of more tasks one sentence counts on how many of them each loss may be the best."""
-MOST_NAMED = 6
-MOST_SEEDS = 1000
-"""Nobody trains more seeds to tell two losses apart."""
+MOST_SENTENCES = 3  # of more tasks one sentence counts on how many of them each loss may be the best
+MOST_SEEDS = 1000  # nobody trains more seeds to tell two losses apart
 CONFIDENCE = "95 % confidence"
 
 
@@ -21,8 +16,9 @@ def sentences(study: Study) -> list[str]:
     """Return what is excluded, a sentence a task or one for many, or verdicts by a margin."""
     tasks = [task for task in study.tasks if study.table(task).notna().any(axis=None)]
     if not tasks:
-        return ["No cell of this comparison has a result yet."]
-    if counts := passed(study):
+        return study.plan.for_use or ["No cell of this comparison has a result yet."]
+    marks = marks_frame(study)
+    if len(marks) and (counts := Counter(marks.loc[marks["verdict"] == "pass", "variant"])):
         best = [f"{readable(variant)} {count}" for variant, count in counts.most_common(MOST_NAMED)]
         total = sum(len(study.info(task).marks) for task in study.tasks)
         return [f"Passed of {total} tests: {', '.join(best)}."]
@@ -65,11 +61,10 @@ def _of_many(study: Study, tasks: list[str]) -> list[str]:
         return lines if len(unlearnt) == len(tasks) else [one, *lines]
     counts = Counter(v for task in several for v in _contenders(study, task))
     order = [v for v in study.order() if study.supervision[v] == study.kinds[0]]
-    parts = []
-    for count in sorted(set(counts.values()), reverse=True)[:2]:
-        names = [readable(variant) for variant in order if counts[variant] == count]
-        more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
-        parts.append(f"{listed(names[:MOST_NAMED] + more)} on {count}")
+    parts = [
+        f"{first_of([readable(v) for v in order if counts[v] == count])} on {count}"
+        for count in sorted(set(counts.values()), reverse=True)[:2]
+    ]
     worse = [readable(v) for v in order if not counts[v]]
     never = f" Worse than the best on all: {listed(worse)}." if 0 < len(worse) <= MOST_NAMED else ""
     found = f"{parts[0]} of {counted(len(several), 'task')}{''.join(f'; {part}' for part in parts[1:])}"
@@ -93,14 +88,18 @@ def _excluded(study: Study, task: str) -> str:
     if not len(found):
         return f"No loss{_kind(study)} has a result{on.removeprefix(_kind(study))} yet."
     value, first = with_unit(found["mean"].iloc[0], metric), readable(str(found.index[0]))
+    seeds = int(found["seeds"].max())
     if not study.has_learnt(task):
         who = "No loss has learnt anything" if len(found) > 1 else f"{first} has learnt nothing"
-        line = with_unit(float(study.no_skill(task).mean()), metric)
+        name = study.line_metric(task)
+        metric, own = describe(name), study.summary(task, name)["mean"][str(found.index[0])]
+        line, value = with_unit(float(study.no_skill(task, name).mean()), metric), with_unit(float(own), metric)
         return f"{who} yet{on}: the best constant answer has a {metric.label} of {line}, {first} {value}."
     if len(found) == 1:
-        return f"One loss has nothing to be better than{on}: {first} has a mean {metric.label} of {value}."
+        said = f"{first} has a {metric.label} of {value} ({'mean of ' * (seeds > 1)}{counted(seeds, 'seed')})"
+        return f"One loss has nothing to be better than{on}: {said}."
     leads = f"{first} has the {'smallest' if metric.lower_is_better else 'largest'} {metric.label}, {value}"
-    names, seeds = [readable(name) for name in _contenders(study, task)], int(found["seeds"].max())
+    names = [readable(name) for name in _contenders(study, task)]
     worse = [readable(str(name)) for name in found.index[~found["contender"]]]
     if not names:
         return f"One seed cannot tell which loss is best{on}; {leads}."

@@ -19,20 +19,21 @@ from milbench.api.results import Results
 from milbench.api.supervision import SUPERVISIONS
 from milbench.errors import UsageError
 from milbench.report.statistics.contenders import Contenders, contenders
-from milbench.report.statistics.differences import Difference, compare_pair
-from milbench.report.statistics.epochs import SELECTED_BY, select_epochs
-from milbench.report.statistics.intervals import share_interval, student_interval
+from milbench.report.statistics.differences import Difference, compare_pair, share_interval, student_interval
 from milbench.report.statistics.sampling import SamplingNoise, sampling_noise
 
 CELL = [
     "task", "variant", "loss", "network", "recipe", "supervision", "seed", "status", "reason", "cell", "run", "machine",
     "code",
 ]  # fmt: skip
-FEWEST_FOR_SET = 2
-"""With one seed nothing is known of how much training varies, and there is no set of contenders."""
 STEP = "cost/step_seconds_min"
-NO_SKILL = "no_skill_"
-"""Before the name of a metric: its value for the best constant answer."""
+NO_SKILL = "no_skill_"  # before the name of a metric: its value for the best constant answer
+RULES: dict[Rule, str] = {
+    "last": "last epoch",
+    "validation": "chosen on validation",
+    "test": "best on test (the rule of the paper's program)",
+}
+SELECTED_BY = "set_error"  # the metric of validation bags by which epochs are chosen: it needs no more than label sets
 _EXCESS = "excess_"  # differences in an excess over an optimum are those of the metric itself
 _CLOSE = 1e-5  # outcomes are sums in single precision
 
@@ -55,15 +56,14 @@ class Study:
         self.planned = {cell.id: cell for cell in self.plan.cells}
         names = self.cells[["task", "variant", "seed", "cell"]].itertuples(index=False, name=None)
         self._ids = {(task, variant, seed): str(cell) for task, variant, seed, cell in names}
-        self._outcomes_of = cache(_outcomes_in)
-        for name in ("selected", "table", "summary", "noise", "contenders"):  # each is asked for many times
+        for name in ("selected", "table", "summary", "noise", "contenders", "_outcomes_in"):  # asked for many times
             setattr(self, name, cache(getattr(self, name)))
 
     @cached_property
     def colours(self) -> dict[str, int]:
         """The number of the colour of each loss that is a contender on some task; the others are grey."""
-        found = [str(v) for task in self.tasks for v, one in self.summary(task)["contender"].items() if one]
-        return {variant: number for number, variant in enumerate(dict.fromkeys(found))}
+        found = {str(v) for task in self.tasks for v, one in self.summary(task)["contender"].items() if one}
+        return {variant: number for number, variant in enumerate(v for v in self.order() if v in found)}
 
     @cached_property
     def kinds(self) -> list[str]:
@@ -94,10 +94,6 @@ class Study:
         """Return the description of the metric that losses are ranked by."""
         return describe(self.primary(task))
 
-    def variants(self, task: str) -> list[str]:
-        """Return the variants that were planned for a task."""
-        return list(dict.fromkeys(self.cells_of(task)["variant"]))
-
     def rule(self, task: str) -> Rule:
         """Return the rule that chooses the epoch: that of the plan, but "last" without validation values of all."""
         if self.plan.spec["selection"] != "validation":
@@ -107,23 +103,20 @@ class Study:
         return "validation" if len(done) and done.isin(known).all() else "last"
 
     def selected(self, task: str, metric: str = "", rule: Rule | None = None) -> pd.DataFrame:
-        """Return the values of the done cells of a task at the epoch that counts, costs at the last one.
-
-        Args:
-            task: its label.
-            metric: without the split, the one that has to be known at the epoch; "": the primary one.
-            rule: how the epoch is chosen; None: by the rule of the comparison.
-        """
+        """Return the values of a task's done cells at the epoch that counts for a metric, "" being the primary one."""
         name = metric or self.primary(task)
         own = self.history(task)[self.history(task)["status"] == "done"]
         at = own["cell"].map(select_epochs(own, rule or self.rule(task), name, describe(name).lower_is_better))
         return own[(own["epoch"] == at) | own["metric"].str.startswith("cost/")]
 
-    def table(self, task: str, metric: str = "", rule: Rule | None = None) -> pd.DataFrame:
-        """Return a metric by variant and seed, NaN where there is no finite value.
+    def is_final(self) -> pd.Series[bool]:
+        """Return of each row of `Results.frame` whether its epoch is the one that counts; False in a search."""
+        frame = self.results.frame
+        rows = [index for task in self.tasks for index in self.selected(task).index]
+        return frame["draw"].isna() & frame.index.isin(rows)
 
-        A metric is without the split, but a cost with it ("cost/step_seconds"). See `selected`.
-        """
+    def table(self, task: str, metric: str = "", rule: Rule | None = None) -> pd.DataFrame:
+        """Return a metric, without its split, or a "cost/..." by variant and seed, NaN where no value is finite."""
         name = metric or self.primary(task)
         costs = name.startswith("cost/")
         found = self.selected(task, "" if costs else name, rule)
@@ -131,24 +124,21 @@ class Study:
         found = found[np.isfinite(found["value"])].drop_duplicates(["variant", "seed"], keep="last")
         wide = pd.DataFrame(found.set_index(["variant", "seed"])["value"].unstack())  # noqa: PD010
         seeds = sorted(map(int, self.cells_of(task)["seed"].unique()))
-        return wide.reindex(index=self.variants(task), columns=seeds).astype(float)
+        return wide.reindex(index=self.cells_of(task)["variant"].unique(), columns=seeds).astype(float)
 
     def metrics(self, task: str) -> list[str]:
         """Return the test metrics of a task, the primary one first, then known ones in their order."""
-        names = {name.removeprefix("test/") for name in self.selected(task)["metric"] if name.startswith("test/")}
-        names = {name for name in names if not name.startswith(NO_SKILL)}
-        known = dict.fromkeys([self.primary(task), *self.plan.compare_by, *METRICS])
-        order = {name: number for number, name in enumerate(known)}
-        return sorted(names, key=lambda name: (order.get(name, len(order)), name))
+        tested = {name.removeprefix("test/") for name in self.selected(task)["metric"] if name.startswith("test/")}
+        names = sorted(name for name in tested if not name.startswith(NO_SKILL))
+        known = dict.fromkeys([self.primary(task), *self.plan.compare_by, *METRICS, *names])
+        return [name for name in known if name in names]
 
     def summary(self, task: str, metric: str = "") -> pd.DataFrame:
-        """Return what is known of each variant by a metric, the best mean first.
+        """Return what is known of each variant by a metric, the best mean first, indexed by variant.
 
-        Returns:
-            Indexed by variant: mean, sd (n - 1), low and high (the 95 % interval of the mean: Student's from three
-            seeds on, over test items for one seed), seeds, planned, contender (bool), worse_by (than the best of its
-            supervision by at most so much, NaN: not known; all bounds hold together with 95 % confidence), step
-            (seconds, the least time of a training step, which other work on a machine disturbs least) and supervision.
+        mean, sd (n - 1), low and high (the 95 % interval of the mean: Student's from three seeds on, over test items
+        for one seed), seeds, planned, contender (bool), worse_by (see `Contenders`), step (the least seconds of a
+        training step, which other work disturbs least) and supervision.
         """
         name = metric or self.primary(task)
         table = self.table(task, name)
@@ -186,7 +176,7 @@ class Study:
     def contenders(self, task: str, metric: str = "") -> dict[str, Contenders]:
         """Return by kind of supervision which losses, the rows of `table`, may be the best; nothing from one seed."""
         table = self.table(task, metric)
-        if int(table.notna().any().sum()) < FEWEST_FOR_SET:
+        if int(table.notna().any().sum()) < 2:  # nothing is known of how much training varies
             return {}
         noise, overlap = self.noise(task, metric), self.info(task).overlap
         lower = describe(metric or self.primary(task)).lower_is_better
@@ -209,22 +199,28 @@ class Study:
         found = self.table(task, NO_SKILL + name).mean()  # the same for every loss
         return found.fillna(info.chance) if info.chance is not None and name == info.primary else found
 
+    def line_metric(self, task: str) -> str:
+        """Return the metric that shows whether anything was learnt: the primary one, or set error if it has no line."""
+        names = (self.primary(task), SELECTED_BY)
+        return next((name for name in names if self.no_skill(task, name).notna().any()), names[0])
+
     def has_learnt(self, task: str) -> bool:
         """Return whether a loss is better than the best constant answer beyond noise; True where that is not known.
 
-        The constant answer is judged as one more loss: it has not been beaten where it may be the best. With one seed a
-        loss is better whose interval over test items is, or whose value is where that is not known.
+        The constant answer is judged as one more loss; with one seed or two a loss has to beat it with each, and by the
+        interval over test items where that is known.
         """
+        name = self.line_metric(task)
         kind = [self.supervision[str(variant)] == self.kinds[0] for variant in self.table(task).index]
-        table, line, lower = self.table(task)[kind], self.no_skill(task), self.metric(task).lower_is_better
+        table, line, lower = self.table(task, name)[kind], self.no_skill(task, name), describe(name).lower_is_better
         if line.isna().all() or table.isna().all(axis=None):
             return True
-        if int(table.notna().any().sum()) >= FEWEST_FOR_SET:
+        if int(table.notna().any().sum()) >= 3:
             both = np.vstack([table, line.where(table.notna().any())])
             found = contenders(both, lower_is_better=lower, overlap=self.info(task).overlap)
             return not found.contender[-1]
-        summary, sign = self.summary(task).loc[table.index], 1 if lower else -1
-        worst = sign * summary["high" if lower else "low"].fillna(summary["mean"])
+        summary, sign = self.summary(task, name).loc[table.index], 1 if lower else -1
+        worst = (sign * summary["high" if lower else "low"]).fillna((sign * table).max(axis=1))
         return bool((worst < sign * line.mean()).any())
 
     def noise(self, task: str, metric: str = "") -> SamplingNoise | None:
@@ -245,28 +241,44 @@ class Study:
         return sampling_noise(rows)
 
     def _interval(self, task: str, metric: str, variant: str, values: pd.Series[float]) -> tuple[float, float]:
-        if len(values) != 1:
+        one = self._outcomes(task, variant, values.index[0], metric, values.iloc[0]) if len(values) == 1 else None
+        if one is None or not (one.weights == 1).all() or not np.isin(one.sums, (0, 1)).all():
             return student_interval(values.to_numpy(), overlap=self.info(task).overlap)
-        found = self._outcomes(task, variant, values.index[0], metric, values.iloc[0])
-        if found is None or not (found.weights == 1).all() or not np.isin(found.sums, (0, 1)).all():
-            return np.nan, np.nan  # not known, or items count for more or less than one
-        return share_interval(int(found.sums.sum(dtype=np.int64)), len(found))
+        return share_interval(int(one.sums.sum(dtype=np.int64)), len(one))
 
     def _outcomes(self, task: str, variant: str, seed: int, metric: str, value: float) -> Outcomes | None:
         """Return the outcomes behind a value; None where they were not kept, or are those of another epoch."""
         cell = self._ids[task, variant, seed]
         folder = self.results.folders.get(cell)
-        kept = {} if folder is None else self._outcomes_of(folder / OUTCOMES_FILE)
+        kept = {} if folder is None else self._outcomes_in(folder / OUTCOMES_FILE)
         found = kept.get(metric) or kept.get(f"{cell}/{metric}")
         return found if found is not None and np.isclose(found.value, value, rtol=_CLOSE, atol=1e-9) else None
 
+    def _outcomes_in(self, path: Path) -> dict[str, Outcomes]:
+        """Return the outcomes of a cell, or those of all cells of a published report, below their ids."""
+        try:
+            return load_outcomes(path) if path.is_file() else {}
+        except UsageError:
+            return {}  # intervals then cover the seeds alone, and say so
 
-def _outcomes_in(path: Path) -> dict[str, Outcomes]:
-    """Return the outcomes of a cell, or those of all cells of a published report, below their ids."""
-    try:
-        return load_outcomes(path) if path.is_file() else {}
-    except UsageError:
-        return {}  # intervals then cover the seeds alone, and say so
+
+def select_epochs(history: pd.DataFrame, rule: Rule, metric: str, lower_is_better: bool = True) -> pd.Series[int]:
+    """Return the epoch that a rule chooses for each cell that has a finite value to choose by, indexed by cell.
+
+    "validation" takes the epoch with the smallest validation set error, and "test" the one with the best test value of
+    the metric; of equals the latest, since learning rates fall towards the end. Only epochs with a test value of the
+    metric (named without the split) are candidates. Columns of the history: cell, epoch, metric and value.
+    """
+    tested = history.loc[history["metric"] == f"test/{metric}", ["cell", "epoch"]].drop_duplicates()
+    if rule == "last":
+        return pd.Series(tested.groupby("cell")["epoch"].max())
+    name = f"test/{metric}" if rule == "test" else f"validation/{SELECTED_BY}"
+    judged = history.loc[history["metric"] == name, ["cell", "epoch", "value"]]
+    judged = judged[np.isfinite(judged["value"])].merge(tested, on=["cell", "epoch"])
+    judged = judged.sort_values(["cell", "epoch"], ascending=[True, False]).reset_index(drop=True)
+    by_cell = judged.groupby("cell")["value"]
+    best = by_cell.idxmax() if rule == "test" and not lower_is_better else by_cell.idxmin()  # the first of equals
+    return pd.Series(judged.loc[best].set_index("cell")["epoch"])
 
 
 def rows_of(frame: pd.DataFrame) -> list[Any]:
@@ -277,8 +289,6 @@ def rows_of(frame: pd.DataFrame) -> list[Any]:
 def failures(study: Study) -> Iterator[str]:
     """Yield a line for every group of cells of one variant that are not done, with the reason."""
     left = study.cells[study.cells["status"] != "done"]
-    for (task, variant, status, reason), group in left.groupby(
-        ["task", "variant", "status", "reason"], sort=False, observed=True
-    ):
+    for (task, variant, status, reason), group in left.groupby(["task", "variant", "status", "reason"], sort=False):
         seeds = ", ".join(map(str, sorted(group["seed"])))
         yield f"{status}: {variant} on {task}, seed {seeds}{f' ({reason})' if reason else ''}"

@@ -1,9 +1,8 @@
 """Tasks that differ in their number of training bags alone, and what more supervision is worth in such bags."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -17,10 +16,8 @@ from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL
 from milbench.report.study import Study
 from milbench.report.tables import Table
 
-FEWEST_AMOUNTS = 3
-"""With fewer there is no curve."""
-_GRID = 2001
-"""Amounts at which two curves are compared, evenly spaced in the logarithm."""
+FEWEST_AMOUNTS = 3  # with fewer there is no curve
+_GRID = 2001  # amounts at which two curves are compared, evenly spaced in the logarithm
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,7 @@ class Series:
 
 
 def series_of(study: Study) -> list[Series]:
-    """Return every series of tasks with at least three numbers of training bags."""
+    """Return every series of tasks with at least FEWEST_AMOUNTS numbers of training bags."""
     found: dict[tuple[str, str], dict[float, str]] = {}
     for task in study.tasks:
         cell, amount = study.cell_of(task), study.info(task).amount
@@ -50,23 +47,18 @@ def equivalent_amount(
 ) -> tuple[float, float, float]:
     """Return the amount at which a learning curve reaches a target, and bounds of the amounts that are not excluded.
 
-    Every seed has a curve, linear between measured amounts in their logarithm, and a target; seed by seed, both come
-    from the same data. An amount belongs to the interval if Student's interval of the mean difference between curve and
-    target there holds zero: a test inverted at every amount, as in Fieller's interval, so that no distribution of the
-    amount itself is assumed. The coverage is that of Student's interval, for this pair alone.
+    Every seed has a curve, linear between measured amounts in their logarithm, and a target from the same data. An
+    amount belongs to the interval if Student's interval of the mean difference between curve and target there holds
+    zero: a test inverted at every amount, as in Fieller's interval. Its coverage is for this pair alone.
 
     Args:
         amounts: (k,), ascending and positive.
         curve: (n, k), the values of n seeds at each amount.
         target: (n,), the values to be reached, of the same seeds.
-        lower_is_better: whether smaller values are better.
-        overlap: test bags for each training bag where seeds split the same bags, else 0.
 
-    Returns:
-        The amount at which the means are equal for the first time; inf where the curve stays above, and 0 where it
-        starts below. The bounds are 0 and inf where the difference may be zero at the least or the largest measured
-        amount, and thus beyond; the amount itself where the two are told apart at every measured amount; nan for fewer
-        than three seeds.
+    The amount is that at which the means are first equal, inf where the curve stays above, 0 where it starts below. The
+    bounds are 0 and inf beyond what was measured, the amount itself where the two are told apart everywhere, nan for
+    fewer than three seeds.
     """
     at = np.log(np.asarray(amounts, dtype=float))
     values, wanted = np.asarray(curve, dtype=float), np.asarray(target, dtype=float)
@@ -74,8 +66,7 @@ def equivalent_amount(
     grid = np.linspace(at[0], at[-1], _GRID)
     left = sign * (np.stack([np.interp(grid, at, line) for line in values]) - wanted[:, None])
     mean = left.mean(axis=0)
-    reached = np.flatnonzero(mean <= 0)
-    amount = math.inf if not len(reached) else 0.0 if mean[0] < 0 else float(np.exp(grid[reached[0]]))
+    amount = 0.0 if mean[0] < 0 else float(np.exp(grid[(mean <= 0).argmax()])) if (mean <= 0).any() else math.inf
     n = len(values)
     if n < FEWEST_SEEDS:
         return amount, math.nan, math.nan
@@ -93,18 +84,15 @@ def worth_table(study: Study, series: Series) -> Table | None:
     tasks = list(series.tasks.values())
     name = study.primary(tasks[0])
     found = [set(study.table(task, name).dropna(how="all").index) for task in tasks]
-    known = [variant for variant in study.order() if variant in set.intersection(*found)]
-    weak = [v for v in known if study.supervision[v] == study.kinds[0]]
-    strong = [v for v in known if v not in weak]
+    known = {v: study.supervision[v] == study.kinds[0] for v in study.order() if v in set.intersection(*found)}
+    weak, strong = ([v for v in known if known[v] == is_weak] for is_weak in (True, False))
     if not weak or not strong:
         return None
     rows = []
-    for one in strong:
-        for amount, task in series.tasks.items():
-            values = study.table(task, name).loc[one]
-            shown = measured(float(np.mean(values)), float(np.std(values, ddof=1)), describe(name))
-            worth = [_worth(study, series, other, one, amount) for other in weak]
-            rows.append([f"{one}, {amount:,.0f} bags", shown, *worth])
+    for one, (amount, task) in product(strong, series.tasks.items()):
+        values = study.table(task, name).loc[one]
+        shown = measured(float(np.mean(values)), float(np.std(values, ddof=1)), describe(name))
+        rows.append([f"{one}, {amount:,.0f} bags", shown, *(_worth(study, series, v, one, amount) for v in weak)])
     columns = ["supervised more", describe(name).heading, *(f"as many bags for {v}" for v in weak)]
     note = (
         "Where the mean curves meet, linear between measured numbers in their logarithm; in brackets all numbers at "

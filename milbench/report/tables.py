@@ -1,46 +1,45 @@
 """The tables of a report: frames of text that pandas writes as HTML, Markdown and LaTeX."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import Any
 
+import numpy as np
 import pandas as pd
 from jinja2 import Environment
 from markupsafe import Markup
 
-from milbench.api.metric_info import describe
-from milbench.api.plan import Label
-from milbench.report.formatting import (
-    NOTHING,
-    at_most,
-    counted,
-    interval,
-    measured,
-    number,
-    p_value,
-    significant,
-    with_unit,
-)  # fmt: skip
-from milbench.report.statistics.differences import LEVEL, holm
-from milbench.report.statistics.verdicts import is_within
+from milbench.api.metric_info import Metric, describe
+from milbench.report.formatting import NOTHING, at_most, counted, interval, measured, number, significant
+from milbench.report.statistics.differences import LEVEL, holm, is_within
+from milbench.report.statistics.ranking import mean_ranks, scores, win_rates
 from milbench.report.study import STEP, Study, rows_of
 
 YES, NO = "✓", "–"
-LINE = "no skill"
+NO_SKILL = "no skill"
+COSTS = {
+    STEP: ("step (ms)", 1e3), "cost/loss_seconds_min": ("loss alone (ms)", 1e3),
+    "cost/peak_bytes": ("peak memory (GB)", 1e-9), "cost/train_seconds": ("training (min)", 1 / 60),
+}  # fmt: skip
+"""What is measured beside errors: the head of its column, and by what seconds and bytes are multiplied."""
+MEANS = "Mean ± standard deviation over seeds."
 BOUND = " Worse by at most: than the best loss, for all losses at once with 95 % confidence."
 BOUNDS = " ✓: may be the best; ≤: then worse than the best by at most so much, in the unit of the metric."
-_LONG = 44
-"""Characters of a text that is broken into lines."""
+FEWEST_BLOCKS = 5  # of fewer tasks the intervals hold less than they promise
+RANKS = (
+    "Mean rank: 1 is the best; in brackets its 95 % interval, a bootstrap over tasks and seeds. Win rate: how often a "
+    "loss is better than another one on the same task with the same seed. Tasks on the same data count as one."
+)
+SCORE = " Score: 0 is the no-skill line or worse, 1 the best loss of a task."
 _HTML = Environment(autoescape=True).from_string("""\
 <table class="sortable"><caption>{{ table.title }}</caption>
 <thead><tr><th scope="col">{{ table.frame.index.name or "" }}</th>
 {%- for head in table.frame.columns %}<th scope="col">{{ head }}</th>{% endfor %}</tr></thead><tbody>
 {%- for row in table.frame.itertuples(name=None) %}
 <tr{% if loop.index0 in table.marked %} class="marked"{% endif %}><th scope="row">{{ row[0] }}</th>
-{%- for text in row[1:] %}<td{% if text | length > long %} class="long"{% endif %}>{{ text }}</td>{% endfor %}</tr>
+{%- for text in row[1:] %}<td{% if text | length > 44 %} class="long"{% endif %}>{{ text }}</td>{% endfor %}</tr>
 {%- endfor %}</tbody></table>""")
 
 
@@ -55,7 +54,7 @@ class Table:
 
     def html(self) -> Markup:
         """Return the table as HTML, with heads that a screen reader knows."""
-        return Markup(_HTML.render(table=self, long=_LONG))  # noqa: S704 the template escapes every text
+        return Markup(_HTML.render(table=self))  # noqa: S704 the template escapes every text
 
     def markdown(self) -> str:
         """Return the table in Markdown."""
@@ -79,76 +78,64 @@ def markdown(text: object) -> str:
 
 def main_table(study: Study) -> Table:
     """Return the mean of each loss, whether it may be the best, by how much it may be worse, its cost and its seeds."""
-    one = len(study.tasks) == 1
-    columns, metrics = {}, {task: study.metric(task) for task in study.tasks}
-    for task in study.tasks:
-        found, metric = study.summary(task), metrics[task]
-        ordered = found.reindex(study.order())
-        bounds = [interval((one.low, one.high), one.mean, metric) for one in rows_of(ordered)]
-        means = [measured(one.mean, one.sd, metric) for one in rows_of(ordered)]
-        flags = [YES if flag else NO for flag in ordered["contender"].eq(other=True)]
-        bound = [at_most(value, metric) for value in ordered["worse_by"]]
-        seeds = [_seeds(one.seeds, one.planned) for one in rows_of(ordered)]
-        if one:
-            steps = [significant(1000 * value) for value in ordered["step"]]
-            worse = f"worse by at most{' (points)' if metric.percent else ''}"
-            columns = {metric.heading: means, "95 % interval": bounds, "may be the best": flags, worse: bound,
-                       "step (ms)": steps, "seeds": seeds}  # fmt: skip
-        else:
-            columns[f"{task}: {metric.heading}"] = [
-                mean
-                + (f" ✓{'' if most == '0' else f' ≤ {most}'}" if flag == YES else "")
-                + (f" ({known} seeds)" if " of " in known else "")
-                for mean, flag, most, known in zip(means, flags, bound, seeds, strict=True)
-            ]
-    index = pd.Index(study.order(), name="loss")
-    frame = pd.DataFrame(columns, index=index)
-    if not one:
-        frame["step, × the quickest"] = [significant(value) for value in _relative_steps(study).reindex(index)]
-    is_known = bool(study.colours)  # one seed names no contenders
-    if one and not is_known:
-        frame = frame.drop(columns=["may be the best", worse])
-    note = "Mean ± standard deviation over seeds."
-    if is_known:
-        note += BOUND if one else BOUNDS
-    if not one:
-        note += " Step: the time of a training step over that of the quickest loss, in the geometric mean over tasks."
-    heads = [metric.heading if one else f"{task}: {metric.heading}" for task, metric in metrics.items()]
-    frame = _with_line(frame, study, {head: (task, "") for head, task in zip(heads, study.tasks, strict=True)})
+    index, is_known = pd.Index(study.order(), name="loss"), bool(study.colours)  # one seed names no contenders
     kinds = "" if len(study.kinds) == 1 else " Losses are compared with those of the same supervision."
-    contenders = frozenset(k for k, v in enumerate(index) if v in study.colours)
-    return Table("All losses", frame, note + kinds, contenders if one else frozenset())
+    if len(study.tasks) > 1:
+        columns = {}
+        for task in study.tasks:
+            metric, ordered = study.metric(task), study.summary(task).reindex(index)
+            columns[f"{task}: {metric.heading}"] = [
+                ticked(row, metric)
+                + (f" ({row.seeds:.0f} of {row.planned:.0f} seeds)" if row.seeds < row.planned else "")
+                for row in rows_of(ordered)
+            ]
+        frame = pd.DataFrame(columns, index=index)
+        ratios = pd.DataFrame({task: (s := study.summary(task)["step"]) / s.min() for task in study.tasks})
+        steps = ratios.product(axis=1, min_count=1) ** (1 / ratios.notna().sum(axis=1))
+        frame["step, × the quickest"] = [significant(value) for value in steps.reindex(index)]
+        frame = _with_line(frame, study, {h: (t, study.primary(t)) for h, t in zip(columns, study.tasks, strict=True)})
+        note = " Step: the time of a training step over that of the quickest loss, in the geometric mean over tasks."
+        return Table("All losses", frame, f"{MEANS}{BOUNDS if is_known else ''}{note}{kinds}")
+    (task,) = study.tasks
+    metric, rows = study.metric(task), rows_of(study.summary(task).reindex(index))
+    frame = pd.DataFrame({
+        metric.heading: [measured(row.mean, row.sd, metric) for row in rows],
+        "95 % interval": [interval((row.low, row.high), row.mean, metric) for row in rows],
+        "may be the best": [YES if row.contender else NO for row in rows],
+        f"worse by at most{' (points)' * metric.percent}": [at_most(row.worse_by, metric) for row in rows],
+        "step (ms)": [significant(1000 * row.step) for row in rows],
+        "seeds": [f"{row.seeds}" if row.seeds == row.planned else f"{row.seeds} of {row.planned}" for row in rows],
+    }, index=index)  # fmt: skip
+    if not is_known:
+        frame = frame.drop(columns=list(frame.columns[2:4]))
+    frame = _with_line(frame, study, {metric.heading: (task, study.primary(task))})
+    marked = frozenset(k for k, variant in enumerate(index) if variant in study.colours)
+    return Table("All losses", frame, f"{MEANS}{BOUND if is_known else ''}{kinds}", marked)
+
+
+def ticked(row: Any, metric: Metric) -> str:
+    """Return the mean of a row of `Study.summary`, and of a contender by how much it may be worse than the best."""
+    text = measured(row.mean, row.sd, metric)
+    if row.contender != True:  # noqa: E712 nan where the loss was not planned
+        return text
+    return f"{text} {YES} ≤ {at_most(row.worse_by, metric)}" if row.worse_by > 0 else f"{text} {YES}"
 
 
 def _with_line(frame: pd.DataFrame, study: Study, columns: dict[str, tuple[str, str]]) -> pd.DataFrame:
-    """Return a table with a last row of the no-skill line, which `columns` have of a task by a metric, if it is known.
-
-    The label error with a threshold of its own has the line of the label error.
-    """
+    """Return a table with a last row of the no-skill line, where it is known; `columns`: head -> (task, metric)."""
     row = {}
     for head, (task, name) in columns.items():
-        metric, line = describe(name or study.primary(task)), study.no_skill(task, name.removeprefix("own_"))
+        line = study.no_skill(task, name.removeprefix("own_"))  # a threshold of a loss's own has the same line
         if line.notna().any():
-            row[head] = measured(float(line.mean()), float(line.std()), metric)
+            row[head] = measured(float(line.mean()), float(line.std()), describe(name))
     if not row:
         return frame
-    last = pd.DataFrame(row, index=pd.Index([LINE], name=frame.index.name))
+    last = pd.DataFrame(row, index=pd.Index([NO_SKILL], name=frame.index.name))
     return pd.concat([frame, last.reindex(columns=frame.columns)]).fillna(NOTHING)
 
 
-def _seeds(known: float, planned: float) -> str:
-    if math.isnan(known):  # not planned on this task
-        return NOTHING
-    return f"{known:.0f}" if known == planned else f"{known:.0f} of {planned:.0f}"
-
-
-def _relative_steps(study: Study) -> pd.Series[float]:
-    ratios = pd.DataFrame({task: (s := study.summary(task)["step"]) / s.min() for task in study.tasks})
-    return ratios.product(axis=1, min_count=1) ** (1 / ratios.notna().sum(axis=1))
-
-
 def metrics_table(study: Study, task: str) -> Table:
-    """Return the mean and the standard deviation of every test metric of a task."""
+    """Return the mean and the standard deviation of every test metric of a task, and the mean costs."""
     order, by = study.summary(task).index, study.plan.compare_by
     columns = {}
     for name in study.metrics(task):
@@ -158,34 +145,20 @@ def metrics_table(study: Study, task: str) -> Table:
             measured(mean, sd, metric) + (" ✓" if flags[variant] else "")
             for variant, mean, sd in zip(order, values.mean(axis=1), values.std(axis=1), strict=True)
         ]
-    note = "Mean ± standard deviation over seeds." + (" ✓: may be the best by this metric." if by else "")
+    for cost, (label, factor) in COSTS.items():
+        means = study.table(task, cost).mean(axis=1).reindex(order)
+        if means.notna().any():
+            columns[label] = [significant(factor * value) for value in means]
+    note = MEANS + (" ✓: may be the best by this metric." if by else "")
     frame = pd.DataFrame(columns, index=order.rename("loss"))
     frame = _with_line(frame, study, {describe(name).heading: (task, name) for name in study.metrics(task)})
     return Table(f"Every metric on {task}", frame, note)
 
 
-def costs_table(study: Study, task: str) -> Table | None:
-    """Return what a step, the loss alone and the training cost; None where nothing was measured."""
-    units = {
-        STEP: ("step (ms)", 1e3), "cost/loss_seconds_min": ("loss alone (ms)", 1e3),
-        "cost/peak_bytes": ("peak memory (GB)", 1e-9), "cost/train_seconds": ("training (min)", 1 / 60),
-    }  # fmt: skip
-    order = study.summary(task).index
-    tables = {label: (study.table(task, name).mean(axis=1), factor) for name, (label, factor) in units.items()}
-    columns = {
-        label: [significant(factor * value) for value in mean.reindex(order)]
-        for label, (mean, factor) in tables.items()
-        if mean.notna().any()
-    }
-    frame = pd.DataFrame(columns, index=order.rename("loss"))
-    return Table(f"Costs on {task}", frame, "Means over seeds.") if columns else None
-
-
 def pairs_frame(study: Study, task: str, metric: str = "") -> pd.DataFrame:
     """Return a row for every two losses of a task: the first less the second, by 95 % intervals of their own.
 
-    Returns:
-        The columns first, second, difference, low, high, p, seeds and items; the better mean comes first.
+    first, second, difference, low, high, p, seeds and items; the better mean comes first.
     """
     rows = []
     for first, second in combinations(study.summary(task, metric).index, 2):
@@ -194,83 +167,60 @@ def pairs_frame(study: Study, task: str, metric: str = "") -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["first", "second", "difference", "low", "high", "p", "seeds", "items"])
 
 
-def pairs_table(study: Study, task: str) -> Table | None:
-    """Return the differences from the loss with the best mean; None for fewer than two losses."""
-    frame, metric = pairs_frame(study, task), study.metric(task)
-    if frame.empty or frame["difference"].isna().all():
-        return None
-    best = frame["first"].iloc[0]
-    rows = frame[frame["first"] == best]
-    sign = -1 if metric.lower_is_better else 1
-    bounds = [sorted((sign * low, sign * high)) for low, high in zip(rows["low"], rows["high"], strict=True)]
-    worse = [sign * float(d) for d in rows["difference"]]
-    shown = pd.DataFrame({
-        "worse by": [number(d, 2 if metric.percent else 3, metric, signed=True) for d in worse],
-        "95 % interval": [interval((low, high), d, metric, True) for d, (low, high) in zip(worse, bounds, strict=True)],
-        "common seeds": list(map(str, rows["seeds"])),
-    }, index=pd.Index(rows["second"], name=f"beside {best}"))  # fmt: skip
-    margin = study.plan.margin.get(study.primary(task))
-    if margin is not None:
-        shown[f"within {with_unit(margin, metric)}"] = [YES if is_within(bound, margin) else NO for bound in bounds]
-    covers = f"seeds and the {rows['items'].iloc[0]:,} test items" if (rows["items"] > 0).all() else "seeds alone"
-    points = " Points of a percentage." if metric.percent else ""
-    note = f"Paired seed by seed; each interval stands for itself and covers {covers}.{points}"
-    return Table(f"Differences in {metric.label} on {task}", shown, note)
-
-
 def contrasts_table(study: Study) -> Table | None:
     """Return the differences that the spec names, with p values adjusted for their number; None without any."""
-    rows = []
-    for contrast in study.plan.contrasts:
-        for task, names in contrast.variants.items():
-            if task not in study.tasks or not set(names) <= set(study.variants(task)):
-                continue
-            found = study.compare(task, *names)
-            margin = (study.plan.margin | contrast.margin).get(study.primary(task))
-            rows.append((contrast.name, task, f"{names[0]} less {names[1]}", found, margin))
-    if not rows:
+    contrasts = [
+        (contrast, task, names, study.compare(task, *names))
+        for contrast in study.plan.contrasts
+        for task, names in contrast.variants.items()
+        if task in study.tasks and set(names) <= set(study.table(task).index)
+    ]
+    if not contrasts:
         return None
-    adjusted = holm([found.p for *_, found, _ in rows])
-    frame = pd.DataFrame({
-        "task": [task for _, task, *_ in rows],
-        "difference of": [names for _, _, names, *_ in rows],
-        "difference": [number(f.difference, 2, study.metric(t), signed=True) for _, t, _, f, _ in rows],
-        "95 % interval": [interval(f.interval, f.difference, study.metric(t), True) for _, t, _, f, _ in rows],
-        "p (Holm)": [p_value(p) for p in adjusted],
-        "seeds": [str(f.seeds) for *_, f, _ in rows],
-    }, index=pd.Index([name for name, *_ in rows], name="question"))  # fmt: skip
-    labels = " and ".join(dict.fromkeys(study.metric(task).label for _, task, *_ in rows))
-    if any(margin is not None for *_, margin in rows):
-        frame["within the margin"] = [
-            NOTHING if margin is None else YES if is_within(f.interval, margin) else NO for *_, f, margin in rows
-        ]
+    adjusted, rows = holm([found.p for *_, found in contrasts]), []
+    for (contrast, task, names, found), p in zip(contrasts, adjusted, strict=True):
+        metric, margin = study.metric(task), (study.plan.margin | contrast.margin).get(study.primary(task))
+        rows.append({
+            "question": contrast.name, "task": task, "difference of": f"{names[0]} less {names[1]}",
+            "difference": number(found.difference, 2, metric, signed=True),
+            "95 % interval": interval(found.interval, found.difference, metric, True),
+            "p (Holm)": NOTHING if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.2g}", "seeds": str(found.seeds),
+            "within the margin": NOTHING if margin is None else YES if is_within(found.interval, margin) else NO,
+        })  # fmt: skip
+    frame = pd.DataFrame(rows).set_index("question")
+    if (frame["within the margin"] == NOTHING).all():
+        frame = frame.drop(columns="within the margin")
+    labels = " and ".join(dict.fromkeys(study.metric(task).label for _, task, *_ in contrasts))
     note = f"In {labels}. Intervals stand for themselves; p values are adjusted for all {len(rows)} by Holm's method."
     shown = frozenset(k for k, p in enumerate(adjusted) if p < 1 - LEVEL)
     return Table("What the comparison was made for", frame, note, shown)
 
 
-def search_table(study: Study) -> Table | None:
-    """Return the settings that were chosen for each loss on each task; None without a search."""
-    search = study.plan.search
-    if search is None:
+def ranking_table(study: Study) -> Table | None:
+    """Return how losses do over tasks; None for tasks on fewer than five data sets, or fewer than two losses.
+
+    Only losses with a value on every task are in it, and those with the least supervision.
+    """
+    tables = {task: study.table(task).dropna(how="all") for task in study.tasks}
+    common = set.intersection(*(set(table.index) for table in tables.values()))
+    losses = [v for v in study.order() if v in common and study.supervision[v] == study.kinds[0]]
+    blocks: dict[tuple[str, str], list[str]] = {}
+    for task in study.tasks:
+        blocks.setdefault((study.cell_of(task).task, study.cell_of(task).data), []).append(task)
+    if len(blocks) < FEWEST_BLOCKS or len(losses) < 2:
         return None
-    frame, rows = study.results.frame, []
-    values = frame[frame["draw"].notna() & (frame["metric"] == search.metric)].groupby("cell")["value"].last()
-    metric = describe(search.metric.partition("/")[2])
-    for key, number_ in search.chosen.items():
-        own = {cell: one for cell, one in search.draws.items() if "|".join(one["arm"]) == key}
-        task, loss, network = next(iter(own.values()))["arm"]
-        chosen = [cell for cell, one in own.items() if one["draw"] == number_]
-        settings = ", ".join(f"{k} = {v}" for k, v in own[chosen[0]]["settings"].items()) if chosen else NOTHING
-        value = values.reindex(chosen).mean()
-        draws = len({one["draw"] for one in own.values()})
-        rows.append(
-            (Label(task, loss, network).variant, task, settings, measured(value, float("nan"), metric), str(draws))
-        )
-    if not rows:
-        return None
-    head = ["loss", "task", "chosen settings", f"validation {metric.heading}", "draws"]
-    return Table("The search for settings", pd.DataFrame(rows, columns=head).set_index("loss"))
+    sign = {task: 1 if study.metric(task).lower_is_better else -1 for task in study.tasks}
+    values = [[sign[task] * tables[task].loc[losses].to_numpy() for task in tasks] for tasks in blocks.values()]
+    lines = [[sign[task] * float(study.no_skill(task).mean()) for task in tasks] for tasks in blocks.values()]
+    ranks = zip(*mean_ranks(values), strict=True)
+    columns = {
+        "mean rank": [f"{mean:.1f} ({low:.1f} to {high:.1f})" for mean, low, high in ranks],
+        "win rate (%)": [f"{100 * rate:.0f}" for rate in win_rates(values)],
+    }
+    if known := not np.isnan(np.concatenate(lines)).any():
+        columns["score"] = [f"{score:.2f}" for score in scores(values, lines)]
+    frame = pd.DataFrame(columns, index=pd.Index(losses, name="loss"))
+    return Table(f"Over {len(study.tasks)} tasks", frame, RANKS + (SCORE if known else ""))
 
 
 def cells_table(study: Study, task: str) -> Table:

@@ -1,7 +1,5 @@
 """The page of a report in a real browser: who can read it, on what, and that its tables sort."""
 
-from __future__ import annotations
-
 import atexit
 import shutil
 from collections.abc import Iterator
@@ -16,23 +14,24 @@ from milbench.report.render import render
 from tests._helpers.report_data import PUBLISHED, make_results
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: apt-get install chromium")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: apt-get install chromium"),
+    pytest.mark.timeout(120),
+]
 
 
 @contextmanager
-def opened(page: Path, fragment: str = "", **context: Any) -> Iterator[Any]:
-    """Yield a page in a browser; fail where it logs an error, raises one, or asks for anything but pages of its folder.
-
-    context: options of Playwright's new_context, such as viewport, color_scheme or java_script_enabled.
-    """
+def opened(page: Path, **context: Any) -> Iterator[Any]:
+    """Yield a page in a browser with options of `new_context`; fail where it logs an error or asks for another file."""
     complaints: list[str] = []
     window = _browser().new_context(**{"viewport": {"width": 1200, "height": 900}} | context)
     try:
         tab = window.new_page()
         tab.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
         tab.on("pageerror", lambda error: complaints.append(str(error)))
-        tab.on("request", lambda request: complaints.append(request.url) if _is_foreign(request.url, page) else None)
-        tab.goto(f"{page.as_uri()}{fragment}")
+        own = page.as_uri(), "data:"
+        tab.on("request", lambda request: None if request.url.startswith(own) else complaints.append(request.url))
+        tab.goto(page.as_uri())
         yield tab
     finally:
         window.close()
@@ -49,13 +48,6 @@ def _browser() -> Any:
     return playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
 
 
-def _is_foreign(url: str, page: Path) -> bool:
-    """Return whether an address is neither in the page nor another page of its folder, to which a reader went."""
-    own = url.startswith(f"{page.parent.as_uri()}/") and url.partition("#")[0].endswith(".html")
-    return not (own or url.startswith("data:"))
-
-
-pytestmark = [needs_browser, pytest.mark.timeout(120)]
 OVERLAPS = """() => [...document.querySelectorAll("figure svg")].flatMap((svg) => {
   const texts = [...svg.querySelectorAll("text")].filter((t) => t.textContent.trim())
     .map((t) => [t.textContent, t.getBoundingClientRect()]).filter(([, r]) => r.width);

@@ -1,39 +1,33 @@
 """What more supervision is worth in bags, read off made-up and simulated learning curves."""
 
-from __future__ import annotations
-
 import math
+from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from milbench.api.plan import Cell, Plan, TaskInfo
 from milbench.api.results import Results
 from milbench.report.study import Study
 from milbench.report.supervision import equivalent_amount, series_of, worth_table
+from tests._helpers.report_data import make_results
 
 AMOUNTS = np.array([100, 200, 400, 800, 1600, 3200])
 
 
 def halving_errors() -> Results:
     """Return errors that halve with twice the bags; 100 bags of the stronger loss are worth 200 of the weaker one."""
-    cells, rows = [], []
-    for bags in (400, 100, 200):
-        for loss, kind, at_100 in (("weak", "set", 0.4), ("strong", "position", 0.2)):
-            for seed in range(3):
-                cell = Cell(loss, {}, "1", kind, "sounds", {"bags": bags}, "1", "", "mlp", {}, "1", {}, seed)
-                cells.append(cell)
-                rows.append({
-                    "task": f"sounds bags={bags}", "loss": loss, "network": "", "recipe": "",
-                    "supervision": kind, "seed": seed,
-                    "status": "done", "reason": "", "epoch": 1, "metric": "test/set_error", "cell": cell.id,
-                    "value": at_100 * 100 / bags * (1 + 0.01 * seed), "run": "", "machine": "", "code": "",
-                    "draw": None,
-                })  # fmt: skip
-    spec = {"name": "worth", "title": "", "compare_by": [], "selection": "last"}
-    tasks = {cell.task_key: TaskInfo("set_error", amount="bags") for cell in cells}
-    return Results(Plan(spec, cells, tasks), pd.DataFrame(rows).astype({"epoch": "Int64", "draw": "Int64"}))
+    amounts = {f"sounds bags={bags}": bags for bags in (400, 100, 200)}
+    made = make_results(
+        losses={"weak": 0.4, "strong": 0.2}, tasks=dict.fromkeys(amounts, "set_error"), epochs=1,
+        supervision={"strong": "position"}, info={"amount": "bags"},
+        params={task: {"bags": bags} for task, bags in amounts.items()},
+    )  # fmt: skip
+    frame, error = made.frame, made.frame["loss"].map({"weak": 40, "strong": 20})
+    plan = replace(made.plan, cells=[replace(cell, task="sounds") for cell in made.plan.cells])
+    frame = frame.assign(value=error / frame["task"].map(amounts) * (1 + 0.01 * frame["seed"]))
+    ids = {old.id: new.id for old, new in zip(made.plan.cells, plan.cells, strict=True)}
+    tasks = {cell.task_key: next(iter(made.plan.tasks.values())) for cell in plan.cells}
+    return Results(replace(plan, tasks=tasks), frame.assign(cell=frame["cell"].map(ids)), {})
 
 
 def test_bags_of_more_supervision_are_read_off_the_curve_of_less() -> None:
@@ -55,10 +49,6 @@ def test_where_two_lines_meet_by_hand() -> None:
     assert found == pytest.approx((100 * 4**0.75,) * 3, rel=2e-3)  # seed by seed the same difference
     mirrored = equivalent_amount([100, 400], 1 - np.array(curve), [0.75, 0.73, 0.77], lower_is_better=False)
     assert mirrored == pytest.approx(found, rel=2e-3)
-
-
-def test_what_lies_outside_is_open() -> None:
-    curve = np.array([[0.5, 0.4], [0.52, 0.41], [0.48, 0.4]])
     assert equivalent_amount([100, 400], curve, [0.1, 0.12, 0.1]) == (math.inf,) * 3, "more than 400"
     assert equivalent_amount([100, 400], curve, [0.9, 0.92, 0.9]) == (0, 0, 0)
 

@@ -1,60 +1,137 @@
-"""Lines: learning curves, error against cost with the Pareto front, and error against the number of bags."""
+"""Lines: curves over epochs and lengths, error against cost with the Pareto front, and against the number of bags."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.text import Annotation
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
-from matplotlib.transforms import Bbox, BboxBase
-from numpy.typing import ArrayLike, NDArray
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from milbench._utils.palette import COLOURS, INK, MUTED, distinct
 from milbench._utils.pictures import literal
-from milbench.report.figures.style import WIDTH, colours, label_colour, label_ends, no_skill_line, value_axis
-from milbench.report.formatting import readable, significant
+from milbench.report.figures.style import WIDTH, colours, error_axis, label_ends, log_ticks, panels, wrapped
+from milbench.report.lengths import Lengths
 from milbench.report.study import Study, rows_of
 
-CURVES = "Means over seeds, the band from the smallest to the largest seed; test bags. Colours as above."
 PARETO = (
     "Means over seeds. On the line: losses that no other one beats in one of the two without losing in the other. "
     "The least time of a training step, which other work on the machine disturbs least."
 )
-AMOUNTS = "Means over seeds with their 95 % intervals, losses side by side."
+TRAINING = (
+    "Means over seeds, in units of each loss's first epoch: losses do not compare with one another, but show whether "
+    "training still made progress at its end."
+)
+AMOUNTS = "Means over seeds, the band from the smallest to the largest seed; test bags."
+LENGTHS = f"{AMOUNTS} Every length is a training of its own, with the whole course of its learning rate."
+CURVES = f"{AMOUNTS} Colours as above."
 _HALF = 5.4
-MOST_NAMED = 12
-"""Of more dots those on the front have names."""
 
 
 def curves_figure(study: Study, task: str) -> Figure | None:
-    """Draw the primary metric over epochs; None where it was computed at one epoch alone."""
-    name, metric = study.primary(task), study.metric(task)
-    own = study.history(task)
-    own = own[own["status"] == "done"]
-    own = own[(own["metric"] == f"test/{name}") & np.isfinite(own["value"])]
-    if own["epoch"].nunique() < 2:
+    """Draw the primary metric over epochs; None where no loss was evaluated twice."""
+    return _curves(study, task, _over_epochs(study, task, f"test/{study.primary(task)}"))
+
+
+def training_figure(study: Study, task: str) -> Figure | None:
+    """Draw the training loss over epochs, of each loss in units of its first epoch; None for one epoch."""
+    data = _over_epochs(study, task, "train/loss").query("value > 0")  # the axis is logarithmic
+    first = data[data["x"] == data["x"].min()].groupby("variant")["value"].mean()
+    scaled = data["value"] / data["variant"].map(first).astype(float)
+    return _curves(study, task, data.assign(value=scaled).dropna(), is_error=False)
+
+
+def _curves(study: Study, task: str, data: pd.DataFrame, is_error: bool = True) -> Figure | None:
+    if data["x"].nunique() < 2:
         return None
-    palette = colours(study, task)
-    order = [str(v) for v in study.summary(task).index if v in set(own["variant"])]
-    figure = Figure(figsize=(_HALF, max(3.4, 0.9 + 0.14 * len(order))), layout="constrained")
-    axes = figure.subplots()
-    data = own.assign(epoch=own["epoch"].astype(int))
-    sns.lineplot(
-        data, x="epoch", y="value", hue="variant", hue_order=order[::-1], palette=palette, errorbar=("pi", 100),
-        err_kws={"alpha": 0.12, "lw": 0}, ax=axes, legend=False, lw=1.6,
-    )  # fmt: skip
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    means = data.groupby(["variant", "epoch"])["value"].mean()
-    line = no_skill_line(axes, study, task, "y", float(data["value"].max()))
-    value_axis(axes, "y", metric, float(means.min()), max(line, float(data["value"].max())))
-    last = {v: float(means[v].index.max()) for v in order}
-    label_ends(axes, {v: (last[v], float(means[v, last[v]])) for v in order}, palette)
+    figure = Figure(figsize=(_HALF, _height(data)), layout="constrained")
+    axes, palette = figure.subplots(), colours(study, task)
+    means = _draw_lines(axes, data, palette)
+    if is_error:
+        error_axis(axes, study, task, "y", means, data["value"].max())
+    else:
+        axes.set_yscale("log")
+        axes.set(ylabel="training loss, first epoch = 1, log scale")
+        log_ticks(axes.yaxis)
+    _label_lines(axes, means, palette)
     return figure
+
+
+def lengths_figure(lengths: Sequence[Lengths]) -> Figure | None:
+    """Draw the primary metric against the length of training, a panel a task; None without any."""
+    if not lengths:
+        return None
+    palette = _palette([str(name) for one in lengths for name in one.longest.order()])
+    figure, grid = panels(len(lengths), 2, WIDTH, max(3.0, 0.9 + 0.14 * len(palette)))
+    for axes, one in zip(grid, lengths, strict=True):
+        _draw_against(axes, {x: (study, one.task) for x, study in one.studies.items()}, palette)
+        axes.set(xlabel=f"{one.unit} of training, log scale", title=literal(wrapped(one.task, 40)))
+    return figure
+
+
+def amounts_figure(study: Study, amounts: dict[float, str]) -> Figure | None:
+    """Draw the primary metric against the number of training bags, by which `amounts` has tasks; None without any."""
+    if all(study.table(task).isna().all(axis=None) for task in amounts.values()):
+        return None
+    figure = Figure(figsize=(WIDTH, 4), layout="constrained")
+    axes, palette = figure.subplots(), _palette([*study.colours, *study.order()])  # colours as in other pictures
+    kinds = {v: f": {kind} supervision" for v, kind in study.supervision.items()} if len(study.kinds) > 1 else {}
+    _draw_against(axes, {amount: (study, task) for amount, task in amounts.items()}, palette, kinds)
+    axes.set(xlabel="training bags")
+    return figure
+
+
+def _palette(losses: Sequence[str]) -> dict[str, Any]:
+    names = dict.fromkeys(losses)
+    return dict(zip(names, distinct(COLOURS, len(names)), strict=True))
+
+
+def _draw_against(
+    axes: Axes, places: dict[float, tuple[Study, str]], palette: dict[str, Any], kinds: Mapping[str, str] = {}
+) -> None:
+    """Draw the primary metric on tasks that have a place on a logarithmic axis."""
+    tables = {x: study.table(task).reset_index().melt("variant") for x, (study, task) in places.items()}
+    data = pd.concat(tables, names=["x"]).reset_index("x").dropna()
+    means = _draw_lines(axes, data, palette, marker="o", ms=4.5)
+    error_axis(axes, *places[max(places)], "y", means, data["value"].max())
+    axes.set_xscale("log")
+    axes.set_xticks(list(places), [f"{place:,.0f}" for place in places])
+    axes.xaxis.set_minor_locator(NullLocator())
+    _label_lines(axes, means, palette, kinds)
+
+
+def _over_epochs(study: Study, task: str, name: str) -> pd.DataFrame:
+    """Return the values of a metric in the done cells of the losses that have it at two epochs: variant, x, value."""
+    own = study.history(task)
+    own = own[(own["status"] == "done") & (own["metric"] == name) & np.isfinite(own["value"])]
+    own = own[own.groupby("variant")["epoch"].transform("nunique") > 1]
+    return pd.DataFrame({"variant": own["variant"], "x": own["epoch"].astype(int), "value": own["value"]})
+
+
+def _height(data: pd.DataFrame) -> float:
+    return max(3.4, 0.9 + 0.14 * data["variant"].nunique())
+
+
+def _draw_lines(axes: Axes, data: pd.DataFrame, palette: dict[str, Any], **style: Any) -> pd.Series[float]:
+    """Draw means over seeds of (variant, x, value) with bands from the least to the largest; return the means."""
+    order = [variant for variant in palette if variant in set(data["variant"])]
+    sns.lineplot(
+        data, x="x", y="value", hue="variant", hue_order=order[::-1], palette=palette, errorbar=("pi", 100),
+        err_kws={"alpha": 0.12, "lw": 0}, ax=axes, legend=False, lw=1.6, **style,
+    )  # fmt: skip
+    axes.set(xlabel="epoch", ylabel="")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    return data.groupby(["variant", "x"])["value"].mean()
+
+
+def _label_lines(axes: Axes, means: pd.Series[float], palette: dict[str, Any], kinds: Mapping[str, str] = {}) -> None:
+    last = means.reset_index().groupby("variant").last()
+    ends = {f"{row.Index}{kinds.get(row.Index, '')}": (row.x, row.value) for row in rows_of(last)}
+    label_ends(axes, ends, {f"{name}{kinds.get(name, '')}": colour for name, colour in palette.items()})
 
 
 def pareto_figure(study: Study, task: str) -> Figure | None:
@@ -62,92 +139,22 @@ def pareto_figure(study: Study, task: str) -> Figure | None:
     found, metric = study.summary(task).dropna(subset=["mean", "step"]), study.metric(task)
     if len(found) < 2:
         return None
-    palette = colours(study, task)
-    figure = Figure(figsize=(_HALF, 3.4), layout="constrained")
-    axes = figure.subplots()
-    sign = 1 if metric.lower_is_better else -1
-    front = found.iloc[pareto_front(1000 * found["step"], sign * found["mean"])]
+    figure = Figure(figsize=(_HALF, _height(found.reset_index())), layout="constrained")
+    axes, palette = figure.subplots(), colours(study, task)
+    costs = np.stack([found["step"], (1 if metric.lower_is_better else -1) * found["mean"]])
+    worse, equal = (costs[:, :, None] > costs[:, None]), (costs[:, :, None] == costs[:, None])
+    front = found[~((worse | equal).all(axis=0) & worse.any(axis=0)).any(axis=1)].sort_values("step")
     axes.plot(1000 * front["step"], front["mean"], color=MUTED, lw=1.2, drawstyle="steps-post", zorder=1)
     data = found.assign(ms=1000 * found["step"]).reset_index()
     sns.scatterplot(data, x="ms", y="mean", hue="variant", palette=palette, ax=axes, legend=False, s=55, zorder=3,
                     edgecolor=INK, linewidth=0.7)  # fmt: skip
     if data["ms"].max() > 5 * data["ms"].min():
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: significant(value)))
-        axes.xaxis.set_minor_locator(NullLocator())
+        log_ticks(axes.xaxis)
     else:
-        axes.set_xlim(0, 1.15 * data["ms"].max())
-    line = no_skill_line(axes, study, task, "y", float(found["mean"].max()))
-    value_axis(axes, "y", metric, float(found["mean"].min()), max(line, float(found["mean"].max())))
-    axes.set(xlabel="training step (ms)")
-    named = set(found.index if len(found) <= MOST_NAMED else front.index)
-    middle = 0.6 * float(data["ms"].max())
-    labels = []
-    for row in rows_of(data[data["variant"].isin(named)]):
-        left = row.ms > middle  # the label stays inside the figure
-        labels.append(axes.annotate(
-            literal(readable(row.variant)), (row.ms, row.mean), xytext=(-5 if left else 5, 5), fontsize=7.5,
-            textcoords="offset points", ha="right" if left else "left", color=label_colour(palette[row.variant]),
-        ))  # fmt: skip
-    _move_apart(axes, labels, data[["ms", "mean"]].to_numpy())
-    return figure
-
-
-def pareto_front(first: ArrayLike, second: ArrayLike) -> list[int]:
-    """Return the indices of the points that no other beats in one quantity without losing in the other, by the first.
-
-    Smaller is better in both; equal points do not beat one another.
-    """
-    x, y = np.asarray(first, float), np.asarray(second, float)
-    front: list[int] = []
-    for i in np.lexsort((y, x)).tolist():
-        last = front[-1] if front else None
-        if last is None or y[i] < y[last] or (x[i], y[i]) == (x[last], y[last]):
-            front.append(i)
-    return front
-
-
-def _move_apart(axes: Axes, labels: Sequence[Annotation], dots: NDArray[np.float64]) -> None:
-    """Move labels up or down, by as little as is needed, until none covers a dot (x, y) or an earlier label."""
-    axes.figure.draw_without_rendering()  # type: ignore[union-attr]  # only then extents are known
-    taken: list[BboxBase] = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in axes.transData.transform(dots)]
-    for label in labels:
-        across, _ = label.xyann
-        for down in (5, -11, 15, -21, 25, -31, 35):
-            label.xyann = (across, down)
-            extent = label.get_window_extent()
-            if not any(extent.overlaps(other) for other in taken):
-                break
-        taken.append(extent)
-
-
-def amounts_figure(study: Study, amounts: dict[float, str]) -> Figure | None:
-    """Draw the primary metric against the number of training bags, to which `amounts` gives the task.
-
-    None where no cell has a result.
-    """
-    found = pd.concat({amount: study.summary(task) for amount, task in amounts.items()}, names=["bags"])
-    data = found.dropna(subset="mean").reset_index()
-    if data.empty:
-        return None
-    order = [v for v in study.order() if v in set(data["variant"])]
-    palette = dict(zip(order, distinct(COLOURS, len(order)), strict=True))
-    aside = (max(amounts) / min(amounts)) ** min(0.01, 0.06 / len(order))  # so that no interval hides another one
-    data["x"] = data["bags"] * aside ** data["variant"].map(order.index)
-    figure = Figure(figsize=(WIDTH, 4), layout="constrained")
-    axes = figure.subplots()
-    sns.lineplot(data, x="x", y="mean", hue="variant", hue_order=order, palette=palette, style="variant",
-                 style_order=order, markers=True, dashes=False, errorbar=None, ax=axes, legend=False,
-                 lw=1.8)  # fmt: skip
-    axes.vlines(data["x"], data["low"], data["high"], colors=[palette[v] for v in data["variant"]], lw=1.8)
-    axes.set_xscale("log")
-    axes.set_xticks(list(amounts), [f"{amount:,.0f}" for amount in amounts])
-    axes.xaxis.set_minor_locator(NullLocator())
-    metric = study.metric(next(iter(amounts.values())))
-    value_axis(axes, "y", metric, float(data["mean"].min()), float(np.nanmax(data[["mean", "high"]])))
-    axes.set(xlabel="training bags")
-    last = data.sort_values("x").groupby("variant").last()
-    named = {v: f"{v}: {study.supervision[v]} supervision" if len(study.kinds) > 1 else v for v in order}
-    ends = {named[str(row.Index)]: (row.x, row.mean) for row in rows_of(last)}
-    label_ends(axes, ends, {named[v]: palette[v] for v in order})
+        axes.set_xlim(left=0)
+        axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    error_axis(axes, study, task, "y", found["mean"], found["mean"].max())
+    axes.set(xlabel="training step (ms)", xlim=(axes.get_xlim()[0], 1.05 * float(data["ms"].max())))
+    label_ends(axes, {row.variant: (row.ms, row.mean) for row in rows_of(data)}, palette)
     return figure

@@ -1,7 +1,5 @@
 """The picture that a report opens with: a row a loss, every seed a dot, the mean and its interval; a column a task."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -11,20 +9,17 @@ from matplotlib.figure import Figure
 
 from milbench._utils.palette import INK, MUTED
 from milbench._utils.pictures import literal
-from milbench.report.figures.style import NO_SKILL, WIDTH, colours, nearby_line, no_skill_line, value_axis, wrapped
+from milbench.report.figures.style import WIDTH, colours, error_axis, wrapped
 from milbench.report.formatting import at_most
-from milbench.report.literature import published_values
 from milbench.report.study import Study
 
-MOST_TASKS = 6
-"""Of more tasks a heat map is drawn."""
+MOST_TASKS = 6  # of more tasks a heat map is drawn
 CAPTION = (
     "Every dot is a seed, the diamond their mean with its 95 % interval. In colour: contenders, which may be the best; "
-    "grey: losses that are worse."
+    "grey: losses that are worse. Dashed, where it is near: no skill, the best answer that is the same for every bag."
 )
-ONE_SEED = "The diamond is the only seed, with its 95 % interval where test items are known."
+ONE_SEED = "The diamond is the only seed, with its 95 % interval where test items are known. Dashed: no skill."
 WORSE = " On the right: by how much a contender may be worse than the best."
-PUBLISHED = " Rings: published values; whether they are comparable is said beside them, under each task."
 
 
 def overview_figure(study: Study) -> Figure | None:
@@ -41,25 +36,19 @@ def overview_figure(study: Study) -> Figure | None:
         _draw(axes, study, task, order)
         if len(study.tasks) > 1:
             axes.set_title(literal(wrapped(task, 20)))
-    if with_bounds:
-        _write_bounds(row[0], study, tasks[0], order)
-    row[0].set_yticks(range(len(order)), [literal(wrapped(v, 24)) for v in order], color=INK, fontsize=9)
+    if with_bounds:  # beside each contender
+        found, metric, palette = study.summary(tasks[0]), study.metric(tasks[0]), colours(study, tasks[0])
+        row[0].text(1.02, 1.01, "worse by at most", transform=row[0].transAxes, va="bottom", color=MUTED)
+        for variant in found.index[found["contender"]]:
+            text = f"{at_most(found['worse_by'][variant], metric)}{' points' * metric.percent}"
+            row[0].text(1.02, order.index(variant), text, transform=row[0].get_yaxis_transform(), va="center",
+                        color=palette[variant])  # fmt: skip
+    row[0].set_yticks(range(len(order)), [literal(wrapped(v, 28)) for v in order], color=INK, fontsize=9)
     return figure
 
 
-def captioned(study: Study) -> str:
-    """Return how the picture is read."""
-    line = any(nearby_line(study, task, float(study.table(task).max().max())) for task in study.tasks)
-    published = any(_published(study, task) for task in study.tasks)
-    no_set = not any(study.summary(task)["contender"].any() for task in study.tasks)
-    with_set = CAPTION + (WORSE if len(study.tasks) == 1 else "")
-    text = ONE_SEED if no_set else with_set
-    return text + (NO_SKILL if line else "") + (PUBLISHED if published else "")
-
-
 def _draw(axes: Axes, study: Study, task: str, order: list[str]) -> None:
-    table, found, metric = study.table(task), study.summary(task), study.metric(task)
-    palette = colours(study, task)
+    table, found, palette = study.table(task), study.summary(task), colours(study, task)
     known = [variant for variant in order if variant in table.index]
     places = {variant: number for number, variant in enumerate(order)}
     long = table.reset_index().melt("variant", var_name="seed", value_name="value").dropna()
@@ -75,30 +64,7 @@ def _draw(axes: Axes, study: Study, task: str, order: list[str]) -> None:
             continue
         axes.plot([low, high], [places[variant]] * 2, color=palette[variant], lw=2.2, zorder=3, solid_capstyle="butt")
         axes.plot(mean, places[variant], "D", color=palette[variant], ms=6.5, mec=INK, mew=0.8, zorder=4)
-    marks = []
-    for value, variant in _published(study, task):
-        axes.plot(value, places[variant] + 0.32, "o", mfc="none", mec=INK, mew=1.1, ms=6, zorder=5)
-        marks.append(value)
-    shown = [float(v) for v in long["value"]]
-    marks.append(no_skill_line(axes, study, task, "x", max(shown)))
-    highest = max(*shown, *marks, *found["high"].dropna(), 0.0)
-    value_axis(axes, "x", metric, float(np.nanmin(found["mean"])), highest)
+    highest = float(np.nanmax([long["value"].max(), *found["high"]]))
+    error_axis(axes, study, task, "x", found["low" if found["low"].min() < 0 else "mean"], highest)
     axes.set(ylabel="", ylim=(len(order) - 0.4, -0.6))
     axes.grid(visible=False, axis="y")
-
-
-def _write_bounds(axes: Axes, study: Study, task: str, order: list[str]) -> None:
-    """Write beside each contender by how much it may be worse than the best."""
-    found, metric, palette = study.summary(task), study.metric(task), colours(study, task)
-    unit = " points" if metric.percent else ""
-    for place, variant in enumerate(order):
-        if found["contender"].get(variant, False):
-            text = f"{at_most(found['worse_by'][variant], metric)}{unit}"
-            axes.text(1.02, place, text, transform=axes.get_yaxis_transform(), va="center", color=palette[variant])
-    axes.text(1.02, 1.01, "worse by at most", transform=axes.transAxes, va="bottom", color=MUTED)
-
-
-def _published(study: Study, task: str) -> list[tuple[float, str]]:
-    """Return every published value of the primary metric with the loss that it is of."""
-    found = published_values(study, task)
-    return [(one.mean, variant) for one, variants in found if one.metric == study.primary(task) for variant in variants]

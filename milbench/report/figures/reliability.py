@@ -1,7 +1,5 @@
 """Reliability diagrams: of what a loss holds to be how probable, how often it happens; a panel a loss."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import pandas as pd
@@ -13,9 +11,9 @@ from milbench._utils.pictures import literal
 from milbench.api.metric_info import describe
 from milbench.api.reliability import RELIABILITY_FILE, load_reliability
 from milbench.errors import UsageError
-from milbench.report.figures.style import WIDTH, colours, wrapped
+from milbench.report.figures.style import WIDTH, colours, panels, wrapped
 from milbench.report.formatting import with_unit
-from milbench.report.statistics.intervals import share_interval
+from milbench.report.statistics.differences import share_interval
 from milbench.report.study import Study, rows_of
 
 CAPTION = (
@@ -33,12 +31,9 @@ def reliability_figure(study: Study, task: str) -> Figure | None:
     shown = [variant for variant, bins in found.items() if len(bins)][:_MOST]
     if not shown:
         return None
-    columns = min(_COLUMNS, len(shown))
-    rows = -(-len(shown) // columns)
-    figure = Figure(figsize=(WIDTH * columns / _COLUMNS, 2.7 * rows), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    palette = colours(study, task)
-    for axes, variant in zip(grid.flat, shown, strict=False):
+    width, palette = WIDTH * min(1, len(shown) / _COLUMNS), colours(study, task)
+    figure, grid = panels(len(shown), _COLUMNS, width, 2.7, sharex=True, sharey=True)
+    for axes, variant in zip(grid, shown, strict=True):
         axes.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--")
         bins, colour = found[variant], palette[variant]
         bounds = [share_interval(round(one.frequency * one.count), int(one.count)) for one in rows_of(bins)]
@@ -50,8 +45,6 @@ def reliability_figure(study: Study, task: str) -> Figure | None:
                   fontsize=8, color=MUTED)  # fmt: skip
         axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1), xlabel="", ylabel="")
         axes.set_aspect("equal")
-    for axes in list(grid.flat)[len(shown) :]:
-        axes.set_axis_off()
     figure.supxlabel("mean probability", fontsize=9, color=MUTED)
     figure.supylabel("share that happened", fontsize=9, color=MUTED)
     return figure

@@ -9,9 +9,13 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import offset_copy
 
 from milbench._utils.palette import COLOURS, INK, LINE, MUTED, PAPER, distinct
@@ -22,33 +26,14 @@ from milbench.report.study import Study
 
 WIDTH = 9.6
 STYLE: Any = {
-    "font.family": ["DejaVu Sans"],
-    "font.size": 9.5,
-    "axes.titlesize": 10.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.titlecolor": INK,
-    "axes.labelcolor": MUTED,
-    "axes.edgecolor": LINE,
-    "axes.facecolor": "none",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": LINE,
-    "grid.linewidth": 0.7,
-    "text.color": INK,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "legend.frameon": False,
-    "figure.facecolor": PAPER,
-    "savefig.facecolor": "auto",
-    "svg.fonttype": "none",
-}
-GREY = "#8b95a1"
-"""Of losses that are not contenders: seen on white and on black."""
+    "font.family": ["DejaVu Sans"], "font.size": 9.5, "text.color": INK, "svg.fonttype": "none",
+    "axes.titlesize": 10.5, "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.titlecolor": INK,
+    "axes.labelcolor": MUTED, "axes.edgecolor": LINE, "axes.facecolor": "none", "axes.spines.top": False,
+    "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True, "grid.color": LINE, "grid.linewidth": 0.7,
+    "xtick.color": MUTED, "ytick.color": MUTED, "xtick.major.size": 0, "ytick.major.size": 0,
+    "legend.frameon": False, "figure.facecolor": PAPER, "savefig.facecolor": "auto",
+}  # fmt: skip
+GREY = "#8b95a1"  # of losses that are not contenders: seen on white and on black
 _TICKS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 
 
@@ -61,9 +46,19 @@ def styled() -> Iterator[None]:
         yield
 
 
-def wrapped(label: str, width: int = 26) -> str:
-    """Return a label broken into lines."""
-    return "\n".join(textwrap.wrap(label, width, break_long_words=True)) or label
+def wrapped(label: str, width: int) -> str:
+    """Return a label as sentences have it, broken into lines."""
+    return "\n".join(textwrap.wrap(readable(label), width, break_long_words=True)) or label
+
+
+def panels(count: int, columns: int, width: float, height: float, **shared: Any) -> tuple[Figure, list[Axes]]:
+    """Return a figure of a width with panels of a height each, so many a row."""
+    rows, columns = -(-count // columns), min(count, columns)
+    figure = Figure(figsize=(width, rows * height), layout=ConstrainedLayoutEngine(h_pad=0.08))
+    grid = list(figure.subplots(rows, columns, squeeze=False, **shared).flat)
+    for axes in grid[count:]:
+        axes.set_axis_off()
+    return figure, grid[:count]
 
 
 def colours(study: Study, task: str) -> dict[str, Any]:
@@ -75,29 +70,18 @@ def colours(study: Study, task: str) -> dict[str, Any]:
     }
 
 
-NO_SKILL = " Dashed: no skill, the best answer that is the same for every bag."
-
-
-def no_skill_line(axes: Axes, study: Study, task: str, axis: Literal["x", "y"], worst: float) -> float:
-    """Draw the no-skill line where what is shown comes near it, which it would else squeeze; return it, else 0."""
-    line = nearby_line(study, task, worst)
-    if line:
-        (axes.axvline if axis == "x" else axes.axhline)(line, color=MUTED, ls="--", lw=1)
-    if line and axis == "y":
-        axes.annotate("no skill", (0.01, line), xycoords=("axes fraction", "data"), xytext=(0, 2), fontsize=7.5,
-                      textcoords="offset points", color=MUTED)  # fmt: skip
-    return line
-
-
-def nearby_line(study: Study, task: str, worst: float) -> float:
-    """Return the no-skill line, 0 where it is not known or far above the worst value."""
+def error_axis(
+    axes: Axes, study: Study, task: str, axis: Literal["x", "y"], means: pd.Series[float], highest: float
+) -> None:
+    """Scale an axis of the primary metric of a task and draw the no-skill line, where what is shown comes near it."""
     line = float(study.no_skill(task).mean())
-    return line if study.metric(task).lower_is_better and worst > 0.4 * line else 0.0
-
-
-def label_colour(colour: Any) -> Any:
-    """Return the colour of the name of a line or dot, which is darker than grey."""
-    return MUTED if colour == GREY else colour
+    if study.metric(task).lower_is_better and highest > 0.4 * line:
+        (axes.axvline if axis == "x" else axes.axhline)(line, color=MUTED, ls="--", lw=1)
+        if axis == "y":  # at the right, where errors are smaller
+            axes.annotate("no skill", (0.99, line), xycoords=("axes fraction", "data"), xytext=(0, 2), fontsize=7.5,
+                          textcoords="offset points", color=MUTED, ha="right")  # fmt: skip
+        highest = max(line, highest)
+    value_axis(axes, axis, study.metric(task), float(means.min()), float(highest))
 
 
 def label_ends(axes: Axes, ends: dict[str, tuple[float, float]], colours_of: dict[str, Any]) -> None:
@@ -113,10 +97,18 @@ def label_ends(axes: Axes, ends: dict[str, tuple[float, float]], colours_of: dic
     for name, place in zip(names, places, strict=True):
         axes.annotate(
             literal(readable(name)), ends[name], (1, place), textcoords=beside, va="center", fontsize=7.5,
-            color=label_colour(colours_of[name]), annotation_clip=False,
+            color=MUTED if colours_of[name] == GREY else colours_of[name], annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": colours_of[name], "lw": 0.6, "shrinkA": 1, "shrinkB": 0,
                         "relpos": (0, 0.5)},
         )  # fmt: skip
+
+
+def log_ticks(axis: Axis) -> None:
+    """Write plain numbers at 1, 2, 5, 10, ... of a logarithmic axis, at fewer of a long one."""
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 20 * low else (1, 3) if high < 1000 * low else (1,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
 
 
 def value_axis(axes: Axes, axis: Literal["x", "y"], metric: Metric, low: float, high: float) -> None:
@@ -137,13 +129,11 @@ def value_axis(axes: Axes, axis: Literal["x", "y"], metric: Metric, low: float, 
     if high > 8 * low:
         ticks.set_label_text(f"{label}, √ scale")
         set_scale("function", functions=(lambda v: np.sqrt(np.maximum(v, 0)), np.square))
-        shown = [tick for tick in _TICKS if tick <= top]
-        least = (top**0.5) / 9
-        kept: list[float] = []
-        for tick in reversed(shown):
-            if not kept or kept[-1] ** 0.5 - tick**0.5 > least:
+        apart, kept = top**0.5 / 9, [np.inf]  # the least distance of two ticks
+        for tick in reversed(_TICKS):
+            if tick <= top and apart < tick**0.5 < kept[-1] ** 0.5 - apart:
                 kept.append(tick)
-        ticks.set_ticks(sorted({0.0, *kept}))
+        ticks.set_ticks([0.0, *kept[:0:-1]])
     else:
         ticks.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
     ticks.set_major_formatter(formatter)  # a new scale brings its own

@@ -8,8 +8,6 @@ American Statistical Association 50, 1955, pp. 1096-1121. The same quantities bo
 may be. docs/statistics.md: how often set and bounds are wrong.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,9 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from milbench.report.statistics.differences import LEVEL
-from milbench.report.statistics.pairs import Pairs, common_means, compare_all
+from milbench.report.statistics.pairs import Pairs, Scaled, common_means, compare_all, scaled
 from milbench.report.statistics.sampling import Floats, SamplingNoise
-from milbench.report.statistics.scale import Scaled, scaled
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,26 +29,16 @@ class Contenders:
     pairs: Pairs
 
     def seeds_to_separate(self, first: int, second: int) -> int | None:
-        """Return how many seeds of each loss would separate two losses if their difference and their variances stay.
+        """Return how many seeds would separate two losses, given by their rows, if difference and variances stay.
 
-        With so many, the better one leaves the worse one no contender in 80 % of comparisons of as many losses.
-
-        Args:
-            first: the row of a loss with a value.
-            second: that of another one.
-
-        Returns:
-            The number; None where thousands do not suffice, or nothing is known of variances.
+        With so many, the better one leaves the worse one no contender in 80 % of comparisons of as many losses; None
+        where thousands do not suffice, or nothing is known of variances.
         """
         return self.pairs.seeds_to_separate(self.rows.index(first), self.rows.index(second))
 
 
 def contenders(
-    errors: ArrayLike,
-    *,
-    lower_is_better: bool = True,
-    noise: SamplingNoise | None = None,
-    overlap: float = 0.0,
+    errors: ArrayLike, *, lower_is_better: bool = True, noise: SamplingNoise | None = None, overlap: float = 0.0
 ) -> Contenders:
     """Return which losses may be the best one, with 95 % probability, and how much worse than it each may be.
 
@@ -81,7 +68,7 @@ def contenders(
     pairs = compare_all(values, overlap)
     contender, worse_by = np.zeros(len(given), bool), np.full(len(given), np.nan)
     contender[rows] = True
-    if pairs.variances.known:
+    if len(rows) > 1 and np.isfinite(pairs.variances.values).all():  # seeds show variances
         widths = pairs.widths()
         contender[rows] = ~(pairs.difference > widths).any(axis=1)
         found, _ = common_means(given[rows] if lower_is_better else -given[rows])

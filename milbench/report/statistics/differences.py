@@ -1,40 +1,33 @@
 """The difference of two losses with its interval, over training seeds and test items.
 
 It is the mean over their common seeds of their difference with one seed. Its error has two parts. One differs from seed
-to seed: the training, and what the test items add with one seed alone. The n differences show its variance S^2 with
-n - 1 degrees of freedom. The other part is common to all seeds, as they share test items; it does not shrink with more
-seeds, and the n differences do not show it. The outcomes of the items do.
-
-The half width of an interval of level a is
+to seed: the n differences show its variance S^2 with n - 1 degrees of freedom. The other part is common to all seeds,
+as they share test items; only the outcomes of the items show it. The half width of an interval of level a is
 
     sqrt( max(t^2 S^2, z^2 own) (1/n + r)  +  z^2 shared ),      t, z: the quantiles 1 - a/2 of Student's t with n - 1
                                                                   degrees of freedom and of the normal distribution
 
 where `shared` is the covariance that the test items give to the differences with two seeds, and `own` what their
 variance has beyond it. Without the maximum this is Banerjee's interval (Sankhya 22, 1960, pp. 357-358), which for
-normal errors covers at least 1 - a of the time whatever the shares of the two parts are. The maximum can only widen it:
-three seeds may agree by luck, but never better than their test items allow.
+normal errors covers at least 1 - a of the time; the maximum can only widen it.
 
-r is 0 but where every seed splits the same bags in another way: splits share bags, so that their mean varies by about
-r S^2 more, with r test bags for each training bag (C. Nadeau and Y. Bengio, "Inference for the Generalization Error",
-Machine Learning 52, 2003, pp. 239-281: the corrected resampled t-test).
+r is 0 but where every seed splits the same bags in another way: their mean then varies by about r S^2 more, with r test
+bags for each training bag (C. Nadeau and Y. Bengio, "Inference for the Generalization Error", Machine Learning 52,
+2003, pp. 239-281: the corrected resampled t-test).
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import optimize, special
+from numpy.typing import ArrayLike, NDArray
+from scipy import optimize, special, stats
 
 from milbench.report.statistics.sampling import Floats, SamplingNoise
 
 LEVEL = 0.95
-FEWEST_SEEDS = 3
-"""With fewer common seeds there is no interval: one or two differences do not show how much they vary."""
+FEWEST_SEEDS = 3  # with fewer common seeds there is no interval: one or two differences do not show how much they vary
 _ROUNDING = 1e-12  # a difference or a standard deviation below it is one of floating point
 
 
@@ -131,3 +124,31 @@ def _alike(tested: NDArray[np.int64]) -> float:
     n = tested.shape[1]
     same = (tested[:, :, None] == tested[:, None, :]).all(axis=0)
     return float(same.sum() - n) / (n * (n - 1)) if n > 1 else 1.0
+
+
+def student_interval(values: ArrayLike, overlap: float = 0.0) -> tuple[float, float]:
+    """Return Student's 95 % interval of the mean of (n,) values, one a seed.
+
+    (nan, nan) for fewer than three values, and where one is not finite. For `overlap` see above.
+    """
+    sample = np.asarray(values, dtype=float)
+    if sample.size < FEWEST_SEEDS or not np.isfinite(sample).all():
+        return math.nan, math.nan
+    error = sample.std(ddof=1) * np.sqrt(1 / sample.size + overlap)
+    half = stats.t.ppf((1 + LEVEL) / 2, sample.size - 1) * error
+    return float(sample.mean() - half), float(sample.mean() + half)
+
+
+def share_interval(wrong: int, items: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a share of test items of one network.
+
+    It covers the draw of the items, and not another training seed. Source: E. B. Wilson, "Probable inference, the law
+    of succession, and statistical inference", Journal of the American Statistical Association 22, 1927.
+    """
+    bounds = stats.binomtest(wrong, items).proportion_ci(LEVEL, method="wilson")
+    return float(bounds.low), float(bounds.high)
+
+
+def is_within(bounds: Iterable[float], margin: float) -> bool:
+    """Return whether an interval lies within a margin that was given in advance: two one-sided tests at once."""
+    return all(-margin <= bound <= margin for bound in bounds)

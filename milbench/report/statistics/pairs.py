@@ -1,5 +1,7 @@
 """The differences of every two losses, and the widths that multiple comparisons with the best give them.
 
+Shares are compared as logits, other positive values as logarithms.
+
 A loss may look worse than its rival by
 
     sqrt( max(t^2 V, z^2 own) (1/n + r)  +  z^2 shared )
@@ -9,10 +11,9 @@ variances of both, and z Dunnett's quantile for the number of rivals. t is Stude
 comparison: Dunnett's for losses that vary as most do, and a larger one where a variance is known less well.
 """
 
-from __future__ import annotations
-
 import math
-from dataclasses import dataclass
+from bisect import bisect_left
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -20,13 +21,55 @@ from numpy.typing import NDArray
 from scipy import optimize, special
 
 from milbench.report.statistics.differences import LEVEL, compare_pair
-from milbench.report.statistics.sampling import Floats
-from milbench.report.statistics.scale import Scaled
+from milbench.report.statistics.sampling import Floats, SamplingNoise
 from milbench.report.statistics.variances import Variances, moderated
 
 POWER = 0.8
 MOST_SEEDS = 10_000
 Index = int | NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scaled:
+    """Values of losses (losses, seeds) on the scale of the comparison, the smaller the better."""
+
+    values: Floats
+    noise: SamplingNoise | None  # of `values`
+    kind: str  # "logit", "log" or "" for values as they are
+    sign: int  # -1 where the larger value of the metric is the better
+
+    def metric(self, values: Floats) -> Floats:
+        """Return values of this scale as values of the metric, with the sign that makes the smaller the better."""
+        signed = self.sign * values
+        with np.errstate(over="ignore"):
+            back = special.expit(signed) if self.kind == "logit" else np.exp(signed) if self.kind == "log" else signed
+        return np.asarray(self.sign * back)
+
+
+def scaled(values: Floats, lower_is_better: bool, noise: SamplingNoise | None) -> Scaled:
+    """Return values on the scale that makes their variances alike; zeros are moved off zero, and ones off one."""
+    kind, moved, slopes = "", values, np.ones_like(values)
+    least, rest = _least(values), _least(1 - values)
+    if (values > 1).any() and not (values < 0).any():
+        kind, moved = "log", np.maximum(values, least / 2)
+        slopes = 1 / moved
+    elif not (values < 0).any():
+        kind, moved = "logit", np.clip(values, min(least, 0.5) / 2, 1 - min(rest, 0.5) / 2)
+        if noise is not None:  # half an item wrong and half an item right, as for the logit of a binomial share
+            items = np.where(noise.items > 0, noise.items, np.inf)
+            moved = np.where(np.isfinite(items), (values + 0.5 / items) / (1 + 1 / items), moved)
+        slopes = 1 / (moved * (1 - moved))
+    if noise is not None:
+        covariance = noise.covariance * slopes[:, :, None, None] * slopes
+        noise = replace(noise, covariance=covariance, unit=noise.unit * slopes)
+    on_scale = special.logit(moved) if kind == "logit" else np.log(moved) if kind == "log" else moved
+    sign = 1 if lower_is_better else -1
+    return Scaled(sign * on_scale, noise, kind, sign)
+
+
+def _least(values: Floats) -> float:
+    """Return the least value above zero."""
+    return float(values[values > 0].min(initial=np.inf))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,16 +96,9 @@ class Pairs:
 
     def seeds_to_separate(self, first: int, second: int) -> int | None:
         """See `Contenders.seeds_to_separate`."""
-        many = 2
-        while not self._separate(first, second, many):
-            many *= 2
-            if many > MOST_SEEDS:
-                return None
-        few = many // 2
-        while many - few > 1:
-            middle = (few + many) // 2
-            few, many = (few, middle) if self._separate(first, second, middle) else (middle, many)
-        return many
+        if not self._separate(first, second, MOST_SEEDS):
+            return None
+        return bisect_left(range(MOST_SEEDS), True, lo=2, key=lambda seeds: self._separate(first, second, seeds))
 
     def _separate(self, first: int, second: int, seeds: int) -> bool:
         """Return whether so many seeds of each loss leave out the worse of two losses with the probability POWER."""

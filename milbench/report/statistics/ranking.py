@@ -5,8 +5,6 @@ by about what the normal distribution is beside Student's t; they are expanded b
 should know about the bootstrap", The American Statistician 69, 2015, pp. 371-386).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -20,7 +20,7 @@ class SamplingNoise:
     covariance: Floats  # (m, n, m, n), of the values; 0 between two cells that were tested on different items
     sets: NDArray[np.int64]  # (m, n), equal for cells that were tested on the same items; -1 where nothing is known
     items: NDArray[np.int64]  # (m, n), the number of test items, 0 where nothing is known
-    unit: Floats  # (m, n), see `_unit`
+    unit: Floats  # (m, n), what an item adds to the ratio where it adds anything (root mean square), else 1 / items
 
     def of(self, rows: NDArray[np.int64]) -> SamplingNoise:
         """Return the error of some of the losses."""
@@ -31,11 +31,8 @@ class SamplingNoise:
 def sampling_noise(outcomes: Sequence[Sequence[Outcomes | None]]) -> SamplingNoise:
     """Return the covariance that ratios of sums over test items have under another draw of the items.
 
-    A ratio r = sum(s) / sum(w) varies as the mean of its linearised residuals (s - r w) / mean(w) does. For weights
-    of 1 these are the outcomes less their mean, and the result is the covariance of two means.
-
-    Args:
-        outcomes: m losses with n seeds each, None where a cell has none.
+    A ratio r = sum(s) / sum(w) varies as the mean of its linearised residuals (s - r w) / mean(w) does. For weights of
+    1 these are the outcomes less their mean. Of m losses with n seeds each, None where a cell has no outcomes.
     """
     shape = (len(outcomes), len(outcomes[0]) if outcomes else 0)
     covariance = np.zeros((*shape, *shape))
@@ -56,10 +53,6 @@ def sampling_noise(outcomes: Sequence[Sequence[Outcomes | None]]) -> SamplingNoi
 
 
 def _unit(found: Outcomes) -> float:
-    """Return what an item adds to the ratio where it adds anything (root mean square).
-
-    It is 1 / items for an item of the mean weight that is all wrong, and where no item adds anything.
-    """
     sums = found.sums[found.sums != 0].astype(float)
     return float(np.sqrt((sums**2).mean()) / found.weights.sum(dtype=float)) if sums.size else 1 / len(found)
 

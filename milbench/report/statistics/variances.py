@@ -9,8 +9,6 @@ W. S. Alexander and G. K. Smyth, "Robust hyperparameter estimation protects agai
 power to detect differential expression", Annals of Applied Statistics 10, 2016, pp. 946-963.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cache
@@ -20,8 +18,7 @@ from scipy import optimize, special
 
 from milbench.report.statistics.sampling import Floats
 
-SHARE = 2 / 3
-"""The median of many values is known as well as the mean of about two thirds of them (2 / pi if they are normal)."""
+SHARE = 2 / 3  # the median of many values is known as well as the mean of so many of them (2 / pi if they are normal)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,11 +29,6 @@ class Variances:
     own: Floats  # (m,), the degrees of freedom of a loss's own variance
     prior: float  # those that the prior adds
     trust: Floats  # (m,), the share of these that a loss gets: 1 unless it varies more than is typical
-
-    @property
-    def known(self) -> bool:
-        """Whether seeds show any variance."""
-        return bool(np.isfinite(self.values).all()) and len(self.values) > 1
 
     def freedom(self, own: Floats | float | None = None) -> Floats:
         """Return the degrees of freedom of each loss, (m,), or those with so many of its own."""

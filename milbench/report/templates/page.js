@@ -22,3 +22,9 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   });
 }
+// What is wider than the screen says so, until it has been scrolled.
+for (const box of document.querySelectorAll(".picture, .scroll")) {
+  const mark = () => box.classList.toggle("wider", box.scrollWidth > box.clientWidth + 1 && box.scrollLeft < 8);
+  new ResizeObserver(mark).observe(box);
+  box.addEventListener("scroll", mark);
+}

@@ -1,29 +1,13 @@
-"""Lines: what is drawn where, under which name, against the frame; the Pareto front against its definition."""
-
-from __future__ import annotations
+"""Lines: what is drawn where, under which name, against the frame."""
 
 import numpy as np
-import pytest
 
-from milbench.report.figures.lines import amounts_figure, curves_figure, pareto_figure, pareto_front
+from milbench.report.figures.lines import amounts_figure, curves_figure, pareto_figure
 from milbench.report.figures.style import styled
 from milbench.report.study import Study
 from tests._helpers.report_data import LOSSES, make_results
 
 ERROR = "one-instance error (%), √ scale"
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_the_front_is_what_no_other_point_dominates(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    points = rng.integers(0, 6, size=(int(rng.integers(1, 15)), 2)).astype(float)  # with ties and equal points
-
-    def dominated(i: int) -> bool:
-        return any((other <= points[i]).all() and (other < points[i]).any() for other in points)
-
-    front = pareto_front(points[:, 0], points[:, 1])
-    assert sorted(front) == [i for i in range(len(points)) if not dominated(i)]
-    assert points[front][:, 0].tolist() == sorted(points[front][:, 0])
 
 
 def test_nothing_is_drawn_where_no_cell_has_a_result() -> None:

@@ -1,7 +1,5 @@
 """The set of contenders holds the best loss as often as it promises; bounds and numbers of seeds are right as well."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np
@@ -12,20 +10,13 @@ from milbench.api.outcomes import Outcomes
 from milbench.report.statistics.contenders import contenders
 from milbench.report.statistics.pairs import dunnett
 from milbench.report.statistics.sampling import sampling_noise
-from tests._helpers.many_comparisons import many_contenders
-from tests._helpers.simulated_losses import SCENES, draw, left_out, left_out_by_items, missed, power, separated
+from tests._helpers.scenes import SCENES, draw, left_out, left_out_by_items, many_contenders, missed, power, separated
 
 LOSSES, SEEDS = (2, 3, 6, 9, 20), (3, 5, 10, 20)
 BOUNDED = (
-    "normal",
-    "with seed effects",
-    "skewed to large errors",
-    "heavy tails (t, 3)",
-    "the best varies 8 times as much",
+    "normal", "with seed effects", "skewed to large errors", "heavy tails (t, 3)", "the best varies 8 times as much",
     "another varies 8 times as much",
-)
-
-
+)  # fmt: skip
 EXCEEDS = {"a third of the losses vary 8 times as much": 0.015}
 """Where more than what is promised is known to go wrong: nobody can tell a good erratic loss from a lucky one."""
 
@@ -119,21 +110,15 @@ def test_the_quantile_is_that_of_scipy_for_one_rival_and_of_a_simulation_for_sev
     assert dunnett(5, 8) == pytest.approx(np.quantile(statistics, 0.95), rel=0.01)
 
 
-def test_what_is_missing_takes_no_part() -> None:
+def test_what_is_missing_takes_no_part_and_one_seed_that_losses_share_excludes_none() -> None:
     errors = [[0.10, 0.11, 0.10, 0.12], [0.4, np.nan, 0.41, 0.42], [np.nan] * 4, [0.1, 0.11, np.nan, 0.12]]
     assert contenders(errors).contender.tolist() == [True, False, False, True]
-
-
-def test_one_seed_excludes_no_loss_with_a_value() -> None:
     found = contenders([[0.1], [0.9], [np.nan]])
     assert found.contender.tolist() == [True, True, False]
     assert np.isnan(found.worse_by).all()
     assert found.seeds_to_separate(0, 1) is None
-
-
-def test_larger_is_better_where_the_metric_says_so() -> None:
-    rates = [[0.90, 0.91, 0.92], [0.5, 0.52, 0.51], [0.89, 0.91, 0.9]]
-    assert contenders(rates, lower_is_better=False).contender.tolist() == [True, False, True]
+    nan = np.nan
+    assert contenders([[0.1, 0.2, nan], [0.1, nan, nan], [nan, 0.3, nan], [nan, nan, 0.9]]).contender.all()
 
 
 def test_splits_of_the_same_bags_widen_the_set() -> None:
@@ -150,12 +135,6 @@ def test_equal_seeds_do_not_hide_that_few_items_were_tested() -> None:
     errors = wrong.mean(axis=1, keepdims=True).repeat(3, axis=1)
     assert contenders(errors).contender.tolist() == [True, False]
     assert contenders(errors, noise=sampling_noise(outcomes)).contender.tolist() == [True, True]
-
-
-def test_losses_that_share_no_two_seeds_stay() -> None:
-    nan = np.nan
-    errors = [[0.1, 0.2, nan], [0.1, nan, nan], [nan, 0.3, nan], [nan, nan, 0.9]]
-    assert contenders(errors).contender.all()
 
 
 def test_shares_of_zero_and_one_are_far_apart() -> None:

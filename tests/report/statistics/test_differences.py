@@ -1,7 +1,5 @@
 """Intervals of differences: closed forms, brute force, and what may not widen or narrow them."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -10,7 +8,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from milbench.api.outcomes import Outcomes
-from milbench.report.statistics.differences import compare_pair, holm
+from milbench.report.statistics.differences import compare_pair, holm, student_interval
 from milbench.report.statistics.sampling import sampling_noise
 
 Floats = NDArray[np.float64]
@@ -91,23 +89,15 @@ def test_one_or_two_seeds_have_no_interval(seeds: int) -> None:
     assert math.isnan(found.p)
 
 
-def test_pairs_are_the_seeds_that_both_have() -> None:
-    nan, values = math.nan, drawn(m=3, n=5)
-    means = values.mean(axis=2)
-    means[1, 0] = means[2, 4] = nan
-    noise = sampling_noise(outcomes_of(values))
-    found = {(i, j): compare_pair(means, i, j, noise) for i, j in ((0, 1), (0, 2), (1, 2))}
-    assert {pair: difference.seeds for pair, difference in found.items()} == {(0, 1): 4, (0, 2): 4, (1, 2): 3}
-    assert found[1, 2].difference == pytest.approx(means[1, 1:4].mean() - means[2, 1:4].mean())
-
-
-def test_a_cell_without_outcomes_leaves_its_pairs_to_the_seeds() -> None:
-    values = drawn(m=3)
-    outcomes = outcomes_of(values)
+def test_pairs_are_the_seeds_that_both_have_and_items_count_where_all_of_these_have_outcomes() -> None:
+    values = drawn(m=3, n=5)
+    means, outcomes = values.mean(axis=2), outcomes_of(values)
+    means[1, 0] = means[2, 4] = math.nan
     outcomes[2][1] = None
     noise = sampling_noise(outcomes)
-    items = [compare_pair(values.mean(axis=2), i, j, noise).items for i, j in ((0, 1), (0, 2), (1, 2))]
-    assert items == [300, 0, 0]
+    found = [compare_pair(means, i, j, noise) for i, j in ((0, 1), (0, 2), (1, 2))]
+    assert [(pair.seeds, pair.items) for pair in found] == [(4, 300), (4, 0), (3, 0)]
+    assert found[2].difference == pytest.approx(means[1, 1:4].mean() - means[2, 1:4].mean())
 
 
 def test_holm_rejects_step_by_step_and_ignores_what_is_unknown() -> None:
@@ -124,17 +114,10 @@ def test_differences_between_folds_are_corrected_for_the_bags_that_they_share() 
     assert found.interval == pytest.approx((0.15 - half, 0.15 + half), rel=1e-4)
 
 
-def test_folds_that_share_their_training_bags_are_rarely_found_to_differ() -> None:
-    """Two rules that are equally good, each the mean of its training bags as seen through noise of its own."""
-    rng, folds, wrong = np.random.default_rng(5), 5, {0.0: 0, 1 / 4: 0}
-    for _ in range(400):
-        bags = rng.normal(size=(2, 40))  # what each of 40 bags tells the two rules, independently
-        parts = np.arange(40) % folds
-        errors = np.array([
-            [abs(bags[rule][parts != fold].mean() - rng.normal(0, 0.02)) for fold in range(folds)] for rule in (0, 1)
-        ])  # fmt: skip
-        for overlap in wrong:
-            low, high = compare_pair(errors, 0, 1, overlap=overlap).interval
-            wrong[overlap] += not low <= 0 <= high
-    assert wrong[0.0] > 0.15 * 400, "as if folds were independent"
-    assert wrong[1 / 4] < 0.6 * wrong[0.0]
+def test_the_interval_of_a_mean_by_hand_also_of_folds() -> None:
+    # Mean 2, standard error 1 / sqrt(3), t with two degrees of freedom 4.30265.
+    assert student_interval([1.0, 2.0, 3.0]) == pytest.approx((2 - 4.30265 / 3**0.5, 2 + 4.30265 / 3**0.5), abs=1e-4)
+    half = 3.18245 * (0.02 / 3 * (1 / 4 + 1 / 3)) ** 0.5  # variance 0.02 / 3; four folds: r = 1 / 3
+    assert student_interval([0.1, 0.2, 0.3, 0.2], 1 / 3) == pytest.approx((0.2 - half, 0.2 + half), abs=1e-5)
+    for values in ([], [0.5], [0.5, 0.6], [0.5, 0.6, math.nan], [0.5, 0.6, math.inf]):
+        assert all(map(math.isnan, student_interval(values)))

@@ -1,7 +1,5 @@
 """Losses over tasks: by hand, by loops over everything, and in simulated populations of tasks."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

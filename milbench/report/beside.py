@@ -1,0 +1,44 @@
+"""Comparisons side by side, as one: what has the same name in two of them without being the same is told apart."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from milbench.api.plan import to_json
+from milbench.api.results import Results
+
+_NAMES = ["task", "loss", "network", "recipe"]
+
+
+def beside(parts: Sequence[Results]) -> Results:
+    """Return comparisons as one, without their searches and contrasts; metric, epoch and margin are the first's.
+
+    A cell of several counts once. A task with other parameters or data than that of its name in another comparison is
+    named after its own one, "birds (short)", and so is a loss whose parameters, network, recipe or code differ.
+    """
+    plans = [part.plan for part in parts]
+    cells = {cell.id: (cell, plan.name) for plan in plans[::-1] for cell in plan.compared}
+    frame = pd.concat([part.frame for part in parts], ignore_index=True)
+    frame = frame[frame["cell"].isin(cells) & frame["draw"].isna()]
+    frame = frame[~frame.duplicated(["cell", "epoch", "metric"])]
+    said = frame.drop_duplicates("cell").set_index("cell")[_NAMES].astype(object)
+    made = [cells[cell][0] for cell in said.index]
+    of = pd.Series([cells[cell][1] for cell in said.index], said.index, dtype=object)
+    tasks = pd.Series([to_json([c.task_key, c.task_revision, c.data]) for c in made], said.index)
+    variants = pd.Series([to_json([c.variant_key, c.version]) for c in made], said.index)
+    told = said["task"] + " (" + of.groupby(tasks).transform("first") + ")"
+    said["task"] = said["task"].where(tasks.groupby(said["task"]).transform("nunique") == 1, told)
+    told = (said["recipe"] + ", " + of.groupby(variants).transform("first")).str.removeprefix(", ")
+    differ = variants.groupby([said[name] for name in _NAMES]).transform("nunique") > 1
+    said["recipe"] = said["recipe"].where(~differ, told)
+    names, notes = [plan.name for plan in plans], [f"{plan.name}: {note}" for plan in plans for note in plan.notes]
+    rule = "What has one name in two of them and differs is named after its comparison; metric, epoch and margin are "
+    title = {"name": "+".join(names), "title": " beside ".join(names), "preset": "", "differences": []}
+    plan = replace(
+        plans[0], spec=plans[0].spec | title, cells=[cell for cell, _ in cells.values()],
+        tasks={key: info for plan in plans[::-1] for key, info in plan.tasks.items()},
+        notes=[f"{rule}those of {names[0]}.", *notes], contrasts=[], search=None, command="", launched="",
+    )  # fmt: skip
+    frame = frame.assign(**{name: frame["cell"].map(said[name]) for name in _NAMES})
+    return Results(plan, frame, {cell: folder for part in parts for cell, folder in part.folders.items()})
