@@ -1,81 +1,78 @@
 """Export and import: the folders of a comparison as one zip file, and back, with its names and sizes checked."""
 
-from __future__ import annotations
-
+import lzma
 import re
-import shutil
-import tempfile
 import zipfile
+import zlib
 from collections.abc import Collection
 from pathlib import Path
 
-from milbench._utils.files import write_atomically
+from milbench._utils import locks
+from milbench._utils.files import scratch_folder, write_atomically
 from milbench._utils.words import counted
-from milbench.api.plan import COMPARISON_NAME, Plan
-from milbench.engine.cell import CellFolder
-from milbench.engine.folders import Root
-from milbench.errors import UsageError
+from milbench.api.plan import Plan
+from milbench.engine.cell import EXPORTED, CellFolder
+from milbench.engine.folders import Root, damaged, read_plan
+from milbench.errors import UsageError, disk_failure
 
 PLAN = "comparison.json"
-MOST_BYTES = 50_000_000_000
-MOST_PLAN_BYTES, MOST_FILES = 500_000_000, 1_000_000
-MEMBER = r"cells/([0-9a-f]{16})/[a-z][a-z_]*\.(json|csv|npz|safetensors|txt|pt)"
+MOST_BYTES, MOST_RATIO = 50_000_000_000, 200
+"""Bytes of all files, and how many for each byte of the archive: more are a bomb."""
+MEMBER = f"cells/([0-9a-f]{{16}})/({EXPORTED})"
 """The names of files of cells in an archive: nothing else is unpacked."""
-EXCLUDED = ("mlflow.json", "progress.json")  # files that mean nothing on another machine
+UNREADABLE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, OSError, UnicodeError)
 
 
-def export(root: Root, name: str | None, out: Path, left_out: Collection[str] = ()) -> str:
-    """Write the cells of a comparison that are done, failed or have a checkpoint to a file; describe it in one line.
-
-    `left_out` are names of files to leave out, such as "weights.safetensors".
-    """
+def export(root: Root, name: str | None, out: Path, left_out: Collection[str] = ()) -> tuple[str, list[str]]:
+    """Write a comparison to a file but for files `left_out`; return what was written, and a line per damaged cell."""
     plan = root.plan(name)
     if out.is_dir():
         raise UsageError(f"--out {out} is a folder: name the file, such as {out / plan.name}.zip")
-    files = [file for cell in plan.cells for file in sorted((root.cells / cell.id).glob("*"))]
-    files = [file for file in files if file.name not in (*left_out, *EXCLUDED) and re.fullmatch(MEMBER, member(file))]
+    states = root.states(plan.cells, weights=True)
+    problems = damaged(plan, states)
+    folders = [root.cell(cell.id) for cell in plan.cells if not states[cell.id].is_damaged]
+    folders = [folder for folder in folders if folder.path.is_dir()]
 
     def write(path: Path) -> None:
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(PLAN, plan.to_json())
-            for file in files:
-                archive.write(file, member(file))
+            for folder in folders:
+                for file, content in folder.export(left_out).items():
+                    archive.writestr(f"cells/{folder.id}/{file}", content)
+            archive.comment = f"{len(archive.namelist())} files".encode()  # of which a flipped bit may hide some
 
     try:
         write_atomically(out, write)
     except OSError as error:
         raise UsageError(f"cannot write {out}: {error.strerror or error}") from None
-    count = len({file.parent for file in files})
-    return f"wrote {counted(count, 'cell')} of {plan.name} to {out} ({out.stat().st_size / 1e6:.1f} MB)"
-
-
-def member(file: Path) -> str:
-    """Return the name in an archive of a file of a cell."""
-    return f"cells/{file.parent.name}/{file.name}"
+    size = f"{out.stat().st_size / 1e6:.1f} MB"
+    return f"wrote {counted(len(folders), 'cell')} of {plan.name} to {out} ({size})", problems
 
 
 def import_(file: Path, root: Root) -> str:
     """Add the cells of an export to the store, all of them or none; return what was added.
 
-    A cell that is done in the store stays as it is. Raises UsageError, and adds nothing, where the file is no export,
-    is too large or has a member that no export has.
+    A cell that is done in the store stays. Raises UsageError where the file is no export, or one with a damaged cell.
     """
     if not file.is_file():
         raise UsageError(f"{file} is {'a folder or a device, not a file' if file.exists() else 'not there'}")
     try:
         with zipfile.ZipFile(file) as archive:
             plan, cells = _read_members(archive, file)
-            root.make()
-            with tempfile.TemporaryDirectory(prefix=".import-", dir=root.runs, ignore_cleanup_errors=True) as scratch:
+            plan_lock = root.make().runs / f"{plan.name}.lock"
+            with scratch_folder(root.runs, "import") as scratch, locks.lock(plan_lock):
+                if plan.name in root.names():
+                    plan = plan.joined(root.plan(plan.name))
                 archive.extractall(scratch)
                 for cell_id in cells:  # before any of them is moved
-                    _check_cell(CellFolder(Path(scratch) / "cells" / cell_id), file)
-                added = _add(Path(scratch) / "cells", cells, root)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, OSError, UnicodeError) as error:
-        raise UsageError(f"{file} is not a milbench export: {error}") from None
-    if plan.name in root.names():
-        plan = plan.joined(root.plan(plan.name))
-    root.save(plan)
+                    folder = CellFolder(scratch / "cells" / cell_id)
+                    if (state := folder.state(weights=True)).is_damaged:
+                        raise UsageError(f"{file}: cell {cell_id} is {state.reason}")
+                    if not folder.is_described():
+                        raise UsageError(f"{file}: cell.json of {cell_id} describes another cell")
+                added = _add(scratch, cells, root, plan)
+    except UNREADABLE as error:
+        raise UsageError(disk_failure(error) or f"{file} is not a milbench export: {error}") from None
     return f"added {added} of {counted(len(cells), 'cell')} to {plan.name} in {root.runs}"
 
 
@@ -83,48 +80,47 @@ def _read_members(archive: zipfile.ZipFile, file: Path) -> tuple[Plan, list[str]
     members = archive.infolist()
     if PLAN not in archive.namelist():
         raise UsageError(f"{file} is not a milbench export: it has no {PLAN}")
-    if len(members) > MOST_FILES or (size := sum(member.file_size for member in members)) > MOST_BYTES:
-        raise UsageError(f"{file} would take {size:,} bytes in {len(members):,} files, more than {MOST_BYTES:,}")
-    if archive.getinfo(PLAN).file_size > MOST_PLAN_BYTES:
-        raise UsageError(f"{file}: {PLAN} is larger than {MOST_PLAN_BYTES:,} bytes")
+    most = min(MOST_BYTES, MOST_RATIO * file.stat().st_size)
+    if (size := sum(member.file_size for member in members)) > most:
+        raise UsageError(f"{file} would take {size:,} bytes in {len(members):,} files, more than {most:,}")
     try:
-        plan = Plan.from_json(archive.read(PLAN).decode("utf-8"))
+        plan = read_plan(archive.read(PLAN))
     except UsageError as error:
         raise UsageError(f"{file}: {error}") from None
-    if not re.fullmatch(COMPARISON_NAME, plan.name):
-        raise UsageError(f"{file}: {plan.name!r} is no name of a comparison")
     planned = {cell.id for cell in plan.cells}
     cells: dict[str, None] = {}
     for member in members:
         match = re.fullmatch(MEMBER, member.filename)
-        if match and match[1] in planned and Path(member.filename).name not in EXCLUDED:
+        if match and match[1] in planned:
             cells[match[1]] = None
         elif member.filename != PLAN:
             raise UsageError(f"{file}: an export has no {member.filename[:100]!r}")
+    if archive.comment not in (b"", f"{len(members)} files".encode()):
+        raise UsageError(f"{file} is damaged: it has {len(members)} files of {archive.comment!r:.20}")
     return plan, [*cells]
 
 
-def _check_cell(folder: CellFolder, file: Path) -> None:
-    """Raise UsageError if an unpacked cell has another id than its folder, or its numbers cannot be read."""
-    try:
-        is_other = folder.cell().id != folder.id
-        folder.result()
-        folder.history()
-    except UsageError:
-        raise UsageError(f"{file}: cell {folder.id} is damaged") from None
-    if is_other:
-        raise UsageError(f"{file}: cell.json of {folder.id} describes another cell")
-
-
-def _add(unpacked: Path, cells: list[str], root: Root) -> int:
-    """Move folders of cells into the store; return how many were not done there."""
+def _add(scratch: Path, cells: list[str], root: Root, plan: Plan) -> int:
+    """Move folders of cells into the store, all or none, and save the plan; return how many were not done there."""
+    moves: list[tuple[Path, Path]] = []
     added = 0
-    for cell_id in cells:
-        folder = root.cell(cell_id)
-        with folder.lock() as acquired:
-            if folder.is_done or not acquired or (folder.path.exists() and not CellFolder(unpacked / cell_id).is_done):
-                continue
-            shutil.rmtree(folder.path, ignore_errors=True)
-            (unpacked / cell_id).rename(folder.path)
-            added += 1
+    (scratch / "before").mkdir()
+    try:
+        for cell_id in cells:
+            folder, unpacked = root.cell(cell_id), CellFolder(scratch / "cells" / cell_id)
+            with folder.lock() as acquired:
+                if not acquired or folder.is_done or (folder.path.exists() and not unpacked.is_done):
+                    continue
+                if folder.path.exists():
+                    moves.append((folder.path, scratch / "before" / cell_id))
+                    folder.path.rename(scratch / "before" / cell_id)
+                moves.append((unpacked.path, folder.path))
+                unpacked.path.rename(folder.path)
+                added += 1
+        root.save(plan)
+    except BaseException:
+        for before, now in reversed(moves):
+            if not before.exists():
+                now.rename(before)
+        raise
     return added

@@ -2,20 +2,19 @@
 
     cell.json            the cell, and the code, the machine and the libraries that compute it
     history.csv          epoch, metric, value: appended after every epoch
-    system.csv           milliseconds since 1970, metric, value: the load of the machine
     progress.json        the progress of training and evaluation, while it is running
     checkpoint.pt        from which training continues
     outcomes.npz, reliability.json, decoder.json, task.json, weights.safetensors, gallery.npz   the results
     error.txt            why it failed: the reason in the first line, then the traceback
     hang.txt             where it was when it exceeded its time limit
-    result.json          written last: it exists exactly if the cell is done
+    result.json          written last, with the size and the digest of every file that belongs to the cell
     mlflow.json          which part of it is in MLflow
 
-The process that runs the cell holds a lock beside the folder.
+A cell is done where all that `result.json` lists is as it was written. One that lists nothing is of an earlier version,
+and is taken as it stands. The process that runs the cell holds a lock beside the folder.
 """
 
-from __future__ import annotations
-
+import hashlib
 import json
 import os
 import platform
@@ -23,7 +22,7 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -37,15 +36,30 @@ from milbench.errors import UsageError
 Status = Literal["done", "failed", "running", "missing"]
 Row = tuple[int, str, float]  # an epoch, a metric with its split, and its value
 HEADER = "epoch,metric,value\n"
+WEIGHTS = "weights.safetensors"
+LISTED = (
+    "cell.json", "history.csv", "outcomes.npz", "reliability.json", "decoder.json", "task.json",
+    "gallery.npz", WEIGHTS,
+)  # fmt: skip
+"""The files that belong to a finished cell."""
+EXPORTED = r"(?!mlflow|progress)[a-z][a-z_]*\.(json|csv|npz|safetensors|txt|pt)"
+"""The names of files that mean something on another machine."""
+SMALL = 65_536
+"""Bytes of weights whose digest is computed whenever the state of a cell is asked for, as those of other files are."""
 
 
 @dataclass(frozen=True)
 class State:
-    """State of a cell: running while a process holds its lock, missing if it was never begun, or was interrupted."""
+    """State of a cell: running while a process holds its lock; missing if it is not done, never begun or damaged."""
 
     status: Status
     reason: str = ""
     progress: Mapping[str, Any] | None = None
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether it is the state of a cell that was done."""
+        return self.status == "missing" and bool(self.reason)
 
 
 class CellFolder:
@@ -54,7 +68,7 @@ class CellFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.id = path.name
-        self.weights = path / "weights.safetensors"
+        self.weights = path / WEIGHTS
         self.gallery = path / "gallery.npz"
         self.outcomes = path / "outcomes.npz"
         self.reliability = path / "reliability.json"
@@ -66,31 +80,67 @@ class CellFolder:
         self._cell = path / "cell.json"
         self._result = path / "result.json"
         self._history = path / "history.csv"
-        self._system = path / "system.csv"
         self._progress = path / "progress.json"
         self._mirrored = path / "mlflow.json"
         self._lock = path.with_name(f"{path.name}.lock")
-
-    # -- state --------------------------------------------------------------------------------------------------
 
     def lock(self) -> AbstractContextManager[bool]:
         """Hold the lock of the cell for a block, which gets False where another process holds it."""
         return locks.try_lock(self._lock)
 
-    @property
-    def is_done(self) -> bool:
-        """Whether all results are there."""
-        return self._result.exists()
+    def state(self, *, weights: bool = False) -> State:
+        """Return the state of the cell; files that another process is writing count as absent.
 
-    def state(self) -> State:
-        """Return the state of the cell; files that another process is writing count as absent."""
-        if self.is_done:
+        A file that a finished cell has no more, or that has changed, makes it a missing one. Of large weights the
+        digest is computed only with `weights`, else their size counts.
+        """
+        damage = self._damage(weights)
+        if damage == "":
             return State("done")
         if locks.is_locked(self._lock):
             return State("running", progress=_read_json(self._progress))
+        if damage:
+            return State("missing", f"damaged: {damage}; the same milbench run computes it again")
         if (reason := self.failure()) is not None:
             return State("failed", reason)
         return State("missing")
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all results are there, as they were written."""
+        return self._damage(weights=False) == ""
+
+    def _damage(self, weights: bool) -> str | None:
+        """Return what is wrong with a file of a finished cell, "" for nothing; None where the cell is not finished."""
+        try:
+            names = {entry.name for entry in os.scandir(self.path)}
+        except OSError:
+            return None
+        if self._result.name not in names:
+            return None
+        try:
+            content = self._result.read_bytes()
+            result = json.loads(content)
+            listed, files = "digest" in result or "files" in result, result.pop("files", {})
+            result.pop("digest", None)
+            costs_are_numbers = all(isinstance(cost, float | int) for cost in result.get("costs", {}).values())
+            if not costs_are_numbers or (listed and content != self._result_content(result, files)):
+                return "result.json is not as it was written"
+            for name in LISTED if listed else ():
+                if (name in names) != (name in files):
+                    return f"{name} is {'no file of this cell' if name in names else 'gone'}"
+                if name in names and not self._is_as_written(name, files[name], weights):
+                    return f"{name} is not as it was written"
+        except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
+            return f"it cannot be read: {error}"
+        return ""
+
+    def _is_as_written(self, name: str, listed: tuple[int, str], weights: bool) -> bool:
+        size, digest = listed
+        with open(f"{self.path}/{name}", "rb", 0) as file:  # noqa: PTH123 for thousands of cells
+            if name == WEIGHTS and size > SMALL and not weights:
+                return os.fstat(file.fileno()).st_size == size
+            return _digest(file.read()) == digest
 
     @property
     def begun(self) -> float:
@@ -102,11 +152,16 @@ class CellFolder:
         """Whether the cell exceeded its time limit; a file then says where it was."""
         return self.hang.exists() and self.hang.stat().st_size > 0
 
-    def forget_attempt(self) -> None:
-        """Forget the progress and the error of a process that has ended; its checkpoint stays."""
-        if not locks.is_locked(self._lock):
-            for path in (self._progress, self.error, self.hang):
-                path.unlink(missing_ok=True)
+    def tidy(self) -> None:
+        """Remove what a process that has ended left: its progress and error, and a checkpoint that is not needed."""
+        if self._left():
+            with self.lock() as acquired:
+                for path in self._left() if acquired else ():
+                    _remove(path)
+
+    def _left(self) -> list[Path]:
+        passing = [self._progress, self.error, self.hang, *([self.checkpoint] if self._result.exists() else [])]
+        return [p for p in self.path.glob("*") if p in passing or p.name.startswith(".") or p.is_dir()]
 
     def failure(self) -> str | None:
         """Return the error of the cell in one line, None if it did not fail."""
@@ -115,22 +170,26 @@ class CellFolder:
         except OSError:
             return None
 
-    # -- writing ------------------------------------------------------------------------------------------------
-
     def remove(self) -> None:
         """Remove the folder of the cell, unless a process is running it."""
         with self.lock() as acquired:
-            if acquired and self.path.exists():
-                self._result.unlink(missing_ok=True)
-                shutil.rmtree(self.path)
+            if acquired:
+                self._clear()
+
+    def _clear(self) -> None:
+        with suppress(OSError):  # where it is no file
+            self._result.unlink(missing_ok=True)  # first: what is half removed is not done
+        _remove(self.path)
 
     def begin(self, cell: Cell, label: str, provenance: Mapping[str, str]) -> None:
-        """Make the folder; an earlier failure is forgotten."""
+        """Make the folder; what a damaged result, an earlier failure or a killed process has left is removed."""
+        if os.path.lexists(self._result) or not self.path.is_dir():
+            self._clear()
         self.path.mkdir(parents=True, exist_ok=True)
-        for path in (self.error, self.hang):
-            path.unlink(missing_ok=True)
+        for path in self._left():
+            _remove(path)
         # A cell that starts anew is another run in MLflow; one that continues is not.
-        attempt = self.attempt() or uuid.uuid4().hex
+        attempt = (self.is_described() and self.about()["attempt"]) or uuid.uuid4().hex
         about = {"label": label, "attempt": attempt, "cell": asdict(cell), "provenance": dict(provenance)}
         _write_json(self._cell, about)
         self.write_progress({"doing": "reading data", "epochs": cell.recipe["epochs"], "begun": time.time()})
@@ -140,17 +199,17 @@ class CellFolder:
         header = "" if self._history.exists() else HEADER
         with self._history.open("a", encoding="utf-8") as file:
             file.write(header + _lines((epoch, metric, value) for metric, value in metrics.items()))
+            file.flush()
+            os.fsync(file.fileno())  # before the checkpoint that belongs to it
 
     def cut_history(self, epochs: int) -> None:
         """Cut the history to its first epochs, those before a checkpoint."""
         text = HEADER + _lines(row for row in self.history() if row[0] <= epochs)
-        write_atomically(self._history, lambda path: path.write_text(text, "utf-8"))
+        write_durably(self._history, text.encode())
 
-    def append_load(self, load: Mapping[str, float]) -> None:
-        """Add the load of the machine at this moment."""
-        moment = int(1000 * time.time())
-        with self._system.open("a", encoding="utf-8") as file:
-            file.write(_lines((moment, metric, value) for metric, value in load.items()))
+    def history_digest(self) -> str:
+        """Return a digest of the history, which a checkpoint holds, so that it goes on with no other."""
+        return _digest(self.id.encode() + self._history.read_bytes())
 
     def write_progress(self, progress: Mapping[str, Any]) -> None:
         """Write the progress: "doing", "epoch", "epochs", "step", "steps", "loss", "errors", "begun", "at"."""
@@ -166,11 +225,32 @@ class CellFolder:
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Mark the cell as done: "costs" by name, "threshold", "decoder", "classes", "seconds", "finished"."""
-        _write_json(self._result, result)
+        files = {}
+        for path in (self.path / name for name in LISTED):
+            if path.exists():
+                with path.open("rb+") as file:
+                    content = file.read()
+                    os.fsync(file.fileno())  # what result.json lists outlives the loss of the machine
+                files[path.name] = [len(content), _digest(content)]
+        write_durably(self._result, self._result_content(result, files))
         for path in (self.checkpoint, self._progress):
             path.unlink(missing_ok=True)
 
-    # -- reading ------------------------------------------------------------------------------------------------
+    def _result_content(self, result: Mapping[str, Any], files: Mapping[str, Any]) -> bytes:
+        digest = _digest(json.dumps([self.id, result, files]).encode())  # of another cell, too, it is another one
+        return json.dumps({**result, "files": files, "digest": digest}).encode() + b"\n"
+
+    def export(self, left_out: Collection[str]) -> dict[str, bytes]:
+        """Return the files of the cell that mean something on another machine, by name, some left out."""
+        files = {}
+        for path in sorted(self.path.iterdir()):  # a checkpoint before the history that goes beyond it
+            if re.fullmatch(EXPORTED, path.name) and path.name not in left_out:
+                with suppress(FileNotFoundError):  # the checkpoint of a cell that is finished in this moment
+                    files[path.name] = path.read_bytes()
+        if listed := json.loads(files.get(self._result.name, b"{}")).get("files"):
+            listed = {name: entry for name, entry in listed.items() if name not in left_out}
+            files[self._result.name] = self._result_content(self.result(), listed)
+        return files
 
     def cell(self) -> Cell:
         """Return the cell. Raises UsageError where the folder does not tell."""
@@ -179,41 +259,29 @@ class CellFolder:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{self._cell} cannot be read: {error}") from None
 
-    def _about(self, key: str) -> Any:
-        return (_read_json(self._cell) or {}).get(key, "")
+    def is_described(self) -> bool:
+        """Return whether `cell` is the cell of this folder."""
+        try:
+            return self.cell().id == self.id
+        except (UsageError, AttributeError, TypeError):
+            return False
 
-    def provenance(self) -> dict[str, str]:
-        """Return the code, the machine and the libraries that compute the cell."""
-        content = self._about("provenance")
-        return {str(key): str(value) for key, value in content.items()} if isinstance(content, dict) else {}
-
-    def label(self) -> str:
-        """Return the name of the cell in its comparison, "" if the folder has none."""
-        return str(self._about("label"))
-
-    def attempt(self) -> str:
-        """Return the id of this computation of the cell, which tells it from earlier ones."""
-        return str(self._about("attempt"))
+    def about(self) -> dict[str, Any]:
+        """Return what `begin` wrote: "label", the name in a comparison; "provenance"; "attempt", the id of the run."""
+        return {"label": "", "attempt": "", "provenance": {}} | (_read_json(self._cell) or {})
 
     def result(self) -> dict[str, Any]:
-        """Return what `finish` wrote, {} if the cell is not done. Raises UsageError if the file is damaged."""
-        if not self.is_done:
-            return {}
-        result = _read_json(self._result)
-        costs, classes = (result.get("costs", {}), result.get("classes", [])) if result is not None else (None, None)
-        if result is None or not isinstance(costs, dict) or not isinstance(classes, list):
-            raise self._damaged(self._result)
-        numbers = [*costs.values(), result.get("seconds", 0), result.get("finished", 0)]
-        if not all(isinstance(value, int | float) for value in numbers):
-            raise self._damaged(self._result)
-        return result
-
-    def _damaged(self, file: Path) -> UsageError:
-        return UsageError(f"{file} is damaged; delete its folder, and the same milbench run computes the cell again")
+        """Return what was given to `finish`, {} if the cell is not done; whether it is whole, `state` tells."""
+        return {k: v for k, v in (_read_json(self._result) or {}).items() if k not in ("files", "digest")}
 
     def history(self) -> list[Row]:
-        """Return the metrics of all epochs so far; a line that is being written is left out."""
-        return self._rows(self._history)
+        """Return the metrics of all epochs so far, up to a line that is being written or is damaged."""
+        rows: list[Row] = []
+        with suppress(OSError, ValueError):
+            text = self._history.read_text("utf-8")
+            for epoch, metric, value in re.findall(r"^(\d+),(.+),(.+)\n", text, re.MULTILINE):
+                rows.append((int(epoch), metric, float(value)))
+        return rows
 
     def last_metrics(self) -> dict[str, float]:
         """Return the metrics after the last epoch so far."""
@@ -221,33 +289,43 @@ class CellFolder:
         last = max((epoch for epoch, *_ in rows), default=0)
         return {name: value for epoch, name, value in rows if epoch == last}
 
-    def load(self) -> list[Row]:
-        """Return the load of the machine so far: the moment in milliseconds since 1970, the metric and its value."""
-        return self._rows(self._system)
-
-    def _rows(self, path: Path) -> list[Row]:
-        try:
-            rows = re.findall(r"^(\d+),(.+),(.+)\n", path.read_text("utf-8"), re.MULTILINE)
-            return [(int(epoch), metric, float(value)) for epoch, metric, value in rows]
-        except FileNotFoundError:
-            return []
-        except ValueError:
-            raise self._damaged(path) from None
-
     def artifacts(self) -> list[Path]:
         """Return the files of results that exist, and the traceback of a failure."""
         files = (self.weights, self.gallery, self.outcomes, self.reliability, self.decoder, self.memory, self.error)
         return [path for path in files if path.exists()]
 
-    # -- MLflow -------------------------------------------------------------------------------------------------
-
     def mirrored(self) -> dict[str, Any]:
         """Return what `keep_mirrored` wrote last, {} for nothing."""
-        return _read_json(self._mirrored) or {}
+        record = _read_json(self._mirrored) or {}
+        is_own = record.get("cell", self.id) == self.id and {"run", "start", "rows"} <= record.keys()
+        return record if is_own else {}
 
     def keep_mirrored(self, content: Mapping[str, Any]) -> None:
         """Record which part of the cell is in MLflow."""
-        _write_json(self._mirrored, content)
+        _write_json(self._mirrored, {"cell": self.id, **content})
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Write a file that is whole, or is not there, even after the machine is lost."""
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+
+    write_atomically(path, write)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _lines(rows: Iterable[Row]) -> str:

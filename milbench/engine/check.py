@@ -1,7 +1,5 @@
 """The check of a launch: every loss on the first batch of every task, before any cell is computed."""
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import os
@@ -19,14 +17,14 @@ from milbench.api.bags import Bags
 from milbench.api.loss import Loss
 from milbench.api.loss_checks import fault
 from milbench.api.network import Network
-from milbench.api.plan import Cell, to_json
+from milbench.api.plan import to_json
 from milbench.api.registry import tasks
 from milbench.api.resolver import resolve
 from milbench.api.targets import make_target
 from milbench.api.task import Task
 from milbench.engine.parts import check_max_labels, loss_for, network_for, typical_positions
 from milbench.engine.run import in_processes
-from milbench.engine.worker import Job, register, set_torch_defaults
+from milbench.engine.worker import Job, describe_error, register, set_torch_defaults
 from milbench.errors import UsageError
 
 SUM_TOLERANCE = 1e-3  # how far from 1 the probabilities of a position may add up in single precision
@@ -36,10 +34,11 @@ LIMIT = 120.0  # seconds after which a check gives up: the cells will show the p
 def check_all(jobs: Sequence[Job]) -> list[str]:
     """Try every loss on the first batch of every task, in another process; return the warnings.
 
-    Raises UsageError where a loss does not suit a task, or does not return what a loss must. Any other error of
-    a loss or a task, even one that ends the process, is left to the cells: those fail, and the others go on.
+    Raises UsageError where a loss does not suit a task, or does not return what a loss must, or a network fails. Any
+    other error of a loss or a task, even one that ends the process, is left to the cells: those fail, the others go on.
     """
-    distinct = [*{_combination(job.cell): job for job in jobs}.values()]
+    fields = ("loss", "loss_params", "network", "network_params", "task_key")
+    distinct = [*{to_json([getattr(job.cell, name) for name in fields]): job for job in jobs}.values()]
     checked = [check(job) for job in distinct] if distinct[0].execution.in_process else []
     while len(checked) < len(distinct):
         try:
@@ -53,15 +52,8 @@ def check_all(jobs: Sequence[Job]) -> list[str]:
     return [warning for _, warning in checked if warning]
 
 
-def _combination(cell: Cell) -> str:
-    return to_json([cell.loss, cell.loss_params, cell.network, cell.network_params, cell.task_key])
-
-
 def check(job: Job) -> tuple[str, str]:
-    """Compute the loss of a cell once, on the first batch of its task with an untrained network, and check its values.
-
-    Returns an error, "" where the loss suits the task, and a warning, each in one line.
-    """
+    """Check the loss of a cell on the first batch of its task; return an error and a warning, each in a line or ""."""
     cell = job.cell
     subject = f"{cell.loss} with network {cell.network} on the first batch of {cell.task}"
     set_torch_defaults(job.threads)
@@ -90,28 +82,28 @@ def _try(job: Job) -> str:
     task, bags = _first_batch(*key, cell.task_revision, cell.data)
     check_max_labels(task, bags)
     loss = loss_for(cell, task)
-    network = network_for(cell, task, loss, job.execution.data_dir)
-    positions = typical_positions(network, task)
-    if cell.recipe["head_init"] == "prior" and loss.head != "class":
-        network.start_at_prior(positions)
-    with torch.no_grad():
-        logits = network.logits_of(bags).float()
-    _check_positions(bags, logits)
+    try:
+        network = network_for(cell, task, loss, job.execution.data_dir)
+        positions = typical_positions(network, task)
+        if cell.recipe["head_init"] == "prior" and loss.head != "class":
+            network.start_at_prior(positions)
+        with torch.no_grad():
+            logits = network.logits_of(bags).float()
+    except UsageError:
+        raise
+    except Exception as error:  # one that fails on a first batch fails in every cell
+        raise UsageError(f"the network fails: {describe_error(error, job)}") from error
+    classes, places = int(bags.labels.sum(dim=1).max()), logits.shape[2:].numel()
+    if classes > places:
+        raise UsageError(
+            f"a bag has {classes} classes, and the network {places} positions in {(*bags.instances.shape[1:],)}: "
+            "choose larger bags, another network or a smaller network.stride"
+        )
     warning = _check_training(loss, network, bags, logits)
     bags = replace(bags, mask=network.mask_of(bags))
     with torch.no_grad():
         _check_scores(loss, bags, logits)
     return warning
-
-
-def _check_positions(bags: Bags, logits: Tensor) -> None:
-    """Raise UsageError where a bag has more classes than the network has positions for its instances."""
-    classes, positions = int(bags.labels.sum(dim=1).max()), logits.shape[2:].numel()
-    if classes > positions:
-        raise UsageError(
-            f"a bag has {classes} classes, and the network {positions} positions in {(*bags.instances.shape[1:],)}: "
-            "choose larger bags, another network or a smaller network.stride"
-        )
 
 
 def _check_training(loss: Loss, network: Network, bags: Bags, logits: Tensor) -> str:
@@ -139,11 +131,10 @@ def _check_finite(loss: Loss, method: str, expected: str, values: Tensor) -> Non
 
 def _check_scores(loss: Loss, bags: Bags, logits: Tensor) -> None:
     scores = loss.score(logits, bags.mask)
-    for method, values in {"scores": scores.classes, "presence": scores.presence}.items():
+    compared = {"scores": scores.classes, "presence": scores.presence, "evidence": scores.evidence}
+    for method, values in compared.items():
         if values.isnan().any():
-            raise fault(loss, method, "scores that can be compared", "nan")
-    if scores.evidence.isnan().any():
-        raise fault(loss, "evidence", "values that can be compared", "nan")
+            raise fault(loss, method, "values that can be compared", "nan")
     probs = scores.instances
     if not (probs >= 0).all() or not (probs <= 1 + SUM_TOLERANCE).all():
         raise fault(loss, "posterior", "probabilities", f"values from {probs.min():.3g} to {probs.max():.3g}")

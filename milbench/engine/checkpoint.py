@@ -1,17 +1,17 @@
-"""The checkpoint of a cell: the state of training between two steps, from which it continues bit for bit."""
+"""How far the training of a cell is: its checkpoint, from which it continues bit for bit, and what displays show."""
 
-from __future__ import annotations
-
+import hashlib
 import io
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from milbench._utils.files import write_atomically
+from milbench.engine.cell import CellFolder, write_durably
 
+REPORT_INTERVAL = 0.5  # least seconds between reports of progress inside an evaluation
 INTERVAL = 60.0  # least seconds between checkpoints inside an epoch: a killed run loses this much work
 
 
@@ -36,10 +36,13 @@ class Counters:
 
 
 class Checkpoint:
-    """A file with the states of objects by name, each of which has a `state_dict`, and of torch's random generators."""
+    """A file with the states of objects by name, each of which has a `state_dict`, and of torch's random generators.
 
-    def __init__(self, path: Path, states: dict[str, Any], device: torch.device) -> None:
-        self.path, self.states, self.device = path, states, device
+    Before them stands their digest; among them is that of the history up to there, with which alone they go on.
+    """
+
+    def __init__(self, folder: CellFolder, states: dict[str, Any], device: torch.device) -> None:
+        self.folder, self.states, self.device = folder, states, device
         self._saved = time.monotonic()
 
     def save(self, counters: Counters) -> None:
@@ -49,10 +52,12 @@ class Checkpoint:
             "states": {name: part.state_dict() for name, part in self.states.items()},
             "cpu": torch.get_rng_state(),
             "cuda": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
+            "history": self.folder.history_digest(),
         }
         buffer = io.BytesIO()  # torch raises errors of its own kind where a disk is full
         torch.save(content, buffer)
-        write_atomically(self.path, lambda temporary: temporary.write_bytes(buffer.getbuffer()))
+        data = buffer.getvalue()
+        write_durably(self.folder.checkpoint, hashlib.sha256(data).digest() + data)
         self._saved = time.monotonic()
 
     def save_if_old(self, counters: Counters) -> None:
@@ -61,16 +66,16 @@ class Checkpoint:
             self.save(counters)
 
     def restore(self) -> Counters:
-        """Restore objects and random generators from the file, and return the progress of training.
+        """Restore objects and random generators, cut the history to there, and return the progress of training.
 
-        No code in the file is run. A damaged file, as a lost machine leaves it, counts as none.
+        No code in the file is run. One that is damaged, lacks a part or belongs to another history counts as none.
         """
-        try:
-            # On a GPU the optimiser's counters would stay there, and the host would wait for them in every step.
-            content = torch.load(self.path, map_location="cpu", weights_only=True)
-            counters = Counters(**content["counters"])
-        except Exception:  # noqa: BLE001 of a damaged file torch raises errors of many kinds
-            self.path.unlink(missing_ok=True)
+        content = self._read()
+        counters = Counters(**content["counters"]) if content else Counters()
+        self.folder.cut_history(counters.epoch)
+        if content.get("history") != self.folder.history_digest():
+            self.folder.checkpoint.unlink(missing_ok=True)
+            self.folder.cut_history(0)
             return Counters()
         for name, part in self.states.items():
             part.load_state_dict(content["states"][name])
@@ -78,3 +83,52 @@ class Checkpoint:
         if content["cuda"] is not None and self.device.type == "cuda":
             torch.cuda.set_rng_state(content["cuda"], self.device)
         return counters
+
+    def _read(self) -> dict[str, Any]:
+        """Return the content of the file, {} where it is not whole."""
+        try:
+            data = self.folder.checkpoint.read_bytes()
+            if data[:32] != hashlib.sha256(data[32:]).digest():
+                return {}
+            # On a GPU the optimiser's counters would stay there, and the host would wait for them in every step.
+            content: dict[str, Any] = torch.load(io.BytesIO(data[32:]), map_location="cpu", weights_only=True)
+            is_whole = {"counters", "states", "cpu", "cuda", "history"} <= content.keys()
+            return content if is_whole and content["states"].keys() == self.states.keys() else {}
+        except Exception:  # noqa: BLE001 of a file that something else has written torch raises errors of many kinds
+            return {}
+
+
+class Progress:
+    """Writes the progress of a cell of `epochs` with `steps` each, at most twice a second."""
+
+    def __init__(self, folder: CellFolder, epochs: int, steps: int, counters: Counters) -> None:
+        self.folder = folder
+        self.shown: dict[str, Any] = {
+            "doing": "training", "epochs": epochs, "steps": steps, "epoch": counters.epoch + 1, "step": counters.step,
+            "begun": time.time(), "at": (counters.epoch + counters.step / steps) / epochs, "loss": None, "errors": {},
+        }  # fmt: skip
+        self._scored = 0
+        self._write()
+
+    def trained(self, counters: Counters) -> None:
+        """Report steps."""
+        self._scored = 0
+        loss = counters.loss_sum / counters.step
+        self.shown |= {"doing": "training", "epoch": counters.epoch + 1, "step": counters.step, "loss": loss}
+        self._write()
+
+    def scored(self, bags: int) -> None:
+        """Report that some more bags are evaluated."""
+        self._scored += bags
+        if time.monotonic() - self._written > REPORT_INTERVAL:
+            self.shown["doing"] = f"evaluating, {self._scored:,} bags"
+            self._write()
+
+    def evaluated(self, metrics: Mapping[str, float]) -> None:
+        """Report the errors of an epoch; after one without an evaluation those of the last one stay."""
+        self.shown["errors"] = {k: v for k, v in metrics.items() if k.endswith("_error")} or self.shown["errors"]
+        self._write()
+
+    def _write(self) -> None:
+        self._written = time.monotonic()
+        self.folder.write_progress(self.shown)

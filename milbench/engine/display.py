@@ -1,7 +1,5 @@
 """The display of a launch: bars on a terminal, lines elsewhere."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time
@@ -11,7 +9,6 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 from milbench._utils.console import console, plain, table_of, write_line
@@ -39,24 +36,14 @@ class Display:
         self.ended_cells: set[str] = set()
         self.begun = time.monotonic()
         self.bars: dict[str, Any] = {}
-        self.progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[state]}", markup=False),
-            TimeElapsedColumn(),
-            console=self.console,
-            transient=True,
-            disable=not self.console.is_terminal,
-        )
+        state = TextColumn("{task.fields[state]}", markup=False)
+        name = TextColumn("{task.description}", markup=False)
+        columns = (SpinnerColumn(), name, BarColumn(bar_width=24), state, TimeElapsedColumn())
+        hidden = not self.console.is_terminal
+        self.progress = Progress(*columns, console=self.console, transient=True, disable=hidden)
 
     def print_plan(self, notes: Sequence[str]) -> None:
         """Print the plan: a row for each task, loss, network and recipe, and notes below."""
-        self.console.print(self._table(), markup=False)
-        for note in notes:
-            self.print_line(note)
-
-    def _table(self) -> Table:
         groups: dict[tuple[str, ...], list[Cell]] = {}
         for cell in self.plan.cells:
             groups.setdefault(self.plan.labels[cell.id], []).append(cell)
@@ -68,7 +55,10 @@ class Display:
             counts = len(cells), len(skipped) - len(undone), len(cells) - len(skipped)
             rows.append((*key, *map(str, counts), listed))
         title = f"{self.plan.name}: {counted(len(self.plan.cells), 'cell')}, {len(self.to_run)} to run"
-        return table_of(title, ("task", "loss", "network", "recipe", "seeds", "done", "to run", "other"), rows)
+        headings = ("task", "loss", "network", "recipe", "seeds", "done", "to run", "other")
+        self.console.print(table_of(title, headings, rows), markup=False)
+        for note in (*self.plan.for_use, *notes):
+            self.print_line(note)
 
     @contextmanager
     def live(self) -> Iterator[None]:
@@ -89,7 +79,8 @@ class Display:
         cell = self.to_run[cell_id]
         self.ended_cells.add(cell.id)
         if state.status == "done":
-            colour, detail = "green", self._errors(cell, self.root.cell(cell.id).last_metrics())
+            shown = errors(self.plan, cell, self.root.cell(cell.id).last_metrics())
+            colour, detail = "green", shown or f"milbench predict FILES --cell {cell.id}"
         else:
             colour, detail = "red", state.reason
             if self.quiet:
@@ -101,12 +92,6 @@ class Display:
     def print_line(self, line: str) -> None:
         """Print a line."""
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-    def _errors(self, cell: Cell, metrics: Mapping[str, float]) -> str:
-        """Return the task's primary metric and the set error on test bags as text; those not measured are left out."""
-        names = dict.fromkeys([self.plan.tasks[cell.task_key].primary, "set_error"])
-        values = {name: metrics[f"test/{name}"] for name in names if f"test/{name}" in metrics}
-        return ", ".join(f"{describe(name).label} {number(name, value)}" for name, value in values.items())
 
     def _follow(self, stop: threading.Event) -> None:
         intervals = [*LINE_INTERVALS]
@@ -144,15 +129,22 @@ class Display:
             cell = self.to_run[cell_id]
             if cell_id not in self.bars:
                 self.bars[cell_id] = self.progress.add_task(plain(self.plan.label(cell)), total=1.0, state="")
-            state = f"{describe_progress(progress)} {self._errors(cell, progress.get('errors', {}))}"
+            state = f"{describe_progress(progress)} {errors(self.plan, cell, progress.get('errors', {}))}"
             self.progress.update(self.bars[cell_id], completed=share_done(progress), state=state)
 
     def _print_progress(self, running: Mapping[str, Mapping[str, Any]]) -> None:
         """Print in one line how many cells have ended, which are running, and the time left."""
         examples = [f"{self.plan.label(self.to_run[cell])}: {describe_progress(p)}" for cell, p in running.items()][:2]
         ended = f"{len(self.ended_cells)} of {counted(len(self.to_run), 'cell')}"
-        parts = [ended, self._time_left(running), "; ".join(examples)]
+        parts = ended, self._time_left(running), "; ".join(examples)
         self.progress.print(plain(f"        {', '.join(filter(None, parts))}"), highlight=False, soft_wrap=True)
+
+
+def errors(plan: Plan, cell: Cell, metrics: Mapping[str, float]) -> str:
+    """Return a cell's primary metric and set error on test bags as text; those not measured are left out."""
+    names = dict.fromkeys([plan.tasks[cell.task_key].primary, "set_error"])
+    values = {name: metrics[f"test/{name}"] for name in names if f"test/{name}" in metrics}
+    return ", ".join(f"{describe(name).label} {number(name, value)}" for name, value in values.items())
 
 
 def share_done(progress: Mapping[str, Any]) -> float:

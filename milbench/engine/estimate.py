@@ -1,7 +1,5 @@
 """What a dry run prints below the plan: published figures, recipes, steps and the estimated time."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -11,7 +9,6 @@ from statistics import mean
 from milbench._utils.words import counted
 from milbench.api.metric_info import describe
 from milbench.api.plan import Cell, Label, Plan
-from milbench.api.published import Published
 from milbench.engine.display import duration, number
 from milbench.engine.folders import Root
 from milbench.errors import UsageError
@@ -22,19 +19,16 @@ BUDGET = 20.0  # seconds after which no further variant is measured
 
 def published(plan: Plan) -> list[str]:
     """Return a line for every published figure that the report will show beside the results."""
-    figures: dict[str, dict[str, None]] = {}
+    tasks_by_line: dict[str, dict[str, None]] = {}
     for cell in plan.cells:
         label = plan.labels[cell.id]
         for figure in plan.tasks[cell.task_key].published:
             if figure.method or figure.loss in (cell.loss, label.loss):
-                figures.setdefault(_describe(figure), {})[label.task] = None
-    return [f"published on {', '.join(tasks)}: {line}" for line, tasks in figures.items()]
-
-
-def _describe(figure: Published) -> str:
-    spread = "" if figure.deviation is None else f" ± {number(figure.metric, figure.deviation)}"
-    value = f"{describe(figure.metric).label} {number(figure.metric, figure.mean)}{spread}"
-    return f"{figure.method or figure.loss}, {value} ({figure.source})"
+                spread = "" if figure.deviation is None else f" ± {number(figure.metric, figure.deviation)}"
+                value = f"{describe(figure.metric).label} {number(figure.metric, figure.mean)}{spread}"
+                line = f"{figure.method or figure.loss}, {value} ({figure.source})"
+                tasks_by_line.setdefault(line, {})[label.task] = None
+    return [f"published on {', '.join(tasks)}: {line}" for line, tasks in tasks_by_line.items()]
 
 
 def outlook(
@@ -43,13 +37,12 @@ def outlook(
     """Describe the recipes of a plan, with their steps, and estimate how long its cells take, `workers` at a time.
 
     The estimate is the time of finished cells of the same loss, task and recipe; else it is extrapolated from a few
-    training steps, and from a batch for the evaluations if the task knows how many bags they have.
-
-    Raises:
-        UsageError: data are missing, or a loss does not suit a task: a launch raises it too.
+    training steps, and from a batch for the evaluations. Raises UsageError where a launch would, too.
     """
-    known_seconds = _known_seconds(plan, root)
-    seconds, details, failures = dict(known_seconds), dict[tuple[str, str], str](), dict[Label, str]()
+    done = [(cell, folder) for cell in plan.cells if (folder := root.cell(cell.id)).is_done]
+    known = [(plan.labels[cell.id], s) for cell, folder in done if (s := folder.result().get("seconds"))]
+    seconds = {key: mean(s for label, s in known if label == key) for key in dict(known)}
+    details, failures = dict[tuple[str, str], str](), dict[Label, str]()
     begun = time.monotonic()
     for cell in to_run:
         key = plan.labels[cell.id]
@@ -70,15 +63,14 @@ def outlook(
         rates.setdefault(_recipe(plan, cell), set()).add(cell.recipe["lr"])
     lines = []
     for recipe, lr in rates.items():
-        low, high = min(lr), max(lr)
-        rate = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+        rate = " to ".join(f"{value:g}" for value in sorted({min(lr), max(lr)}))
         lines.append(f"{recipe[0]}, lr {rate}, {recipe[1]}{details.get(recipe, '')}")
     lines += dict.fromkeys(failures.values())
     if to_run and seconds:
         rest = mean(seconds.values())
         total = sum(seconds.get(plan.labels[cell.id], rest) for cell in to_run) / max(workers, 1)
         basis = f"extrapolated from {MEASURED_STEPS} steps per loss"
-        if known_seconds.keys() >= {plan.labels[cell.id] for cell in to_run}:
+        if dict(known).keys() >= {plan.labels[cell.id] for cell in to_run}:
             basis = "as long as finished cells of these kinds took"
         at_a_time = "one cell" if workers == 1 else f"{workers} cells"
         lines.append(f"about {duration(total)}, {at_a_time} at a time; {basis}")
@@ -93,15 +85,6 @@ def _recipe(plan: Plan, cell: Cell) -> tuple[str, str]:
     return f"{task}: {recipe['optimizer']}", f"{recipe['schedule']}, {length}, {recipe['precision']}"
 
 
-def _known_seconds(plan: Plan, root: Root) -> dict[Label, float]:
-    """Return the mean seconds of finished cells, by their labels."""
-    seconds_by_label: dict[Label, list[float]] = {}
-    for cell in plan.cells:
-        if seconds := root.cell(cell.id).result().get("seconds"):
-            seconds_by_label.setdefault(plan.labels[cell.id], []).append(float(seconds))
-    return {key: mean(values) for key, values in seconds_by_label.items()}
-
-
 def _measure(cell: Cell, threads: int, data_dir: Path | None) -> tuple[int, float, float]:
     """Return the steps of an epoch, and the seconds of all steps and of all evaluations, 0 if unknown."""
     import torch
@@ -111,16 +94,15 @@ def _measure(cell: Cell, threads: int, data_dir: Path | None) -> tuple[int, floa
     from milbench.engine.train import train_step
     from milbench.engine.worker import set_torch_defaults
 
+    def seconds(compute: Callable[..., object], *arguments: object) -> float:
+        begun = time.perf_counter()
+        compute(*arguments)
+        return time.perf_counter() - begun
+
     set_torch_defaults(threads)
     setup = set_up(cell, torch.device("cpu"), data_dir)
     batches = list(islice(setup.train_batches(0), MEASURED_STEPS))
-    step_seconds = min(_seconds(train_step, setup, bags, step) for step, bags in enumerate(batches))
-    bag_seconds = min(_seconds(score_function(setup), bags) / len(bags) for bags in batches)
+    step_seconds = min(seconds(train_step, setup, bags, step) for step, bags in enumerate(batches))
+    bag_seconds = min(seconds(score_function(setup), bags) / len(bags) for bags in batches)
     evaluated_bags = len(setup.recipe.evaluated_epochs()) * setup.task.evaluation_size(setup.recipe.evaluation_bags)
     return setup.steps, setup.all_steps * step_seconds, evaluated_bags * bag_seconds
-
-
-def _seconds(compute: Callable[..., object], *arguments: object) -> float:
-    begun = time.perf_counter()
-    compute(*arguments)
-    return time.perf_counter() - begun

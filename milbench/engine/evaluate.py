@@ -1,7 +1,5 @@
 """Evaluate the network of a cell by its task, and write the results of a trained cell."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -18,23 +16,23 @@ from milbench.api.plan import Cell
 from milbench.api.reliability import save_reliability
 from milbench.api.scores import Scores
 from milbench.api.targets import make_target
-from milbench.api.task import Evaluation, ScoreFunction, Task
+from milbench.api.task import Evaluation, ScoreFunction
 from milbench.engine.cell import CellFolder
+from milbench.engine.checkpoint import Progress
 from milbench.engine.costs import costs_of
 from milbench.engine.parts import Setup, network_logits, training_logits
-from milbench.engine.progress import Progress
-from milbench.evaluation.evaluate import EVEN_ODDS, THRESHOLD, fitting_truth
+from milbench.evaluation.evaluate import THRESHOLD, fitting_truth
+from milbench.evaluation.metrics import EVEN_ODDS
 
 
 def evaluate(setup: Setup, epoch: int, progress: Progress) -> Evaluation:
     """Return the evaluation after an epoch (from 1), without metrics where the recipe asks for none."""
     if epoch not in setup.recipe.evaluated_epochs():
         return Evaluation({})
-    task = setup.task
-    evaluation: object = task.evaluate(score_function(setup, progress))
+    evaluation: object = setup.task.evaluate(score_function(setup, progress))
     if not isinstance(evaluation, Evaluation):
         got = type(evaluation).__name__
-        raise TypeError(f"evaluate of task {task.name} must return milbench.Evaluation, got {got}")
+        raise TypeError(f"evaluate of task {setup.task.name} must return milbench.Evaluation, got {got}")
     return evaluation
 
 
@@ -61,11 +59,7 @@ def score_function(setup: Setup, progress: Progress | None = None) -> ScoreFunct
 
 
 def keep_results(setup: Setup, cell: Cell, folder: CellFolder, last: Evaluation) -> dict[str, Any]:
-    """Write the results besides metrics: weights, gallery, outcomes, calibration, decoder and memory of the task.
-
-    Returns:
-        The costs and what was chosen, for the `result` of the cell.
-    """
+    """Write weights, gallery, outcomes, calibration, decoder and memory of the task; return the cell's `result`."""
     if last.outcomes:
         save_outcomes(folder.outcomes, last.outcomes)
     if last.reliability:
@@ -73,8 +67,18 @@ def keep_results(setup: Setup, cell: Cell, folder: CellFolder, last: Evaluation)
     for path, content in ((folder.decoder, last.decoder), (folder.memory, setup.task.memory())):
         if content:
             path.write_text(json.dumps(content, allow_nan=False) + "\n", "utf-8")
+    about = {  # for a reader who has nothing else
+        "name": str(cell),
+        "cell": cell.id,
+        "loss": {cell.loss: cell.loss_params},
+        "task": {cell.task: cell.task_params},
+        "network": {cell.network: cell.network_params},
+        "data": cell.data,
+        "classes": setup.task.class_names,
+        "licence": "MIT, as milbench; the licence of the training data may restrict what is done with the weights",
+    }
     weights = {k: v.detach().cpu().contiguous().clone() for k, v in setup.final_model.state_dict().items()}
-    tensors = save_tensors(weights, metadata=about(cell, setup.task))
+    tensors = save_tensors(weights, metadata={"milbench": json.dumps(about)})  # one entry: their order is random
     write_atomically(folder.weights, lambda path: path.write_bytes(tensors))
     _save_gallery(folder.gallery, setup, last.metrics.get(THRESHOLD))
     bags = next(iter(setup.train_batches(0)))
@@ -89,21 +93,6 @@ def keep_results(setup: Setup, cell: Cell, folder: CellFolder, last: Evaluation)
         "decoder": str((last.decoder or {}).get("decoder", "")),
         "classes": setup.task.class_names,
     }
-
-
-def about(cell: Cell, task: Task) -> dict[str, str]:
-    """Describe a file of weights for a reader who has nothing else; in one entry, as their order is random."""
-    content = {
-        "name": str(cell),
-        "cell": cell.id,
-        "loss": {cell.loss: cell.loss_params},
-        "task": {cell.task: cell.task_params},
-        "network": {cell.network: cell.network_params},
-        "data": cell.data,
-        "classes": task.class_names,
-        "licence": "MIT, as milbench; the licence of the training data may restrict what is done with the weights",
-    }
-    return {"milbench": json.dumps(content)}
 
 
 def _save_gallery(path: Path, setup: Setup, threshold: float | None) -> None:

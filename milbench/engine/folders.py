@@ -10,18 +10,34 @@ Nothing here imports torch or MLflow.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from milbench._utils.files import expanded, write_atomically
+from pydantic import BaseModel, Field, ValidationError
+
+from milbench._utils.files import expanded
 from milbench._utils.words import counted
-from milbench.api.plan import Cell, Plan
-from milbench.engine.cell import CellFolder, State
+from milbench.api.plan import COMPARISON_NAME, LONGEST_NAME, Cell, Plan, Selection, to_json
+from milbench.api.recipe import Recipe
+from milbench.engine.cell import CellFolder, State, write_durably
 from milbench.errors import UsageError, as_usage, unknown
 
 if TYPE_CHECKING:
     from milbench.api.results import Results
+
+
+class _SpecOfPlan(BaseModel):
+    """What is read of the spec in a plan."""
+
+    name: str = Field(pattern=COMPARISON_NAME, max_length=LONGEST_NAME)
+    margin: dict[str, float]
+    compare_by: list[str]
+    selection: Selection
+    title: str = ""
+    preset: str = ""
+    origin: str = ""
+    differences: list[dict[str, str]] = []
 
 
 class Root:
@@ -39,9 +55,6 @@ class Root:
         """Create the folders and return self. Raises UsageError if they cannot be written."""
         try:
             self.cells.mkdir(parents=True, exist_ok=True)
-            probe = self.cells / f".probe-{os.getpid()}"
-            probe.touch()
-            probe.unlink(missing_ok=True)
         except OSError as error:
             raise UsageError(f"cannot write under --root {self.path}: {error.strerror or error}") from None
         return self
@@ -49,8 +62,6 @@ class Root:
     def cell(self, cell_id: str) -> CellFolder:
         """Return the folder of a cell, which need not exist."""
         return CellFolder(self.cells / cell_id)
-
-    # -- comparisons --------------------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
         """Return the names of the comparisons, the one launched last first."""
@@ -70,57 +81,72 @@ class Root:
             raise UsageError(f"nothing was run yet in {self.runs}; start with: milbench run demo (or give --root)")
         if name is not None and name not in names:
             raise unknown("comparison", name, names)
-        path = self._plan_file(name or names[0])
+        path = self.runs / f"{name or names[0]}.json"
         try:
-            return Plan.from_json(path.read_text("utf-8"))
-        except (UsageError, OSError, UnicodeDecodeError) as error:
+            return read_plan(path.read_bytes())
+        except (UsageError, OSError) as error:
             raise UsageError(
-                f"{path}: {error}; the same milbench run writes it again and skips finished cells"
+                f"{path}: {error}; put it back, or delete it: then every milbench run of it adds its cells again"
             ) from None
 
     def save(self, plan: Plan) -> None:
         """Write the plan of a comparison in place of an earlier one of its name."""
-        text = plan.to_json()
-        write_atomically(self._plan_file(plan.name), lambda path: path.write_text(text, "utf-8"))
+        write_durably(self.runs / f"{plan.name}.json", plan.to_json().encode())
 
-    def _plan_file(self, name: str) -> Path:
-        return self.runs / f"{name}.json"
-
-    # -- cells --------------------------------------------------------------------------------------------------
-
-    def states(self, cells: Iterable[Cell]) -> dict[str, State]:
-        """Return the states of cells, by their ids; those without a folder cost no access to the disk."""
+    def states(self, cells: Iterable[Cell], *, weights: bool = False) -> dict[str, State]:
+        """Return the states of cells, by their ids, see `CellFolder.state`; those without a folder cost no access."""
         try:
             existing = {entry.name for entry in os.scandir(self.cells)}
         except OSError:
             existing = set()
         missing = State("missing")
-        return {cell.id: self.cell(cell.id).state() if cell.id in existing else missing for cell in cells}
+        ids = [cell.id for cell in cells]
+        return {one: self.cell(one).state(weights=weights) if one in existing else missing for one in ids}
 
     def find(self, reference: str) -> CellFolder:
         """Return the folder of the finished cell whose id, or run in MLflow, begins with a reference."""
         start = reference.strip().lower()
-        matches = [folder for folder in self._folders() if start and self._is_meant(folder, start)]
+        named = [(folder, (folder.id, str(folder.mirrored().get("run", "")))) for folder in self._folders() if start]
+        matches = [folder for folder, ids in named if any(name.startswith(start) for name in ids)]
+        names = [f"{folder.id} ({folder.about()['label']})" for folder in matches[:5]]
         if not matches:
             raise UsageError(f"no cell or run {reference!r} in {self.runs}; milbench status shows their ids")
         if len(matches) > 1:
-            listed = ", ".join(f"{folder.id} ({folder.label()})" for folder in matches[:5])
             rest = f" and {len(matches) - 5} more" if len(matches) > 5 else ""
-            raise UsageError(
-                f"{reference!r} is the beginning of {len(matches)} cells: {listed}{rest}; give more characters"
-            )
-        if not matches[0].is_done:
-            state = matches[0].state()
+            listed = f"{', '.join(names)}{rest}; give more characters"
+            raise UsageError(f"{reference!r} is the beginning of {len(matches)} cells: {listed}")
+        if (state := matches[0].state(weights=True)).status != "done":
             reason = f": {state.reason}" if state.reason else ""
-            raise UsageError(f"cell {matches[0].id} ({matches[0].label()}) is not done ({state.status}{reason})")
+            what = state.reason if state.is_damaged else f"not done ({state.status}{reason})"
+            raise UsageError(f"cell {names[0]} is {what}")
         return matches[0]
 
     def _folders(self) -> Iterator[CellFolder]:
         if self.cells.is_dir():
             yield from (CellFolder(path) for path in sorted(self.cells.iterdir()) if path.is_dir())
 
-    def _is_meant(self, folder: CellFolder, start: str) -> bool:
-        return folder.id.startswith(start) or str(folder.mirrored().get("run", "")).startswith(start)
+
+def read_plan(content: bytes) -> Plan:
+    """Return the plan that `Plan.to_json` wrote. Raises UsageError where it is none, or something in it is wrong."""
+    try:
+        plan = Plan.from_json(content.decode())
+        _SpecOfPlan(**plan.spec)
+        for recipe in {to_json(cell.recipe): cell.recipe for cell in plan.cells}.values():
+            Recipe(**recipe)
+        for cell in plan.cells:
+            plan.label(cell), plan.tasks[cell.task_key]
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UsageError(f"the plan is damaged ({'.'.join(map(str, first['loc']))}: {first['msg']})") from None
+    except (UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"the plan is damaged ({error!r})") from None
+    return plan
+
+
+def damaged(plan: Plan, states: Mapping[str, State]) -> list[str]:
+    """Return a line for every damaged cell of a plan."""
+    cells = [cell for cell in plan.cells if cell.id in states and states[cell.id].is_damaged]
+    return [f"cell {cell.id} ({plan.label(cell)}) is {states[cell.id].reason}" for cell in cells]
 
 
 def results(root: Path | str = ".", name: str | None = None) -> Results:
@@ -151,10 +177,19 @@ def _rows(plan: Plan, cell: Cell, folder: CellFolder, state: State) -> Iterator[
     draw = plan.search.draws.get(cell.id, {}).get("draw") if plan.search else None
     prefix = *label, cell.supervision, cell.seed, state.status, state.reason
     history = [] if state.status == "missing" else folder.history()
-    provenance = folder.provenance() if history or state.status == "failed" else {}
+    provenance = folder.about()["provenance"] if history or state.status == "failed" else {}
     place = cell.id, folder.mirrored().get("run", "") if provenance else "", provenance.get("machine", "")
     suffix = (*place, provenance.get("code", ""), draw)
-    costs = [(cell.recipe["epochs"], f"cost/{name}", value) for name, value in folder.result().get("costs", {}).items()]
-    rows = [row for row in history if not row[1].startswith("cost/")] + costs
+    costs = folder.result().get("costs", {}) if state.status == "done" else {}
+    costs = costs | {"steps": _steps(history)} if costs else costs
+    rows: list[tuple[int | None, str, float]] = [row for row in history if not row[1].startswith("cost/")]
+    rows += [(cell.recipe["epochs"], f"cost/{name}", value) for name, value in costs.items()]
     for epoch, metric, value in rows or [(None, "", float("nan"))]:
         yield (*prefix, epoch, metric, value, *suffix)
+
+
+def _steps(history: Iterable[tuple[int, str, float]]) -> float:
+    """Return the number of training steps: of each epoch the seconds over those of a step."""
+    values = {(epoch, metric): value for epoch, metric, value in history}
+    seconds = {epoch: value for (epoch, metric), value in values.items() if metric == "cost/step_seconds"}
+    return float(sum(round(values[epoch, "cost/train_seconds"] / value) for epoch, value in seconds.items()))

@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from milbench._utils import locks
 from milbench._utils.words import counted
 from milbench.api.plan import Cell, Plan
-from milbench.api.registry import Registry, losses, tasks
 from milbench.api.resolver import local_object
-from milbench.engine.folders import Root
+from milbench.engine.folders import Root, damaged
 from milbench.engine.spec import Spec
 from milbench.errors import INTERRUPTED, UsageError
 
@@ -27,21 +26,15 @@ if TYPE_CHECKING:
 
 RERUN = {"missing": ("missing",), "failed": ("missing", "failed"), "all": ("missing", "failed", "done")}
 """The states of the cells that each value of `--rerun` runs."""
-
-HUGE_PAGES = ("THP_MEM_ALLOC_ENABLE", "1")
-"""Lets PyTorch ask Linux for pages of 2 MB: batches of slides load 1.5 times faster."""
+HUGE_PAGES = ("THP_MEM_ALLOC_ENABLE", "1")  # PyTorch asks Linux for pages of 2 MB: slides load 1.5 times faster
 
 
 def run_comparison(spec: Spec, root: Path, command: str, *, quiet: bool = False, dry_run: bool = False) -> int:
     """Print the plan of a comparison and run its missing cells in the store of a root.
 
-    The command is kept with the plan. A dry run only shows the plan; with `quiet` only failures are printed.
-
-    Returns:
-        The exit code: 0 if every cell is done, 1 if some are not, 130 after Ctrl-C.
-
-    Raises:
-        UsageError: the spec is wrong, and no cell was run; or no draw of a search has a metric to choose by.
+    The command is kept with the plan. A dry run only shows the plan; with `quiet` only failures are printed. Returns
+    the exit code: 0 if every cell is done, 1 if some are not, 130 after Ctrl-C. Raises UsageError where the spec is
+    wrong, and no cell was run; or no draw of a search has a metric to choose by.
     """
     os.environ.setdefault(*HUGE_PAGES)
     launch = _Launch(Root(root), spec, command, quiet, dry_run)
@@ -67,13 +60,8 @@ class _Launch:
         if self.execution.in_process and (self.execution.timeout or self.execution.cluster):
             raise UsageError("run.in_process excludes run.timeout and --cluster, which run cells in other processes")
 
-    # -- planning -----------------------------------------------------------------------------------------------
-
     def make_plan(self, draws: Plan | None = None) -> Plan:
-        """Return the plan of the comparison, or of its search if it has one and `draws` are not given.
-
-        It may download data.
-        """
+        """Return the plan of the comparison, or of its search before `draws` are given; it may download data."""
         from milbench._utils.devices import resolve
         from milbench.data import catalog
         from milbench.engine.planning import make_plan
@@ -83,8 +71,11 @@ class _Launch:
         earlier = self._earlier()
         precision = earlier.precision if earlier else ""
         with catalog.downloads(not self.dry_run):
-            if draws:
-                return tuned_plan(self.spec, draws, self._search_metrics(draws), device)
+            if draws and draws.search:
+                done = [folder for folder in (self.root.cell(cell.id) for cell in draws.cells) if folder.is_done]
+                values = {folder.id: folder.last_metrics().get(draws.search.metric) for folder in done}
+                known = {cell: value for cell, value in values.items() if value is not None}
+                return tuned_plan(self.spec, draws, known, device)
             return (search_plan if self.spec.tune else make_plan)(self.spec, device, precision)
 
     def search_and_run(self) -> int:
@@ -97,18 +88,11 @@ class _Launch:
             return code  # the search was interrupted and has chosen nothing yet
         return self.run(self.make_plan(plan))
 
-    def _search_metrics(self, draws: Plan) -> dict[str, float]:
-        """Return the metric by which a search chooses, by the id of the cell, of finished cells."""
-        metric = draws.search.metric if draws.search else ""
-        done = [folder for folder in (self.root.cell(cell.id) for cell in draws.cells) if folder.is_done]
-        return {folder.id: metrics[metric] for folder in done if metric in (metrics := folder.last_metrics())}
-
     def _earlier(self) -> Plan | None:
         """Return the plan of earlier launches of the same name and origin, None if there are none."""
-        try:
-            earlier = self.root.plan(self.spec.name)
-        except UsageError:
+        if self.spec.name not in self.root.names():
             return None
+        earlier = self.root.plan(self.spec.name)
         return earlier if earlier.spec.get("origin") == self.spec.origin else None
 
     def _save_plan(self, plan: Plan) -> Plan:
@@ -116,12 +100,12 @@ class _Launch:
         self.root.make()
         plan = replace(plan, command=self.command, launched=time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))
         with locks.lock(self.root.runs / f"{plan.name}.lock"):
+            for leftover in self.root.runs.glob(f".{plan.name}.json.*"):  # of a killed process
+                leftover.unlink(missing_ok=True)
             if earlier := self._earlier():
                 plan = plan.joined(earlier)
             self.root.save(plan)
         return plan
-
-    # -- running ------------------------------------------------------------------------------------------------
 
     def run(self, plan: Plan) -> int:
         """Print a plan and run its missing cells: those of a search, or those that are compared."""
@@ -133,11 +117,12 @@ class _Launch:
         if self.execution.cluster is None:
             workers, slots = worker_count(self.devices, len(plan.cells), self.execution.jobs)
         threads = self.execution.threads or max(1, (os.cpu_count() or 1) // workers)
-        states = self.root.states(plan.cells)
         cells = shard(plan.compared or plan.cells, self.execution.shard)
+        states = self.root.states(plan.cells) | self.root.states(cells, weights=True)
         to_run = [cell for cell in cells if states[cell.id].status in RERUN[self.execution.rerun]]
         display = Display(plan, states, to_run, self.root, quiet=self.quiet)
         notes = [self.unusable_gpu] if self.unusable_gpu and to_run else []
+        notes += damaged(plan, {cell.id: states[cell.id] for cell in to_run})
         if self.dry_run:
             from milbench.data import catalog
             from milbench.engine.estimate import outlook, published
@@ -156,17 +141,20 @@ class _Launch:
 
                 for warning in check_all(jobs):
                     display.print_line(warning)
+            for cell in cells:
+                if cell.id in display.to_run or states[cell.id].status != "failed":
+                    self.root.cell(cell.id).tidy()
             return self._run_jobs(self._save_plan(plan), cells, jobs, display, workers)
 
     def _job(self, plan: Plan, cell: Cell, slots: int, threads: int) -> Job:
         from milbench.engine.worker import Job
-        from milbench.networks.registry import networks
+        from milbench.networks.registry import registries
 
-        # Classes that were defined in a notebook are sent to the workers.
-        chosen: list[tuple[str, Registry[Any], str]] = [
-            ("loss", losses(), cell.loss), ("task", tasks(), cell.task), ("network", networks(), cell.network)
-        ]  # fmt: skip
-        local = tuple((kind, plugin) for kind, registry, name in chosen if (plugin := local_object(registry, name)))
+        local = tuple(  # classes that were defined in a notebook are sent to the workers
+            (kind, plugin, registry.entry(getattr(cell, kind)).code)
+            for kind, registry in registries().items()
+            if (plugin := local_object(registry, getattr(cell, kind)))
+        )
         folder = self.root.cell(cell.id)
         return Job(cell, plan.label(cell), folder, self.execution, threads, self.devices, slots, local)
 
@@ -193,19 +181,23 @@ class _Launch:
         if warning := mirror.finish():
             display.print_line(warning)
         statuses = Counter(state.status for state in self.root.states(cells).values())
-        display.print_line(_describe_end(plan.name, statuses, stopped, "" if jobs else self.execution.rerun))
+        searching = plan.search is not None and not plan.search.chosen
+        said = _describe_end(plan.name, statuses, stopped, "" if jobs else self.execution.rerun, searching)
+        display.print_line(said)
         return INTERRUPTED if stopped == "interrupted" else int(bool(stopped) or statuses["done"] < len(cells))
 
 
-def _describe_end(name: str, statuses: Mapping[Status, int], stopped: str, rerun: str) -> str:
-    """Describe in one line how a launch ended; `rerun` is its option where it had nothing to run, else ""."""
-    total, done, running = sum(statuses.values()), statuses["done"], statuses["running"]
+def _describe_end(name: str, statuses: Mapping[Status, int], stopped: str, rerun: str, searching: bool) -> str:
+    """Describe in one line how a launch or search ended; `rerun` is its option where it had nothing to run, else ""."""
+    total, done = sum(statuses.values()), statuses["done"]
     if stopped:
         return f"{stopped}: {done} of {counted(total, 'cell')} done; the same command continues"
     if done == total:
-        return f"{'the cell is' if total == 1 else f'all {total:,} cells are'} done; next: milbench report {name}"
-    parts = [f"{counted(failed, 'cell')} failed"] if (failed := total - done - running) else []
-    if running:
-        parts.append(f"{counted(running, 'cell')} running in another launch")
-    again = f"; to try again, add --rerun {'all' if rerun == 'failed' else 'failed'}" if failed and rerun else ""
+        cells = "the cell is" if total == 1 else f"all {total:,} cells are"
+        return "the search is done" if searching else f"{cells} done; next: milbench report {name}"
+    words: dict[Status, str] = {"failed": "failed", "missing": "unfinished", "running": "running in another launch"}
+    parts = [f"{counted(statuses[status], 'cell')} {word}" for status, word in words.items() if statuses[status]]
+    again = "; the same command continues" if statuses["missing"] else ""
+    if statuses["failed"] and rerun:
+        again = f"; to try again, add --rerun {'all' if rerun == 'failed' else 'failed'}"
     return f"{', '.join(parts)}; see milbench status {name}{again}"

@@ -4,20 +4,19 @@ Only the launching process writes. A folder remembers its run and how much of it
 of the training, so that mirroring again changes nothing. The calls to MLflow are in `milbench.engine.mlflow_runs`.
 """
 
-from __future__ import annotations
-
 import os
 import re
+import sqlite3
 import threading
 import time
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from milbench._utils import locks
 from milbench._utils.words import counted
 from milbench.api.plan import Cell, Plan
-from milbench.engine.cell import CellFolder, Status
-from milbench.engine.folders import Root
+from milbench.engine.folders import Root, damaged
+from milbench.errors import UsageError
 
 for key, value in {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -31,8 +30,7 @@ for key, value in {
 
 INTERVAL = 3.0  # seconds between two readings of the folders during a launch
 PATIENCE = 10.0
-"""Seconds without any progress after which a server counts as away at the end of a command; ten times that where a
-database is written, whose tables may have to be made first."""
+"""Seconds without progress after which a server counts as away; ten times that for a database, which may be new."""
 
 
 class Mirror:
@@ -61,8 +59,7 @@ class Mirror:
         if self._thread.is_alive():
             self._given_up.set()
             self.problem = f"{without_password(self.uri)} does not answer"
-        behind = self.behind()
-        if not behind:
+        if not (behind := self.behind()):
             return ""
         why = f" ({self.problem})" if self.problem else ""
         cells = f"{len(behind)} of {counted(len(self.plan.cells), 'cell')}"
@@ -74,18 +71,16 @@ class Mirror:
         states = self.root.states(cells)
         behind = []
         for cell in cells:
-            if self._is_behind(self.root.cell(cell.id), status := states[cell.id].status):
+            state, folder = states[cell.id], self.root.cell(cell.id)
+            status, record = state.status, folder.mirrored()
+            if state.is_damaged or (status == "missing" and not record and not folder.begun):
+                continue
+            lacks_model = self.log_models and status == "done" and not record.get("model")
+            if status == "running" or lacks_model or (record.get("uri"), record.get("status")) != (self.uri, status):
                 behind.append(cell)
             elif status == "done":
                 self._settled.add(cell.id)
         return behind
-
-    def _is_behind(self, folder: CellFolder, status: Status) -> bool:
-        record = folder.mirrored()
-        if status == "missing" and not record and not folder.begun:
-            return False
-        lacks_model = self.log_models and status == "done" and not record.get("model")
-        return status == "running" or lacks_model or (record.get("uri"), record.get("status")) != (self.uri, status)
 
     def _follow(self) -> None:
         last = False
@@ -95,60 +90,79 @@ class Mirror:
                 self._mirror()
                 self.problem = ""
             except Exception as error:  # noqa: BLE001 whatever MLflow, a database or a server raises
-                self.problem = _one_line(error, self.uri)
+                text = str(error) or type(error).__name__
+                cause = re.search(r"\[Errno -?\d+\] [^'\")]+|timed out|\(\w[\w.]*Error\) .+", text)
+                self.problem = without_password(f"{self.uri}: {(cause[0] if cause else text.splitlines()[0])[:300]}")
 
     def _mirror(self) -> None:
         """Copy what is missing; one process of a root at a time, since two would make two runs of a cell."""
         with locks.lock(self.root.runs / "mlflow.lock"):
             self._moved = time.monotonic()
+            for leftover in self.root.runs.glob(f".{self.root.database.name}.*"):  # of a killed process
+                leftover.unlink(missing_ok=True)
             if not (behind := self.behind()):
                 return
+            check_database(self.root, self.uri)
             from milbench.engine.mlflow_runs import Runs
 
             runs = Runs(self.root, self.plan, self.uri)
             experiment = runs.experiment()
+            problems: list[Exception] = []
             for cell in behind:
                 self._moved = time.monotonic()
                 if self._given_up.is_set():
                     return
-                runs.update(experiment, cell, self.log_models)
+                try:
+                    runs.update(experiment, cell, self.log_models)
+                except (OSError, UsageError) as error:
+                    if isinstance(error, OSError) and error.filename is None:
+                        raise  # of a server, which no other cell would reach either
+                    problems.append(error)  # of the folder of this cell
+            if problems:
+                raise problems[0]
 
 
 def address(root: Root) -> str:
     """Return the address of MLflow: MLFLOW_TRACKING_URI, or the database of the root."""
-    from urllib.parse import quote
-
     if uri := os.environ.get("MLFLOW_TRACKING_URI"):
         return uri
-    path = str(root.database)
-    if quote(path) == path:
-        return f"sqlite:///{path}"
     from sqlalchemy.engine import URL  # version 2.1 reads "%20" as a space, 2.0 as it stands
 
-    return URL.create("sqlite", database=path).render_as_string()
+    return URL.create("sqlite", database=str(root.database)).render_as_string()
 
 
-def synchronise(root: Root, names: Iterable[str], *, log_models: bool = False) -> str:
-    """Copy everything of some comparisons to MLflow; describe in one line what could not be copied, "" for nothing."""
-    from milbench.engine.mlflow_runs import Runs
+def check_database(root: Root, uri: str) -> None:
+    """Raise UsageError where the database of a root, if it has one, cannot be opened: MLflow needs minutes for that."""
+    if not uri.startswith("sqlite:") or not root.database.exists():
+        return
+    try:
+        with closing(sqlite3.connect(f"{root.database.as_uri()}?mode=ro", timeout=5, uri=True)) as database:
+            database.execute("select count(*) from sqlite_master").fetchone()
+    except sqlite3.Error as error:
+        remedy = "if it is damaged, delete it, and milbench sync makes it again"
+        raise UsageError(f"{root.database} cannot be opened: {error}; {remedy}") from None
 
-    problems = []
+
+def synchronise(root: Root, names: Iterable[str], *, log_models: bool = False) -> list[str]:
+    """Copy everything of some comparisons to MLflow; describe what could not be copied, a line each."""
+    problems: list[str] = []
     for name in names:
-        plan = root.plan(name)
+        try:
+            plan = root.plan(name)
+        except UsageError as error:  # the others are copied
+            problems.append(str(error))
+            continue
         with suppress(Exception):  # the mirror will report it
+            check_database(root, address(root))
+            from milbench.engine.mlflow_runs import Runs
+
             Runs(root, plan, address(root)).forget_lost()
         mirror = Mirror(root, plan, log_models=log_models)
         mirror.start()
-        problems.append(mirror.finish())
-    return next(filter(None, problems), "")
+        problems += [*filter(None, [mirror.finish()]), *damaged(plan, root.states(plan.cells))]
+    return [*dict.fromkeys(problems)]
 
 
 def without_password(uri: str) -> str:
     """Return an address of MLflow without the password in it."""
     return re.sub(r"://[^/@]*@", "://***@", uri)
-
-
-def _one_line(error: Exception, uri: str) -> str:
-    text = str(error) or type(error).__name__
-    cause = re.search(r"\[Errno -?\d+\] [^'\")]+|timed out|\(\w[\w.]*Error\) .+", text)
-    return f"{without_password(uri)}: {without_password((cause[0] if cause else text.splitlines()[0])[:300])}"

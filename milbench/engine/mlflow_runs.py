@@ -1,7 +1,5 @@
 """The runs of a comparison in MLflow, and its networks as MLflow's models; to import MLflow takes seconds."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -9,7 +7,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,9 +22,9 @@ from milbench.api import gallery
 from milbench.api.plan import Cell, Plan
 from milbench.engine.cell import CellFolder, Status
 from milbench.engine.folders import Root
+from milbench.errors import UsageError
 
 STATUSES: dict[Status, str] = {"done": "FINISHED", "failed": "FAILED", "running": "RUNNING", "missing": "KILLED"}
-"""MLflow's names for the states of a cell."""
 ATTEMPT = "milbench.attempt"  # the tag of a run that tells it from runs of the same cell that was computed before
 RELATIVE = "mlflow-artifacts:/"
 """MLflow's address for artifacts in whichever folder its server serves: it stays true when a root is moved."""
@@ -68,12 +66,7 @@ class Runs:
             # The tag lets MLflow's pages open on runs, not on traces of language models.
             tags = {"mlflow.experimentKind": "custom_model_development"}
             place = RELATIVE if self.is_local else None
-            try:
-                return str(self.client.create_experiment(self.plan.name, artifact_location=place, tags=tags))
-            except Exception:
-                existing = self.client.get_experiment_by_name(self.plan.name)  # another launch was quicker
-                if existing is None:
-                    raise
+            return str(self.client.create_experiment(self.plan.name, artifact_location=place, tags=tags))
         if existing.lifecycle_stage == "deleted":
             self.client.restore_experiment(existing.experiment_id)
         return str(existing.experiment_id)
@@ -81,44 +74,43 @@ class Runs:
     def update(self, experiment: str, cell: Cell, log_models: bool) -> None:
         """Log the changes of a cell; an interrupted call can be repeated."""
         folder = self.root.cell(cell.id)
-        status = folder.state().status
-        record = folder.mirrored()
+        state = folder.state(weights=True)
+        if state.is_damaged:
+            raise UsageError(f"cell {cell.id} ({self.plan.label(cell)}) is {state.reason}")
+        status, record = state.status, folder.mirrored()
         if record.get("uri") != self.uri:
             record = self._create_run(experiment, cell, folder)
         if record.get("status") not in ("running", status):
             self.client.update_run(record["run"], status="RUNNING")  # it was stopped, and goes on
-        record |= self._log_metrics(folder, record)
-        folder.keep_mirrored(record)
+        history = folder.history()
+        ends, now = dict[int, int](), float(record["start"])
+        for epoch, name, value in history:  # an epoch ended when its training had taken its time since the start
+            now += 1000 * value if name == "cost/train_seconds" else 0.0
+            ends[epoch] = int(now)
+        new = [Metric(name, value, ends[epoch], epoch) for epoch, name, value in history[record["rows"] :]]
+        for start in range(0, len(new), 900):  # of which a server takes 1,000 at once
+            self.client.log_batch(record["run"], metrics=new[start : start + 900])
+        folder.keep_mirrored(record := record | {"rows": len(history)})
         if status != "running":
             self._log_end(cell, folder, record["run"], status, log_models)
         folder.keep_mirrored(record | {"status": status, "model": log_models and status == "done"})
 
     def _create_run(self, experiment: str, cell: Cell, folder: CellFolder) -> dict[str, Any]:
         """Create the run of a cell unless an earlier try has; return the record that its folder keeps."""
-        tags = {f"milbench.{key}": value for key, value in folder.provenance().items()}
-        tags |= {"milbench.cell": cell.id, ATTEMPT: folder.attempt()}
+        about = folder.about()
+        tags = {f"milbench.{key}": value for key, value in about["provenance"].items()}
+        tags |= {"milbench.cell": cell.id, ATTEMPT: about["attempt"]}
         if code := tags.get("milbench.code"):
             tags["mlflow.source.git.commit"] = code
         start = int(1000 * (folder.begun or folder.result().get("finished", time.time())))
-        existing = self.client.search_runs([experiment], f"tags.`{ATTEMPT}` = '{folder.attempt()}'", max_results=1)
+        existing = self.client.search_runs([experiment], f"tags.`{ATTEMPT}` = '{about['attempt']}'", max_results=1)
         name = self.plan.label(cell)
         run = existing[0] if existing else self.client.create_run(experiment, start, tags, run_name=name)
         params = [Param(key, str(value)) for key, value in cell.params().items()]
         self.client.log_batch(run.info.run_id, params=params)
-        record = {"uri": self.uri, "run": run.info.run_id, "start": run.info.start_time, "status": "running"}
-        record |= {"rows": 0, "load": 0}
+        record = {"uri": self.uri, "run": run.info.run_id, "start": run.info.start_time, "status": "running", "rows": 0}
         folder.keep_mirrored(record)
         return record
-
-    def _log_metrics(self, folder: CellFolder, record: Mapping[str, Any]) -> dict[str, int]:
-        """Log the new rows of a cell's history and of its machine's load; return the numbers of rows."""
-        history, load = folder.history(), folder.load()
-        moments = _moments(record["start"], history)
-        new = [Metric(name, value, moments[epoch], epoch) for epoch, name, value in history[record["rows"] :]]
-        new += [Metric(name, value, time, (time - load[0][0]) // 1000) for time, name, value in load[record["load"] :]]
-        for start in range(0, len(new), 900):  # of which a server takes 1,000 at once
-            self.client.log_batch(record["run"], metrics=new[start : start + 900])
-        return {"rows": len(history), "load": len(load)}
 
     def _log_end(self, cell: Cell, folder: CellFolder, run_id: str, status: Status, log_models: bool) -> None:
         result, end = folder.result(), int(1000 * time.time())
@@ -126,11 +118,14 @@ class Runs:
             end = int(1000 * result["finished"])
             by_epoch = {name for _, name, _ in folder.history()}
             costs = {f"cost/{name}": value for name, value in result["costs"].items()}
-            totals = [
-                Metric(name, value, end, cell.recipe["epochs"]) for name, value in costs.items() if name not in by_epoch
-            ]
-            self.client.log_batch(run_id, metrics=totals)
-        self.client.log_inputs(run_id, [_data(cell)])
+            totals = {name: value for name, value in costs.items() if name not in by_epoch}
+            self.client.log_batch(run_id, metrics=[Metric(*one, end, cell.recipe["epochs"]) for one in totals.items()])
+        sha256 = re.search(r"sha256 ([0-9a-f]+)", cell.data)  # MLflow keeps 36 characters, which a name may fill
+        digest = (sha256[1] if sha256 else cell.data)[:36]
+        source = json.dumps({"task": cell.task, "params": cell.task_params, "data": cell.data})
+        context = InputTag("mlflow.data.context", "training and evaluation")
+        data = Dataset(cell.task, digest, "code", source)
+        self.client.log_inputs(run_id, [DatasetInput(data, [context])])
         if reason := folder.failure():
             self.client.set_tag(run_id, "milbench.reason", reason[:4000])
         for path in folder.artifacts():
@@ -145,8 +140,7 @@ class Runs:
         """Store a file or a folder as an artifact; in the root's own, files are links where the disk can link."""
         place = self.root.artifacts / run_id / "artifacts" / path.name
         if not self.is_local:
-            log = self.client.log_artifacts if path.is_dir() else self.client.log_artifact
-            log(run_id, str(path), *([path.name] if path.is_dir() else []))
+            self.client.log_artifact(run_id, str(path))
         elif path.is_dir():
             shutil.copytree(path, place, dirs_exist_ok=True)
         else:
@@ -156,25 +150,6 @@ class Runs:
                 os.link(path, place)
             except OSError:
                 shutil.copyfile(path, place)
-
-
-def _data(cell: Cell) -> DatasetInput:
-    """Describe the data of a cell for MLflow."""
-    sha256 = re.search(r"sha256 ([0-9a-f]+)", cell.data)  # MLflow keeps 36 characters, which a name may fill
-    digest = (sha256[1] if sha256 else cell.data)[:36]
-    source = json.dumps({"task": cell.task, "params": cell.task_params, "data": cell.data})
-    context = InputTag("mlflow.data.context", "training and evaluation")
-    return DatasetInput(Dataset(cell.task, digest, "code", source), [context])
-
-
-def _moments(start: int, history: Sequence[tuple[int, str, float]]) -> dict[int, int]:
-    """Return when every epoch ended, in milliseconds since 1970, by the time that its training took."""
-    moments, now = {}, float(start)
-    for epoch, metric, value in history:
-        if metric == "cost/train_seconds":
-            now += 1000 * value
-            moments[epoch] = int(now)
-    return {epoch: moments.get(epoch, int(now)) for epoch, _, _ in history}
 
 
 def write_model(place: Path, folder: CellFolder, cell: Cell, result: Mapping[str, Any]) -> None:
@@ -190,25 +165,22 @@ def write_model(place: Path, folder: CellFolder, cell: Cell, result: Mapping[str
         for path in (folder.weights, folder.memory):
             if path.exists():
                 shutil.copyfile(path, data / path.name)
-        packed: dict[str, Any] = {}
+        packed, copies = dict[str, Any](), list[tuple[str, Path]]()
         for kind, source in (("loss", cell.loss_file), ("task", cell.task_file), ("network", cell.network_file)):
             file, colon, member = source.partition(":")
             if file.endswith(".py"):
-                (data / kind).mkdir()
-                shutil.copyfile(file, data / kind / Path(file).name)
+                copies.append((file, data / kind / Path(file).name))
                 packed[f"{kind}_file"] = f"{kind}/{Path(file).name}{colon}{member}"
-        CellFolder(data).begin(replace(cell, **packed), folder.label(), provenance={})
+        CellFolder(data).begin(replace(cell, **packed), folder.about()["label"], provenance={})
         CellFolder(data).finish(result)
+        for file, place_of_file in copies:
+            place_of_file.parent.mkdir()
+            shutil.copyfile(file, place_of_file)
         columns = [("labels", "string"), ("probability", "double")]  # as milbench.inference.saved_model returns them
         columns += [(f"presence {name}", "double") for name in result["classes"]]
+        inputs = Schema([TensorSpec(example.dtype, test_bags.batch_shape)])
+        outputs = Schema([ColSpec(DataType[kind], name) for name, kind in columns])
         pyfunc.save_model(
-            place,
-            loader_module="milbench.inference.saved_model",
-            data_path=str(data),
-            signature=ModelSignature(
-                Schema([TensorSpec(example.dtype, test_bags.batch_shape)]),
-                Schema([ColSpec(DataType[kind], name) for name, kind in columns]),
-            ),
-            input_example=example,
-            pip_requirements=[f"milbench=={__version__}"],
-        )
+            place, loader_module="milbench.inference.saved_model", data_path=str(data), input_example=example,
+            signature=ModelSignature(inputs, outputs), pip_requirements=[f"milbench=={__version__}"],
+        )  # fmt: skip

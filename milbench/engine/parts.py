@@ -1,7 +1,5 @@
 """The parts of a training run: its task, loss, network and optimiser, as they were when the cell was planned."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -26,12 +24,11 @@ from milbench.api.task import Task
 from milbench.data.catalog import found_file
 from milbench.engine.costs import reset_memory_peak
 from milbench.errors import UsageError
-from milbench.networks.registry import make_network, networks, suitable_networks
+from milbench.networks.registry import make_network, networks, registries, suitable_networks
 from milbench.optimizers.clipping import GradientNorm
 from milbench.optimizers.registry import learning_rate, make_optimizer
 
-SMALL_STEP = 200_000_000
-"""Multiplications of a forward pass that one thread computes in about ten milliseconds."""
+SMALL_STEP = 200_000_000  # multiplications of a forward pass, which one thread computes in about ten milliseconds
 
 
 class Model(torch.nn.Module):
@@ -59,10 +56,7 @@ class Setup:
     @property
     def states(self) -> dict[str, Any]:
         """What a checkpoint holds."""
-        parts = {
-            "model": self.model, "optimizer": self.optimizer, "gradient_norm": self.gradient_norm,
-            "averaged_model": self.averaged_model,
-        }  # fmt: skip
+        parts = {name: getattr(self, name) for name in ("model", "optimizer", "gradient_norm", "averaged_model")}
         return {name: part for name, part in parts.items() if part is not None}
 
     @property
@@ -83,11 +77,7 @@ class Setup:
         return self.task.train_batches(epoch, generator("bags", self.task.name, self.seed, epoch))
 
     def descend(self, value: Tensor, step: int) -> Tensor:
-        """Update the weights by the loss () of a batch, at a step (from 0) of the whole training.
-
-        Returns:
-            () bool, whether the gradient, or the step, was changed in length.
-        """
+        """Update the weights by the loss () of a batch, at a step (from 0) of all; return () bool, whether clipped."""
         optimizer, groups = self.optimizer, self.optimizer.param_groups
         for group in groups:
             group["lr"] = learning_rate(self.recipe, step, self.all_steps)
@@ -95,27 +85,25 @@ class Setup:
         getattr(optimizer, "backward", Tensor.backward)(value)
         clipped = self.gradient_norm.apply([p for group in groups for p in group["params"]])
         optimizer.step()
-        if self.averaged_model is not None and step >= self.all_steps - self._averaged_steps:
+        averaged_steps = max(1, math.floor((self.recipe.average_last or 0.0) * self.all_steps))
+        if self.averaged_model is not None and step >= self.all_steps - averaged_steps:
             self.averaged_model.update_parameters(self.model)
         return clipped | getattr(optimizer, "clipped", clipped)
-
-    @property
-    def _averaged_steps(self) -> int:
-        return max(1, math.floor((self.recipe.average_last or 0.0) * self.all_steps))
 
 
 def set_up(cell: Cell, device: torch.device, data_dir: Path | None, *, threads_by_work: bool = False) -> Setup:
     """Return the parts of the training of a cell, before its first step.
 
     With `threads_by_work` PyTorch gets one thread of the CPU where a step is small: more gain nothing then, and wait
-    for each other where other work takes the cores.
-
-    Raises:
-        UsageError: a plug-in file or the data are not those that the cell was planned with.
+    for each other where other work takes the cores. Raises UsageError where a plug-in file or the data have changed.
     """
     check_unchanged(cell)
     recipe, task = Recipe(**cell.recipe), task_for(cell)
-    check_data_unchanged(task, cell, data_dir)
+    if (digest := task.check_data(data_dir)) != cell.data:  # as cells are planned, before the task has a seed
+        raise UsageError(
+            f"the data of {cell.task} are not those that {cell} was planned with: expected {cell.data}, got {digest}; "
+            "milbench run trains on the data that are there now"
+        )
     task.seed = cell.seed
     task.evaluation_limit = recipe.evaluation_bags
     task.prepare(data_dir, device)
@@ -125,8 +113,13 @@ def set_up(cell: Cell, device: torch.device, data_dir: Path | None, *, threads_b
     loss = loss_for(cell, task).to(device)
     torch.manual_seed(cell.seed)  # again: what the loss has drawn must not change the network
     network = network_for(cell, task, loss, data_dir)
-    if threads_by_work and device.type == "cpu" and work_of_step(network, task) < SMALL_STEP:
-        torch.set_num_threads(1)
+    if threads_by_work and device.type == "cpu":
+        from torch.utils.flop_counter import FlopCounterMode
+
+        with FlopCounterMode(display=False) as counter:
+            _evaluated(network, _typical_bag(task))
+        if task.batch_bags * int(counter.get_total_flops()) // 2 < SMALL_STEP:
+            torch.set_num_threads(1)
     return build_setup(recipe, cell.seed, task, network, loss, device)
 
 
@@ -137,21 +130,14 @@ def build_setup(recipe: Recipe, seed: int, task: Task, network: Network, loss: L
     loss.validate = device.type == "cpu"
     if recipe.head_init == "prior" and loss.head != "class":
         network.start_at_prior(typical_positions(network, task))
-    model = Model(network.move_to(device), loss)
-    # Without the function torch averages all weights in one operation where it can, which refuses whole numbers, such
-    # as the number of batches that BatchNorm counts.
-    average = recipe.average_last is not None
+    model, average = Model(network.move_to(device), loss), recipe.average_last is not None
+    # Without its function torch averages in one operation, which refuses the whole number that BatchNorm counts.
     return Setup(
-        recipe=recipe,
-        seed=seed,
-        task=task,
-        model=model,
-        optimizer=make_optimizer(model, recipe, seed),
-        gradient_norm=GradientNorm(recipe.gradient_norm),
+        recipe, seed, task, model, make_optimizer(model, recipe, seed), GradientNorm(recipe.gradient_norm),
         averaged_model=AveragedModel(model, avg_fn=get_swa_avg_fn(), use_buffers=True) if average else None,
         steps=min(recipe.steps_per_epoch or task.steps_per_epoch, task.steps_per_epoch),
         device=device,
-    )
+    )  # fmt: skip
 
 
 def task_for(cell: Cell) -> Task:
@@ -184,10 +170,7 @@ def network_for(cell: Cell, task: Task, loss: Loss, data_dir: Path | None = None
 
 
 def typical_positions(network: Network, task: Task) -> int:
-    """Return how many positions a network has in a typical training bag of a task.
-
-    Raises UsageError where it does not return logits of positions for such a bag, with the networks that suit.
-    """
+    """Return how many positions a network has in a typical training bag. Raises UsageError where it does not suit."""
     bag = _typical_bag(task)
     try:
         logits = _evaluated(network, bag)
@@ -199,15 +182,6 @@ def typical_positions(network: Network, task: Task) -> int:
         shapes = f"{(*logits.shape,)} for one bag {(*bag.instances.shape,)}"
         raise UsageError(f"the network returns {shapes}, expected logits (B, {task.num_classes + 1}, *positions)")
     return max(1, logits.shape[2:].numel())
-
-
-def work_of_step(network: Network, task: Task) -> int:
-    """Return about how many multiplications the forward pass of a training batch has."""
-    from torch.utils.flop_counter import FlopCounterMode
-
-    with FlopCounterMode(display=False) as counter:
-        _evaluated(network, _typical_bag(task))
-    return task.batch_bags * int(counter.get_total_flops()) // 2
 
 
 def _typical_bag(task: Task) -> Bags:
@@ -225,10 +199,8 @@ def _evaluated(network: Network, bags: Bags) -> Tensor:
 
 def check_max_labels(task: Task, bags: Bags) -> None:
     """Raise UsageError if a training bag has more classes than the task says. On a GPU this waits for the device."""
-    if task.max_labels is None:
-        return
     counts = bags.labels.sum(dim=1)
-    if (counts > task.max_labels).any():
+    if task.max_labels is not None and (counts > task.max_labels).any():
         bag = int(counts.argmax())
         raise UsageError(
             f"max_labels of task {task.name} is {task.max_labels}, but bag {bag} of a training batch has "
@@ -237,27 +209,18 @@ def check_max_labels(task: Task, bags: Bags) -> None:
 
 
 def check_unchanged(cell: Cell) -> None:
-    """Raise UsageError if a plug-in file was changed since the cell was planned."""
-    for registry, file, revision in (
-        (losses(), cell.loss_file, cell.loss_revision),
-        (tasks(), cell.task_file, cell.task_revision),
-        (networks(), cell.network_file, cell.network_revision.partition(" weights ")[0]),
-    ):
-        if file and not revision.endswith(registry.entry(resolve(registry, file)).source_digest):
-            raise UsageError(f"{file} was changed after the cell was planned; run the same command again")
-
-
-def check_data_unchanged(task: Task, cell: Cell, data_dir: Path | None) -> None:
-    """Raise UsageError where the data are not those that a cell was planned with: its results would pass for theirs.
-
-    The task is that of `task_for`: cells are planned before the task has a seed.
-    """
-    digest = task.check_data(data_dir)
-    if digest != cell.data:
-        raise UsageError(
-            f"the data of {cell.task} are not those that {cell} was planned with: expected {cell.data}, got {digest}; "
-            "milbench run trains on the data that are there now"
-        )
+    """Raise UsageError if the code of a plug-in was changed since the cell was planned."""
+    for kind, registry in registries().items():
+        file, name, revision = (getattr(cell, field) for field in (f"{kind}_file", kind, f"{kind}_revision"))
+        entry = registry.entries.get(resolve(registry, file) if file else name)
+        if entry is None or entry.is_installed:  # a network of a task, or a package whose version says enough
+            continue
+        # A class of a notebook came with the cell, and what it imports did not.
+        edited = not entry.source and not entry.code.is_current(elsewhere=True)
+        if edited or not revision.partition(" weights ")[0].endswith(entry.source_digest):
+            raise UsageError(
+                f"{file or name} was changed after the cell was planned, or what it imports; run the same command again"
+            )
 
 
 def training_logits(setup: Setup, bags: Bags) -> Tensor:

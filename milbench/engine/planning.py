@@ -7,48 +7,51 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from milbench._utils.digests import file_digest
 from milbench.api.metric_info import METRICS
 from milbench.api.parameters import check_params, check_values, constructor_parameters, network_parameters
-from milbench.api.plan import Cell, Contrast, Label, Plan, TaskInfo, labels, task_key
-from milbench.api.registry import losses, tasks
+from milbench.api.plan import Cell, Contrast, Label, Mark, Plan, TaskInfo, labels, task_key
+from milbench.api.published import Published
+from milbench.api.registry import Registry, losses, tasks
 from milbench.api.resolver import resolve
 from milbench.api.validation import validated
 from milbench.data.catalog import found_file
-from milbench.engine.spec import DEFAULT, NamedContrast, Params, PassMark, Spec, as_list, parse_seeds
+from milbench.engine.spec import DEFAULT, Params, PassMark, Spec, as_list, parse_seeds
 from milbench.errors import UsageError, as_usage, unknown
 
 if TYPE_CHECKING:
     from milbench.api.task import Task
 
-MOST_CELLS = 100_000  # how many cells, and combinations of axes, there may be: more are a slip
+MOST_CELLS = 100_000  # of cells, and of combinations of axes: more are a slip
 
 
 def make_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
     """Expand a spec into its cells, with every name, parameter and data set checked.
 
-    The device decides what the precision `auto` is, unless an earlier launch has decided it.
-
-    Raises:
-        UsageError: a name, a parameter or the data of a task are wrong, or losses of different supervision are compared
-            without `spec.supervision`.
+    The device decides what the precision `auto` is, unless an earlier launch has decided it. Raises UsageError where
+    one of them is wrong, or losses of different supervision are compared without `spec.supervision`.
     """
     sections = {name: {k: v for k, v in table.items() if k != "networks"} for name, table in spec.loss.items()}
-    of_losses = [_loss_fields(name, params) for name, params, _ in _variants(losses(), spec.losses, sections)]
+    of_losses = [
+        _fields(losses(), name, params) | {"supervision": losses().get(name).supervision}
+        for name, params, _ in _variants(losses(), spec.losses, sections)
+    ]
     _check_supervision(spec)
-    _check_order(spec)
     _check_metrics(spec)
     cells, infos, notes = dict[str, Cell](), dict[str, TaskInfo](), list[str]()
     for name, params, short_name, mark in _tests(spec):
         task: Task = tasks().get(name)(**params)
         key = task_key(task.name, params)
         if key not in infos:
+            data = task.check_data(spec.run.data_dir)  # reads what folds there are
+            of_task = _fields(tasks(), name, params) | {"task_name": short_name, "data": data}
             infos[key] = _info(spec, task, params)
             seeds = _seeds_of(spec, task)
+            notes.extend(remark for remark in task.remarks(spec.run.data_dir, seeds) if remark not in notes)
             trained = [
                 of_loss | of_network | {"recipe": recipe}
                 for of_loss in of_losses
@@ -60,20 +63,34 @@ def make_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
                 notes.append(note)
             if (count := len(trained) * len(seeds)) > MOST_CELLS:
                 raise UsageError(f"{count:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}")
-            of_task = _task_fields(name, params, task, spec) | {"task_name": short_name}
             for fields, seed in itertools.product(trained, seeds):
                 if fields["recipe"]["precision"] == "auto":
                     fields["recipe"] |= {"precision": precision}
                 cell = Cell(**fields, **of_task, seed=seed)
                 cells[cell.id] = cell
-        infos[key].marks.extend(bound for bound in (mark.marks() if mark else []) if bound not in infos[key].marks)
+        if mark:
+            sides = (mark.at_most, True), (mark.at_least, False)
+            bounds = [Mark(mark.name, metric, n, at_most) for side, at_most in sides for metric, n in side.items()]
+            infos[key].marks.extend(bound for bound in bounds if bound not in infos[key].marks)
     _check_networks(spec, cells.values())
     cell_labels = labels(cells.values())
     # Searched settings are no part of a variant: what is compared has those that the search has chosen.
     of_variants = {cell: label._replace(recipe="") for cell, label in cell_labels.items()} if spec.tune else cell_labels
     contrasts, left_out = _contrasts(spec, cells.values(), of_variants)
-    notes = [*spec.notes, *left_out, *notes]
+    notes = [*spec.notes, *left_out, *_unknown_code(cells.values()), *notes]
     return Plan(spec.model_dump(mode="json"), [*cells.values()], infos, notes, contrasts, precision=precision)
+
+
+def _unknown_code(cells: Iterable[Cell]) -> list[str]:
+    """Return what the ids of cells do not tell of the code of each plug-in, a line each."""
+    from milbench.networks.registry import registries
+
+    parts = {(kind, getattr(cell, kind)) for cell in cells for kind in registries()}
+    return [
+        f"An edit of what the {kind} {name} depends on may go unnoticed: {'; '.join(entry.code.unknown)}."
+        for kind, name in sorted(parts)
+        if (entry := registries()[kind].entries.get(name)) and entry.code.unknown
+    ]
 
 
 def _tests(spec: Spec) -> Iterator[tuple[str, Params, str, PassMark | None]]:
@@ -91,7 +108,7 @@ def _tests(spec: Spec) -> Iterator[tuple[str, Params, str, PassMark | None]]:
 
 
 def _variants(registry: Any, requested: Sequence[str], sections: Params) -> Iterator[tuple[str, Params, str]]:
-    """Yield the entries with complete parameters, for every combination of axes, and a short name, "" for none."""
+    """Yield the entries with complete parameters, for every combination of axes, and a short name or ""."""
     for name in dict.fromkeys(resolve(registry, spelling) for spelling in requested):
         cls, tables, names = registry.get(name), sections.get(name, {}), [""]
         if isinstance(tables, list):
@@ -116,28 +133,15 @@ def _axes(params: Params) -> Iterator[Params]:
         yield dict(zip(params, combination, strict=True))
 
 
-def _loss_fields(name: str, params: Params) -> Params:
-    entry, cls = losses().entry(name), losses().get(name)
-    return {
-        "loss": entry.name, "loss_params": params, "loss_file": entry.source, "supervision": cls.supervision,
-        "loss_revision": f"{cls.revision}{entry.source_digest}",
-    }  # fmt: skip
-
-
-def _task_fields(name: str, params: Params, task: Task, spec: Spec) -> Params:
-    entry = tasks().entry(name)
-    return {
-        "task": entry.name, "task_params": params, "task_file": entry.source,
-        "task_revision": f"{task.revision}{entry.source_digest}",
-        "data": task.check_data(spec.run.data_dir),
-    }  # fmt: skip
+def _fields(registry: Registry[Any], name: str, params: Params) -> Params:
+    """Return the fields of a cell that tell its loss or its task."""
+    entry, kind = registry.entry(name), registry.kind
+    revision = f"{registry.get(name).revision}{entry.source_digest}"
+    return {kind: entry.name, f"{kind}_params": params, f"{kind}_file": entry.source, f"{kind}_revision": revision}
 
 
 def _networks(spec: Spec, task: Task, of_loss: Params) -> Iterator[tuple[Params, Params]]:
-    """Yield the fields of the networks that a loss is trained with on a task, for every combination of axes.
-
-    Beside them are the settings of the recipe that suit the network.
-    """
+    """Yield the fields of each network, and combination of axes, of a loss on a task, and the settings that suit it."""
     from milbench.networks.registry import network_maker, network_name, source_of, unwrapped
 
     head = losses().create(of_loss["loss"], of_loss["loss_params"]).head
@@ -145,43 +149,30 @@ def _networks(spec: Spec, task: Task, of_loss: Params) -> Iterator[tuple[Params,
         name = network_name(task, requested, head)
         maker = network_maker(task, name, head)
         revision, file = source_of(task, name, head)
-        for params in _axes(_section(spec, name, network_parameters(maker))):
-            complete = check_values(f"network {name}", network_parameters(maker), params)
-            weights = complete.get("weights")
-            digest = _weights_digest(weights, spec) if isinstance(weights, str) and weights else ""
+        parameters = network_parameters(maker)
+        # What only another task's network of this name knows is not for this one.
+        namesakes = [tasks().get(resolve(tasks(), requested)).networks.get(name) for requested in spec.tasks]
+        elsewhere = {key for namesake in namesakes if namesake for key in network_parameters(namesake)}
+        section = {k: v for k, v in spec.network.get(name, {}).items() if k in parameters or k not in elsewhere}
+        for params in _axes(section):
+            complete = check_values(f"network {name}", parameters, params)
             of_network = {
-                "network": name, "network_params": complete, "network_file": file,
-                "network_revision": revision + digest,
+                "network": name, "network_params": complete, "network_file": file, "network_revision": revision,
                 "network_is_default": requested == DEFAULT,
             }  # fmt: skip
+            if isinstance(weights := complete.get("weights"), str) and weights:
+                path = found_file(weights, spec.run.data_dir, "network.weights")
+                with as_usage():
+                    of_network["network_revision"] += f" weights {file_digest(path, 'sha256')[:16]}"
             yield of_network, dict(getattr(unwrapped(maker), "recipe", {}))
-
-
-def _section(spec: Spec, network: str, parameters: Container[str]) -> Params:
-    """Return the settings of a network, without those that only another task's network of this name knows."""
-    namesakes = [tasks().get(resolve(tasks(), task)).networks.get(network) for task in spec.tasks]
-    elsewhere = {key for maker in namesakes if maker for key in network_parameters(maker)}
-    section = spec.network.get(network, {})
-    return {key: value for key, value in section.items() if key in parameters or key not in elsewhere}
-
-
-def _weights_digest(weights: str, spec: Spec) -> str:
-    path = found_file(weights, spec.run.data_dir, "network.weights")
-    if not path.is_file():
-        raise UsageError(f"network.weights = {weights}: there is no such file")
-    with as_usage():
-        return f" weights {file_digest(path, 'sha256')[:16]}"
 
 
 def _check_networks(spec: Spec, cells: Iterable[Cell]) -> None:
     """Raise UsageError where a section of the spec is for a network that no task has."""
     from milbench.networks.registry import network_maker, suitable_networks
 
-    used = {cell.network for cell in cells}
     of_tasks = [tasks().get(resolve(tasks(), task)) for task in spec.tasks]
-    for name in spec.network.keys() - used:
-        if name == DEFAULT:
-            raise UsageError("settings of a network stand under its name, not under 'default'")
+    for name in spec.network.keys() - {cell.network for cell in cells}:
         for task in of_tasks:
             with suppress(UsageError):
                 network_maker(task, name)
@@ -193,7 +184,7 @@ def _check_networks(spec: Spec, cells: Iterable[Cell]) -> None:
 def _info(spec: Spec, task: Task, params: Params) -> TaskInfo:
     primary = spec.compare_by[0] if spec.compare_by else task.primary
     literature = [
-        entry.entry()
+        Published("", **entry.model_dump(exclude={"task", "params"}))
         for entry in spec.published
         if entry.task == task.name and all(params.get(k) == v for k, v in entry.params.items())
     ]
@@ -204,6 +195,7 @@ def _info(spec: Spec, task: Task, params: Params) -> TaskInfo:
         published=[*task.published, *literature],
         folds=(task.folds.count, task.folds.repeats or 0) if task.folds else None,
         overlap=task.overlap(spec.run.data_dir) or (task.folds.ratio if task.folds else 0.0),
+        is_tested=task.is_tested,
     )
 
 
@@ -211,111 +203,82 @@ def _auto_precision(device: str, spec: Spec) -> tuple[str, str]:
     """Return the precision that `auto` is on a device, and a note for the report."""
     import torch
 
-    from milbench._utils.devices import auto_precision
-    from milbench.engine.provenance import device_name
+    from milbench._utils.devices import auto_precision, device_name
 
     precision = auto_precision(torch.device(device))
     does = "multiplies" if precision == "bfloat16" else "does not multiply"
-    note = f"Precision auto is {precision} here: {device_name(device)} {does} bfloat16."
-    if spec.run.cluster:
-        note += " It holds for the cells of the cluster too, whatever its workers multiply; set recipe.precision."
-    return precision, note
+    on_cluster = " It holds for the cells of the cluster too; set recipe.precision." if spec.run.cluster else ""
+    return precision, f"Precision auto is {precision} here: {device_name(device)} {does} bfloat16.{on_cluster}"
 
 
 def _seeds_of(spec: Spec, task: Task) -> list[int]:
     """Return the seeds of a task: those of the spec, or all folds of its cross-validation where it names none."""
-    if task.folds is None:
-        return parse_seeds(spec.seeds)
-    if spec.seeds is None:
+    if task.folds and spec.seeds is None:
         return list(range(task.folds.seeds))
     seeds = parse_seeds(spec.seeds)
-    if task.folds.repeats and seeds[-1] >= task.folds.seeds:
+    if task.folds and task.folds.repeats and seeds[-1] >= task.folds.seeds:
         folds = f"{task.folds.repeats} x {task.folds.count} folds"
         raise UsageError(f"seed {seeds[-1]}: the {folds} of {task.name} are the seeds 0-{task.folds.seeds - 1}")
     return seeds
 
 
 def _check_supervision(spec: Spec) -> None:
-    names = [resolve(losses(), requested) for requested in spec.losses]
-    kinds = {losses().get(name).supervision: name for name in names}
+    kinds = {losses().get(name).supervision: name for name in (resolve(losses(), given) for given in spec.losses)}
     if len(kinds) > 1 and not set(kinds) <= set(spec.supervision):
         listed = ", ".join(f"{name} has {supervision} supervision" for supervision, name in kinds.items())
-        raise UsageError(
-            f"the losses do not have the same supervision: {listed}; if that is meant, add "
-            f"-p supervision={','.join(kinds)}"
-        )
-
-
-def _check_order(spec: Spec) -> None:
-    loss_names, task_names = [resolve(losses(), n) for n in spec.losses], [resolve(tasks(), n) for n in spec.tasks]
-    ordered = next((name for name in loss_names if losses().get(name).supervision == "order"), None)
+        use = f"if that is meant, add -p supervision={','.join(kinds)}"
+        raise UsageError(f"the losses do not have the same supervision: {listed}; {use}")
+    task_names = [resolve(tasks(), given) for given in spec.tasks]
     without = next((name for name in task_names if not tasks().get(name).instances_are_ordered), None)
-    if ordered is not None and without is not None:
-        suitable = [name for name in tasks().names() if _is_ordered(name)]
+    if "order" in kinds and without is not None:
         raise UsageError(
-            f"{ordered} learns from the order of the instances, and those of {without} have none; it needs a task with "
-            f"instances_are_ordered = True, such as {' or '.join(suitable[:2])}"
+            f"{kinds['order']} learns from the order of the instances, and those of {without} have none; it needs a "
+            "task with instances_are_ordered = True, as those of sequences have it"
         )
-
-
-def _is_ordered(task: str) -> bool:
-    try:
-        return tasks().get(task).instances_are_ordered
-    except UsageError:  # a plug-in that cannot be imported
-        return False
 
 
 def _check_metrics(spec: Spec) -> None:
-    metrics = {*METRICS, *(tasks().get(resolve(tasks(), name)).primary for name in spec.tasks)}
+    primary = dict.fromkeys(tasks().get(resolve(tasks(), name)).primary for name in spec.tasks)
+    metrics, compared = {*METRICS, *primary}, spec.compare_by[:1] or [*primary]
     for entry in spec.published:
         parameters = constructor_parameters(tasks().get(resolve(tasks(), entry.task)))
         for name in entry.params:
             if name not in parameters:
                 raise unknown(f"parameter of task {entry.task} in [[published]]", name, parameters)
-    for owner, names in (
-        ("margin", [*spec.margin]),
-        ("compare_by", spec.compare_by),
-        ("[[published]]", [entry.metric for entry in spec.published]),
-        *((f"margin of contrast {contrast.name!r}", [*contrast.margin]) for contrast in spec.contrasts),
-        *((f"mark {mark.name!r}", [*mark.at_most, *mark.at_least]) for mark in spec.marks),
+    for owner, name in (
+        *(("margin", name) for name in spec.margin),
+        *(("compare_by", name) for name in spec.compare_by),
+        *(("[[published]]", entry.metric) for entry in spec.published),
+        *((f"margin of contrast {contrast.name!r}", name) for contrast in spec.contrasts for name in contrast.margin),
+        *((f"mark {mark.name!r}", name) for mark in spec.marks for name in (*mark.at_most, *mark.at_least)),
     ):
-        for name in names:
-            if name not in metrics:
-                raise unknown(f"metric of {owner}", name, metrics)
+        if name not in metrics:
+            raise unknown(f"metric of {owner}", name, metrics)
+        if owner.startswith("margin") and name not in compared and not spec.changed:
+            use = " or ".join(compared)
+            raise UsageError(f"{owner}: losses are not compared by {name}; use {use}, or compare_by = [{name!r}]")
 
 
 def _contrasts(spec: Spec, cells: Iterable[Cell], labels: Mapping[str, Label]) -> tuple[list[Contrast], list[str]]:
-    """Return the contrasts of a spec with their variants on every task, by the labels of cells.
-
-    One that does not name two variants is an error, unless flags have changed what the spec compares: it is left out
-    then, with a remark.
-    """
+    """Return the contrasts of a spec, and a remark on each whose variants flags have left out: else it is an error."""
     of_tasks: dict[str, dict[str, None]] = {}
     for cell in cells if spec.contrasts else ():
         of_tasks.setdefault(labels[cell.id].task, {})[labels[cell.id].variant] = None
-    contrasts, notes = list[Contrast](), list[str]()
+    contrasts, names, notes = list[Contrast](), dict[frozenset[str], str](), list[str]()
     for contrast in spec.contrasts:
-        try:
-            variants = {task: _pair(contrast, variants_of_task) for task, variants_of_task in of_tasks.items()}
-        except UsageError as error:
+        pair, name = (contrast.first, contrast.second), contrast.name
+        if missing := next(((side, known) for known in of_tasks.values() for side in pair if side not in known), None):
+            error = unknown(f"variant in contrast {name!r}", *missing)
             if not spec.changed:
-                raise
-            notes.append(f"The contrast {contrast.name!r} was left out, since flags changed what is compared: {error}.")
+                raise error
+            notes.append(f"The contrast {name!r} was left out, since flags changed what is compared: {error}.")
             continue
-        for earlier in contrasts:
-            if any(set(earlier.variants[task]) == set(pair) for task, pair in variants.items()):
-                raise UsageError(f"contrasts {earlier.name!r} and {contrast.name!r} have the same variants")
-        contrasts.append(Contrast(contrast.name, contrast.margin, variants))
+        if contrast.first == contrast.second:
+            raise UsageError(f"contrast {name!r}: first and second are one variant, {contrast.first!r}")
+        if (earlier := names.setdefault(frozenset(pair), name)) != name:
+            raise UsageError(f"contrasts {earlier!r} and {name!r} have the same variants")
+        contrasts.append(Contrast(name, contrast.margin, dict.fromkeys(of_tasks, pair)))
     return contrasts, notes
-
-
-def _pair(contrast: NamedContrast, variants: Iterable[str]) -> tuple[str, str]:
-    for side in (contrast.first, contrast.second):
-        if side not in variants:
-            raise unknown(f"variant in contrast {contrast.name!r}", side, variants)
-    if contrast.first == contrast.second:
-        raise UsageError(f"contrast {contrast.name!r}: first and second are one variant, {contrast.first!r}")
-    return contrast.first, contrast.second
 
 
 def _recipes(spec: Spec, task: Task, of_network: Params) -> list[Params]:
@@ -326,10 +289,7 @@ def _recipes(spec: Spec, task: Task, of_network: Params) -> list[Params]:
 
 
 def changed_recipe(defaults: Params, changes: Params) -> Params:
-    """Return a recipe, such as that of a task, with changes that have an effect; "none" stands for None.
-
-    Another optimiser comes with settings of its own.
-    """
+    """Return a recipe with changes, of which "none" is None; another optimiser comes with settings of its own."""
     from milbench.api.recipe import Recipe
     from milbench.optimizers.registry import SETTINGS, check_recipe, optimizers
 

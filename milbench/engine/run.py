@@ -1,7 +1,5 @@
 """Run cells: joblib gives them to processes of this machine or of a dask cluster; one that dies fails one cell."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re
@@ -31,18 +29,12 @@ def run_cells(jobs: Sequence[Job], workers: int, cluster: str | None = None) -> 
 
     When a process dies, the cells that were running continue from their checkpoints, each alone, until one of them
     kills its process again: that one has failed. With 0 workers all cells run in this process; a cluster is the address
-    of a dask scheduler, or "local:N".
-
-    Raises:
-        ClusterLost: the scheduler has ended.
-        UsageError: there is no such cluster, or worker processes die before they begin.
+    of a dask scheduler, or "local:N". Raises UsageError where there is none, or processes die before they begin.
     """
     if not workers or not jobs:
         yield from map(run_cell, jobs)
         return
     remaining = {job.cell.id: job for job in jobs}
-    for job in jobs:
-        job.folder.forget_attempt()
     with _cluster(cluster) as client:
         while remaining:
             try:

@@ -1,13 +1,13 @@
 """The spec: everything that a user can say of a comparison, whether in a TOML file, by flags or in Python."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json
+import math
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -16,29 +16,29 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from milbench.api.metric_info import METRICS
-from milbench.api.parameters import constructor_parameters, network_parameters
-from milbench.api.plan import COMPARISON_NAME, LONGEST_NAME, Mark, Selection
-from milbench.api.published import Published
+from milbench.api.parameters import constructor_parameters, network_parameters, parsed, type_of
+from milbench.api.plan import COMPARISON_NAME, LONGEST_NAME, Selection
 from milbench.api.recipe import Recipe
 from milbench.api.registry import Registry, losses, tasks
-from milbench.api.resolver import resolve
+from milbench.api.resolver import read_edited, resolve
 from milbench.api.supervision import Supervision
 from milbench.api.validation import validated
-from milbench.engine.search_space import Search
+from milbench.engine.folders import Root
 from milbench.errors import UsageError, closest, unknown
 
 Params = dict[str, Any]
-DEFAULT = "default"
-"""Stands for the first network of each task."""
-SETTABLE = ("supervision", "compare_by", "selection", "title", "notes")
-"""The fields of a spec that `-p` sets by their names alone."""
-MOST_WORKERS = 1024
-"""How many processes, or threads of each, there may be: more are a slip, which would exhaust the machine."""
-MOST_SEEDS = 100_000  # how many seeds there may be: more are a slip, and would not fit into memory
+DEFAULT = "default"  # stands for the first network of each task
+SETTABLE = ("supervision", "compare_by", "selection", "title", "notes")  # by `-p` and their names alone
+SYNONYMS = {  # what other programs call settings
+    "batch_size": "batch_bags", "learning_rate": "lr", "num_epochs": "epochs", "num_threads": "threads",
+    "workers": "jobs", "num_workers": "jobs", "gpu": "device", "gpus": "device",
+}  # fmt: skip
+MOST_WORKERS = 1024  # processes, or threads of each: more are a slip, which would exhaust the machine
+MOST_DRAWS = 4096  # more are a slip
+MOST_SEEDS = 100_000  # more are a slip, and would not fit into memory
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-Margin = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-"""The largest difference that counts as none, in the unit of a metric."""
+Margin = Annotated[float, Field(gt=0, allow_inf_nan=False)]  # largest difference that counts as none, of a metric
 
 
 class Table(BaseModel):
@@ -98,11 +98,6 @@ class PassMark(Table):
             raise ValueError("it has no bound: expected at_most or at_least = {METRIC = N}")
         return self
 
-    def marks(self) -> list[Mark]:
-        """Return a mark for every bound."""
-        sides = ((self.at_most, True), (self.at_least, False))
-        return [Mark(self.name, metric, bound, at_most) for side, at_most in sides for metric, bound in side.items()]
-
 
 class Literature(Table):
     """A published value of a method that is no loss here."""
@@ -130,10 +125,6 @@ class Literature(Table):
             raise ValueError(f"{self.metric} is a share between 0 and 1, got {self.value:g}")
         return self
 
-    def entry(self) -> Published:
-        """Return the value as a plan holds it."""
-        return Published("", **self.model_dump(exclude={"task", "params"}))
-
 
 class Execution(Table):
     """Where and how cells run, which changes no result."""
@@ -160,12 +151,81 @@ class Execution(Table):
     """Log every network as an MLflow model too."""
 
 
+class Range(Table):
+    """The values of a setting between two ends.
+
+    On a log scale the logarithm of the value is uniform, on a linear one the value. A whole number stands for all
+    values that are rounded to it.
+    """
+
+    low: float = Field(allow_inf_nan=False)
+    high: float = Field(allow_inf_nan=False)
+    scale: Literal["linear", "log"] = "linear"
+    integer: bool = False
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError(f"low = {self.low:g} must be less than high = {self.high:g}")
+        if self.scale == "log" and self.low <= 0:
+            raise ValueError(f"low = {self.low:g} has no logarithm; scale = log needs a low above 0")
+        if self.integer and math.ceil(self.low) > math.floor(self.high):
+            raise ValueError(f"there is no whole number from {self.low:g} to {self.high:g}")
+        return self
+
+    def at(self, share: float) -> float | int:
+        """Return the value below which `share` of the values are, to four digits."""
+        least, most = math.ceil(self.low), math.floor(self.high)
+        # Half a number is added at both ends, where whole numbers would otherwise have half the share of others.
+        low, high = (least - 0.5, most + 0.5) if self.integer else (self.low, self.high)
+        value = low * (high / low) ** share if self.scale == "log" else low + share * (high - low)
+        return min(max(round(value), least), most) if self.integer else float(f"{value:.4g}")
+
+
+Dimension = Range | list[Any]
+"""A range, or a list of values, each as probable as it is often in the list."""
+
+
+class Search(Table):
+    """How settings are searched: the table [tune] of a spec."""
+
+    draws: int = Field(default=16, ge=1, le=MOST_DRAWS)
+    """Settings that are tried for each loss on each task."""
+    seeds: str | int | list[int] = "1000"
+    """Seeds with which each draw is trained; none of them is a seed of the comparison."""
+    metric: Literal["set_error", "label_error", "own_label_error", "instance_error"] = "set_error"
+    """Metric of validation bags that chooses; the instance error is that of bags of one instance."""
+    recipe: dict[str, Dimension | dict[str, Dimension]] = Field(default_factory=dict)
+    """Setting -> its values; those in a table named after a task are for that task."""
+    loss: dict[str, dict[str, Dimension]] = Field(default_factory=dict)
+    """Name -> parameter of that loss -> its values."""
+    draw_recipe: Params = Field(default_factory=dict)
+    """Changes to the recipe during the search, such as fewer epochs."""
+    draw_task: dict[str, Params] = Field(default_factory=dict)
+    """Task -> changes to its parameters during the search."""
+
+    @model_validator(mode="after")
+    def _something_to_search(self) -> Self:
+        if not self.recipe and not any(self.loss.values()):
+            raise ValueError("there is nothing to search: add [tune.recipe] or [tune.loss.NAME]")
+        of_tasks = [values for values in self.recipe.values() if isinstance(values, dict)]
+        spaces: list[Any] = [self.recipe, *of_tasks, *self.loss.values()]
+        for name, values in ((name, values) for space in spaces for name, values in space.items()):
+            if values == []:
+                raise ValueError(f"{name} = [] has no values")
+        return self
+
+    def recipe_of(self, task: str) -> dict[str, Dimension]:
+        """Return the dimensions of the recipe on a task."""
+        common = {k: v for k, v in self.recipe.items() if not isinstance(v, dict)}
+        own = self.recipe.get(task, {})
+        return common | own if isinstance(own, dict) else common
+
+
 def _check_name(name: str) -> str:
-    if not re.fullmatch(COMPARISON_NAME, name) or len(name) > LONGEST_NAME:
-        raise ValueError(
-            f"expected at most {LONGEST_NAME} letters, digits and . _ + -, the first one a letter or a digit"
-        )
-    return name
+    if re.fullmatch(COMPARISON_NAME, name) and len(name) <= LONGEST_NAME:
+        return name
+    raise ValueError(f"expected at most {LONGEST_NAME} letters, digits and . _ + -, the first one a letter or a digit")
 
 
 class Spec(Table):
@@ -241,17 +301,33 @@ def settings(*tables: str) -> Iterator[tuple[str, str, str]]:
 
 
 def setting_of(name: str) -> str | None:
-    """Return the key of a recipe, a run or a search of this name, such as "recipe.lr" for "lr"; None: there is none."""
-    return next((key for key, *_ in settings("recipe", "run", "tune") if key.endswith(f".{name}")), None)
+    """Return the key of a recipe, a run, a search or a task of this name, such as "recipe.lr" for "lr"; None: none."""
+    name = SYNONYMS.get(name, name)
+    keys = [key for key, *_ in settings("recipe", "run", "tune")]
+    for task in tasks().names():
+        with suppress(UsageError):  # of a plug-in that cannot be imported
+            keys += [f"task.{parameter}" for parameter in constructor_parameters(tasks().get(task))]
+    return next((key for key in keys if key.endswith(f".{name}")), None)
 
 
-def read_spec(given: str, preset: str | None = None) -> Spec:
+def read_spec(given: str, preset: str | None = None, root: Path | None = None) -> Spec:
     """Read a TOML file or a built-in spec, with one of its presets: tables `[presets.NAME]`, by default the first.
 
-    Raises UsageError where there is no such spec or preset, or something in the spec is wrong.
+    Else it is the spec of the comparison of this name in the store of a root. Raises UsageError where there is no such
+    spec or preset, or something in it is wrong.
     """
-    name, values = _read(given)
-    return make_spec({"name": name} | _with_preset(values, preset, given), owner=f"spec {given}")
+    name, values = _read(given, root)
+    presets = values.pop("presets", {})
+    if not isinstance(presets, dict) or not all(isinstance(changes, dict) for changes in presets.values()):
+        raise UsageError(f"spec {given}: presets are tables, [presets.NAME]")
+    if not presets and preset is not None:
+        raise UsageError(f"spec {given} has no presets; leave out --preset {preset}")
+    if presets:
+        preset = next(iter(presets)) if preset is None else preset
+        if preset not in presets:
+            raise unknown(f"preset of {given}", preset, presets)
+        values = {**merged(values, presets[preset]), "preset": preset}
+    return make_spec({"name": name} | values, owner=f"spec {given}")
 
 
 def presets(given: str) -> dict[str, str]:
@@ -259,38 +335,24 @@ def presets(given: str) -> dict[str, str]:
     return {name: changes.get("about", "") for name, changes in _read(given)[1].get("presets", {}).items()}
 
 
-def _read(given: str) -> tuple[str, Params]:
-    path, built_in = Path(given), built_in_specs()
+def _read(given: str, root: Path | None = None) -> tuple[str, Params]:
+    path, built_in, stored = Path(given), built_in_specs(), Root(root).names() if root else []
     name = path.name.removesuffix(".toml")
     file = path if path.is_file() else built_in.get(name)
+    if file is None and root and given in stored:
+        return given, {key: value for key, value in Root(root).plan(given).spec.items() if key != "run"}
     if file is None:
-        raise unknown("spec (no such file, and no built-in one)", given, built_in)
+        raise unknown("spec (no such file, and no built-in one)", given, [*built_in, *stored])
     try:
         return name, tomllib.loads(file.read_text("utf-8").removeprefix("\ufeff"))  # editors of Windows begin with it
     except (ValueError, RecursionError) as error:  # a number of 5,000 digits, tables in tables without end
         raise UsageError(f"{given} is not TOML: {error}") from None
 
 
-def _with_preset(values: Params, preset: str | None, given: str) -> Params:
-    presets = values.pop("presets", {})
-    if not isinstance(presets, dict) or not all(isinstance(changes, dict) for changes in presets.values()):
-        raise UsageError(f"spec {given}: presets are tables, [presets.NAME]")
-    if not presets:
-        if preset is not None:
-            raise UsageError(f"spec {given} has no presets; leave out --preset {preset}")
-        return values
-    preset = next(iter(presets)) if preset is None else preset
-    if preset not in presets:
-        raise unknown(f"preset of {given}", preset, presets)
-    return {**merged(values, presets[preset]), "preset": preset}
-
-
 def merged(values: Params, changes: Params) -> Params:
     """Return `values` with `changes`; tables in both are merged."""
-    nested = {
-        k: merged(values[k], v) for k, v in changes.items() if isinstance(v, dict) and isinstance(values.get(k), dict)
-    }
-    return {**values, **changes, **nested}
+    tables = [k for k, v in changes.items() if isinstance(v, dict) and isinstance(values.get(k), dict)]
+    return values | changes | {key: merged(values[key], changes[key]) for key in tables}
 
 
 def built_in_specs() -> dict[str, Traversable]:
@@ -300,10 +362,7 @@ def built_in_specs() -> dict[str, Traversable]:
 
 
 def make_spec(values: Params, owner: str = "the run") -> Spec:
-    """Return a spec of these values; `owner` is what they belong to, for messages.
-
-    Raises UsageError where a value is unknown, missing or wrong, or a section belongs to no loss or task.
-    """
+    """Return a spec of these values. Raises UsageError, naming the `owner`, where one is unknown, missing or wrong."""
     spec: Spec = validated(owner, Spec, values)
     for loss, params in spec.loss.items():
         names = as_list(params.get("networks", [DEFAULT]))
@@ -313,46 +372,41 @@ def make_spec(values: Params, owner: str = "the run") -> Spec:
         names = [entry.name for entry in entries]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise UsageError(f"{owner}: two {kind} are named {twice!r}")
-    if table := next((name for name in _tables(spec.recipe) if name in Recipe.model_fields), None):
-        raise UsageError(
-            f"{owner}: recipe.{table} is a table; a list of values is an axis, and ranges that are searched stand in "
-            "[tune.recipe]"
-        )
-    registries: list[tuple[str, list[str], list[str], Registry[Any]]] = [
-        ("loss", [*spec.loss], spec.losses, losses()),
-        ("task", [*spec.task], spec.tasks, tasks()),
-        ("recipe", _tables(spec.recipe), spec.tasks, tasks()),
-        ("tune.loss", [*spec.tune.loss] if spec.tune else [], spec.losses, losses()),
-        ("tune.recipe", _tables(spec.tune.recipe) if spec.tune else [], spec.tasks, tasks()),
-    ]
-    for kind, sections, chosen, registry in registries:
+    of_tasks = [name for name, value in spec.recipe.items() if isinstance(value, dict)]
+    if table := next((name for name in of_tasks if name in Recipe.model_fields), None):
+        raise UsageError(f"{owner}: recipe.{table} is a table; a list of values is an axis, [tune.recipe] a search")
+    searched = spec.tune or Search.model_construct()
+    sections: dict[str, tuple[Iterable[str], list[str], Registry[Any]]] = {
+        "loss": (spec.loss, spec.losses, losses()),
+        "task": (spec.task, spec.tasks, tasks()),
+        "recipe": (of_tasks, spec.tasks, tasks()),
+        "tune.loss": (searched.loss, spec.losses, losses()),
+        "tune.recipe": ([k for k, v in searched.recipe.items() if isinstance(v, dict)], spec.tasks, tasks()),
+    }
+    for kind, (given, chosen, registry) in sections.items():
         # A section of a loss or task that exists but is not chosen is no mistake: a flag may have left it out.
         available = {resolve(registry, name) for name in chosen} | {*registry.names()}
-        for section in sections:
-            if section not in available:
-                raise unknown(f"{kind} section of {owner}", section, available)
+        if (wrong := next((name for name in given if name not in available), None)) is not None:
+            raise unknown(f"{kind} section of {owner}", wrong, available)
     return spec
 
 
-def _tables(settings: Mapping[str, object]) -> list[str]:
-    return [name for name, value in settings.items() if isinstance(value, dict)]
-
-
-def requested_spec(spec: str | None, preset: str | None, given: Params, settings: Sequence[str] = ()) -> Spec:
-    """Return a spec (a file, a built-in name, or None) with flags and `-p` settings in it.
+def requested_spec(
+    spec: str | None, preset: str | None, given: Params, settings: Sequence[str] = (), root: Path | None = None
+) -> Spec:
+    """Return a spec (a file, a built-in name, a comparison in the store of a root, or None) with flags and `-p` in it.
 
     `given` are fields of the spec that flags replace; those of the table `run` are added to its own.
     """
+    read_edited()
     values: Params = {}
     if spec:
-        values = read_spec(spec, preset).model_dump(exclude_unset=True)
+        values = read_spec(spec, preset, root).model_dump(exclude_unset=True)
     elif preset is not None:
         raise UsageError(f"--preset {preset} needs a spec to take it from")
     elif missing := [flag for flag, key in (("--loss", "losses"), ("--task", "tasks")) if not given.get(key)]:
-        raise UsageError(
-            f"give a spec, or --loss and --task ({' and '.join(missing)} missing); "
-            "milbench list losses|tasks|specs shows what there is"
-        )
+        said = f"give a spec, or --loss and --task ({' and '.join(missing)} missing)"
+        raise UsageError(f"{said}; milbench list losses|tasks|specs shows what there is")
     else:
         values["name"] = "+".join(resolve(tasks(), task) for task in given["tasks"])
     run = {key: value for key, value in given.get("run", {}).items() if value is not None}
@@ -363,122 +417,126 @@ def requested_spec(spec: str | None, preset: str | None, given: Params, settings
         {key: value for key, value in changes.items() if key not in ("name", "losses", "tasks", "networks", "seeds")},
         deciding,
     ]
+    if spec:
+        values["notes"] = _notes_that_hold(values, changes, deciding)
     values |= changes | {"run": values.get("run", {}) | run}
     for setting in sorted(settings, key=lambda text: not re.match(r"loss\.[^.=]+\.networks=", text)):
         parse_setting(values, setting)  # first which networks there are
-    values["origin"] = hashlib.sha256(json.dumps(identity_fields, default=str).encode()).hexdigest()[:16]
-    values["changed"] = bool(spec and (changes.keys() - {"name"} or deciding))
+    if "origin" not in values or any(identity_fields[1:]):  # else a comparison of the store goes on
+        values["origin"] = hashlib.sha256(json.dumps(identity_fields, default=str).encode()).hexdigest()[:16]
+    values["changed"] = values.get("changed", False) or bool(spec and (changes.keys() - {"name"} or deciding))
     return make_spec(values)
+
+
+def _notes_that_hold(values: Params, changes: Params, settings: Sequence[str]) -> list[str]:
+    """Return the notes of a spec without those that flags may have made false, and what these flags changed.
+
+    A note may state any setting of the training; where seeds alone are others, those that speak of none stay.
+    """
+    notes: list[str] = values.get("notes", [])
+    trained = [text for text in settings if text.partition(".")[0] in ("recipe", "loss", "task", "network", "tune")]
+    others = {k: changes[k] for k in ("seeds", "networks") if k in changes and changes[k] != values.get(k)}
+    if not trained and not others:
+        return notes
+    kept = [] if trained or "networks" in others else [n for n in notes if not re.search(r"\bseeds?\b", n)]
+    flags = [f"{key} {', '.join(map(str, as_list(value)))}" for key, value in others.items()] + trained
+    return [*kept, f"Changed by flags: {'; '.join(flags)}. Notes of the spec that this may make false are left out."]
 
 
 def parse_setting(values: Params, setting: str) -> None:
     """Change the values of a spec by one setting of the command line (`-p`).
 
     It is recipe.KEY=VALUE for all tasks, recipe.TASK.KEY=VALUE for one, loss.KEY=VALUE for every chosen loss that has
-    such a parameter, loss.NAME.KEY=VALUE for one (tasks and networks likewise), run.KEY=VALUE for where and how cells
-    are computed, tune.KEY=VALUE for a search, KEY=VALUE for another field of the spec. Commas between values make an
-    axis.
-
-    Raises:
-        UsageError: the setting has another form, or no chosen loss or task has such a parameter.
+    such a parameter, loss.NAME.KEY=VALUE for one (tasks and networks likewise), run.KEY=VALUE, tune.KEY=VALUE, or
+    KEY=VALUE for another field of the spec. Commas between values make an axis. Raises UsageError for any other form,
+    and where no chosen loss or task has such a parameter.
     """
     key, equals, text = setting.partition("=")
     kind, *names = key.strip().split(".")
-    parsed = [scalar(part.strip()) for part in text.split(",")]
-    value = parsed if len(parsed) > 1 else parsed[0]
+    # Quotes keep a comma, and text of commas and spaces alone is one value.
+    texts = re.findall(r"""\s*("[^"]*"|'[^']*'|[^,]*?)\s*(?:,|$)""", text)[:-1] if text.strip(", \t") else [text]
     if equals and not names and kind in SETTABLE:
-        values[kind] = parsed if kind in ("supervision", "compare_by", "notes") else value
+        values[kind] = _value(texts, str)
+        if kind in ("supervision", "compare_by", "notes"):
+            values[kind] = as_list(values[kind])
         return
     longest = {"recipe": 2, "loss": 2, "task": 2, "network": 2, "run": 1, "tune": 1}.get(kind, 0)
     if not equals or not 1 <= len(names) <= longest or not all(names):
-        close = _closest_setting(kind)
+        keys = [*SETTABLE, *(name for name, *_ in settings("recipe", "run")), "recipe", "loss", "task", "network"]
+        close = setting_of(kind) or (None if longest else closest(kind, keys))
         raise UsageError(
             f"-p {setting}: expected recipe.KEY=VALUE, recipe.TASK.KEY=VALUE, loss.KEY=VALUE, loss.NAME.KEY=VALUE, "
             f"task.KEY=VALUE, network.KEY=VALUE or run.KEY=VALUE{f'; did you mean {close}?' if close else ''}"
         )
     *names, parameter = names
-    if kind in ("run", "tune"):
-        values[kind] = {**values.get(kind, {}), parameter: value}
-    elif kind == "recipe":
-        values["recipe"] = _with_setting(values.get("recipe", {}), names, {parameter: value})
-    else:
-        sections = values.setdefault(kind, {})
-        for name in _entries_with(values, kind, names, parameter, setting):
-            section = sections.get(name, {})
-            variants = [
-                {**variant, parameter: value} for variant in (section if isinstance(section, list) else [section])
-            ]
-            sections[name] = variants if isinstance(section, list) else variants[0]
+    if kind in TABLES:
+        field, earlier = TABLES[kind].model_fields.get(parameter), values.get(kind, {})
+        change = {parameter: _value(texts, field.annotation if field else Any)}
+        if kind == "recipe" and not names:  # for all tasks, in place of what single ones have
+            tables = {name: table for name, table in earlier.items() if isinstance(table, dict)}
+            rest = {name: {k: v for k, v in table.items() if k != parameter} for name, table in tables.items()}
+            earlier = earlier | rest
+        values[kind] = merged(earlier, {names[0]: change} if names else change)
+        return
+    sections = values.setdefault(kind, {})
+    for name, annotation in _entries_with(values, kind, names, parameter, setting).items():
+        section = sections.get(name, {})
+        change = {parameter: _value(texts, annotation)}
+        variants = [{**variant, **change} for variant in as_list(section)]
+        sections[name] = variants if isinstance(section, list) else variants[0]
 
 
-def _closest_setting(key: str) -> str | None:
-    keys = [name for name, *_ in settings("recipe", "run")]
-    tables = ("recipe", "loss", "task", "network")
-    return setting_of(key) or (None if key in (*tables, "run") else closest(key, [*SETTABLE, *keys, *tables]))
+def _value(texts: Sequence[str], annotation: Any) -> Any:
+    """Return a value of a type, or a list of several, which is an axis."""
+    values = [parsed(text, annotation) for text in texts]
+    return values if len(values) > 1 else values[0]
 
 
-def _with_setting(recipe: Params, task: list[str], change: Params) -> Params:
-    """Return a spec's recipe with a change for one task, or for all, which replaces the changes of single tasks."""
-    if task:
-        return merged(recipe, {task[0]: change})
-    of_tasks = {k: {n: x for n, x in v.items() if n not in change} for k, v in recipe.items() if isinstance(v, dict)}
-    return {**recipe, **of_tasks, **change}
-
-
-def _entries_with(values: Params, kind: str, names: list[str], parameter: str, setting: str) -> list[str]:
-    """Return the chosen losses, tasks or networks that a setting is for: the one it names, else all that have it."""
-    parameters = _parameters_of(values, kind)
+def _entries_with(values: Params, kind: str, names: list[str], parameter: str, setting: str) -> Params:
+    """Return a parameter's type by the chosen loss, task or network that a setting names, else by all that have it."""
+    types = _types_of(values, kind)
     if names:
-        if names[0] not in parameters:
-            raise unknown(f"{kind} of this run in -p {setting}", names[0], parameters)
-        return names
-    takers = [name for name in parameters if parameter in parameters[name]]
+        if names[0] not in types:
+            raise unknown(f"{kind} of this run in -p {setting}", names[0], types)
+        return {names[0]: types[names[0]].get(parameter, Any)}
+    takers = {name: of_entry[parameter] for name, of_entry in types.items() if parameter in of_entry}
     if not takers:
-        raise unknown(f"parameter of {kind} {', '.join(parameters)}", parameter, set().union(*parameters.values()))
+        raise unknown(f"parameter of {kind} {', '.join(types)}", parameter, set().union(*types.values()))
     return takers
 
 
-def _parameters_of(values: Params, kind: str) -> dict[str, set[str]]:
-    """Return the parameters of every chosen loss, task or network, by its name."""
-    if kind == "loss":
-        loss_names = [resolve(losses(), requested) for requested in values["losses"]]
-        return {name: {*constructor_parameters(losses().get(name)), "networks"} for name in loss_names}
-    task_names = [resolve(tasks(), requested) for requested in values["tasks"]]
-    if kind == "task":
-        return {name: {*constructor_parameters(tasks().get(name))} for name in task_names}
-    from milbench.networks.registry import network_maker, network_name
+def _types_of(values: Params, kind: str) -> dict[str, Params]:
+    """Return the parameters of every chosen loss, task or network with their types, by its name."""
+    registry: Registry[Any] = losses() if kind == "loss" else tasks()
+    chosen = [resolve(registry, requested) for requested in values["losses" if kind == "loss" else "tasks"]]
+    parameters: dict[str, Params] = {}
+    if kind == "network":
+        from milbench.networks.registry import network_maker, network_name
 
-    loss_networks = [as_list(table.get("networks", [])) for table in values.get("loss", {}).values()]
-    requested = [*values.get("networks", [DEFAULT]), *itertools.chain.from_iterable(loss_networks)]
-    parameters: dict[str, set[str]] = {}
-    for cls, network in itertools.product(map(tasks().get, task_names), requested):
-        name = network_name(cls, network)
-        parameters.setdefault(name, set()).update(network_parameters(network_maker(cls, name)))
-    return parameters
+        loss_networks = [as_list(table.get("networks", [])) for table in values.get("loss", {}).values()]
+        requested = [*values.get("networks", [DEFAULT]), *itertools.chain.from_iterable(loss_networks)]
+        for cls, network in itertools.product(map(tasks().get, chosen), requested):
+            name = network_name(cls, network)
+            parameters.setdefault(name, {}).update(network_parameters(network_maker(cls, name)))
+    else:
+        parameters = {name: dict(constructor_parameters(registry.get(name))) for name in chosen}
+    types = {name: {key: type_of(one) for key, one in of_entry.items()} for name, of_entry in parameters.items()}
+    return {name: of_entry | ({"networks": str} if kind == "loss" else {}) for name, of_entry in types.items()}
 
 
 def as_list(value: Any) -> list[Any]:
-    """Return a value that need not be in a list as one."""
+    """Return a list, of one value where it is none."""
     return value if isinstance(value, list) else [value]
-
-
-def scalar(text: str) -> Any:
-    """Return the value of TOML text (numbers, true, false, quoted strings), any other text as a string."""
-    try:
-        return tomllib.loads(f"v = {text}")["v"]
-    except (ValueError, RecursionError):  # TOMLDecodeError is a ValueError, and so is a number of 5,000 digits
-        return text
 
 
 def parse_seeds(given: str | int | list[int] | None) -> list[int]:
     """Turn "0-9", "0,2,5-7", 3 or [0, 1] into a sorted list of seeds, None into seed 0. Raises UsageError."""
     if given is None:
         return [0]
-    parts = [str(s) for s in given] if isinstance(given, list) else str(given).split(",")
-    ranges: list[range] = []
-    if not parts:
+    if given == []:
         raise UsageError("seeds = [] names no seed")
-    for part in parts:
+    ranges: list[range] = []
+    for part in map(str, given if isinstance(given, list) else str(given).split(",")):
         match = re.fullmatch(r"\s*(\d{1,18})\s*(?:-\s*(\d{1,18})\s*)?", part)
         if not match:
             raise UsageError(f"seeds: {part[:40]!r} is neither a number of at most 18 digits nor a range such as 0-9")

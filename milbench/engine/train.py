@@ -1,8 +1,5 @@
 """Train and evaluate one cell, from its last checkpoint where there is one: batches, logits, loss, step."""
 
-from __future__ import annotations
-
-import math
 import time
 from collections.abc import Callable
 from itertools import islice
@@ -20,10 +17,9 @@ from milbench.api.recipe import Recipe
 from milbench.api.targets import make_target
 from milbench.api.task import Task
 from milbench.engine.cell import CellFolder
-from milbench.engine.checkpoint import Checkpoint, Counters
+from milbench.engine.checkpoint import Checkpoint, Counters, Progress
 from milbench.engine.evaluate import evaluate, keep_results
 from milbench.engine.parts import Setup, build_setup, check_max_labels, set_up, training_logits
-from milbench.engine.progress import Progress
 
 LOOK_INTERVAL = 0.5  # least seconds between two looks at the loss, each of which makes the host wait for the device
 
@@ -33,15 +29,11 @@ def train(
 ) -> dict[str, Any]:
     """Train to the last epoch, from the checkpoint of the folder, write the results into it, return its `result`.
 
-    Raises:
-        FloatingPointError: logits or loss are not finite; the message names the epoch and the step.
-        UsageError: a plug-in file was changed since the cell was planned, or the task does not suit the loss.
-        TypeError: the task's `evaluate` returns something else than an Evaluation.
+    Raises FloatingPointError where logits or loss are not finite, UsageError where plug-ins or data have changed.
     """
     setup = set_up(cell, device, data_dir, threads_by_work=threads_by_work)
-    checkpoint = Checkpoint(folder.checkpoint, setup.states, device)
+    checkpoint = Checkpoint(folder, setup.states, device)
     counters = checkpoint.restore()
-    folder.cut_history(counters.epoch)
     progress = Progress(folder, setup.recipe.epochs, setup.steps, counters)
 
     def report(counters: Counters) -> None:
@@ -71,16 +63,15 @@ def train_epoch(setup: Setup, counters: Counters, report: Callable[[Counters], N
     total = torch.tensor([counters.loss_sum, counters.clipped], dtype=torch.float64, device=setup.device)
     begun, seconds, last_look = time.perf_counter(), counters.seconds, time.monotonic()
     for bags in batches:
-        total += train_step(setup, bags, counters.epoch * setup.steps + counters.step)
+        step = counters.epoch * setup.steps + counters.step
+        total += train_step(setup, bags, step)
         counters.step += 1
-        if (
-            counters.step == setup.steps or time.monotonic() - last_look > LOOK_INTERVAL
-        ):  # else the host waits for no GPU
+        # Between two looks the host waits for no GPU.
+        if counters.step == setup.steps or time.monotonic() - last_look > LOOK_INTERVAL:
             last_look = time.monotonic()
             counters.loss_sum, counters.clipped = total.tolist()
             counters.seconds = seconds + time.perf_counter() - begun
-            if not math.isfinite(counters.loss_sum):
-                raise diverged("loss", counters.epoch + 1, counters.step)
+            check_finite("loss", total.cpu(), step, setup.steps)
             report(counters)
 
 
@@ -103,10 +94,8 @@ def fit(
 ) -> tuple[Network, Loss]:
     """Train on the bags of a prepared task as a cell is trained, without its evaluations and results.
 
-    The network is a new one on the CPU, and the weights of the loss are made for the task.
-
-    Raises:
-        FloatingPointError: logits or loss are not finite; the message names the epoch and the step.
+    The network is a new one on the CPU, and the weights of the loss are made for the task. Raises FloatingPointError
+    where logits or loss are not finite.
     """
     setup = build_setup(recipe, seed, task, network, loss.to(device), device)
     for epoch in range(recipe.epochs):
@@ -117,11 +106,6 @@ def fit(
 def check_finite(what: str, values: Tensor, step: int, steps: int) -> Tensor:
     """Return logits or losses at a step; on a CPU they are checked, for a GPU one would have to wait."""
     if values.device.type == "cpu" and not bool(torch.isfinite(values).all()):
-        raise diverged(what, step // steps + 1, step % steps + 1)
+        place = f"non-finite {what} at epoch {step // steps + 1}, step {step % steps + 1}"
+        raise FloatingPointError(f"training diverged: {place}; try a smaller recipe.lr")
     return values
-
-
-def diverged(what: str, epoch: int, step: int) -> FloatingPointError:
-    """Return the error of a training whose logits or loss are not finite."""
-    place = f"non-finite {what} at epoch {epoch}, step {step}"
-    return FloatingPointError(f"training diverged: {place}; try a smaller recipe.lr")

@@ -1,10 +1,7 @@
 """Tuned comparisons: the same number of draws for each loss on each task, then fresh seeds with the chosen settings."""
 
-from __future__ import annotations
-
-import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +9,11 @@ from milbench.api.parameters import check_params
 from milbench.api.plan import Cell, Label, Plan, SearchRecord
 from milbench.api.registry import losses
 from milbench.engine.planning import changed_recipe, make_plan
-from milbench.engine.search_space import Search, draw
-from milbench.engine.spec import Spec, merged, parse_seeds
+from milbench.engine.spec import Dimension, Params, Range, Search, Spec, merged, parse_seeds
 from milbench.errors import UsageError
 
-Params = dict[str, Any]
+SCRAMBLE = 20190909
+"""Seeds the scrambling of the Sobol sequence: the same draws in every search over spaces of as many dimensions."""
 Arm = tuple[str, str, str]
 """The labels of task, loss and network, for which settings are searched."""
 
@@ -24,16 +21,20 @@ Arm = tuple[str, str, str]
 def search_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
     """Return the plan of a search: each draw of each loss on each task with each seed of the search.
 
-    Raises:
-        UsageError: as in `make_plan`; a setting of [tune] is wrong, is also an axis, or belongs to no loss or task;
-            a seed of the search is one of the comparison.
+    Raises UsageError as `make_plan` does, and where a setting of [tune] is wrong, is also an axis, or belongs to no
+    loss or task, or a seed of the search is one of the comparison.
     """
     search = spec.tune
     assert search is not None  # noqa: S101 the caller checks it
-    changes = {"recipe": merged(spec.recipe, search.draw_recipe), "task": _with_params(spec.task, search.draw_task)}
-    spec = spec.model_copy(update=changes)
+    of_tasks = dict(spec.task)  # in each of the variants of a task
+    for name, params in search.draw_task.items():
+        variants = spec.task.get(name, {})
+        of_tasks[name] = [one | params for one in variants] if isinstance(variants, list) else variants | params
+    spec = spec.model_copy(update={"recipe": merged(spec.recipe, search.draw_recipe), "task": of_tasks})
     _check_axes(spec, search)
     base = make_plan(spec, device, precision)
+    if base.for_use:
+        raise UsageError(f"{base.for_use[0]}; a search needs validation bags (draw_task = {{test = 0.2}} in [tune])")
     seeds = parse_seeds(search.seeds)
     cells: list[Cell] = []
     draws: dict[str, Params] = {}
@@ -57,10 +58,8 @@ def tuned_plan(spec: Spec, draws: Plan, values: Mapping[str, float], device: str
     assert draws.search is not None  # noqa: S101 of `search_plan`
     for task in {cell.task for cell in draws.cells}:
         if not any(cell.id in values for cell in draws.cells if cell.task == task):
-            raise UsageError(
-                f"no draw on task {task} has a {draws.search.metric} to choose settings by: none is done, or the task "
-                "does not evaluate validation bags"
-            )
+            why = "none is done, or the task does not evaluate validation bags"
+            raise UsageError(f"no draw on task {task} has a {draws.search.metric} to choose settings by: {why}")
     base = make_plan(spec, device, draws.precision)
     cells_by_draw: dict[Arm, dict[int, list[Cell]]] = {}
     for cell in draws.cells:
@@ -89,26 +88,51 @@ def _mean(cells: list[Cell], values: Mapping[str, float]) -> float:
 
 
 def _arms(base: Plan) -> dict[Arm, list[Cell]]:
-    """Return the cells of every loss and network on every task, by their labels."""
+    """Return the cells of every loss and network on every task, by their labels.
+
+    A network that was asked for by its name has it in the label, since another launch may add another one.
+    """
     arms: dict[Arm, list[Cell]] = {}
     for cell in base.cells:
-        arms.setdefault(base.labels[cell.id][:3], []).append(cell)
+        task, loss, network, _ = base.labels[cell.id]
+        arms.setdefault((task, loss, network or cell.network * (not cell.network_is_default)), []).append(cell)
     return arms
 
 
 def _check_seeds(seeds: list[int], compared: list[Cell], base: Plan) -> None:
     if common := sorted({*seeds} & {cell.seed for cell in compared}):
+        why = "settings are not compared on the runs that chose them"
+        raise UsageError(f"tune.seeds: seed {common[0]} is also one of the comparison; expected others, so that {why}")
+    count, repeats = base.tasks[compared[0].task_key].folds or (0, 0)
+    if repeats and max(seeds) >= count * repeats:
         raise UsageError(
-            f"tune.seeds: seed {common[0]} is also one of the comparison; expected other seeds, so that settings are "
-            "not compared on the runs that chose them"
+            f"tune.seeds: seed {max(seeds)} is no fold of {compared[0].task}: its {repeats} x {count} folds are the "
+            f"seeds 0-{count * repeats - 1}; expected one that the comparison leaves out"
         )
-    if folds := base.tasks[compared[0].task_key].folds:
-        count, repeats = folds
-        if repeats and max(seeds) >= count * repeats:
-            raise UsageError(
-                f"tune.seeds: seed {max(seeds)} is no fold of {compared[0].task}: its {repeats} x {count} folds are "
-                f"the seeds 0-{count * repeats - 1}; expected one that the comparison leaves out"
-            )
+
+
+def draw(spaces: Sequence[Mapping[str, Dimension]], count: int, coordinates: int = 0) -> list[list[Params]]:
+    """Return `count` draws from each of several spaces, such as those of the recipe and of a loss.
+
+    The draws are points of one scrambled Sobol sequence (`scipy.stats.qmc`): they fill the space more evenly than
+    independent ones, and more draws begin with the same ones. Coordinates belong to dimensions by their order; where
+    points of all losses have as many `coordinates`, losses share the draws of the spaces that they have in common.
+    """
+    from scipy.stats import qmc
+
+    dimensions = max(coordinates, sum(map(len, spaces)), 1)
+    sequence = qmc.Sobol(dimensions, scramble=True, rng=SCRAMBLE)
+    points = sequence.random_base2(max(0, math.ceil(math.log2(count))))  # its balance holds for powers of two
+
+    def value(dimension: Dimension, share: float) -> Any:
+        if isinstance(dimension, Range):
+            return dimension.at(share)
+        return dimension[min(int(share * len(dimension)), len(dimension) - 1)]
+
+    return [
+        [{name: value(dimension, next(shares)) for name, dimension in space.items()} for space in spaces]
+        for shares in map(iter, points[:count].tolist())
+    ]
 
 
 def _draws(search: Search, first: Cell) -> Iterator[tuple[Params, Cell]]:
@@ -134,24 +158,12 @@ def _with_settings(cell: Cell, settings: Params) -> Cell:
         raise UsageError(f"[tune] {error}{hint}") from None
 
 
-def _with_params(task: Params, changes: Mapping[str, Params]) -> Params:
-    """Return the parameters of tasks with those that differ while settings are searched, in each of their variants."""
-    changed = dict(task)
-    for name, params in changes.items():
-        variants = task.get(name, {})
-        changed[name] = [variant | params for variant in variants] if isinstance(variants, list) else variants | params
-    return changed
-
-
 def _check_axes(spec: Spec, search: Search) -> None:
     """Raise UsageError where a setting is an axis of the draws."""
-    tables = [spec.recipe, *(table for table in spec.recipe.values() if isinstance(table, dict))]
-    for name, value in itertools.chain.from_iterable(table.items() for table in tables):
-        if isinstance(value, list):
-            raise UsageError(
-                f"recipe.{name} is an axis; beside [tune] a setting has one value or is searched, or has one value for "
-                f"the draws in [tune.draw_recipe]"
-            )
+    for table in (spec.recipe, *(value for value in spec.recipe.values() if isinstance(value, dict))):
+        if axis := next((key for key, value in table.items() if isinstance(value, list)), ""):
+            how = "has one value or is searched, or has one value for the draws in [tune.draw_recipe]"
+            raise UsageError(f"recipe.{axis} is an axis; beside [tune] a setting {how}")
     for loss, space in search.loss.items():
         for name in space:
             if isinstance(spec.loss.get(loss, {}).get(name), list):

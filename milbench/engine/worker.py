@@ -1,11 +1,11 @@
 """The worker: runs one cell in this process, under the lock of its folder."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
+import platform
 import re
 import signal
+import subprocess
 import tempfile
 import threading
 import time
@@ -13,18 +13,22 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from milbench._utils import locks
+from milbench._utils.code import Code
+from milbench._version import __version__
 from milbench.api.plan import Cell
-from milbench.api.registry import Registry
 from milbench.engine.cell import CellFolder, State
 from milbench.engine.spec import Execution
-from milbench.errors import UsageError
+from milbench.errors import UsageError, disk_failure
 
 _ONE_CELL = threading.Lock()
 """Held while a cell is computed: workers of dask may have threads, and torch's generators belong to the process."""
+LIBRARIES = ("torch", "torchvision", "numpy", "scikit-learn")  # distributions whose versions are recorded
 
 
 @dataclass(frozen=True)
@@ -38,27 +42,22 @@ class Job:
     threads: int  # of PyTorch
     devices: Sequence[str]  # the worker takes a free one; on a cluster they are as the user gave them, such as ["auto"]
     slots: int  # how many cells may be computed on a GPU at once
-    local: tuple[tuple[str, Any], ...] = ()  # kind and class (or function) of plug-ins that were defined in a notebook
+    local: tuple[tuple[str, Any, Code], ...] = ()  # kind, class (or function) and code of plug-ins of a notebook
 
 
 def run_cell(job: Job) -> tuple[str, State]:
-    """Train and evaluate the cell of a job; return its id and its state.
-
-    An error of a plug-in is recorded in the folder and becomes the reason of the state.
-    """
+    """Train and evaluate the cell of a job; return its id and its state, which an error of a plug-in is recorded in."""
     try:
         with _ONE_CELL, job.folder.lock() as acquired:
             if not acquired:
                 state = State("running", "another process is computing this cell")
-            elif job.folder.is_done:
+            elif job.folder.state(weights=True).status == "done":
                 state = State("done")
             else:
                 with free_device(job.devices, job.slots) as device:
                     state = train_cell(job, job.folder, device)
-    except UsageError as error:  # a file system without locks
-        state = State("failed", str(error))
-    except OSError as error:  # a disk that is full or read-only: there is no place for the reason either
-        state = State("failed", f"cannot write {error.filename or job.folder.path}: {error.strerror}")
+    except (OSError, UsageError) as error:  # a disk that is full, or has no locks: nothing is recorded
+        state = State("missing", disk_failure(error) or str(error))
     return job.cell.id, state
 
 
@@ -66,7 +65,6 @@ def train_cell(job: Job, folder: CellFolder, device: str) -> State:
     """Train the cell on a device, such as "cuda:0"; record the result or the error in its folder; return its state."""
     import torch
 
-    from milbench.engine.provenance import provenance
     from milbench.engine.train import train
 
     begun = time.time()
@@ -81,6 +79,8 @@ def train_cell(job: Job, folder: CellFolder, device: str) -> State:
     except BaseException as error:  # SystemExit and KeyboardInterrupt of a plug-in too
         if isinstance(error, KeyboardInterrupt) and job.execution.in_process:
             raise  # Ctrl-C
+        if failure := disk_failure(error) or disk_failure(error.__cause__):
+            return State("missing", failure)  # the checkpoint stays, from which the same command goes on
         folder.fail(describe_error(error, job), "".join(traceback.format_exception(error)))
         if not isinstance(error, UsageError):  # other data or code, for which the checkpoint is not to blame
             folder.checkpoint.unlink(missing_ok=True)  # it would fail again from there
@@ -92,15 +92,48 @@ def train_cell(job: Job, folder: CellFolder, device: str) -> State:
     return State("done")
 
 
-def register(local: Sequence[tuple[str, Any]]) -> None:
-    """Let the registries of this process know classes and functions that no file or module holds."""
-    from milbench.api.registry import losses, tasks
-    from milbench.api.resolver import add_object
-    from milbench.networks.registry import networks
+def provenance(device: str, threads: int) -> dict[str, str]:
+    """Return the code, the machine and the libraries that compute a cell on a device, such as "cpu" or "cuda:0"."""
+    from milbench._utils.devices import device_name, processor
 
-    registries: dict[str, Registry[Any]] = {"loss": losses(), "task": tasks(), "network": networks()}
-    for kind, plugin in local:
-        add_object(registries[kind], plugin, digest="of the launcher")
+    revision, dirty = code_version()
+    return {
+        "version": __version__, "code": revision, "dirty": dirty,
+        "python": platform.python_version(), "platform": platform.platform(), "host": platform.node(),
+        "machine": processor(), "device": device, "device_name": device_name(device), "threads": str(threads),
+        "pid": str(os.getpid()),
+        **{f"library.{name}": metadata.version(name) for name in LIBRARIES},
+    }  # fmt: skip
+
+
+@cache  # of the code that this process has imported, when it is asked for the first time
+def code_version() -> tuple[str, str]:
+    """Return the git revision of the code, and "yes" or "no": whether its files differ from that revision.
+
+    Both are "" where the package does not stand at the top of a checkout of milbench.
+    """
+    package = Path(__file__).resolve().parents[1]
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(package), *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+
+    try:
+        if Path(git("rev-parse", "--show-toplevel")).resolve() != package.parent:
+            return "", ""  # installed into the checkout of another project, whose revision is not that of this code
+        dirty = git("status", "--porcelain", "--", ":/milbench", ":/losses", ":/tasks")
+        return git("rev-parse", "HEAD"), "yes" if dirty else "no"
+    except (OSError, subprocess.SubprocessError):
+        return "", ""
+
+
+def register(local: Sequence[tuple[str, Any, Code]]) -> None:
+    """Let the registries of this process know classes and functions that no file or module holds."""
+    from milbench.api.resolver import add_object
+    from milbench.networks.registry import registries
+
+    for kind, plugin, code in local:
+        add_object(registries()[kind], plugin, code)
 
 
 def set_torch_defaults(threads: int) -> None:
@@ -119,10 +152,7 @@ def set_torch_defaults(threads: int) -> None:
 
 @contextmanager
 def free_device(devices: Sequence[str], slots: int) -> Iterator[str]:
-    """Hold a slot of a device during the block; a slot is a lock that all processes of a user share.
-
-    The CPU has no slots: all cells share it.
-    """
+    """Hold a slot of a device for the block, a lock that all processes of a user share; of the CPU there are none."""
     from milbench._utils.devices import resolve_all
 
     devices = [d for name in devices for d in (resolve_all(name) if name in ("auto", "cuda") else [name])]
@@ -146,14 +176,11 @@ def free_device(devices: Sequence[str], slots: int) -> Iterator[str]:
 
 @contextmanager
 def _time_limit(seconds: float | None, trace: Path) -> Iterator[None]:
-    """End this process if the block takes longer, and write its traceback to a file.
-
-    The timer is faulthandler's, which needs neither Python's lock nor a free interpreter.
-    """
+    """End this process if the block takes longer, and write its traceback to a file."""
     if seconds is None:
         yield
         return
-    with trace.open("w") as file:
+    with trace.open("w") as file:  # of a timer that needs neither Python's lock nor a free interpreter
         faulthandler.dump_traceback_later(seconds, exit=True, file=file)
         try:
             yield
@@ -163,10 +190,7 @@ def _time_limit(seconds: float | None, trace: Path) -> Iterator[None]:
 
 
 def follow_launcher(launcher: int) -> None:
-    """Ignore Ctrl-C, which the launching process handles, and end this process as soon as that one has ended.
-
-    The next launch continues the cell from its checkpoint.
-    """
+    """Ignore Ctrl-C, which the launching process handles, and end this process as soon as that one has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it reaches every process of a group
 
     def watch() -> None:
@@ -204,7 +228,5 @@ def describe_error(error: BaseException, job: Job) -> str:
     # Of torch's allocators on a GPU and on Linux, and of NVIDIA's libraries.
     signs = ("out of memory", "can't allocate memory", "not enough memory", "_STATUS_ALLOC_FAILED")
     small = isinstance(error, MemoryError) or any(sign in text for sign in signs)
-    advice = (
-        "; smaller batches need less memory: see the parameters of the task, such as task.batch_bags" if small else ""
-    )
+    advice = "; smaller batches need less memory: see the parameters of the task, such as task.batch_bags" * small
     return f"{text} ({Path(frame.filename).name}:{frame.lineno}){advice}"

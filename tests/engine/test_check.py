@@ -1,18 +1,22 @@
 """The check before a launch: a loss that training cannot use is refused, one that is merely suspicious is not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
+import torch
 
-from milbench import UsageError
+from milbench import UsageError, generator
+from milbench.api.registry import tasks
+from milbench.api.resolver import resolve
 from milbench.engine.cell import CellFolder
 from milbench.engine.check import check_all
+from milbench.engine.parts import set_up
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import Execution, make_spec
+from milbench.engine.train import train_step
 from milbench.engine.worker import Job
-from tests._helpers.command_line import PLUGINS, TINY, Milbench
+from tests._helpers.command_line import LOSS, PLUGINS, TINY
+from tests._helpers.training import small_cell
 
 FAULTY = str(PLUGINS / "faulty_loss.py")
 
@@ -34,7 +38,7 @@ def check(name: str, tmp_path: Path, **values: object) -> list[str]:
         ("infinite", "finite values"),
         ("nan gradient", "finite gradient"),
         ("scores with background", "must return (8, 3) from scores"),
-        ("nan scores", "scores that can be compared"),
+        ("nan scores", "values that can be compared"),
         ("nan evidence", "values that can be compared"),
         ("posterior of a bag", "must return (8, 4, 5) from posterior"),
         ("log posterior", "probabilities"),
@@ -52,10 +56,7 @@ def test_a_loss_that_can_learn_is_tried_from_the_start_of_the_recipe(tmp_path: P
     """Its gradient is 0 unless a bag has few expected instances, as at the start with head_init = prior."""
     source = tmp_path / "late_loss.py"
     source.write_text(
-        (PLUGINS / "third_party_loss.py")
-        .read_text()
-        .replace('"mean-pooling"', '"late"')
-        .replace("def bag_loss(", "def unused(")
+        LOSS.read_text().replace('"my-loss"', '"late"').replace("def bag_loss(", "def unused(")
         + """
     def bag_loss(self, logits, labels, mask):
         few = logits[:, :-1].sigmoid().mean() < 0.3
@@ -80,8 +81,19 @@ def test_a_batch_that_no_loss_can_use_is_named(fault: str, tmp_path: Path) -> No
         check("exact", tmp_path, task=task)
 
 
-def test_a_refused_loss_leaves_nothing_behind(milbench: Milbench, root: Path) -> None:
-    words = ["run", "--loss", f"{FAULTY},exact", "--task", TINY, "-p", "loss.faulty.fault=scalar"]
-    complaint = milbench(*words).complaint()
-    assert "faulty with network mlp on the first batch of tiny" in complaint
-    assert not [*root.glob("runs/cells/*")]
+def test_a_bound_of_classes_that_is_too_small_is_named_also_where_a_later_batch_breaks_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training checks every batch on a CPU, and on a GPU the first one, as that makes the host wait."""
+    monkeypatch.setattr(tasks().get(resolve(tasks(), TINY)), "max_labels", 2)
+    setup = set_up(small_cell(), torch.device("cpu"), None)
+    bags = next(iter(setup.task.train_batches(0, generator("bags", "tiny", 0, 0))))
+    sizes = bags.labels.sum(dim=1)
+    says = f"max_labels of task tiny is 2, but bag {sizes.tolist().index(3)} of a training batch has 3 classes"
+    for loss in ("exact", "noisy-or"):
+        with pytest.raises(UsageError, match=says):
+            check(loss, tmp_path)
+    few, many = (bags.selected(which.nonzero().flatten()) for which in (sizes <= 2, sizes == 3))
+    train_step(setup, few, 0)
+    with pytest.raises(UsageError, match=r"max_labels of task tiny is 2, but bag 0 .* has 3 classes"):
+        train_step(setup, many, 1)

@@ -1,30 +1,26 @@
 """Training on a GPU, tested without one: here raises what makes the host wait for it, or mixes it with the CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from unittest import mock
 
 import pytest
 import torch
 
-from milbench import Bags, Loss, Network, Task, generator, load_task
-from milbench.api.bags import Truth, label_matrix
+from milbench import Bags, Task, generator, load_task
 from milbench.api.registry import tasks
 from milbench.api.targets import make_target
 from milbench.engine.parts import network_logits, set_up
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
 from milbench.engine.train import train_step
-from milbench.networks.registry import make_network, network_name
 from milbench.testing import Variant
-from tests._helpers.built_in_losses import BUILT_IN
 from tests._helpers.fake_gpu import GPU, FakeGPU, needs_fake_gpu
-from tests._helpers.optimizers import NAMES
+from tests._helpers.losses import BUILT_IN
 from tests._helpers.small_data import PARAMS
+from tests._helpers.tasks import new_network
+from tests._helpers.training import NAMES
 
 META = torch.device("meta")
 WAITING = ("hard-em", "count")  # losses that wait for the device, as their docstrings say
@@ -67,22 +63,6 @@ def steps_on_meta(variant: Variant, task: str, data: Path | None, recipe: dict[s
     assert all(parameter.grad is not None for parameter in setup.model.network.parameters())
 
 
-class HereAndNow:
-    """A pool of no threads: what torch is told of fake tensors belongs to the thread of the test."""
-
-    def __init__(self, *_: Any, **__: Any) -> None: ...
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
-        done: Future[Any] = Future()
-        done.set_result(function(*args))
-        return done
-
-
 class OnGPU:
     """Tasks, networks and losses on a GPU of fake tensors."""
 
@@ -98,27 +78,18 @@ class OnGPU:
                 self._tasks[name].evaluation_limit = 8
                 self._tasks[name].prepare(self.data, GPU)
             task = self._tasks[name]
-        with self.gpu, mock.patch("milbench._utils.prefetch.ThreadPoolExecutor", HereAndNow):
+        with self.gpu, mock.patch("milbench.families.table_bags.prefetched", iter):  # no thread
             bags = self.without_waiting(lambda: next(iter(task.train_batches(0, generator("bags")))))
         assert bags.instances.device == bags.labels.device == GPU
         return task, bags
 
-    def loss(self, variant: Variant, task: Task) -> Loss:
-        loss = variant.load().build(task.num_classes)
-        self._move(loss)
-        return loss
-
-    def network(self, loss: Loss, task: Task) -> Network:
-        network = make_network(task, network_name(task, "default", loss.head), {}, 0, loss.head)
-        self._move(network)
-        return network
-
-    def _move(self, model: torch.nn.Module) -> None:
-        """Replace the weights by zeros on the GPU; torch cannot move a model to fake tensors."""
+    def moved(self, model: Any) -> Any:
+        """Return a loss or network with zeros on the GPU as weights; torch cannot move a model to fake tensors."""
         for module in model.modules():
             for name, weights in module.named_parameters(recurse=False):
                 with self.gpu:
                     module.register_parameter(name, torch.nn.Parameter(torch.zeros(weights.shape, device=GPU)))
+        return model
 
     def without_waiting(self, compute: Callable[[], Any]) -> Any:
         with self.gpu:
@@ -148,9 +119,9 @@ def test_a_batch_of_every_task_reaches_the_gpu_without_waiting(task: str, on_gpu
 )
 def test_loss_and_scores_stay_on_the_gpu(variant: Variant, task: str, on_gpu: OnGPU) -> None:
     prepared, bags = on_gpu.batch(task)
-    loss = on_gpu.loss(variant, prepared)
+    loss = on_gpu.moved(variant.load().build(prepared.num_classes))
     loss.max_labels, loss.validate = prepared.max_labels, False
-    network = on_gpu.network(loss, prepared)
+    network = on_gpu.moved(new_network(prepared, head=loss.head))
     mask = network.mask_of(bags)
 
     def value() -> torch.Tensor:
@@ -164,35 +135,3 @@ def test_loss_and_scores_stay_on_the_gpu(variant: Variant, task: str, on_gpu: On
         logits = on_gpu.without_waiting(lambda: network_logits(network, bags, GPU))
         scores = on_gpu.without_waiting(lambda: loss.score(logits, mask))
         assert {part.device for part in (scores.classes, scores.presence, scores.instances, scores.evidence)} == {GPU}
-
-
-@needs_fake_gpu
-@pytest.mark.parametrize(
-    "waiting",
-    [
-        lambda: torch.zeros(3).to(GPU, non_blocking=True),  # its memory is not page-locked
-        lambda: torch.tensor([1.0, 2.0], device=GPU),
-        lambda: torch.zeros(3, device=GPU)[torch.tensor([0, 1])],
-        lambda: torch.zeros(3, device=GPU).cpu(),
-    ],
-)
-def test_the_fake_gpu_notes_what_makes_the_host_wait(waiting: Callable[[], object]) -> None:
-    with FakeGPU() as gpu:
-        waiting()
-        assert gpu.waits
-
-
-@needs_fake_gpu
-@pytest.mark.parametrize("raising", [lambda x: x.sum().item(), lambda x: x[x > 0], lambda x: x + torch.ones(3)])
-def test_the_fake_gpu_refuses_values_and_mixed_devices(raising: Callable[[torch.Tensor], object]) -> None:
-    with FakeGPU(), pytest.raises(Exception, match=r"local_scalar|nonzero|same device|two different devices"):
-        raising(torch.zeros(3, device=GPU))
-
-
-@needs_fake_gpu
-def test_bags_and_their_truth_are_sent_without_waiting(on_gpu: OnGPU) -> None:
-    classes = torch.tensor([[0, 1], [2, -1]])
-    bags = Bags(torch.rand(2, 2, 3), label_matrix(classes, 3), classes >= 0, Truth(classes, position_classes=classes))
-    sent = on_gpu.without_waiting(lambda: bags.to(GPU))
-    assert sent.truth.boxes is None
-    assert sent.instances.device == sent.mask.device == sent.truth.position_classes.device == GPU

@@ -3,10 +3,7 @@
 `make test` kills ten launches, `make test-kills` a hundred.
 """
 
-from __future__ import annotations
-
 import contextlib
-import hashlib
 import os
 import random
 import signal
@@ -17,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from milbench.engine.folders import Root
 from tests._helpers.command_line import TINY, process
+from tests._helpers.damage import DAMAGES, damage, numbers
 
 WORDS = ("run", "--loss", "exact,noisy-or", "--task", TINY, "--seeds", "0-1", "-p", "recipe.epochs=4",
          "-p", "task.batches=25", "--jobs", "2", "-p", "run.threads=1", "--quiet")  # fmt: skip
@@ -31,21 +28,6 @@ def run(root: Path) -> float:
     out, err = running.communicate(timeout=250)
     assert running.returncode == 0, (out, err)
     return time.monotonic() - begun
-
-
-def numbers(root: Path) -> dict[str, tuple[list[tuple[int, str, float]], str]]:
-    """Return every value of every epoch but costs, and a digest of the weights, of each cell."""
-    place = Root(root)
-    plan = place.plan()
-    assert {state.status for state in place.states(plan.cells).values()} == {"done"}
-    folders = {cell.id: place.cell(cell.id) for cell in plan.cells}
-    return {
-        cell: (
-            [row for row in folder.history() if not row[1].startswith("cost/")],
-            hashlib.sha256(folder.weights.read_bytes()).hexdigest(),
-        )
-        for cell, folder in folders.items()
-    }
 
 
 @pytest.fixture(scope="module")
@@ -68,16 +50,31 @@ def killed(root: Path, seconds: float) -> None:
     running.communicate(timeout=60)
 
 
-def check_whole(root: Path, expected: object) -> None:
-    """Check that a root has the numbers of the unbroken launch, one run a cell, and nothing that is still open."""
+def damage_some(root: Path, chance: random.Random) -> None:
+    """Damage up to three files of cells."""
+    for _ in range(chance.randint(1, 3)):
+        files = sorted(path for path in root.glob("runs/cells/*/*") if path.is_file())
+        if files:
+            file = chance.choice(files)
+            others = [other for other in files if other.name == file.name and other != file]
+            damage(file, chance.choice(DAMAGES if others else DAMAGES[:5]), chance.choice(others or files))
+
+
+def check_whole(root: Path, expected: object, *, was_damaged: bool = False) -> None:
+    """Check that a root has the numbers of the unbroken launch, and nothing that is still open.
+
+    In MLflow a cell has one run, unless it was damaged and is computed again, which is another one.
+    """
     assert numbers(root) == expected
-    with contextlib.closing(sqlite3.connect(root / "runs" / "mlflow.db")) as database:
-        of_cells = database.execute("select value from tags where key = 'milbench.cell'").fetchall()
-        states = {state for (state,) in database.execute("select distinct status from runs")}
-    assert set(Counter(of_cells).values()) == {1}, "no run is doubled"
-    assert states == {"FINISHED"}
     left = {path.name for path in (root / "runs" / "cells").glob("*/*")}
     assert not left & {"checkpoint.pt", "progress.json", "error.txt", "hang.txt"}
+    assert not [name for name in left if name.startswith(".")]
+    if not was_damaged:
+        with contextlib.closing(sqlite3.connect(root / "runs" / "mlflow.db")) as database:
+            of_cells = database.execute("select value from tags where key = 'milbench.cell'").fetchall()
+            states = {state for (state,) in database.execute("select distinct status from runs")}
+        assert set(Counter(of_cells).values()) == {1}, "no run is doubled"
+        assert states == {"FINISHED"}
 
 
 @pytest.mark.timeout(600)
@@ -90,12 +87,19 @@ def test_a_store_whose_launches_are_killed_ends_where_the_unbroken_one_does(
         killed(tmp_path, chance.uniform(0.2, 1.0) * unbroken[0])
     run(tmp_path)
     check_whole(tmp_path, unbroken[1])
+    damage_some(tmp_path, chance)
+    run(tmp_path)
+    check_whole(tmp_path, unbroken[1], was_damaged=True)
 
 
 @pytest.mark.kills
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("trial", range(100))
 def test_a_launch_killed_at_a_random_moment(tmp_path: Path, unbroken: tuple[float, object], trial: int) -> None:
-    killed(tmp_path, random.Random(trial).uniform(0, unbroken[0]))
+    """After every second kill files are damaged too."""
+    chance = random.Random(trial)
+    killed(tmp_path, chance.uniform(0, unbroken[0]))
+    if trial % 2:
+        damage_some(tmp_path, chance)
     run(tmp_path)
-    check_whole(tmp_path, unbroken[1])
+    check_whole(tmp_path, unbroken[1], was_damaged=bool(trial % 2))

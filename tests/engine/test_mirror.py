@@ -1,7 +1,5 @@
 """MLflow shows what folders hold: on SQLite, and on a server that is away, dies half way, comes back or refuses."""
 
-from __future__ import annotations
-
 import http.server
 import shutil
 import threading
@@ -56,7 +54,6 @@ def check_mirrored(root: Path, statuses: dict[str, str]) -> None:
         assert files == {path.name for path in folder.artifacts()}
         if statuses[cell.loss] == "FINISHED":
             assert run.data.metrics["cost/step_seconds"] > 0
-            assert any(name.startswith("system/") for name in run.data.metrics)
 
 
 def clear_connections() -> None:
@@ -89,29 +86,26 @@ def test_a_database_shows_all_and_comes_back_after_it_was_deleted(milbench: Milb
     check_mirrored(root, DONE)
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_a_server_that_dies_half_way_gets_the_rest_from_the_next_command(
-    milbench: Milbench, root: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, database: str
+    milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch, mlflow_server: MlflowServer
 ) -> None:
-    server: MlflowServer = request.getfixturevalue(f"{database}_server")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
-    name = f"half-{database}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_server.uri)
     monkeypatch.setattr("milbench.engine.mirror.PATIENCE", 3.0)
 
     def die(*_: object) -> None:
-        server.kill()
+        mlflow_server.kill()
         raise OSError("gone")
 
     with monkeypatch.context() as patch:
         patch.setattr("milbench.engine.mlflow_runs.Runs._log_end", die)
-        ran = milbench("run", "--loss", "exact", "--task", TINY, "--seeds", "0-1", "--name", name)
+        ran = milbench("run", "--loss", "exact", "--task", TINY, "--seeds", "0-1", "--name", "half")
     assert ran.code == 0, ran
     assert "of 2 cells not in MLflow yet" in ran.out
     assert "milbench sync catches up" in ran.out
     assert "Traceback" not in ran.out + ran.err
-    server.ensure_running()
+    mlflow_server.start()
     assert milbench("sync").code == 0
-    mirrored = runs(root, name)
+    mirrored = runs(root, "half")
     assert [run.info.status for run in mirrored] == ["FINISHED"] * 2
     check_mirrored(root, {"exact": "FINISHED"})
 
@@ -120,9 +114,6 @@ class Refusing(http.server.BaseHTTPRequestHandler):
     """A server that answers every request in one way."""
 
     answer: int | str = 403
-
-    def do_POST(self) -> None:
-        self.do_GET()
 
     def do_GET(self) -> None:
         if self.answer == "silence":
@@ -133,8 +124,9 @@ class Refusing(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_: object) -> None:
-        pass
+    do_POST = do_GET  # noqa: N815 http.server looks for this name
+
+    def log_message(self, *_: object) -> None: ...
 
 
 class QuietServer(http.server.ThreadingHTTPServer):

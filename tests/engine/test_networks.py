@@ -1,19 +1,12 @@
 """Networks as an axis of a comparison: what they share, what tells their cells apart, and what is refused."""
 
-from __future__ import annotations
-
-import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from milbench import Bags, Task, UsageError
+from milbench import UsageError
 from milbench.api.plan import Plan
-from milbench.api.registry import tasks
-from milbench.api.resolver import resolve
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec, parse_setting
 from milbench.networks.registry import networks
@@ -27,30 +20,6 @@ def planned(*settings: str, **values: Any) -> Plan:
     for setting in settings:
         parse_setting(fields, setting)
     return make_plan(make_spec(fields))
-
-
-def test_networks_of_a_seed_see_the_same_bags_and_are_tested_on_the_same_items(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tiny = tasks().get(resolve(tasks(), TINY))
-    train_batches, records = tiny.train_batches, dict[str, Any]()
-
-    def recorded(task: Task, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
-        for bags in train_batches(task, epoch, rng):
-            digest.update(bags.instances.numpy().tobytes() + bags.labels.numpy().tobytes())
-            yield bags
-
-    monkeypatch.setattr(tiny, "train_batches", recorded)
-    weights = []
-    for network in ("mlp", "linear", "gated-attention", normed_network(tmp_path)):
-        digest = hashlib.sha256()
-        cell = small_cell("one-vs-rest", 3, networks=[network])
-        trained = train(cell, tmp_path / cell.id)
-        records[cell.network] = digest.hexdigest(), {n: items for n, (_, _, items) in trained.outcomes.items()}
-        weights.append({name: tensor.shape for name, tensor in trained.weights.items()})
-    assert [*records] == ["mlp", "linear", "gated-attention", "normed"]
-    assert all(record == records["mlp"] for record in records.values())
-    assert all(weights.count(shapes) == 1 for shapes in weights), "they are different networks"
 
 
 def test_every_loss_is_trained_with_every_network_and_a_loss_may_have_its_own() -> None:
@@ -109,6 +78,10 @@ def test_a_network_in_a_file_counts_by_what_is_in_it_and_is_refused_when_it_was_
         (("one-vs-rest,exact", TINY, "mlp,dsmil"), "'dsmil' does not suit tiny and a loss with the head softmax"),
         (("exact", "extended-digits", "conf"), "did you mean 'conv'? (there are: conv"),
         (("exact", "sound-events", "mlp"), "unknown network 'mlp' for sound-events (there are: conv, gru)"),
+        (("exact", "image-bags", "gru"), "unknown network 'gru' for image-bags"),
+        (("exact", "image-bags", "small", "-p", "network.weights=x"), "unknown parameter of network small 'weights'"),
+        (("exact", "image-bags", "resnet18", "-p", "network.weights=absent.pth"), "absent.pth"),
+        (("exact", "image-bags", "resnet18", "-p", "network.stride=32"), "2 classes, and the network 1 positions"),
         (("exact", "mnist", "resnet19"), ", and torchvision's, such as resnet18)"),
         (("cross-entropy", TINY, "default"), "tiny has no network for losses with the head class"),
         (("cross-entropy", "cifar10", "resnet18"), "does not suit cifar10 and a loss with the head class"),

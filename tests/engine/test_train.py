@@ -1,10 +1,11 @@
 """Training: the steps, what two losses of a seed share, and a killed cell that ends bit for bit as an unbroken one."""
 
-from __future__ import annotations
-
+import hashlib
+import io
 import itertools
 import math
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,17 @@ from milbench import Bags, Loss, Recipe, Task, UsageError, generator, load_loss,
 from milbench.api.registry import RegistryEntry, tasks
 from milbench.api.reliability import load_reliability
 from milbench.api.resolver import resolve
+from milbench.engine import train as engine
 from milbench.engine.folders import Root
+from milbench.engine.parts import Setup
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
 from milbench.inference.load import load_trained
 from milbench.networks.registry import make_network
 from milbench.optimizers.registry import optimizers
 from tests._helpers.command_line import PLUGINS, TINY
-from tests._helpers.optimizers import needs_muon
-from tests._helpers.training import Stop, Trained, normed_network, small_cell, stop_after, train
+from tests._helpers.damage import DAMAGES, damage
+from tests._helpers.training import Stop, Trained, needs_muon, normed_network, small_cell, stop_after, train
 
 DRAWING = str(PLUGINS / "drawing_loss.py")
 
@@ -67,16 +70,26 @@ def test_a_killed_cell_ends_bit_for_bit_where_an_unbroken_one_does(
     assert resumed.folder.decoder.read_text() == unbroken.folder.decoder.read_text()
 
 
-@pytest.mark.parametrize("content", [b"", b"not a checkpoint at all", torch.zeros(2)])
-def test_a_checkpoint_that_a_lost_machine_left_damaged_counts_as_none(tmp_path: Path, content: object) -> None:
-    unbroken = train(small_cell(), tmp_path / "unbroken")
-    folder = tmp_path / "damaged"
-    folder.mkdir()
-    if isinstance(content, bytes):
-        (folder / "checkpoint.pt").write_bytes(content)
-    else:
-        torch.save(content, folder / "checkpoint.pt")
-    assert same(train(small_cell(), folder), unbroken)
+@pytest.mark.parametrize("how", [*DAMAGES, "without a part"])
+def test_a_stopped_cell_goes_on_only_where_its_checkpoint_is_whole_and_its_history_leads_to_it(
+    how: str, tmp_path: Path
+) -> None:
+    cell, other = (small_cell(seed=seed, recipe={"epochs": 3}) for seed in (0, 1))
+    unbroken = train(cell, tmp_path / "unbroken")
+    for stopped in (cell, other):
+        with pytest.MonkeyPatch.context() as patch:
+            stop_after(11, patch)
+            with pytest.raises(Stop):
+                train(stopped, tmp_path / stopped.id)
+    for name in ("checkpoint.pt", "history.csv", "cell.json", "progress.json"):
+        folder = Path(shutil.copytree(tmp_path / cell.id, tmp_path / name / cell.id))
+        if how != "without a part":
+            damage(folder / name, how, tmp_path / other.id / name)
+        elif name == "checkpoint.pt":
+            content = torch.load(io.BytesIO((folder / name).read_bytes()[32:]))
+            torch.save({key: part for key, part in content.items() if key != "cpu"}, buffer := io.BytesIO())
+            (folder / name).write_bytes(hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue())
+        assert same(train(cell, folder), unbroken), name
 
 
 def test_statistics_over_batches_are_kept_as_they_were_evaluated(tmp_path: Path) -> None:
@@ -112,49 +125,52 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Tensor]]:
     return weights
 
 
-def test_two_losses_of_a_seed_see_the_same_bags_and_start_from_the_same_weights(
+def test_losses_and_networks_of_a_seed_see_the_same_bags_and_losses_start_from_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts: list[dict[str, torch.Tensor]]
 ) -> None:
-    seen: list[list[Bags]] = []
+    seen: list[list[bytes]] = []
     tiny = tasks().get(resolve(tasks(), TINY))
     train_batches = tiny.train_batches
 
     def recorded(task: Task, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
         for bags in train_batches(task, epoch, rng):
-            seen[-1].append(bags)
+            seen[-1].append(bags.instances.numpy().tobytes() + bags.labels.numpy().tobytes())
             yield bags
 
     monkeypatch.setattr(tiny, "train_batches", recorded)
-    names = ["exact", "max-pooling", "one-vs-rest", "noisy-or"]
-    for loss, seed in [*((name, 5) for name in names), ("exact", 6)]:
+    items = []
+    for loss, network, seed in (
+        ("exact", "mlp", 5), ("max-pooling", "mlp", 5), ("one-vs-rest", "mlp", 5), ("one-vs-rest", "linear", 5),
+        ("one-vs-rest", "gated-attention", 5), ("one-vs-rest", normed_network(tmp_path), 5), ("exact", "mlp", 6),
+    ):  # fmt: skip
         seen.append([])
-        train(small_cell(loss, seed=seed, recipe={"optimizer": "recording"}), tmp_path / f"{loss}-{seed}")
+        cell = small_cell(loss, seed, networks=[network], recipe={"optimizer": "recording"})
+        trained = train(cell, tmp_path / cell.id)
+        items.append({name: found for name, (_, _, found) in trained.outcomes.items()})
     *same, other = seen
-    for bags in same:
-        assert len(bags) == 9  # two epochs of four batches, then the one on which the loss is timed
-        for batch, reference in zip(bags, same[0], strict=True):
-            assert torch.equal(batch.instances, reference.instances)
-            assert torch.equal(batch.labels, reference.labels)
-    assert not torch.equal(other[0].instances, same[0][0].instances)
-    assert not torch.equal(same[0][0].instances, same[0][4].instances)  # epochs differ too
-    assert len(starts) == 5
-    for start in starts[1:4]:
+    assert all(bags == same[0] for bags in same)
+    assert len(same[0]) == 9  # two epochs of four batches, then the one on which the loss is timed
+    assert len({*same[0][:8], *other[:8]}) == 16, "seeds and epochs differ"
+    assert all(of_cell == items[0] for of_cell in items)
+    assert len(starts) == 7
+    for start in starts[1:3]:
         assert start.keys() == starts[0].keys()
         assert all(torch.equal(start[k], starts[0][k]) for k in start)
-    assert not torch.equal(starts[4]["network.head.weight"], starts[0]["network.head.weight"])
+    assert not torch.equal(starts[6]["network.head.weight"], starts[0]["network.head.weight"])
+
+
+def enumerated(log_p: torch.Tensor, classes: list[int], shown: Callable[[Iterable[int]], object]) -> torch.Tensor:
+    """-log of the summed probability of every label map that shows what the bag shows."""
+    maps = [m for m in itertools.product(range(4), repeat=5) if shown(m) == shown(classes)]
+    return -torch.stack([torch.stack([log_p[c, k] for k, c in enumerate(m)]).sum() for m in maps]).logsumexp(0)
 
 
 def exact_loss(log_p: torch.Tensor, classes: list[int]) -> torch.Tensor:
-    """-log of the summed probability of every label map whose classes are those of the bag, a position."""
-    maps = [m for m in itertools.product(range(4), repeat=5) if set(m) - {3} == set(classes) - {3}]
-    probs = [torch.stack([log_p[c, k] for k, c in enumerate(m)]).sum() for m in maps]
-    return -torch.stack(probs).logsumexp(0) / 5
+    return enumerated(log_p, classes, lambda kinds: {*kinds} - {3}) / 5  # a position
 
 
 def count_loss(log_p: torch.Tensor, classes: list[int]) -> torch.Tensor:
-    """-log of the summed probability of every label map that shows each class as often as the bag does."""
-    maps = [m for m in itertools.product(range(4), repeat=5) if sorted(m) == sorted(classes)]
-    return -torch.stack([torch.stack([log_p[c, k] for k, c in enumerate(m)]).sum() for m in maps]).logsumexp(0)
+    return enumerated(log_p, classes, sorted)
 
 
 def position_loss(log_p: torch.Tensor, classes: list[int]) -> torch.Tensor:
@@ -189,18 +205,6 @@ def test_a_step_follows_the_gradient_of_the_loss_for_the_supervision_it_has(
         expected = weight.detach() - 0.1 * 1.9 * weight.grad
         torch.testing.assert_close(outcome.weights[f"network.{key}"], expected, rtol=1e-5, atol=1e-6)
         assert not torch.equal(expected, weight.detach())
-
-
-def test_a_plug_in_that_changed_since_it_was_planned_is_not_run_under_its_old_name(tmp_path: Path) -> None:
-    from milbench.api import registry
-
-    source = tmp_path / "loss.py"
-    source.write_text((PLUGINS / "third_party_loss.py").read_text().replace('"mean-pooling"', '"changing"'))
-    cell = small_cell(str(source))
-    source.write_text(source.read_text() + "\n# something else\n")
-    registry.losses.cache_clear()  # as in a worker, which has not imported it yet
-    with pytest.raises(UsageError, match="was changed after the cell was planned"):
-        train(cell, tmp_path / "c")
 
 
 def test_data_that_changed_since_a_cell_was_planned_are_not_trained_on_under_its_name(tmp_path: Path) -> None:
@@ -248,15 +252,11 @@ def test_the_loss_is_computed_in_the_precision_that_the_recipe_names(
     assert all(weights.dtype == torch.float32 for weights in outcome.weights.values())
 
 
-def own_weights(seed: int) -> Loss:
-    return load_loss("attention").build(3, seed)
-
-
 def test_the_cells_seed_draws_the_weights_of_a_loss(tmp_path: Path) -> None:
     for seed in (4, 5):
         still = small_cell("attention", seed, recipe={"optimizer": "sgd", "lr": 1e-30})
         weights = train(still, tmp_path / f"{seed}").weights
-        assert torch.equal(weights["loss.v"], own_weights(seed).get_parameter("v"))
+        assert torch.equal(weights["loss.v"], load_loss("attention").build(3, seed).get_parameter("v"))
 
 
 def test_a_loaded_cell_scores_with_the_weights_that_were_stored(root: Path) -> None:
@@ -264,11 +264,58 @@ def test_a_loaded_cell_scores_with_the_weights_that_were_stored(root: Path) -> N
     trained = train(cell, place.cell(cell.id).path)
     trained.folder.finish(trained.result)
     loaded = load_trained(place.find(cell.id), torch.device("cpu"))
-    for name in ("loss.v", "loss.w"):
-        stored, key = trained.weights[name], name.removeprefix("loss.")
-        assert torch.equal(loaded.loss.get_parameter(key), stored)
-        assert (stored - own_weights(cell.seed).get_parameter(key)).abs().max() > 1e-3, "not initial"
+    initial = load_loss("attention").build(3, cell.seed)
+    for name in ("v", "w"):
+        stored = trained.weights[f"loss.{name}"]
+        assert torch.equal(loaded.loss.get_parameter(name), stored)
+        assert (stored - initial.get_parameter(name)).abs().max() > 1e-3, "not initial"
     bag = Bags(torch.randn(1, 5, 2), torch.zeros(1, 3))
     with torch.no_grad():
         expected = loaded.loss.score(loaded.network(bag.instances).double()).presence
     torch.testing.assert_close(loaded.scores(bag).presence, expected)
+
+
+@pytest.mark.parametrize(("every", "epochs"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (9, [5])])
+def test_an_evaluation_now_and_then_finds_what_one_after_every_epoch_finds(
+    tmp_path: Path, every: int, epochs: list[int]
+) -> None:
+    whole = train(small_cell("noisy-or", 3, recipe={"epochs": 5}), tmp_path / "whole")
+    some = train(small_cell("noisy-or", 3, recipe={"epochs": 5, "evaluate_every": every}), tmp_path / "some")
+    found = {key: value for key, value in whole.history.items() if key[0] in epochs or key[1].startswith("train/")}
+    assert some.history == found
+    assert all(torch.equal(some.weights[k], whole.weights[k]) for k in whole.weights)
+    assert some.folder.decoder.read_text() == whole.folder.decoder.read_text()
+
+
+@pytest.mark.parametrize(("share", "last"), [(0.5, 4), (0.3, 2)])
+def test_the_kept_weights_are_the_mean_of_those_after_the_last_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, last: int
+) -> None:
+    """Also where torch takes all weights at once, as on a GPU, in an operation that refuses BatchNorm's counter."""
+    monkeypatch.setattr("torch.optim.swa_utils._get_foreach_kernels_supported_devices", lambda: ["cpu"])
+    network, step = normed_network(tmp_path), engine.train_step
+    by_step: list[dict[str, torch.Tensor]] = []
+
+    def watched(setup: Setup, *arguments: Any) -> torch.Tensor:
+        value = step(setup, *arguments)
+        by_step.append({name: weight.detach().clone() for name, weight in setup.model.state_dict().items()})
+        return value
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "train_step", watched)
+        train(small_cell(networks=[network], recipe={"epochs": 2}), tmp_path / "plain")
+    assert len(by_step) == 8, "two epochs of four"
+    cell = small_cell(networks=[network], recipe={"epochs": 2, "average_last": share})
+    averaged = train(cell, tmp_path / "mean").weights
+    for name in (name for name, weight in averaged.items() if weight.is_floating_point()):
+        weight = averaged[name]
+        expected = torch.stack([weights[name].double() for weights in by_step[-last:]]).mean(dim=0)
+        torch.testing.assert_close(weight.double(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_training_does_not_see_the_mean_and_the_evaluation_does(tmp_path: Path) -> None:
+    plain = train(small_cell(recipe={"epochs": 2}), tmp_path / "plain").history
+    mean = train(small_cell(recipe={"epochs": 2, "average_last": 0.5}), tmp_path / "mean").history
+    same = {key for key in plain if plain[key] == mean[key]}
+    assert {key for key in plain if key[1] == "train/loss" or key[0] == 1} <= same, "it begins after the first epoch"
+    assert any(key[1].startswith("test/") for key in plain.keys() - same)
