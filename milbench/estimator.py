@@ -1,9 +1,8 @@
 """An estimator with scikit-learn's conventions: bags and their label sets in, label sets out."""
 
-from __future__ import annotations
-
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -11,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
@@ -21,19 +20,21 @@ from sklearn.utils.validation import check_is_fitted, check_random_state, column
 from torch import Tensor
 
 from milbench._utils.devices import resolve
+from milbench._utils.words import counted
 from milbench.api.bags import Bags, pad_bags
 from milbench.api.load import load_loss
 from milbench.api.loss import Loss
 from milbench.api.network import Network, NetworkMaker
+from milbench.api.parameters import check_params
 from milbench.api.recipe import Recipe
 from milbench.api.registry import tasks
 from milbench.api.resolver import add_object, read_edited
+from milbench.api.scores import Scores
 from milbench.api.task import Task
 from milbench.api.validation import validated
 from milbench.engine.train import fit
-from milbench.errors import UsageError, positive
-from milbench.evaluation.evaluate import EVEN_ODDS
-from milbench.evaluation.metrics import best_threshold
+from milbench.errors import UsageError, hint, positive
+from milbench.evaluation.metrics import EVEN_ODDS, best_threshold
 from milbench.families.fixed_bags import FixedBags
 from milbench.networks.instance import InstanceMLP
 from milbench.networks.registry import make_network, network_name, networks, pools
@@ -48,29 +49,25 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
     features that are standardised by the training instances. Without a network of one's own it takes one thread, since
     more only wait for each other.
 
-    Bags are a list of arrays (K_i, D), a row an instance; or an array (N, D) with `index`, the bag of each row, in the
-    order in which bags first occur. An array (B, D) without `index` is B bags of one instance. Labels are y (B,), where
-    the smaller of two values is a bag without the class; or label sets, as zeros and ones (B, C) or a list of
-    collections. Predictions have the form of the labels.
+    Bags are a list of arrays (K_i, D), a row an instance; an array (B, D) is B bags of one instance. Where they are
+    data frames, features go by the names of columns. Labels are y (B,), where the smaller of two values is a bag
+    without the class; or label sets, as zeros and ones (B, C) or a list of collections. Predictions have their form.
 
     Args:
-        loss: a name, the path of a file, or a `Loss`.
-        network: the name of a network for the task feature-bags, `default` for a perceptron with one hidden layer of 64
-            units for every instance; a file, a class, or a function from the number of features, that of classes and a
-            seed to a `Network`.
-        epochs: how many epochs are trained.
+        loss: a name, the path of a file, or a `Loss`; `loss__KEY` in `set_params` and searches is a parameter of it.
+        network: a network of the task feature-bags (`default`: a perceptron with a hidden layer of 64 units
+            for every instance), a file, a class, or a function (features, classes, seed) -> `Network`.
+        epochs: how many epochs are trained; None: as `recipe` says, which is 40.
+        lr: the learning rate; None: as `recipe` says, which is 1e-3.
         batch_bags: the number of bags in a training batch.
-        recipe: settings of `milbench.Recipe` in place of those of the task feature-bags, such as {"lr": 1e-2}.
+        recipe: settings of `milbench.Recipe` in place of those of the task feature-bags, such as {"optimizer": "sgd"}.
         threshold: of presence scores, from which on a class is predicted; None: the best one for the training bags, and
             of those as good the nearest to even odds, as in a comparison; 0: even odds, as `predict_proba` has them.
         random_state: a seed, of the initial weights and the order of bags.
         device: cpu, cuda, cuda:N, or auto, which is cuda where there is one.
 
-    Attributes:
-        classes_: (C,) the classes.
-        network_: the trained network.
-        loss_: the loss, with its weights where it has any.
-        threshold_: the one that is used.
+    After `fit`, `classes_` are the C classes, `network_` and `loss_` the trained network and loss, and `threshold_` is
+    the one that is used.
 
     Examples:
         >>> import numpy as np
@@ -80,6 +77,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         >>> classifier = BagClassifier(loss="exact").fit(bags[:40], y[:40])
         >>> classifier.predict(bags[40:45])
         array([0, 0, 1, 0, 0])
+        >>> classifier.predict_instances(bags[42:44])
+        [array([0, 0, 1, 0]), array([0, 0, 0, 0])]
         >>> bool(classifier.score(bags[40:], y[40:]) > 0.8)
         True
     """
@@ -89,7 +88,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         loss: str | Loss = "exact",
         *,
         network: str | Callable[..., Network] = "default",
-        epochs: int = 40,
+        epochs: int | None = None,
+        lr: float | None = None,
         batch_bags: int = 8,
         recipe: Mapping[str, Any] | None = None,
         threshold: float | None = None,
@@ -99,25 +99,37 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         self.loss = loss
         self.network = network
         self.epochs = epochs
+        self.lr = lr
         self.batch_bags = batch_bags
         self.recipe = recipe
         self.threshold = threshold
         self.random_state = random_state
         self.device = device
 
-    def fit(self, X: Any, y: Any, index: ArrayLike | None = None) -> Self:
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters; `deep`: those of the loss too, as `loss__KEY`."""
+        params: dict[str, Any] = super().get_params(deep)
+        if deep:
+            with suppress(UsageError):  # of a loss that does not exist `fit` says so
+                params |= {f"loss__{key}": value for key, value in _arguments(self._new_loss()).items()}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, those of the loss as `loss__KEY`."""
+        of_loss = {key.removeprefix("loss__"): params.pop(key) for key in [*params] if key.startswith("loss__")}
+        super().set_params(**params)
+        if of_loss:
+            loss = self._new_loss()
+            self.loss = type(loss)(**_arguments(loss, **of_loss))
+        return self
+
+    def fit(self, X: Any, y: Any) -> Self:
         """Train on bags and their labels, in any of the forms that the class describes."""
-        rows, sizes = self._instances(X, index, reset=True)
-        labels = self._learn_labels(y)
-        if len(labels) != len(sizes):
-            raise UsageError(f"there are {len(sizes)} bags and labels of {len(labels)}")
-        self._scaler = StandardScaler().fit(rows)
-        bags = self._standardised(rows, sizes)
-        device, threads = resolve(self.device), torch.get_num_threads()
-        random_state = self.random_state
-        seed = (
-            int(random_state) if isinstance(random_state, Integral) else check_random_state(random_state).randint(2**31)
-        )
+        bags, labels = self._bags(X, reset=True), self._learn_labels(y)
+        if len(labels) != len(bags):
+            raise UsageError(f"there are {len(bags)} bags and labels of {len(labels)}")
+        device, threads, state = resolve(self.device), torch.get_num_threads(), self.random_state
+        seed = int(state) if isinstance(state, Integral) else check_random_state(state).randint(2**31)
         task = _TrainingBags(self, bags, labels, device)
         torch.set_num_threads(threads if callable(self.network) else 1)
         try:
@@ -132,78 +144,90 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         self.threshold_ = best if self.threshold is None else self.threshold
         return self
 
-    def predict(self, X: Any, index: ArrayLike | None = None) -> Any:
+    def predict(self, X: Any) -> Any:
         """Return the labels of bags, in the form of those that were trained on."""
-        present = self.decision_function(X, index) >= 0
-        return self._encoder.inverse_transform(present.astype(int))
+        above = self.decision_function(X) >= 0  # which checks that there is an encoder
+        return self._encoder.inverse_transform(above.astype(int))
 
-    def decision_function(self, X: Any, index: ArrayLike | None = None) -> NDArray[np.float64]:
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return how far presence is above the threshold, (B, C), or (B,) of the class where y has two values."""
-        above = self._scored(X, index) - self.threshold_
+        above = self._presence(self._bags(X)).double().numpy() - self.threshold_
         return above[:, 0] if self._is_binary else above
 
-    def predict_proba(self, X: Any, index: ArrayLike | None = None) -> NDArray[np.float64]:
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return (B, C), the probability that each class is in a bag; of two values, that of each.
 
-        Raises:
-            UsageError: the loss has no probabilities.
+        Raises UsageError where the loss has no probabilities.
         """
-        probs = expit(self._scored(X, index))
+        probs = expit(self._presence(self._bags(X)).double().numpy())
         if not self.loss_.presence_is_log_odds:
             raise UsageError(f"{self.loss_.name} has no probabilities: use predict or decision_function")
         return np.concatenate([1 - probs, probs], axis=1) if self._is_binary else probs
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, index: ArrayLike | None = None) -> float:
+    def predict_instances(self, X: Any) -> list[Any]:
+        """Return the label of each instance, its most probable class or background, in the form of those of bags.
+
+        Every bag has labels (K_i,), of two values that of the class or the other one; or (K_i, C), zeros and at most a
+        one; or K_i tuples, of one class or none.
+        """
+        bags = self._instance_probs(X)
+        shown = np.eye(bags[0].shape[1], dtype=int)[:, :-1]  # of each class, background last
+        return [self._encoder.inverse_transform(shown[probs.argmax(axis=1)]) for probs in bags]
+
+    def instance_scores(self, X: Any) -> list[NDArray[np.float64]]:
+        """Return the probability by the loss that an instance is of each class, for every instance.
+
+        Every bag has (K_i, C), or (K_i,) of the class where y has two values. Raises UsageError where the network has
+        another number of positions than there are instances.
+        """
+        return [probs[:, 0] if self._is_binary else probs[:, :-1] for probs in self._instance_probs(X)]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of bags whose labels are predicted, 1 - set error."""
-        predicted = self.predict(X, index)
+        predicted = self.predict(X)
         if isinstance(self._encoder, MultiLabelBinarizer):
             binarizer = MultiLabelBinarizer().fit([*y, *predicted])
             y, predicted = binarizer.transform(y), binarizer.transform(predicted)
         return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
-    def _scored(self, X: Any, index: ArrayLike | None) -> NDArray[np.float64]:
-        check_is_fitted(self)
-        scores: NDArray[np.float64] = (
-            self._presence(self._standardised(*self._instances(X, index, reset=False))).double().numpy()
-        )
-        return scores
-
-    @torch.no_grad()
     def _presence(self, bags: Sequence[Tensor]) -> Tensor:
         """Return the presence scores (B, C) of bags (K_i, D)."""
+        return torch.cat([scores.presence.cpu() for scores, _ in self._scores(bags)])
+
+    def _instance_probs(self, X: Any) -> list[NDArray[np.float64]]:
+        """Return the probabilities (K_i, C+1) of the classes and of background for the instances of each bag."""
+        parts: list[NDArray[np.float64]] = []
+        for scores, mask in self._scores(self._bags(X)):
+            if scores.instances.shape[2:] != mask.shape[1:]:
+                got = tuple(scores.instances.shape[2:])
+                raise UsageError(f"the network has {got} positions, expected one for each of {mask.shape[1]} instances")
+            probs = scores.instances.cpu().double().movedim(1, 2)
+            parts += [bag[there].numpy() for bag, there in zip(probs, mask, strict=True)]
+        return parts
+
+    @torch.no_grad()
+    def _scores(self, bags: Sequence[Tensor]) -> Iterator[tuple[Scores, Tensor]]:
+        """Yield the scores of bags (K_i, D), batch by batch, and the mask (B, K) of their instances."""
         device = next(self.network_.parameters()).device
-        presence = []
         for start in range(0, len(bags), EVAL_BATCH):
             instances, mask = pad_bags(bags[start : start + EVAL_BATCH])
             batch = Bags(instances, torch.zeros(len(instances), 0, dtype=torch.bool), mask).to(device)
-            logits = self.network_.logits_of(batch).float()
-            presence.append(self.loss_.score(logits, self.network_.mask_of(batch)).presence.cpu())
-        return torch.cat(presence)
+            yield self.loss_.score(self.network_.logits_of(batch).float(), self.network_.mask_of(batch)), mask
 
-    def _instances(self, X: Any, index: ArrayLike | None, *, reset: bool) -> tuple[NDArray[np.float32], list[int]]:
-        """Return the instances (N, D) of all bags, one bag after another, and the size of each."""
+    def _bags(self, X: Any, *, reset: bool = False) -> list[Tensor]:
+        """Return the standardised instances (K_i, D) of bags; `reset`: learn how, and what features there are."""
+        if not reset:
+            check_is_fitted(self)
         X = np.asarray(X) if hasattr(X, "__array__") and not hasattr(X, "shape") else X
-        bag_of = None
-        if index is not None:
-            bag_of, _ = pd.factorize(column_or_1d(index))  # by first occurrence; -1 where it is missing
-        elif not hasattr(X, "shape") or len(X.shape) == 3 or (len(X.shape) == 1 and X.dtype == object):
-            bags = [np.atleast_2d(np.asarray(bag)) for bag in X]
-            if len({bag.shape[1:] for bag in bags}) != 1 or bags[0].ndim != 2:
-                given = ", ".join(sorted({str(bag.shape) for bag in bags})[:5]) or "none"
-                raise UsageError(f"bags must be arrays (K, D) of instances with the same D features, got {given}")
-            if empty := [number for number, bag in enumerate(bags) if not len(bag)]:
-                raise UsageError(f"bag {empty[0]} has no instances: leave it out")
-            X, bag_of = np.concatenate(bags), np.repeat(np.arange(len(bags)), [len(bag) for bag in bags])
+        sizes = None
+        if not hasattr(X, "shape") or len(X.shape) == 3 or (len(X.shape) == 1 and X.dtype == object):
+            X, sizes = _joined([*X])
+        if isinstance(X, pd.DataFrame) and not reset and hasattr(self, "feature_names_in_"):
+            X = _with_columns(X, self.feature_names_in_)
         rows = validate_data(self, X, reset=reset, dtype=np.float32)
-        if bag_of is None:
-            bag_of = np.arange(len(rows))
-        if len(bag_of) != len(rows) or (bag_of < 0).any():
-            named = (bag_of >= 0).sum()
-            raise UsageError(f"index must name the bag of each of the {len(rows)} rows, got {named} names")
-        return rows[np.argsort(bag_of, kind="stable")], np.bincount(bag_of).tolist()
-
-    def _standardised(self, rows: NDArray[np.float32], sizes: list[int]) -> list[Tensor]:
-        return [*torch.from_numpy(self._scaler.transform(rows)).split(sizes)]
+        if reset:
+            self._scaler = StandardScaler().fit(rows)
+        return [*torch.from_numpy(self._scaler.transform(rows)).split(sizes or 1)]
 
     def _learn_labels(self, y: Any) -> Tensor:
         """Return label sets (B, C) bool, and remember which classes they have and in which form they were given."""
@@ -215,12 +239,10 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
             self._encoder, self._is_binary = LabelBinarizer(), type_of_target(y) != "multilabel-indicator"
             y = column_or_1d(y, warn=True) if self._is_binary else y
         labels = self._encoder.fit_transform(y)
-        self.classes_ = self._encoder.classes_
+        self.classes_ = y.columns if isinstance(y, pd.DataFrame) and not self._is_binary else self._encoder.classes_
         if self._is_binary and len(self.classes_) != 2:
-            if len(self.classes_) < 2:
-                raise UsageError(f"y has one class, {self.classes_[0]}: nothing can be learnt")
-            problem = f"y has {len(self.classes_)} classes"
-            raise UsageError(f"{problem}. Only binary classification is supported. For more give label sets")
+            given = f"y has {counted(len(self.classes_), 'class', 'classes')}, expected two"
+            raise UsageError(f"{given}. Only binary classification is supported. For more give label sets")
         if not labels.any():
             raise UsageError("all label sets are empty: nothing can be learnt")
         return torch.from_numpy(labels > 0)
@@ -231,25 +253,56 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         return tags
 
     def _new_loss(self) -> Loss:
+        if not isinstance(self.loss, str | Loss):
+            raise UsageError(f"loss must be a name, a file or a Loss, got {type(self.loss).__name__}")
         loss = copy.deepcopy(self.loss) if isinstance(self.loss, Loss) else load_loss(self.loss)
         if loss.takes_target:
             raise UsageError(f"BagClassifier trains on label sets; {loss.name} has {loss.supervision} supervision")
         return loss
 
     def _new_network(self, task: Task, loss: Loss, seed: int) -> Network:
-        maker = self.network
-        if callable(maker) and not isinstance(maker, torch.nn.Module) and not pools(maker):
-            network: object = maker(task.inputs, task.num_classes, seed)
-            if not isinstance(network, Network):
-                raise UsageError(f"network must return a milbench.Network, got {type(network).__name__}")
-            return network
-        if callable(maker) and not isinstance(maker, torch.nn.Module):
-            maker = add_object(networks(), maker)
+        maker: Any = self.network
         if not isinstance(maker, str):
-            raise UsageError(f"network must be a name, a file, a class or a function, got {type(maker).__name__}")
-        read_edited(networks())
-        name = network_name(task, maker, loss.head)
-        return make_network(task, name, {}, seed, loss.head)
+            if isinstance(maker, torch.nn.Module) or not callable(maker):
+                raise UsageError(f"network must be a name, a file, a class or a function, got {type(maker).__name__}")
+            if not pools(maker):
+                network = maker(task.inputs, task.num_classes, seed)
+                if not isinstance(network, Network):
+                    raise UsageError(f"network must return a milbench.Network, got {type(network).__name__}")
+                return network
+            maker = add_object(networks(), maker)
+        read_edited()
+        return make_network(task, network_name(task, maker, loss.head), {}, seed, loss.head)
+
+
+def _joined(bags: list[Any]) -> tuple[Any, list[int]]:
+    """Return the rows (N, D) of listed bags, a data frame where bags are, and their sizes. Raises UsageError."""
+    if bags and all(isinstance(bag, pd.DataFrame) for bag in bags):
+        bags = [_with_columns(bag, bags[0].columns) for bag in bags]
+        rows: Any = pd.concat(bags)
+    else:
+        bags = [np.atleast_2d(np.asarray(bag)) for bag in bags]
+        if len({bag.shape[1:] for bag in bags}) != 1 or bags[0].ndim != 2:
+            given = ", ".join(sorted({str(bag.shape) for bag in bags})[:5]) or "none"
+            raise UsageError(f"bags must be arrays (K, D) of instances with the same D features, got {given}")
+        rows = np.concatenate(bags)
+    if empty := [number for number, bag in enumerate(bags) if not len(bag)]:
+        raise UsageError(f"bag {empty[0]} has no instances: leave it out")
+    return rows, [*map(len, bags)]
+
+
+def _with_columns(frame: pd.DataFrame, columns: Iterable[Any]) -> pd.DataFrame:
+    """Return some columns of a data frame by their names. Raises UsageError where one is missing."""
+    there = [*map(str, frame.columns)]
+    for name in columns:
+        if name not in frame:
+            raise UsageError(f"there is no column {name!r}{hint(str(name), there)} (there are: {', '.join(there)})")
+    return frame[[*columns]]
+
+
+def _arguments(loss: Loss, **changes: Any) -> dict[str, Any]:
+    """Return all arguments of a loss, some of them changed. Raises UsageError where one is wrong."""
+    return check_params(f"loss {loss.name}", type(loss), {**loss.arguments, **changes})
 
 
 class _TrainingBags(FixedBags):
@@ -272,8 +325,9 @@ class _TrainingBags(FixedBags):
 
     def recipe(self) -> Recipe:
         default: Recipe = tasks().create(self.name, {"table": ""}).recipe()
-        settings = {"epochs": self.classifier.epochs, **(self.classifier.recipe or {})}
-        recipe: Recipe = validated("recipe", Recipe, default.model_dump() | settings)
+        given = {"epochs": self.classifier.epochs, "lr": self.classifier.lr}
+        changes = dict(self.classifier.recipe or {}) | {key: value for key, value in given.items() if value is not None}
+        recipe: Recipe = validated("recipe", Recipe, default.model_dump() | changes)
         return recipe
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from milbench._utils.files import expanded
 from milbench.cli import options
 from milbench.errors import UsageError, as_usage
 
 if TYPE_CHECKING:
-    from milbench.data.checks import Finding
+    from milbench.data.table_options import TableOptions
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -25,19 +27,15 @@ def list_(data_dir: options.DataDirOption = None) -> int:
 
     Example: milbench data list --data-dir ~/data
     """
-    from rich.table import Table
-
-    from milbench._utils.console import console
+    from milbench._utils.console import console, table_of
     from milbench.data import catalog
 
     with as_usage():
         root = catalog.data_dir(data_dir)
-        rows = [dataset.status(root) for dataset in catalog.DATASETS.values()]
-    table = Table("data", "state", "where", "digest", "note")
-    for row in rows:
-        table.add_row(row.dataset, row.state, str(row.path), row.digest, row.note)
-    console.print(table, markup=False)
-    return 1 if "damaged" in [row.state for row in rows] else 0
+        states = [dataset.status(root) for dataset in catalog.DATASETS.values()]
+    rows = [(one.dataset, one.state, str(one.path), one.digest, one.note) for one in states]
+    console.print(table_of("", ("data", "state", "where", "digest", "note"), rows), markup=False)
+    return 1 if "damaged" in [one.state for one in states] else 0
 
 
 @app.command()
@@ -49,12 +47,11 @@ def fetch(
 
     Example: milbench data fetch mnist
     """
-    from milbench._utils.console import console
     from milbench.data import catalog
 
     with as_usage():
-        row = catalog.fetch(name, _directory_to_fill(data_dir))
-    console.print(f"{name} is {row.state} in {row.path}", soft_wrap=True, markup=False)
+        row = catalog.fetch(name, expanded(data_dir or catalog.data_dir(None), "--data-dir"))
+    options.say(f"{name} is {row.state} in {row.path}")
     return 0
 
 
@@ -67,19 +64,36 @@ def weights(
 
     Example: milbench data weights resnet18
     """
-    from milbench._utils.console import console
+    from milbench.data import catalog
     from milbench.networks.backbone import fetch_weights
 
-    root = _directory_to_fill(data_dir)
+    root = expanded(data_dir or catalog.data_dir(None), "--data-dir")
     path = fetch_weights(network, root)
-    console.print(f"{network} is complete in {path}", soft_wrap=True, markup=False)
-    console.print(f"use them by --network {network} -p network.weights={path.relative_to(root)}", markup=False)
+    use = f"use them by --network {network} -p network.weights={path.relative_to(root)}"
+    options.say(f"{network} is complete in {path}", use)
+    return 0
+
+
+@app.command("table")
+def table_(
+    folder: Annotated[Path, typer.Argument(help="A folder with a folder a class, or with files and one CSV.")],
+    out: Annotated[Path | None, typer.Option("--out", help="The table to write; default: FOLDER.csv.")] = None,
+    labels: Annotated[str, typer.Option("--labels", metavar="COLUMN", help="Of the CSV, the column of labels.")] = "",
+) -> int:
+    """Write a table of the images, recordings or files of features in a folder, and say what it takes for labels.
+
+    Example: milbench data table pictures
+    """
+    from milbench.data.folder_tables import table_of_folder
+
+    with as_usage():
+        options.say(*table_of_folder(folder, out or folder.with_name(f"{folder.resolve().name}.csv"), labels))
     return 0
 
 
 @app.command()
 def check(
-    table: Annotated[Path, typer.Argument(help="A table of bags, such as birds.csv.")],
+    table: Annotated[Path | None, typer.Argument(help="A table of bags, such as birds.csv.")] = None,
     setting: Annotated[
         list[str] | None,
         typer.Option("-p", "--set", metavar="task.KEY=VALUE", help="How the task is to read it, as of milbench run."),
@@ -94,46 +108,52 @@ def check(
     from rich.table import Column, Table
 
     from milbench._utils.console import console
-    from milbench.data.checks import fatal
+    from milbench.data.checks import Finding, check_bags, checked_splits, fatal
+    from milbench.data.own_bags import load_bags
+    from milbench.data.table_files import unusual_form
 
-    findings = _findings(table, dict(map(_parsed, setting or ())))
-    report = Table(*(Column(heading, overflow="fold") for heading in ("", "what", "found")), title=str(table))
+    options = _options(table, setting or ())
+    path = Path(options.table)
+    bags = load_bags(path, options)
+    findings = check_bags(bags, options, splits=checked_splits(bags, options))
+    if form := unusual_form(path, options.decimal):
+        findings.insert(0, Finding("fact", "fields", form))
+    report = Table(*(Column(heading, overflow="fold") for heading in ("", "what", "found")), title=str(path))
     report.title_justify = "left"
     for finding in findings:
         report.add_row("" if finding.level == "fact" else finding.level, finding.what, finding.found)
     console.print(report, markup=False)
     if problems := fatal(findings):
-        raise UsageError(f"{table}: {'; '.join(problems)}")
+        raise UsageError(f"{path}: {'; '.join(problems)}")
     return 0
 
 
-def _parsed(setting: str) -> tuple[str, Any]:
-    from milbench.engine.spec import scalar
-
-    key, equals, value = setting.partition("=")
-    if not equals or not key.startswith("task."):
-        raise UsageError(f"-p {setting}: expected task.KEY=VALUE, such as task.labels=species")
-    return key.removeprefix("task."), scalar(value)
-
-
-def _findings(table: Path, given: dict[str, Any]) -> list[Finding]:
-    """Check the table as one of the kind whose column it has."""
-    from milbench.api.parameters import check_params
-    from milbench.data import own_bags
-    from milbench.data.bag_files import SequenceColumns
-    from milbench.data.checks import check_bags
+def _options(table: Path | None, settings: Sequence[str]) -> TableOptions:
+    """Return the parameters of the task for the kind of table whose column is there, of its settings in a run."""
+    from milbench.api.parameters import check_params, constructor_parameters, parsed, type_of
+    from milbench.data import table_options
     from milbench.data.table_files import column_names
+    from milbench.engine.spec import SETTABLE
 
-    kinds: dict[str, type[own_bags.TableColumns]]
-    kinds = {"bag": own_bags.Columns, "image": own_bags.ImageColumns, "file": SequenceColumns}
-    names = column_names(table)
-    columns = kinds[next((name for name in kinds if given.get(name, name) in names), "bag")]
-    bags = own_bags.load_bags(table, columns(**check_params(f"{columns.kind} of {table}", columns, given)))
-    return check_bags(bags, columns.kind)
-
-
-def _directory_to_fill(data_dir: Path | None) -> Path:
-    from milbench._utils.files import expanded
-    from milbench.data import catalog
-
-    return expanded(data_dir, "--data-dir") if data_dir else catalog.data_dir(None)
+    texts: dict[str, str] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        section, *names = key.strip().split(".")
+        if equals and (section in ("recipe", "loss", "network", "run", "tune") or key in SETTABLE):
+            continue  # it is not about data
+        if not equals or section != "task" or not names:
+            raise UsageError(f"-p {setting}: expected task.KEY=VALUE, such as task.labels=species")
+        texts[names[-1]] = value.strip()
+    if (path := table or Path(texts.get("table", ""))) == Path():
+        raise UsageError("which table? milbench data check TABLE, such as birds.csv")
+    kinds: dict[str, type[TableOptions]] = {
+        "bag": table_options.FeatureOptions, "image": table_options.ImageOptions, "file": table_options.SequenceOptions,
+    }  # fmt: skip
+    columns = column_names(path)
+    options = kinds[next((name for name in kinds if texts.get(name, name) in columns), "bag")]
+    parameters = constructor_parameters(options)
+    values: dict[str, Any] = {"table": str(path)}
+    for name, text in texts.items():  # of several values, which milbench run compares, the first
+        first = text.split(",")[0] if text.strip(",") else text
+        values[name] = parsed(first, type_of(parameters[name])) if name in parameters else first
+    return options(**check_params(f"{options.kind} of {path}", options, values))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from inspect import Parameter
@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from milbench.api.parameters import constructor_parameters, network_parameters
+from milbench.api.registry import losses, tasks
 from milbench.cli import options
 from milbench.engine.folders import Root
 from milbench.errors import UsageError
 
 if TYPE_CHECKING:
+    from milbench.api.registry import Registry
     from milbench.api.task import Task
 
 Kind = Literal["losses", "tasks", "optimizers", "networks", "specs", "settings", "runs"]
@@ -35,22 +38,25 @@ def list_(
     from milbench._utils.console import console
     from milbench.engine.spec import settings
 
-    if what == "runs":
-        table, rows = Table("comparison", "cells", "done", "launched"), _comparisons(Root(root))
-    elif what == "specs":
-        table, rows = Table("spec", "what it compares", "searches settings"), _specs()
-    elif what == "settings":
-        table, rows = Table("setting", "default", Column("meaning", overflow="fold")), settings()
-    elif what == "networks":
-        table, rows = Table("network", "what it is", "parameters", "suits", "from"), _networks()
-    elif what == "tasks":
-        table, rows = Table("task", "what it is", "parameters", "networks", "from"), _entries(what)
-    elif what == "losses":
-        table, rows = Table("loss", "what it is", "parameters", "from"), _entries(what)
-    else:
-        table, rows = Table("optimizer", "what it is", "from"), _entries(what)
-    for row in rows:
-        table.add_row(*row)
+    kinds: dict[str, tuple[list[str | Column], Callable[[], Iterator[tuple[str, ...]]]]] = {
+        "runs": (["comparison", "cells", "done", "launched"], partial(_comparisons, Root(root))),
+        "specs": (["spec", "what it compares", "searches settings"], _specs),
+        "settings": (["setting", "default", Column("meaning", overflow="fold")], settings),
+        "networks": (["network", "what it is", "parameters", "suits", "from"], _networks),
+        "tasks": (
+            ["task", "what it is", "parameters", "networks", "from"],
+            lambda: _entries(tasks(), lambda task: [_defaults(constructor_parameters(task)), ", ".join(task.networks)]),
+        ),
+        "losses": (
+            ["loss", "what it is", "parameters", "from"],
+            lambda: _entries(losses(), lambda loss: [_defaults(constructor_parameters(loss))]),
+        ),
+        "optimizers": (["optimizer", "what it is", "from"], _optimizers),
+    }
+    heads, rows = kinds[what]
+    table = Table(*heads)
+    for row in rows():
+        table.add_row(*row[:-1], *[""] * (len(heads) - len(row)), row[-1])  # of what is broken little is known
     console.print(table, markup=False)
     return 0
 
@@ -70,55 +76,48 @@ def _specs() -> Iterator[tuple[str, ...]]:
         yield name, spec.title, f"{spec.tune.draws} draws a loss" if spec.tune else ""
 
 
-def _entries(what: Kind) -> Iterator[tuple[str, ...]]:
-    """Yield name, summary, parameters of losses and tasks, networks of tasks, and origin."""
-    from milbench.api.parameters import constructor_parameters
-    from milbench.api.registry import losses, tasks
-    from milbench.optimizers.registry import optimizers
-
-    registry: Any = {"losses": losses, "tasks": tasks, "optimizers": optimizers}[what]()
-    columns = {"losses": 1, "tasks": 2, "optimizers": 0}[what]
+def _entries(registry: Registry[Any], details: Callable[[Any], Sequence[str]]) -> Iterator[tuple[str, ...]]:
+    """Yield name, summary, details and origin of everything in a registry; of what is broken why in place of both."""
     for name in registry.names():
         origin = registry.entry(name).origin
         try:
             entry = registry.get(name)
-            details = [_defaults(constructor_parameters(entry)) if columns else "", ""]
-            if what == "tasks":
-                details[1] = ", ".join(entry.networks)
-            yield (name, _summary(entry), *details[:columns], origin)
+            yield name, _summary(entry), *details(entry), origin
         except UsageError as error:
-            yield (name, f"broken: {error}", *[""] * columns, origin)
+            yield name, f"broken: {error}", origin
+
+
+def _optimizers() -> Iterator[tuple[str, ...]]:
+    from milbench.optimizers.registry import optimizers
+
+    return _entries(optimizers(), lambda _: [])
 
 
 def _networks() -> Iterator[tuple[str, ...]]:
     """Yield name, summary, parameters, what it suits and origin of the networks of tasks, then of the others."""
-    from milbench.api.parameters import network_parameters
     from milbench.networks.backbone import Backbone, backbones
     from milbench.networks.registry import networks, pools
 
     of_tasks: dict[tuple[str, Any, str], list[str]] = {}
     for task, origin, cls in working_tasks():
-        for makers, losses in ((cls.networks, ""), (cls.classifiers, " (losses with a class head)")):
+        for makers, which in ((cls.networks, ""), (cls.classifiers, " (losses with a class head)")):
             for name, maker in makers.items():
-                of_tasks.setdefault((name, maker, origin), []).append(f"{task}{losses}")
+                of_tasks.setdefault((name, maker, origin), []).append(f"{task}{which}")
     for (name, maker, origin), suited in sorted(of_tasks.items(), key=lambda item: item[0][0]):
         yield name, _summary(maker), _defaults(network_parameters(maker)), ", ".join(suited), origin
-    for name in networks().names():
-        origin = networks().entry(name).origin
-        try:
-            maker = networks().get(name)
-            suited = ["every task, losses with a sigmoid head"] if pools(maker) else ["tasks with bags of its kind"]
-            yield name, _summary(maker), _defaults(network_parameters(maker)), *suited, origin
-        except UsageError as error:
-            yield name, f"broken: {error}", "", "", origin
+    yield from _entries(
+        networks(),
+        lambda maker: [
+            _defaults(network_parameters(maker)),
+            "every task, losses with a sigmoid head" if pools(maker) else "tasks with bags of its kind",
+        ],
+    )
     several, maker = f"resnet18, ... ({len(backbones())} of torchvision)", partial(Backbone, "resnet18")
     yield several, _summary(maker), _defaults(network_parameters(maker)), "tasks whose bags are images", "torchvision"
 
 
 def working_tasks() -> Iterator[tuple[str, str, type[Task]]]:
     """Yield name, origin and class of every task that can be imported."""
-    from milbench.api.registry import tasks
-
     for name in tasks().names():
         with suppress(UsageError):
             yield name, tasks().entry(name).origin, tasks().get(name)

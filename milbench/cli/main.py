@@ -1,7 +1,5 @@
 """The command line: its commands and its errors. Heavy libraries are imported inside the commands."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os
@@ -9,7 +7,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -17,12 +15,13 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from milbench._version import __version__
-from milbench.cli import data, list_, new, predict, report, run, serve, status, tour, transfer
+from milbench.cli import data, list_, new, options, predict, report, run, serve, status, transfer
 from milbench.errors import INTERRUPTED, UsageError, closest, disk_failure
 
 HANGUP = getattr(signal, "SIGHUP", signal.SIGTERM)
 STOPPING = {signal.SIGINT, signal.SIGTERM, HANGUP}
 """The signals that stop a command; a terminal that is closed sends the last one."""
+NO_ACCESS = errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP
 ParserError: Any = typer.BadParameter.__base__
 """What typer's parser raises; it has no public name, and its module depends on the version of typer."""
 
@@ -32,33 +31,29 @@ app = typer.Typer(
     context_settings={"max_content_width": 100},
     help="Compare losses for multiple-instance learning from label sets.\n\nExample: milbench run demo",
 )
-COMMANDS: dict[str, Callable[..., int]] = {
-    "run": run.run,
-    "reproduce": run.reproduce,
-    "report": report.report,
-    "export": transfer.export,
-    "import": transfer.import_,
-    "list": list_.list_,
-    "status": status.status,
-    "sync": status.sync,
-    "ui": serve.ui,
-    "predict": predict.predict,
-    "figure": predict.figure,
-}
-"""In the order of `milbench --help`."""
+COMMANDS: dict[str, Callable[..., int]] = {  # in the order of `milbench --help`
+    "run": run.run, "reproduce": run.reproduce, "report": report.report, "export": transfer.export,
+    "import": transfer.import_, "list": list_.list_, "status": status.status, "sync": transfer.sync, "ui": serve.ui,
+    "predict": predict.predict, "figure": predict.figure, "new": new.new,
+}  # fmt: skip
 for name, command in COMMANDS.items():
     app.command(name)(command)
 app.add_typer(data.app, name="data")
-app.add_typer(new.app, name="new")
+TOUR = (
+    ("new loss my-loss", "write my_loss.py, a loss of your own that runs as it is, and its test"),
+    ("run --loss my_loss.py,exact --task extended-digits --seeds 0-2", "train with it, and with the exact likelihood"),
+    ("report --open", "read which of the two learns better, and how sure that is"),
+)
+"""What `milbench` alone prints: commands that run one after the other in an empty folder, and what each is for."""
 
 
 def main() -> NoReturn:
     """Run the command line. A mistake of the user ends in one line on standard error and exit code 2."""
     _open_streams()
-    _write_what_cannot_be_encoded()
     try:
         with _interruptible():
-            _check_words(sys.argv[1:])
+            if wrong := [word for word in sys.argv[1:] if re.search("[\ud800-\udfff]", word)]:  # bytes of other codes
+                raise UsageError(f"{wrong[0]} is not UTF-8: expected names and paths in UTF-8")
             code = app(standalone_mode=False)
     except UsageError as error:
         code = _refuse(str(error))
@@ -73,24 +68,19 @@ def main() -> NoReturn:
     except BrokenPipeError:
         code = 0
     except OSError as error:
-        if not (failure := disk_failure(error) or _no_access(error)):
+        failure = disk_failure(error)
+        if error.filename is not None and error.errno in NO_ACCESS:
+            failure = f"cannot reach {error.filename!s:.100}: {error.strerror}"
+        if not failure:
             raise
         code = _refuse(failure)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _check_words(words: Iterable[str]) -> None:
-    for word in words:
-        try:
-            word.encode()
-        except UnicodeEncodeError:
-            raise UsageError(f"{word} is not UTF-8: expected names and paths in UTF-8") from None
-
-
 def _open_streams() -> None:
-    """Discard what is printed to a stream that was closed at the start, as by `>&-`.
+    """Discard what is printed to a stream that was closed at the start, as by `>&-`, and escape what an encoding lacks.
 
-    A file that is opened later would get the number of the stream, and workers would write to it.
+    A file that is opened later would get the number of a closed stream, and workers would write to it.
     """
     for number in range(3):
         try:
@@ -98,22 +88,11 @@ def _open_streams() -> None:
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it takes the first number that is free
     for number, name in ((1, "stdout"), (2, "stderr")):
-        if getattr(sys, name) is None:
+        if (stream := getattr(sys, name)) is None:
             setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
-
-
-def _write_what_cannot_be_encoded() -> None:
-    """Write escapes for what the encoding of the output lacks, as a terminal of an old code page does."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
+        elif isinstance(stream, io.TextIOWrapper):
             with suppress(OSError):  # a pipe that cannot tell where it is
                 stream.reconfigure(errors="backslashreplace")
-
-
-def _no_access(error: OSError) -> str:
-    if error.filename is None or error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP):
-        return ""
-    return f"cannot reach {error.filename!s:.100}: {error.strerror}"
 
 
 @contextmanager
@@ -157,16 +136,21 @@ def top(
     except OSError:
         raise UsageError("the working directory was removed: go to another one") from None
     if context.invoked_subcommand is None:
-        tour.show()
+        options.say("Try next:", style="bold")
+        for words, purpose in TOUR:
+            options.say(f"  milbench {words}", style="cyan")
+            options.say(f"      {purpose}")
+        options.say("Every command: milbench --help")
 
 
 def _with_closest(message: str) -> str:
     message = message.replace("Value error, ", "")
-    if option := re.match(r"No such option: --([\w-]+)", message):
+    option = re.match(r"No such option: --([\w-]+)", message)
+    if option and sys.argv[1:2] in (["run"], ["reproduce"]):
         from milbench.engine.spec import setting_of
 
         key = setting_of(option[1].replace("-", "_"))
-        return f"{message.removesuffix('.')}; it is set by -p {key}=VALUE" if key else message
+        return f"No such option: --{option[1]}; it is set by -p {key}=VALUE" if key else message
     match = re.search(r"'([^']*)' is not one of (.*)\.", message)
     close = closest(match[1], re.findall(r"'(.*?)'", match[2])) if match else None
     return f"{message.removesuffix('.')}; did you mean {close!r}?" if close else message

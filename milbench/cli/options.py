@@ -1,15 +1,11 @@
 """Options that several commands share."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-
-from milbench.api.decoder import Decoder
 
 SeveralNames = Annotated[str | None, typer.Option(metavar="NAMES", help="Names, files or MODULE:CLASS, with commas.")]
 RootOption = Annotated[Path, typer.Option("--root", metavar="FOLDER", help="Folder of runs/ and reports/.")]
@@ -43,15 +39,6 @@ PresetOption = Annotated[str | None, typer.Option(metavar="NAME", help="A preset
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show plan, recipes and time; run nothing.")]
 GalleryOption = Annotated[bool, typer.Option("--gallery/--no-gallery", help="Show pictures of test bags.")]
 ComparisonArgument = Annotated[str | None, typer.Argument(help="A comparison; default: the one launched last.")]
-TrainedCellOption = Annotated[
-    str,
-    typer.Option("--cell", metavar="ID", help="Cell (see milbench status) or MLflow run; a unique prefix is enough."),
-]
-DecoderOption = Annotated[
-    Decoder | None,
-    typer.Option("--decoder", help="Decoder of strings; default: that of the cell, else of the task."),
-]
-ScaleOption = Annotated[float, typer.Option("--scale", metavar="FACTOR", help="Enlarge images first.")]
 
 HERE = Path()  # the default of `--root`
 
@@ -73,3 +60,11 @@ def command_line() -> str:
 def names(text: str | None) -> list[str] | None:
     """Split a list with commas; an empty text stays one empty name, which is then refused as unknown."""
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()] or [""]
+
+
+def say(*lines: str, style: str = "") -> None:
+    """Print lines, however long, as they are."""
+    from milbench._utils.console import console
+
+    for line in lines:
+        console.print(line, style=style, soft_wrap=True, highlight=False, markup=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from milbench._utils.files import write_atomically
+from milbench.api.decoder import Decoder
 from milbench.cli import options
 from milbench.engine.folders import Root
 from milbench.errors import UsageError, as_usage
@@ -21,10 +22,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from PIL.Image import Image
 
-    from milbench.api.decoder import Decoder
     from milbench.inference.load import Trained
+    from milbench.inference.predict_bags import Found
 
 SHOWN = 10  # bags that are printed; all are written
+CellOption = Annotated[
+    str,
+    typer.Option(
+        "--cell",
+        metavar="ID",
+        help="Cell (see milbench status) or MLflow run; a unique prefix is enough. For bags several with commas, such "
+        "as all seeds of a loss: their predictions are averaged.",
+    ),
+]
 
 
 def predict(
@@ -32,13 +42,17 @@ def predict(
         list[Path],
         typer.Argument(help="Pictures of any size; or tables, files or folders of bags, as the task reads them."),
     ],
-    cell: options.TrainedCellOption,
+    cell: CellOption,
     out: Annotated[
         Path, typer.Option(metavar="PATH", help="Folder for NAME.png and NAME.json, or NAME.csv; or a table to write.")
     ] = Path("predictions"),
-    decoder: options.DecoderOption = None,
-    scale: options.ScaleOption = 1.0,
-    positions: Annotated[bool, typer.Option("--positions", help="Add the probabilities of every position.")] = False,
+    decoder: Annotated[
+        Decoder | None, typer.Option(help="Decoder of strings; default: that of the cell, else of the task.")
+    ] = None,
+    scale: Annotated[float, typer.Option(metavar="FACTOR", help="Enlarge images first.")] = 1.0,
+    positions: Annotated[
+        bool, typer.Option("--positions", help="Add the probabilities of every position, and pictures of bags.")
+    ] = False,
     sensitivity: Annotated[bool, typer.Option("--sensitivity", help="Write NAME-sensitivity.png too.")] = False,
     invert: Annotated[
         bool, typer.Option("--invert", help="Invert pictures: for dark digits, if the task has light ones.")
@@ -52,17 +66,20 @@ def predict(
 
     Example: milbench predict photo.png --cell 3fa1
     """
-    from milbench.inference.predict_bags import are_bags
+    from milbench.api.task import Task
 
-    model = _load(cell, root, device)
-    if not are_bags(images, model.task):
-        _read_pictures(model, images, out, decoder, scale, positions, sensitivity, invert)
+    models = _load(cell.split(","), root, device)
+    first = models[0]
+    if type(first.task).read_bags is Task.read_bags:
+        if len(models) > 1:
+            raise UsageError(f"predictions of several cells are averaged for bags: {first.task.name} has pictures")
+        _read_pictures(first, images, out, decoder, scale, positions, sensitivity, invert)
         return 0
     picture_options = {"--decoder": decoder, "--scale": scale != 1, "--sensitivity": sensitivity, "--invert": invert}
     for option, value in picture_options.items():
         if value:
             raise UsageError(f"{option} is for pictures: {images[0]} holds bags, of which a table is written")
-    _write_predicted_bags(model, images, out, positions=positions)
+    _write_predicted_bags(models, images, out, positions=positions)
     return 0
 
 
@@ -71,18 +88,14 @@ def figure(
         Literal["1", "2", "4"],
         typer.Argument(help="1: crops of house numbers; 2: scattered digits; 4: whole house numbers."),
     ],
-    cell: options.TrainedCellOption,
+    cell: CellOption,
     out: Annotated[Path, typer.Option(metavar="FILE", help="PNG file to write.")],
     seed: Annotated[int, typer.Option(min=0, help="Seed of the choice of test images.")] = 0,
-    decoder: options.DecoderOption = None,
-    scale: options.ScaleOption = 1.0,
     device: options.DeviceOption = "auto",
     data_dir: options.DataDirOption = None,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Redraw a figure of arXiv:1811.12346.
-
-    It shows the predictions of a trained network for test images of its task.
+    """Redraw a figure of arXiv:1811.12346: the predictions of a trained network for test images of its task.
 
     Example: milbench figure 2 --cell 3fa1 --out figure-2.png
     """
@@ -90,13 +103,11 @@ def figure(
 
     if out.is_dir():
         raise UsageError(f"--out {out} is a folder: name the file, such as {out / f'figure-{number}.png'}")
-    if scale != 1 and number != "4":
-        raise UsageError(f"--scale is for figure 4: figure {number} shows crops of one size")
-    model = _load(cell, root, device)
-    image, notes = paper_figures.draw_figure(number, model, seed, data_dir, decoder, scale)
+    (model,) = _load([cell], root, device)
+    image, notes = paper_figures.draw_figure(number, model, seed, data_dir)
     with as_usage():
         _save(out, image)
-    _print([*notes, f"wrote {out}"])
+    options.say(*notes, f"wrote {out}")
     return 0
 
 
@@ -105,139 +116,149 @@ def _read_pictures(
     positions: bool, sensitivity: bool, invert: bool,
 ) -> None:  # fmt: skip
     """Write the files of every picture and print a table of them; all are checked before the first is written."""
-    from rich.table import Table
-
-    from milbench._utils.console import console
+    from milbench._utils.console import console, table_of
     from milbench._utils.images import unique_stems
     from milbench.inference.overlay import prediction_figure, sensitivity_figure
-    from milbench.inference.predict import as_json, label_set_text, notes, read_picture, reading_text, size_at
+    from milbench.inference.predict import as_json, label_set_text, notes, read_picture, reading_text
 
     names = unique_stems(images)
-    endings = [".json", ".png", *(["-sensitivity.png"] if sensitivity else [])]
-    _refuse_overwriting(images, out, [out / (name + ending) for name in names for ending in endings])
+    drawn = {".png": prediction_figure} | ({"-sensitivity.png": sensitivity_figure} if sensitivity else {})
+    _refuse_overwriting(images, out, [out / (name + ending) for name in names for ending in (".json", *drawn)])
     for path in images:
-        image = _prepared(model, path, invert)
-        try:
-            size_at(model, image.size, scale)
-        except UsageError as error:
-            raise UsageError(f"{path}: {error}") from None
+        _prepared(model, path, scale, invert)
     with as_usage():
         out.mkdir(parents=True, exist_ok=True)
-    headings = "image", "read at", "reads", "label set", "probability", "written"
-    table = Table(*headings, title=f"{model.name}, cell {model.cell.id}", title_justify="left")
+    rows = []
     for path, name in zip(images, names, strict=True):
-        image = _prepared(model, path, invert)
+        image = _prepared(model, path, scale, invert)
         resized, reading = read_picture(model, image, scale, decoder)
         about = as_json(model, path, image.size, resized.size, reading, positions=positions)
         text = json.dumps(about, indent=None if positions else 1) + "\n"
-        pages = [draw(model, resized, reading) for draw in (prediction_figure, sensitivity_figure)[: len(endings) - 1]]
+        pages = {out / (name + ending): draw(model, resized, reading) for ending, draw in drawn.items()}
         with as_usage():
             write_atomically(out / f"{name}.json", partial(Path.write_text, data=text, encoding="utf-8"))
-            for ending, page in zip(endings[1:], pages, strict=True):
-                _save(out / (name + ending), page)
-        reads = f"{reading_text(model, reading) or 'nothing'} ({reading.decoder})"
-        labels, probability = label_set_text(model, reading.labels), f"{about['label_set_probability']:.3g}"
-        written = f"{out / name}{', '.join(endings)}"
-        table.add_row(str(path), f"{resized.width}x{resized.height}", reads, labels, probability, written)
-    console.print(table, markup=False)
-    _print(notes(model))
+            for file, page in pages.items():
+                _save(file, page)
+        rows.append((
+            str(path), f"{resized.width}x{resized.height}",
+            f"{reading_text(model, reading) or 'nothing'} ({reading.decoder})", label_set_text(model, reading.labels),
+            f"{about['label_set_probability']:.3g}", f"{out / name}{', '.join(('.json', *drawn))}",
+        ))  # fmt: skip
+    headings = "image", "read at", "reads", "label set", "probability", "written"
+    console.print(table_of(f"{model.name}, cell {model.cell.id}", headings, rows), markup=False)
+    options.say(*notes(model))
 
 
-def _write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, positions: bool) -> None:
+def _write_predicted_bags(models: Sequence[Trained], paths: Sequence[Path], out: Path, *, positions: bool) -> None:
     """Write the predictions for bags in files to a table, those of positions to another, and print the first rows."""
     import pandas as pd
 
     from milbench._utils.console import console
-    from milbench.data.table_files import write_table
+    from milbench.data.table_files import check_kind, is_table, write_table
     from milbench.inference.predict import notes
-    from milbench.inference.predict_bags import bag_table, draw_maps, position_table
+    from milbench.inference.predict_bags import bag_table, position_table
 
-    table = _table_in(out, paths)
+    table = out if is_table(out) and not out.is_dir() else out / f"{paths[0].resolve().stem}.csv"
+    check_kind(table)
     position_file, maps = table.with_stem(f"{table.stem}-positions"), table.with_name(f"{table.stem}-maps")
     _refuse_overwriting(paths, out, [table, position_file])
     tables, places = [], []
-    for batch in model.task.read_bags(paths, model.network):  # all together may not fit into memory
-        scores = model.scores(batch.bags)
-        tables.append(bag_table(model, batch, scores))
+    for found in _found(models, paths):
+        tables.append(bag_table(found))
         if positions:
-            places.append(position_table(model, batch, scores))
-            if {"instance", "x", "y"} <= {*batch.places}:
-                draw_maps(places[-1], tables[-1], maps)
+            places.append(position_table(found))
     predictions = pd.concat(tables, ignore_index=True)
+    lines = [*(line for model in models for line in notes(model)), f"wrote {len(predictions):,} bags to {table}"]
     with as_usage():
         write_table(predictions, table)
         if places:
             write_table(pd.concat(places, ignore_index=True), position_file)
-    console.print(_summary(model, predictions), markup=False)
-    lines = notes(model)
-    lines.append(
-        f"wrote {len(predictions):,} bags to {table}" + (f", their positions to {position_file}" if positions else "")
-    )
-    if maps.is_dir():
+            lines[-1] += f", their positions to {position_file}"
+    console.print(_summary(models, predictions), markup=False)
+    if positions and _draw_bags(models, paths, maps):  # all bags can be read
         lines.append(f"drew where the classes are into {maps}")
-    _print(lines)
+    options.say(*lines)
 
 
-def _table_in(out: Path, paths: Sequence[Path]) -> Path:
-    """Return the table that `--out` names, or one in the folder that it names."""
-    from milbench.data.table_files import check_kind, is_table
+def _found(models: Sequence[Trained], paths: Sequence[Path]) -> Iterator[Found]:
+    """Yield what is found in bags, batch by batch: all together may not fit into memory."""
+    from milbench.inference.predict_bags import find
 
-    table = out if is_table(out) and not out.is_dir() else out / f"{paths[0].resolve().stem}.csv"
-    check_kind(table)
-    return table
+    for batches in zip(*(model.task.read_bags(paths, model.network) for model in models), strict=True):
+        yield find(models, batches)
 
 
-def _summary(model: Trained, predictions: pd.DataFrame) -> object:
-    from rich.table import Table
+def _draw_bags(models: Sequence[Trained], paths: Sequence[Path], folder: Path) -> bool:
+    """Draw where the classes are in each bag as NAME.png; return whether there was something to draw."""
+    from milbench._utils.images import unique_stems
+    from milbench.inference.bag_pictures import draw
+
+    names: list[Path] = []
+    for found in _found(models, paths):
+        names += map(Path, found.batch.names)
+        for bag, stem in enumerate(unique_stems(names)[-len(found.labels) :]):
+            if (page := draw(found, bag)) is None:
+                return False
+            with as_usage():
+                folder.mkdir(parents=True, exist_ok=True)
+                _save(folder / f"{stem}.png", page)
+    return True
+
+
+def _summary(models: Sequence[Trained], predictions: pd.DataFrame) -> object:
+    from milbench._utils.console import table_of
 
     kind = str(predictions.columns[0])
-    title = f"{model.name}, cell {model.cell.id}"
-    table = Table(kind, "label set", "probability", title=title, title_justify="left")
-    for name, labels, probability in predictions[[kind, "labels", "probability"]].head(SHOWN).itertuples(index=False):
-        table.add_row(str(name), "{" + ", ".join(filter(None, labels.split(";"))) + "}", f"{probability:.3g}")
+    title = f"{models[0].name}, cell {models[0].cell.id}"
+    if len(models) > 1:
+        seeds = ", ".join(str(model.cell.seed) for model in models)
+        title = f"{models[0].name.rpartition(', seed')[0]}, the average of seeds {seeds}"
+    shown = predictions[[kind, "labels", "probability"]].head(SHOWN).itertuples(index=False)
+    rows = [(str(bag), f"{{{labels.replace(';', ', ')}}}", f"{probability:.3g}") for bag, labels, probability in shown]
+    table = table_of(title, (kind, "label set", "probability"), rows)
     if len(predictions) > SHOWN:
         table.caption = f"and {len(predictions) - SHOWN:,} more"
     return table
 
 
-def _load(reference: str, root: Path, device: str) -> Trained:
+def _load(references: Sequence[str], root: Path, device: str) -> list[Trained]:
+    """Return the trained cells of some references. Raises UsageError where they differ in more than their seeds."""
     from milbench._utils.devices import resolve
     from milbench.inference.load import load_trained
 
     target = resolve(device)
-    return load_trained(Root(root).find(reference), target)
+    folders = {folder.id: folder for folder in map(Root(root).find, references)}
+    models = [load_trained(folder, target) for folder in folders.values()]
+    first = models[0].cell
+    for cell in (model.cell for model in models[1:]):
+        if cell.variant_key != first.variant_key or cell.data != first.data:
+            raise UsageError(f"cells {first.id} ({first}) and {cell.id} ({cell}) differ in more than their seeds")
+    return models
 
 
-def _prepared(model: Trained, path: Path, invert: bool) -> Image:
-    """Return an image, or its negative. Raises UsageError if it cannot be read or the task has no images."""
+def _prepared(model: Trained, path: Path, scale: float, invert: bool) -> Image:
+    """Return an image, or its negative. Raises UsageError where it cannot be read, by this network or at all."""
     from PIL import ImageOps
 
     from milbench._utils.images import open_image
+    from milbench.inference.predict import size_at
 
     image = open_image(path)
     model.task.instances_from(image.resize((1, 1)))
+    try:
+        size_at(model, image.size, scale)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
     return ImageOps.invert(image) if invert else image
 
 
 def _refuse_overwriting(inputs: Sequence[Path], out: Path, outputs: Sequence[Path]) -> None:
-    """Refuse an `--out` where an output would replace an input or another output."""
-    names: set[str] = set()
     for place in outputs:
         if place.resolve() in {path.resolve() for path in inputs}:
             raise UsageError(f"--out {out}: {place} is one of the inputs and would be overwritten")
-        if place.name.casefold() in names:
-            raise UsageError(f"--out {out}: {place} would be written for two images; give them one at a time")
-        names.add(place.name.casefold())
 
 
 def _save(path: Path, figure: Figure) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # the name of a class may have any letters
         write_atomically(path, lambda temporary: figure.savefig(temporary, format="png", bbox_inches="tight"))
-
-
-def _print(lines: Sequence[str]) -> None:
-    from milbench._utils.console import console
-
-    for line in lines:
-        console.print(line, soft_wrap=True, highlight=False, markup=False)

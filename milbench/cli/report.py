@@ -1,7 +1,7 @@
 """`milbench report`: the page of a comparison."""
 
-from __future__ import annotations
-
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,10 +12,12 @@ from milbench.errors import UsageError
 
 
 def report(
-    name: options.ComparisonArgument = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Comparisons, to put side by side; default: the one launched last.")
+    ] = None,
     from_: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FOLDER", help="Rebuild the page of a published report in FOLDER."),
+        typer.Option("--from", metavar="FOLDER", help="Make the page of the published report in FOLDER."),
     ] = None,
     gallery: options.GalleryOption = True,
     publish: Annotated[
@@ -30,9 +32,9 @@ def report(
 
     Example: milbench report demo --open
     """
-    if from_ is not None and (name is not None or publish):
+    if from_ is not None and (names or publish):
         raise UsageError("--from names what is reported: give neither NAME nor --publish with it")
-    page = write_report(name, root, gallery=gallery, publish=publish, published=from_)
+    page = write_report(names or [], root, gallery=gallery, publish=publish, published=from_)
     if open_it:
         import webbrowser
 
@@ -41,28 +43,26 @@ def report(
 
 
 def write_report(
-    name: str | None, root: Path, *, gallery: bool = True, publish: bool = False, published: Path | None = None
+    names: Sequence[str], root: Path, *, gallery: bool = True, publish: bool = False, published: Path | None = None
 ) -> Path:
-    """Write the report of a comparison, or of a published folder; print its sentence and its path; return its page.
-
-    To `publish` is to keep the small files too from which the page is made again.
-    """
-    from rich.text import Text
-
-    from milbench._utils.console import console, plain
+    """Write the report of comparisons side by side, or of a published one; print its sentence; return its page."""
+    from milbench.engine.folders import Root, damaged
+    from milbench.engine.folders import results as results_of
+    from milbench.report.beside import beside
     from milbench.report.published import keep, read
-    from milbench.report.render import render, sentence
+    from milbench.report.render import PICTURES, render, sentence
 
-    if published is not None:
-        results, out = read(published), published
-    else:
-        from milbench.engine.folders import results as results_of
-
-        results = results_of(root, name)
-        out = root / "reports" / results.plan.name
+    found = [read(published)] if published else [results_of(root, name) for name in names] or [results_of(root)]
+    for part in found if not published else ():
+        options.say(*damaged(part.plan, Root(root).states(part.plan.cells)))
+    results = beside(found) if found[1:] else found[0]
+    out = root / "reports" / results.plan.name
+    if published is not None and published.resolve() != out.resolve():  # galleries are kept as pictures alone
+        for picture in (published / PICTURES).glob("gallery-*.png"):
+            (out / PICTURES).mkdir(parents=True, exist_ok=True)
+            shutil.copy2(picture, out / PICTURES)
     page = render(results, out, gallery=gallery)
     if publish:
         keep(results, out)
-    line = Text.assemble((plain(sentence(results)), "bold"), " ", (plain(str(page)), "cyan"))
-    console.print(line, soft_wrap=True)
+    options.say(f"{sentence(results)} {page}", style="bold")
     return page.resolve()

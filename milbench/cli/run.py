@@ -1,13 +1,12 @@
 """`milbench run` and `reproduce`: run the missing cells of a comparison."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer
 
 from milbench.cli import options
 from milbench.cli.options import SeveralNames, names
+from milbench.cli.report import write_report
 from milbench.engine.launch import run_comparison
 from milbench.engine.spec import presets, requested_spec
 from milbench.errors import INTERRUPTED
@@ -15,7 +14,7 @@ from milbench.errors import INTERRUPTED
 
 def run(
     spec: Annotated[
-        str | None, typer.Argument(help="A TOML file, or a built-in spec: see milbench list specs.")
+        str | None, typer.Argument(help="A TOML file, a built-in spec (milbench list specs) or a comparison.")
     ] = None,
     loss: SeveralNames = None,
     task: SeveralNames = None,
@@ -53,8 +52,14 @@ def run(
         "data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun, "cluster": cluster, "shard": shard,
         "log_models": log_models or None,
     }  # fmt: skip
-    requested = requested_spec(spec, preset, fields, setting or [])
-    return run_comparison(requested, root, options.command_line(), quiet=quiet, dry_run=dry_run)
+    requested = requested_spec(spec, preset, fields, setting or [], root)
+    code = run_comparison(requested, root, options.command_line(), quiet=quiet, dry_run=dry_run)
+    if code != INTERRUPTED and not (quiet or dry_run):
+        from milbench.engine.folders import results
+        from milbench.report.render import sentence
+
+        options.say(sentence(results(root, requested.name)), style="bold")
+    return code
 
 
 def reproduce(
@@ -67,9 +72,7 @@ def reproduce(
     device: options.DevicesOption = None,
     jobs: options.JobsOption = None,
     rerun: options.RerunOption = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show presets, plan, published figures and time; run nothing.")
-    ] = False,
+    dry_run: options.DryRunOption = False,
     gallery: options.GalleryOption = True,
     root: options.RootOption = options.HERE,
 ) -> int:
@@ -79,26 +82,15 @@ def reproduce(
 
     Example: milbench reproduce supplementary-a --dry-run
     """
-    from milbench.cli.report import write_report
+    from milbench._utils.console import console, table_of
 
     fields: dict[str, Any] = {"losses": names(loss), "seeds": seeds}
     fields["run"] = {"data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun}
     requested = requested_spec(study, preset, fields, setting or [])
-    if dry_run:
-        _show_presets(study, requested.preset)
+    if dry_run and (about := presets(study)):
+        rows = [(name, text, "shown below" if name == requested.preset else "") for name, text in about.items()]
+        console.print(table_of("", ("--preset", "what it is, and how long it takes", ""), rows), markup=False)
     code = run_comparison(requested, root, options.command_line(), dry_run=dry_run)
     if code != INTERRUPTED and not dry_run:  # a report is useful even if some cells failed
-        write_report(requested.name, root, gallery=gallery)
+        write_report([requested.name], root, gallery=gallery)
     return code
-
-
-def _show_presets(study: str, chosen: str) -> None:
-    from rich.table import Table
-
-    from milbench._utils.console import console
-
-    table = Table("--preset", "what it is, and how long it takes", "", title_justify="left")
-    for name, about in presets(study).items():
-        table.add_row(name, about, "shown below" if name == chosen else "")
-    if table.rows:
-        console.print(table, markup=False)

@@ -1,7 +1,5 @@
 """`milbench ui`: MLflow's own pages on the store."""
 
-from __future__ import annotations
-
 import os
 import socket
 import warnings
@@ -23,8 +21,7 @@ def ui(
 
     Example: milbench ui --port 8080
     """
-    from milbench._utils.console import console
-    from milbench.engine.mirror import address, without_password
+    from milbench.engine.mirror import address, check_database, without_password
 
     place = Root(root)
     uri = address(place)
@@ -32,9 +29,14 @@ def ui(
         raise UsageError(f"MLflow is on a server of its own: open {without_password(uri)}")
     if not place.database.exists():
         raise UsageError(f"there is no {place.database} yet: milbench run demo, or milbench sync, makes it")
+    check_database(place, uri)
     extras.load("flask", "ui", "milbench ui")  # of MLflow's full distribution, whose other module is there without it
-    with _listener(port) as listener:
-        console.print(f"MLflow's pages: http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning")
+    try:
+        listener = socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        raise UsageError(f"cannot listen on --port {port}: {error.strerror}; name a port that is free") from None
+    with listener:
+        options.say(f"MLflow's pages: http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning")
         _serve(uri, place, listener)
     return 0
 
@@ -53,10 +55,3 @@ def _serve(uri: str, place: Root, listener: socket.socket) -> None:
     # A request that is still open does not keep a server alive that was told to stop.
     config = uvicorn.Config("mlflow.server.fastapi_app:app", log_level="warning", timeout_graceful_shutdown=2)
     uvicorn.Server(config).run(sockets=[listener])
-
-
-def _listener(port: int) -> socket.socket:
-    try:
-        return socket.create_server(("127.0.0.1", port))
-    except OSError as error:
-        raise UsageError(f"cannot listen on --port {port}: {error.strerror}; name a port that is free") from None

@@ -1,16 +1,15 @@
-"""`milbench export` and `milbench import`: move a comparison from one store to another, as a file."""
+"""`milbench export`, `import` and `sync`: move a comparison from one store to another as a file, and to MLflow."""
 
-from __future__ import annotations
-
+import os
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from milbench._utils.files import write_atomically
+from milbench._utils.files import expanded, write_atomically
 from milbench.cli import options
-from milbench.engine.folders import Root, results
+from milbench.engine.folders import Root, damaged
 from milbench.errors import UsageError, as_usage
 
 
@@ -26,26 +25,31 @@ def export(
     The .zip file is for `milbench import`. A cell that was stopped takes its checkpoint along and can be continued on
     the other machine.
 
+    A damaged cell is left out and named; the exit code is 1 then.
+
     Example: milbench export demo --out demo.zip
     """
-    from milbench._utils.console import console
+    from milbench.comparison import results
     from milbench.engine import archive
 
+    out = expanded(out, "--out")
     if out.suffix.lower() in (".csv", ".json"):
         if no_weights or no_gallery:
             raise UsageError("--no-weights and --no-gallery are for a .zip file, and not for a table")
-        frame = results(root, name).frame
+        found = results(root, name)
+        plan, frame = found.results.plan, found.frame
+        problems = damaged(plan, Root(root).states(plan.cells))
         csv, json = partial(frame.to_csv, index=False), partial(frame.to_json, orient="records", lines=True)
         with as_usage():
             write_atomically(out, csv if out.suffix.lower() == ".csv" else json)
-        summary = f"wrote {len(frame):,} rows of {frame['cell'].nunique():,} cells to {out}"
-        console.print(summary, soft_wrap=True, markup=False)
-        return 0
+        options.say(*problems, f"wrote {len(frame):,} rows of {frame['cell'].nunique():,} cells to {out}")
+        return int(bool(problems))
     if out.suffix.lower() != ".zip" and not out.is_dir():
         raise UsageError(f"--out {out}: expected a name that ends in .zip, .csv or .json")
     left_out = ["weights.safetensors"] * no_weights + ["gallery.npz"] * no_gallery
-    console.print(archive.export(Root(root), name, out, left_out), soft_wrap=True, markup=False)
-    return 0
+    summary, problems = archive.export(Root(root), name, out, left_out)
+    options.say(*problems, summary)
+    return int(bool(problems))
 
 
 def import_(
@@ -58,8 +62,33 @@ def import_(
 
     Example: milbench import demo.zip
     """
-    from milbench._utils.console import console
     from milbench.engine import archive
 
-    console.print(archive.import_(file, Root(root)), soft_wrap=True, markup=False)
+    options.say(archive.import_(file, Root(root)))
     return 0
+
+
+def sync(
+    name: options.ComparisonArgument = None,
+    everything: Annotated[bool, typer.Option("--all", help="Copy every comparison of the store.")] = False,
+    log_models: Annotated[bool, typer.Option("--log-models", help="Log every network as an MLflow model too.")] = False,
+    root: options.RootOption = options.HERE,
+) -> int:
+    """Copy to MLflow the results of a comparison that it lacks.
+
+    That is needed after a server was away, after an import, or if MLflow's database was deleted. Exit code 1 if
+    something could not be copied.
+
+    Example: milbench sync demo
+    """
+    from milbench.engine.mirror import synchronise, without_password
+
+    place = Root(root)
+    if everything and name is not None:
+        raise UsageError(f"--all and {name} exclude each other: every comparison, or one")
+    names = (everything and place.names()) or [place.plan(name).name]
+    server = without_password(os.environ.get("MLFLOW_TRACKING_URI", ""))
+    problems = synchronise(place, names, log_models=log_models)
+    done = f"MLflow is up to date: {', '.join(names)} ({server or place.database.relative_to(place.path)})"
+    options.say(*(problems or [done]))
+    return int(bool(problems))

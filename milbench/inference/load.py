@@ -1,12 +1,12 @@
 """Load the trained network, task, loss and decoder of a cell from its folder, without the task's data."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 
 from milbench.api.bags import Bags
 from milbench.api.loss import Loss
@@ -40,8 +40,7 @@ class Trained:
     def scores(self, bags: Bags) -> Scores:
         """Return the scores of a batch of bags, in float64 on the CPU; their labels are not read.
 
-        Raises:
-            UsageError: the network returns values that are not finite.
+        Raises UsageError where the network returns values that are not finite.
         """
         bags = bags.to(self.device)
         logits, mask = self.network.logits_of(bags).cpu().double(), self.network.mask_of(bags)
@@ -54,10 +53,8 @@ class Trained:
 def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = None) -> Trained:
     """Return the trained parts of a finished cell or an MLflow model from its folder; no data are read.
 
-    `cell` is given where its plug-ins are elsewhere than the folder says.
-
-    Raises:
-        UsageError: the weights, the decoder or the code that they belong to are missing, damaged or changed.
+    `cell` is given where its plug-ins are elsewhere than the folder says. Raises UsageError where the weights, the
+    decoder or the code that they belong to are missing, damaged or changed.
     """
     cell = cell or folder.cell()
     whose = f"cell {folder.id} ({cell})"
@@ -68,28 +65,28 @@ def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = N
     task = task_for(cell)
     task.seed = cell.seed
     if folder.memory.is_file():
-        _recall(task, folder.memory, whose)
-    loss = loss_for(cell, task)
+        try:
+            task.recall(json.loads(folder.memory.read_text("utf-8")))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{folder.memory} of {whose} cannot be read: {error!r}") from None
     try:
+        loss = loss_for(cell, task)
         network = network_for(cell, task, loss, initial=False)
     except AttributeError as error:  # of what `prepare` sets
-        raise UsageError(f"the network of {whose} needs data that its task does not remember: {error}") from None
-    _load_weights(torch.nn.ModuleDict({"network": network, "loss": loss}), folder.weights, whose)
-    metrics = folder.last_metrics()
+        raise UsageError(f"{whose} needs data that its task does not remember: {error}") from None
+    try:
+        torch.nn.ModuleDict({"network": network, "loss": loss}).load_state_dict(load_file(folder.weights))
+    except (SafetensorError, OSError) as error:
+        raise UsageError(f"the weights of {whose} cannot be read: {error}") from None
+    except RuntimeError:  # its message lists every tensor
+        raise UsageError(f"the weights of {whose} do not fit its network, of another version of milbench") from None
     return Trained(
         cell, task, network.eval().move_to(device), loss.eval(), device,
-        name=folder.label() or str(cell),
+        name=folder.about()["label"] or str(cell),
         reader=_reader(folder.decoder),
         threshold=folder.result().get("threshold"),
-        set_error=metrics.get("test/set_error"),
+        set_error=folder.last_metrics().get("test/set_error"),
     )  # fmt: skip
-
-
-def _recall(task: Task, memory: Path, whose: str) -> None:
-    try:
-        task.recall(json.loads(memory.read_text("utf-8")))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{memory} of {whose} cannot be read: {error!r}") from None
 
 
 def _reader(path: Path) -> Reader | None:
@@ -98,23 +95,7 @@ def _reader(path: Path) -> Reader | None:
         return None
     try:
         content = json.loads(path.read_text("utf-8"))
-        if not content["format"].startswith("components"):
-            return None
+        is_known = content["format"].startswith("components")
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UsageError(f"{path} cannot be read: {error!r}") from None
-    reader: Reader = validated(str(path), Reader, content)
-    return reader
-
-
-def _load_weights(model: torch.nn.Module, weights: Path, whose: str) -> None:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        model.load_state_dict(load_file(weights))
-    except (SafetensorError, OSError) as error:
-        raise UsageError(f"the weights of {whose} cannot be read: {error}") from None
-    except RuntimeError:  # its message lists every tensor
-        raise UsageError(
-            f"the weights of {whose} do not fit its network: they were written by another version of milbench"
-        ) from None
+    return validated(str(path), Reader, content) if is_known else None

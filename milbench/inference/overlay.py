@@ -1,7 +1,5 @@
 """Figures of what a network finds: colour is the class of a position or pixel, opacity its probability or weight."""
 
-from __future__ import annotations
-
 import textwrap
 
 import numpy as np
@@ -11,24 +9,13 @@ from PIL.Image import Image
 
 from milbench._utils.images import grey
 from milbench._utils.palette import INK, MUTED, class_colours
-from milbench._utils.pictures import (
-    RIGHT,
-    WRONG,
-    draw_classes,
-    extent_of,
-    literal,
-    name_at,
-    plain,
-    show_grey,
-)
+from milbench._utils.pictures import RIGHT, WRONG, draw_classes, extent_of, literal, name_at, plain, show_image
 from milbench.inference.load import Trained
-from milbench.inference.predict import Prediction, label_set_text, pixel_at, reading_text, sensitivities
+from milbench.inference.predict import Prediction, label_set_text, pixel_at, reading_text, sensitivity
 
-LONGER_SIDE = 8.0
-"""Of a picture in its figure, in inches; what is written about it may make the page larger."""
+LONGER_SIDE = 8.0  # inches, of a picture; what is written about it may make the page larger
 LINE_LENGTH = 90
-DIMMED = 0.5
-"""The brightness of the picture below a sensitivity map, so that the colours of the map stand out."""
+DIMMED = 0.5  # the brightness of the picture below a sensitivity map, so that the colours of the map stand out
 
 
 def prediction_figure(model: Trained, picture: Image, prediction: Prediction) -> Figure:
@@ -40,13 +27,16 @@ def prediction_figure(model: Trained, picture: Image, prediction: Prediction) ->
 
 
 def sensitivity_figure(model: Trained, picture: Image, prediction: Prediction) -> Figure:
-    """Return a picture in which every pixel has the colour of the class that depends on it most."""
+    """Return a picture in which every pixel has the colour of the class that depends on it most, relative to others."""
     figure, axes = _figure_of(picture)
-    show_grey(axes, DIMMED * grey(picture) / 255)
-    if maps := sensitivities(model, picture, prediction):
-        values, classes = np.stack(list(maps.values())), np.array(list(maps))
+    show_image(axes, DIMMED * grey(picture) / 255)
+    if winning := sorted(set(prediction.components.cls.tolist())):
+        instances = model.task.instances_from(picture).to(model.device)
+        shown = prediction.probs.argmax(dim=0)
+        maps = [sensitivity(model.network, model.loss, instances, c, shown == c).numpy() for c in winning]
+        values = np.stack([one / max(one.max(), 1e-300) for one in maps])  # 0 where a class depends on no pixel
         extent = (0, picture.width, picture.height, 0)
-        strongest = classes[values.argmax(axis=0)]
+        strongest = np.array(winning)[values.argmax(axis=0)]
         draw_classes(axes, strongest, values.max(axis=0), len(model.task.class_names), extent)
     _name_components(axes, model, prediction)
     meaning = "colour: the class that depends most on a pixel; strength: how much it depends"
@@ -56,7 +46,7 @@ def sensitivity_figure(model: Trained, picture: Image, prediction: Prediction) -
 
 def draw_prediction(axes: Axes, model: Trained, picture: Image, prediction: Prediction) -> None:
     """Draw a picture in grey, over it the most probable class of every position, and the names of what is read."""
-    show_grey(axes, grey(picture) / 255)
+    show_image(axes, grey(picture) / 255)
     classes, strengths = prediction.probs.argmax(dim=0).numpy(), prediction.probs.amax(dim=0).numpy()
     ys, xs = (centres.numpy() for centres in prediction.centres)
     draw_classes(axes, classes, strengths, len(model.task.class_names), extent_of(ys, xs))

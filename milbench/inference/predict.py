@@ -1,7 +1,5 @@
 """Predictions for a picture: the map of positions, the label set, detections and a string."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,16 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
 from milbench._utils.images import bounded
-from milbench.api.bags import Bags
+from milbench.api.bags import Bags, NamedBags
 from milbench.api.decoder import Decoder
 from milbench.api.loss import Loss
 from milbench.api.network import Network
-from milbench.api.scores import Scores
 from milbench.errors import UsageError
 from milbench.evaluation.localisation import boxes_of, with_margin
 from milbench.evaluation.reading.component_decoder import (
@@ -29,20 +25,15 @@ from milbench.evaluation.reading.component_decoder import (
     read_strongest,
 )
 from milbench.evaluation.reading.components import Components, find_components, strongest_positions
-from milbench.evaluation.reading.decoders import logarithms, posterior_given, read_columns
 from milbench.evaluation.reading.patterns import String
+from milbench.evaluation.reading.reader import posterior_given, read_columns
 from milbench.inference.load import Trained
-from milbench.inference.predict_bags import label_sets
-from milbench.likelihood import presence_log_prob
+from milbench.inference.predict_bags import Found, find
 
-Size = tuple[int, int]
-"""Width and height, in pixels."""
-LARGEST_SCALE = 1000.0
-"""No picture is read at a scale above this, or below 1 / LARGEST_SCALE."""
-OFTEN_WRONG = 0.5
-"""The share of wrong label sets of test bags above which whoever reads a prediction is told of it."""
-LEAST_MASS = 0.5
-"""The least mass of a component that is named in a picture, where the decoder reads no components."""
+Size = tuple[int, int]  # width and height, in pixels
+LARGEST_SCALE = 1000.0  # of a picture, and the smallest is its inverse
+OFTEN_WRONG = 0.5  # the share of wrong label sets of test bags above which whoever reads a prediction is told of it
+LEAST_MASS = 0.5  # of a component that is named in a picture, where the decoder reads no components
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,30 +55,30 @@ class Prediction:
 def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -> Prediction:
     """Return the prediction of a trained network for one picture (N, H, W), in its pixels.
 
-    Without a `decoder` the string is read by the one that the cell has chosen, else by components.
-
-    Raises:
-        UsageError: the network has no map of positions.
+    Without a `decoder` the string is read by the one that the cell has chosen, else by components. Raises UsageError
+    where the network has no map of positions.
     """
     learnt = model.reader.learnt if model.reader else None
     used: Decoder = decoder or (model.reader.decoder if model.reader else "components")
     height, width = instances.shape[1:]
     nothing_known = torch.zeros(1, model.task.num_classes, dtype=torch.bool)
-    scores = model.scores(Bags(instances.unsqueeze(0), nothing_known))
-    probs = scores.instances[0]
-    if probs.ndim != 3:
+    found = find([model], [NamedBags("image", [""], Bags(instances.unsqueeze(0), nothing_known))])
+    if found.probs.ndim != 4:
         raise UsageError(f"the network of {model.cell} has no map of positions to show")
-    centres = model.network.position_centres(height, width) or _even_centres(height, width, *probs.shape[1:])
-    labels, log_prob = label_sets(scores.presence, logarithms(scores.instances), model.threshold)
-    components = find_components(probs.unsqueeze(0))
+    centres = model.network.position_centres(height, width)
+    if centres is None:  # not known: evenly over the picture
+        sides = zip(found.probs.shape[2:], (height, width), strict=True)
+        ys, xs = ((torch.arange(count).double() + 0.5) * (size / count) for count, size in sides)
+        centres = ys, xs
+    components = find_components(found.probs)
     boxes = with_margin(boxes_of(components, centres), learnt.margin if learnt else (0.0, 0.0))
-    reading, read_from = _read(scores, labels[0], used, learnt)
+    reading, read_from = _read(found, used, learnt)
     return Prediction(
-        probs=probs,
+        probs=found.probs[0],
         centres=centres,
-        labels=labels[0],
-        log_prob=float(log_prob[0]),
-        presence=presence_log_prob(probs.log().unsqueeze(0))[0].exp(),
+        labels=found.labels[0],
+        log_prob=float(found.log_prob[0]),
+        presence=found.presence[0],
         components=components,
         boxes=boxes.clamp(min=0).minimum(torch.tensor([width, height] * 2, dtype=torch.float64)),
         reading=reading,
@@ -99,11 +90,7 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
 def read_picture(
     model: Trained, picture: Image.Image, scale: float = 1.0, decoder: Decoder | None = None
 ) -> tuple[Image.Image, Prediction]:
-    """Return a picture of mode L or RGB at the size at which it is read, and its prediction in these pixels.
-
-    Raises:
-        UsageError: see `size_at` and `predict`.
-    """
+    """Return a picture of mode L or RGB at the size at which it is read, and its prediction in these pixels."""
     size = size_at(model, picture.size, scale)
     resized = picture if size == picture.size else picture.resize(size, Image.Resampling.BICUBIC)
     return resized, predict(model, model.task.instances_from(resized), decoder)
@@ -112,33 +99,16 @@ def read_picture(
 def size_at(model: Trained, size: Size, scale: float) -> Size:
     """Return the width and height in pixels at which a picture of this size is read; very large ones are shrunk.
 
-    Raises:
-        UsageError: the scale is out of range, or the network has no position in so small a picture.
+    Raises UsageError where the scale is out of range, or the network has no position in so small a picture.
     """
     if not 1 / LARGEST_SCALE <= scale <= LARGEST_SCALE:
-        limits = f"from {1 / LARGEST_SCALE:g} to {LARGEST_SCALE:g}"
-        raise UsageError(f"--scale {scale:g}: expected a number {limits}, such as 0.5")
+        raise UsageError(f"--scale {scale:g}: expected a number from {1 / LARGEST_SCALE:g} to {LARGEST_SCALE:g}")
     width, height = bounded(*(max(round(side * scale), 1) for side in size))
     shape = model.network.output_shape(height, width)
     if shape is not None and min(shape) < 1:
         least = model.network.smallest_side()
         raise UsageError(f"{width}x{height} pixels: the network of {model.cell.task} needs at least {least}x{least}")
     return width, height
-
-
-def sensitivities(model: Trained, picture: Image.Image, prediction: Prediction) -> dict[int, NDArray[np.float64]]:
-    """Return for each class that wins a position how much it depends there on each pixel (H, W), by the largest value.
-
-    All are 0 where the positions of a class depend on no pixel. This needs the memory of a training step on the whole
-    picture.
-    """
-    classes = prediction.probs.argmax(dim=0)
-    instances = model.task.instances_from(picture).to(model.device)
-    maps = {
-        c: sensitivity(model.network, model.loss, instances, c, classes == c)
-        for c in sorted(set(prediction.components.cls.tolist()))
-    }
-    return {c: (values / values.max().clamp(min=1e-300)).numpy() for c, values in maps.items()}
 
 
 def sensitivity(network: Network, loss: Loss, image: Tensor, cls: int, positions: Tensor) -> Tensor:
@@ -160,12 +130,12 @@ def sensitivity(network: Network, loss: Loss, image: Tensor, cls: int, positions
 
 def notes(model: Trained) -> list[str]:
     """Return remarks on what a cell is read by, one line each."""
-    remarks, cell = [], f"note: cell {model.cell.id}"
+    remarks = []
     if model.threshold is None:
-        remarks.append(f"{cell} has no threshold on presence scores: label sets are the most probable ones")
-    if model.set_error is not None and model.set_error > OFTEN_WRONG:
-        remarks.append(f"{cell} found {100 * model.set_error:.0f} % of the label sets of its own test bags wrong")
-    return remarks
+        remarks.append("has no threshold on presence scores: label sets are the most probable ones")
+    if (model.set_error or 0) > OFTEN_WRONG:
+        remarks.append(f"found {100 * (model.set_error or 0):.0f} % of the label sets of its own test bags wrong")
+    return [f"note: cell {model.cell.id} {remark}" for remark in remarks]
 
 
 def reading_text(model: Trained, prediction: Prediction) -> str:
@@ -187,10 +157,9 @@ def pixel_at(index: float, centres: Tensor) -> float:
 def as_json(
     model: Trained, path: Path, size: Size, read_at: Size, prediction: Prediction, *, positions: bool
 ) -> dict[str, Any]:
-    """Return everything that is read in one picture as the content of NAME.json, perhaps with that of all positions.
+    """Return what is read in one picture as the content of NAME.json, perhaps with that of all positions.
 
-    `size` is width and height of the picture, upright, whose pixels are the unit of all lengths; the network saw it at
-    `read_at`.
+    All lengths are in pixels of the picture, upright, of this `size`; the network saw it at `read_at`.
     """
     names, cell = model.task.class_names, model.cell
     across, down = size[0] / read_at[0], size[1] / read_at[1]
@@ -229,22 +198,15 @@ def as_json(
     return about
 
 
-def _read(
-    scores: Scores, labels: Tensor, decoder: Decoder, learnt: ComponentDecoder | None
-) -> tuple[String, Components | None]:
+def _read(found: Found, decoder: Decoder, learnt: ComponentDecoder | None) -> tuple[String, Components | None]:
     """Return the string read in one bag, and the components that it is read from, if the decoder uses components."""
-    probs, sets, numbers = scores.instances, labels.unsqueeze(0), learnt or ComponentDecoder()
+    probs, sets, numbers = found.probs, found.labels, learnt or ComponentDecoder()
     if decoder == "columns":
         return read_columns(probs.argmax(dim=1), probs.shape[1] - 1)[0], None
     if decoder == "strongest":
-        components = strongest_positions(scores.evidence, probs, sets)
+        components = strongest_positions(found.evidence, probs, sets)
         return read_strongest(components, 1, numbers)[0], components
     components = find_components(*posterior_given(probs, sets))
     if learnt is None:  # nothing is known of how far a digit reaches: each component is one
         return tuple(piece.cls for piece in ordered_pieces(components, 1, numbers)[0]), components
     return read_components(components, 1, learnt)[0], kept_components(components, 1, learnt)
-
-
-def _even_centres(height: int, width: int, rows: int, columns: int) -> tuple[Tensor, Tensor]:
-    ys, xs = ((torch.arange(n).double() + 0.5) * (size / n) for n, size in ((rows, height), (columns, width)))
-    return ys, xs

@@ -1,130 +1,112 @@
-"""Predictions for bags without labels: label sets, probabilities, and positions of classes."""
-
-from __future__ import annotations
+"""Predictions for bags without labels: label sets, probabilities, and positions of classes, of one network or many."""
 
 import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 import torch
 from torch import Tensor
 
-from milbench._utils.images import unique_stems
 from milbench.api.bags import NamedBags
-from milbench.api.scores import Scores
-from milbench.api.task import Task
 from milbench.evaluation.metrics import predicted_sets
-from milbench.evaluation.reading.decoders import logarithms
+from milbench.evaluation.reading.reader import logarithms
 from milbench.inference.load import Trained
 from milbench.likelihood import EXACT_LABEL_LIMIT, bag_log_prob, bag_log_prob_bounds, best_label_set, presence_log_prob
 
-MOST_CLASSES = 4
-"""Panels of a map."""
+
+@dataclass(frozen=True)
+class Found:
+    """What trained networks find in B bags, on the average over the networks; C is the number of classes."""
+
+    batch: NamedBags  # the bags with their names and places
+    class_names: list[str]
+    labels: Tensor  # (B, C) bool, the label sets that the loss finds
+    log_prob: Tensor  # (B,) in nats, of these by the map; a lower bound for more classes than the exact sum can do
+    presence: Tensor  # (B, C), the probability by the map that each class occurs
+    probs: Tensor  # (B, C+1, *positions), the map: the probability of each class at each position, background last
+    evidence: Tensor  # (B, C, *positions), how strongly a position speaks for a class by the rule of the loss
+    mask: Tensor  # (B, *positions) bool, where there is an instance
+
+    def classes_of(self, bag: int) -> list[int]:
+        """Return the label set of a bag as class numbers."""
+        return [*self.labels[bag].nonzero().flatten().tolist()]
 
 
-def are_bags(paths: Sequence[Path], task: Task) -> bool:
-    """Return whether paths are bags for a table of predictions, and not pictures to draw on."""
-    from milbench.data.table_files import is_table
+def find(models: Sequence[Trained], batches: Sequence[NamedBags]) -> Found:
+    """Return what networks find in one batch of bags, which each network is given as its own task reads it.
 
-    kind = type(task)
-    if kind.read_bags is Task.read_bags:
-        return False
-    has_pictures = kind.instances_from is not Task.instances_from
-    return not has_pictures or any(path.is_dir() or is_table(path) for path in paths)
-
-
-def bag_table(model: Trained, batch: NamedBags, scores: Scores) -> pd.DataFrame:
-    """Return a row a bag: its label set, how probable that is, where its classes are, and the presence of every class.
-
-    Returns:
-        The column of the names of bags, then `labels` (the classes that the loss finds, with ";" between them),
-        `probability` and `log_probability` (of this label set, by the map of positions; a lower bound for more classes
-        than the exact sum can do), `positions` (JSON, for each class of the label set the position that speaks most
-        strongly for it by the loss's own evidence, with the probability of the class there), and for every class
-        `presence CLASS`, the probability by the map that it occurs in the bag.
+    Of several networks probabilities and evidence are averaged, and how far presence scores are above the threshold of
+    each; without thresholds the label set is the most probable one by the averaged map.
     """
-    names, log_probs = model.task.class_names, logarithms(scores.instances)
-    labels, log_prob = label_sets(scores.presence, log_probs, model.threshold)
-    sets = [label_set.nonzero().flatten().tolist() for label_set in labels]
+    scores = [model.scores(one.bags) for model, one in zip(models, batches, strict=True)]
+    maps = [logarithms(one.instances) for one in scores]
+    probs = torch.stack([one.exp() for one in maps]).mean(dim=0)
+    thresholds = [model.threshold for model in models if model.threshold is not None]
+    if len(thresholds) == len(models):
+        above = torch.stack([one.presence - threshold for one, threshold in zip(scores, thresholds, strict=True)])
+        labels = predicted_sets(above.mean(dim=0), 0.0)
+    else:
+        labels, _ = best_label_set(probs.log(), validate=False)
+    log_probs = torch.stack([_label_set_log_prob(one, labels) for one in maps])
+    return Found(
+        batch=batches[0],
+        class_names=models[0].task.class_names,
+        labels=labels,
+        log_prob=log_probs.logsumexp(dim=0) - math.log(len(models)),
+        presence=torch.stack([presence_log_prob(one, validate=False).exp() for one in maps]).mean(dim=0),
+        probs=probs,
+        evidence=torch.stack([one.evidence for one in scores]).mean(dim=0),
+        mask=torch.ones_like(probs[:, 0], dtype=torch.bool) if scores[0].mask is None else scores[0].mask,
+    )
+
+
+def bag_table(found: Found) -> pd.DataFrame:
+    """Return a row a bag: its name, what the loss finds, and where.
+
+    `labels` are the classes with ";" between them, `probability` and `log_probability` those of this label set by the
+    map (a lower bound for more classes than the exact sum can do), `positions` JSON: for each class of the label set
+    the position that speaks most strongly for it by the loss's own evidence, and the probability of the class there.
+    `presence CLASS` is the probability by the map that a class occurs in the bag.
+    """
+    names, bags = found.class_names, range(len(found.labels))
     frame = pd.DataFrame({
-        batch.kind: batch.names,
-        "labels": [";".join(names[c] for c in label_set) for label_set in sets],
-        "probability": log_prob.exp().numpy(),
-        "log_probability": log_prob.numpy(),
-        "positions": [
-            json.dumps([_strongest(batch, scores, log_probs, b, c, names[c]) for c in label_set])
-            for b, label_set in enumerate(sets)
-        ],
+        found.batch.kind: found.batch.names,
+        "labels": [";".join(names[c] for c in found.classes_of(bag)) for bag in bags],
+        "probability": found.log_prob.exp().numpy(),
+        "log_probability": found.log_prob.numpy(),
+        "positions": [json.dumps([_strongest(found, bag, c) for c in found.classes_of(bag)]) for bag in bags],
     })  # fmt: skip
-    presence = presence_log_prob(log_probs, validate=False).exp()
-    return frame.join(pd.DataFrame(presence.numpy(), columns=[f"presence {name}" for name in names]))
+    return frame.join(pd.DataFrame(found.presence.numpy(), columns=[f"presence {name}" for name in names]))
 
 
-def position_table(model: Trained, batch: NamedBags, scores: Scores) -> pd.DataFrame:
+def position_table(found: Found) -> pd.DataFrame:
     """Return a row a bag and position: where it is, and the probability of every class and of the background there."""
-    columns = [*(f"P({name})" for name in model.task.class_names), "P(background)"]
+    columns = [*(f"P({name})" for name in found.class_names), "P(background)"]
     if columns[-1] in columns[:-1]:  # a class of that name
         columns[-1] = "P(no class)"
-    probs = logarithms(scores.instances).exp().flatten(2)
-    is_position = torch.ones(probs[:, 0].shape, dtype=torch.bool)
-    if batch.bags.mask is not None:
-        is_position = batch.bags.mask.flatten(1)
-    frame = pd.DataFrame({batch.kind: [batch.names[b] for b in is_position.nonzero()[:, 0].tolist()]})
-    for column, place in batch.places.items():
+    is_position = found.mask.flatten(1)
+    frame = pd.DataFrame({found.batch.kind: [found.batch.names[b] for b in is_position.nonzero()[:, 0].tolist()]})
+    for column, place in found.batch.places.items():
         frame[column] = place.flatten(1)[is_position].numpy()
-    return frame.join(pd.DataFrame(probs.movedim(1, 2)[is_position].numpy(), columns=columns))
+    return frame.join(pd.DataFrame(found.probs.flatten(2).movedim(1, 2)[is_position].numpy(), columns=columns))
 
 
-def draw_maps(positions: pd.DataFrame, bags: pd.DataFrame, folder: Path) -> None:
-    """Draw the probability of each class that was found in a bag, or of the likeliest where none was, as NAME.png.
-
-    `positions` and `bags` are as `position_table` and `bag_table` return them, with x and y of every position.
-    """
-    from matplotlib.figure import Figure
-
-    from milbench._utils.pictures import literal
-
-    folder.mkdir(parents=True, exist_ok=True)
-    kind = str(positions.columns[0])
-    stems = unique_stems([Path(str(name)) for name in bags[kind]])
-    for stem, (name, labels) in zip(stems, bags[[kind, "labels"]].itertuples(index=False), strict=True):
-        places = positions[positions[kind] == name]
-        columns = [f"P({cls})" for cls in labels.split(";") if cls][:MOST_CLASSES]
-        columns = columns or [places.filter(like="P(").iloc[:, :-1].max().idxmax()]
-        figure = Figure(figsize=(4.5 * len(columns), 4.2), layout="constrained")
-        for axes, column in zip(figure.subplots(1, len(columns), squeeze=False)[0], columns, strict=True):
-            size = max(1.0, 20_000 / len(places)) ** 0.5 * 2
-            dots = axes.scatter(
-                places["x"], places["y"], c=places[column], s=size, vmin=0, vmax=1, cmap="viridis", lw=0
-            )
-            axes.set(aspect="equal", title=literal(f"{name}: {column}"))
-            axes.invert_yaxis()  # as pictures are: y grows downwards
-            figure.colorbar(dots, ax=axes)
-        figure.savefig(folder / f"{stem}.png", dpi=120)
-
-
-def label_sets(presence: Tensor, log_probs: Tensor, threshold: float | None) -> tuple[Tensor, Tensor]:
-    """Return the label sets of bags (B, C) bool, and their log-probabilities by the map (B,) in nats.
-
-    A class is in the label set from the threshold on presence scores on; without one the most probable set is returned.
-    The log-probability is a lower bound for more classes than the exact sum can do.
-    """
-    if threshold is None:
-        return best_label_set(log_probs, validate=False)
-    labels = predicted_sets(presence, threshold)
+def _label_set_log_prob(log_probs: Tensor, labels: Tensor) -> Tensor:
+    """Return (B,) the log-probability of label sets by maps, a lower bound for more classes than the exact sum does."""
     log_prob = torch.empty(len(labels), dtype=log_probs.dtype)
     few = labels.sum(dim=1) <= EXACT_LABEL_LIMIT
     if few.any():
         log_prob[few] = bag_log_prob(log_probs[few], labels[few], validate=False)
     if not few.all():
         log_prob[~few] = bag_log_prob_bounds(log_probs[~few], labels[~few], validate=False).lower
-    return labels, log_prob
+    return log_prob
 
 
-def _strongest(batch: NamedBags, scores: Scores, log_probs: Tensor, bag: int, cls: int, name: str) -> dict[str, Any]:
-    position = int(scores.evidence[bag, cls].flatten().argmax())
-    place = {column: values[bag].flatten()[position].item() for column, values in batch.places.items()}
-    return {"class": name, **place, "probability": math.exp(log_probs[bag, cls].flatten()[position])}
+def _strongest(found: Found, bag: int, cls: int) -> dict[str, Any]:
+    position = int(found.evidence[bag, cls].flatten().argmax())
+    place = {column: values[bag].flatten()[position].item() for column, values in found.batch.places.items()}
+    probability = found.probs[bag, cls].flatten()[position].item()
+    return {"class": found.class_names[cls], **place, "probability": probability}

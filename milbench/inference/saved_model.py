@@ -1,7 +1,5 @@
 """Loads a network that was saved as an MLflow model: `mlflow.pyfunc.load_model(FOLDER).predict(instances)`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from numpy.typing import NDArray
 from milbench.api.bags import Bags, NamedBags
 from milbench.engine.cell import CellFolder
 from milbench.inference.load import Trained, load_trained
-from milbench.inference.predict_bags import bag_table
+from milbench.inference.predict_bags import bag_table, find
 
 BAGS_AT_ONCE = 64
 
@@ -28,15 +26,12 @@ class SavedModel:
     def predict(self, instances: NDArray[np.float32], params: dict[str, Any] | None = None) -> pd.DataFrame:  # noqa: ARG002
         """Return a row a bag: `labels`, `probability` of this label set by the map, and `presence CLASS`.
 
-        Args:
-            instances: (B, *bag_shape) float32 as the task's bags have them, all of one size.
-            params: is ignored.
+        The instances (B, *bag_shape) are as the task's bags have them, all of one size; `params` are ignored.
         """
-        batch = torch.from_numpy(np.asarray(instances, np.float32))
-        labels = torch.zeros(len(batch), self.trained.task.num_classes, dtype=torch.bool)
-        bags = Bags(batch, labels)
+        labels = torch.zeros(len(instances), self.trained.task.num_classes, dtype=torch.bool)
+        bags = Bags(torch.from_numpy(np.asarray(instances, np.float32)), labels)
         tables = [
-            bag_table(self.trained, NamedBags("bag", [""] * len(part), part), self.trained.scores(part))
+            bag_table(find([self.trained], [NamedBags("bag", [""] * len(part), part)]))
             for part in bags.parts(BAGS_AT_ONCE) or [bags]
         ]
         return pd.concat(tables, ignore_index=True).drop(columns=["bag", "log_probability", "positions"])

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import functools
 import hashlib
 import re
@@ -8,8 +6,11 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from torchvision import models
 
 from milbench.data.catalog import DATASETS
@@ -34,9 +35,8 @@ def test_a_table_is_checked_with_the_settings_of_a_run(milbench: Milbench, tmp_p
     table = tmp_path / "t.csv"
     table.write_text("id,has_x,f,g\n007,1,1,2\n007,1,2,3\n8,0,3,4\n9,1,4,5\n")
     columns = ("-p", "task.bag=id", "-p", "task.labels=has_*", "-p", "task.features=f")
-    shown = milbench("data", "check", str(table), *columns)
-    assert shown.code == 0, shown.err
-    assert "3, with 4 instances" in shown.out
+    shown = milbench("data", "check", str(table), *columns).done()
+    assert "3, with 4 instances" in shown
     for setting, complaint in {
         "bag=id": "-p bag=id: expected task.KEY=VALUE",
         "task.lables=has_*": "unknown parameter of features of .*t.csv 'lables'; did you mean 'labels'",
@@ -54,24 +54,70 @@ def test_published_weights_are_fetched_checked_and_used(
     served = tmp_path / "served"
     served.mkdir()
     torch.save(models.get_model("resnet18", weights=None).state_dict(), served / "net.pth")
-    digest = hashlib.sha256((served / "net.pth").read_bytes()).hexdigest()
-    (served / "net.pth").rename(served / f"net-{digest[:8]}.pth")
+    file = f"net-{hashlib.sha256((served / 'net.pth').read_bytes()).hexdigest()[:8]}.pth"
+    (served / "net.pth").rename(served / file)
+    words = ("data", "weights", "resnet18", "--data-dir", str(tmp_path))
     handler = functools.partial(SimpleHTTPRequestHandler, directory=str(served))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_port}"
-
-        def published(file: str) -> None:
-            entry = SimpleNamespace(DEFAULT=SimpleNamespace(url=f"{address}/{file}"))
-            monkeypatch.setattr(models, "get_model_weights", lambda _: entry)
-
-        published(f"net-{digest[:8]}.pth")
-        ran = milbench("data", "weights", "resnet18", "--data-dir", str(tmp_path))
+        entry = SimpleNamespace(DEFAULT=SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}/{file}"))
+        monkeypatch.setattr(models, "get_model_weights", lambda _: entry)
+        said = milbench(*words).done()
         server.shutdown()
-        assert ran.code == 0
-        assert f"--network resnet18 -p network.weights=weights/net-{digest[:8]}.pth" in ran.out
-        assert {"conv1.weight", "fc.bias"} <= {*read_weights(tmp_path / "weights" / f"net-{digest[:8]}.pth")}
-        assert milbench("data", "weights", "resnet18", "--data-dir", str(tmp_path)).code == 0  # without the server
-        (tmp_path / "weights" / f"net-{digest[:8]}.pth").write_text("<html>log in first</html>")
-        complaint = milbench("data", "weights", "resnet18", "--data-dir", str(tmp_path)).complaint()
-        assert f"net-{digest[:8]}.pth cannot be read as weights" in complaint
+    assert f"--network resnet18 -p network.weights=weights/{file}" in said
+    assert {"conv1.weight", "fc.bias"} <= {*read_weights(tmp_path / "weights" / file)}
+    milbench(*words).done()  # without the server
+    (tmp_path / "weights" / file).write_text("<html>log in first</html>")
+    assert f"{file} cannot be read as weights" in milbench(*words).complaint()
+
+
+def test_every_setting_of_a_run_is_taken_and_the_plan_repeats_the_warnings(
+    milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [f"r{n},{label},{n},P{n // 2}" for n, label in enumerate(["a", "b", '"a,b"', ""] * 10)]
+    Path("t.csv").write_text("\n".join(["0,species,f0,patient_id", *rows]))
+    words = ["task.bag=0", "task.labels=species", "task.test=0.3", "task.batch_bags=4,8", "recipe.epochs=1"]
+    given = [word for setting in words for word in ("-p", setting)]
+    shown = milbench("data", "check", "t.csv", *given).done()
+    assert "'a,b' may be several classes; task.separator=, takes them apart" in shown.replace("\n", " ")
+    assert "test = 2 is wrong" in milbench("data", "check", "t.csv", *given, "-p", "task.test=2").complaint()
+    run = ("run", "--loss", "exact", "--task", "feature-bags", "-p", "task.table=t.csv", "-p", 'task.bag="0"')
+    plan = " ".join(milbench(*run, *given[2:], "--dry-run").done().split())
+    assert "t.csv: classes that read like several: 'a,b' may be several classes; task.separator=," in plan
+    assert plan.count("task.group=patient_id") == 1
+    apart = milbench("data", "check", "t.csv", *given, "-p", "task.separator=,", "-p", "task.group=patient_id")
+    assert "several" not in apart.out
+    assert "20, each wholly in one part of a split" in apart.out
+
+
+def test_a_folder_becomes_a_table_that_says_what_was_taken_for_labels(
+    milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("pics/cat", "pics/dog", "slides/feats"):
+        Path(folder).mkdir(parents=True)
+    for n in range(6):
+        Image.linear_gradient("L").crop((0, n, 9, n + 9)).save(f"pics/{'cat' if n % 2 else 'dog'}/{n}.png")
+        np.save(f"slides/feats/s{n}.npy", np.full((3, 2), n) + np.arange(2))
+    said = milbench("data", "table", "pics").done()
+    assert "pics.csv: 6 rows; labels are the names of its folders: cat (3), dog (3)" in said
+    milbench("data", "check", "pics.csv").done()
+    assert "pics.csv is there already" in milbench("data", "table", "pics").complaint()
+    assert "`milbench data table pics` writes one" in milbench("data", "check", "pics").complaint()
+    rows = "".join(f"s{n};{'ab'[n % 2]};P{n}\n" for n in range(7))
+    Path("slides/about.csv").write_text(f"slide;diagnosis;case_id\n{rows}")
+    said = milbench("data", "table", "slides", "--out", "bags.csv").done()
+    assert "labels are the column 'diagnosis' of slides/about.csv, whose column 'slide' names the files" in said
+    assert "1 rows without a file are left out" in said
+    assert "6, with 18 instances" in milbench("data", "check", "bags.csv", "-p", "task.features=@path").done()
+    words = ("data", "table", "slides", "--out", "marks.csv")
+    assert "no column 'lables'" in milbench(*words, "--labels", "lables").complaint()
+    Path("slides/about.csv").write_text("slide,wren,owl\n" + "".join(f"s{n},{n % 2},{n // 3}\n" for n in range(6)))
+    assert "labels are the columns wren, owl of 0 and 1 of slides/about.csv" in milbench(*words).done()
+    labels = pd.read_csv("marks.csv", keep_default_na=False)["labels"]
+    assert [*labels] == ["", "wren", "", "wren;owl", "owl", "wren;owl"]
+    Path("marks.csv").unlink()
+    Path("slides/more.png").write_bytes(Path("pics/cat/1.png").read_bytes())
+    assert "1 tables and files 6 .npy, 1 .png, expected one kind" in milbench(*words).complaint()
+    assert not Path("marks.csv").exists()

@@ -1,14 +1,13 @@
 """`milbench new`: what it writes runs as it is."""
 
-from __future__ import annotations
-
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from milbench.engine.folders import results
-from tests._helpers.command_line import SMALL, Milbench, Ran
+from tests._helpers.command_line import SMALL, Milbench
 
 
 @pytest.fixture
@@ -19,47 +18,45 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def done(ran: Ran) -> Ran:
-    assert ran.code == 0, ran
-    return ran
-
-
 def test_what_it_writes_runs_and_passes_its_tests(
-    milbench: Milbench, here: Path, capsys: pytest.CaptureFixture[str]
+    milbench: Milbench, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
     for words in (("loss", "lse-pool"), ("task", "some-points"), ("network", "two-layers")):
-        done(milbench("new", *words))
+        milbench("new", *words).done()
     stems = {"lse_pool", "some_points", "two_layers"}
     assert {path.name for path in here.iterdir()} == {f"{test}{stem}.py" for stem in stems for test in ("", "test_")}
     assert not any(re.search("my.?(loss|task|network)", path.read_text(), re.IGNORECASE) for path in here.iterdir())
-    done(milbench("run", "--loss", "lse_pool.py,exact", "--task", "extended-digits,some_points.py", *SMALL))
+    milbench("run", "--loss", "lse_pool.py,exact", "--task", "extended-digits,some_points.py", *SMALL).done()
     networks = ("--network", "default,two_layers.py", "-p", "network.width=4")
-    done(milbench("run", "--loss", "exact", "--task", "extended-digits", *networks, *SMALL))
+    milbench("run", "--loss", "exact", "--task", "extended-digits", *networks, *SMALL).done()
     # In this process, since another one would import torch again; the templates' own tests are among these tests.
     own = ["-p", "no:cacheprovider", "-p", "no:timeout", "-W", "error::pytest.PytestWarning", "--rootdir", str(here)]
     assert pytest.main(["-q", *own, "-k", "not derivatives", str(here)]) == pytest.ExitCode.OK
     assert int(re.findall(r"(\d+) passed", capsys.readouterr().out)[0]) > 47
+    for name in {stem for stem in sys.modules if stem.removeprefix("test_") in stems}:
+        del sys.modules[name]
 
 
 @pytest.mark.drawn
 def test_a_task_without_truth_is_ranked_by_the_set_error_and_its_report_asks_for_nothing_more(
     milbench: Milbench, root: Path, here: Path
 ) -> None:
-    done(milbench("new", "task", "bare"))
+    milbench("new", "task", "bare").done()
     file = here / "bare.py"
     text = file.read_text()
     assert ", mask, truth)" in text
     file.write_text(text.replace(", mask, truth)", ", mask)"))
     losses = "exact,max-pooling,noisy-or"
-    done(milbench("run", "--loss", losses, "--task", "bare.py", "--seeds", "0-1", "-p", "recipe.epochs=2"))
-    done(milbench("report", "bare"))
+    milbench("run", "--loss", losses, "--task", "bare.py", "--seeds", "0-1", "-p", "recipe.epochs=2").done()
+    milbench("report", "bare").done()
     stored = results(root, "bare")
     assert {info.primary for info in stored.plan.tasks.values()} == {"set_error"}
     frame = stored.frame
     assert {*frame.status} == {"done"}
     tested = {name.removeprefix("test/") for name in frame.metric.unique() if name.startswith("test/")}
-    of_probabilities = {"nll", "presence_ece", "set_ece"}
-    assert tested == {"set_error", "label_error", "own_label_error", "average_precision", "auroc"} | of_probabilities
+    others = {"nll", "presence_ece", "set_ece", "no_skill_set_error", "no_skill_label_error"}
+    assert tested == {"set_error", "label_error", "own_label_error", "average_precision", "auroc"} | others
     page = re.sub('base64,[^"]*', "", (root / "reports" / "bare" / "index.html").read_text())  # pictures are no words
     text = (root / "reports" / "bare" / "report.md").read_text()
     for told in (page.partition("<script")[0], text):  # the charts that a page embeds have words of their own
@@ -70,25 +67,24 @@ def test_a_task_without_truth_is_ranked_by_the_set_error_and_its_report_asks_for
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("kind", "name", "says"),
     [
-        ("Mean_Pooling.py", "got 'Mean_Pooling.py'; did you mean 'mean-pooling'?"),
-        ("../up", "did you mean 'up'?"),
-        ("exact", "there is a loss 'exact' already, from milbench"),
-        ("random", "random.py would hide the Python module 'random'"),
-        ("none", "the class of 'none' would be None, a name that Python or the file uses"),
-        ("class", "class.py would hide the Python module 'class'"),
+        ("loss", "Mean_Pooling.py", "got 'Mean_Pooling.py'; did you mean 'mean-pooling'?"),
+        ("loss", "../up", "did you mean 'up'?"),
+        ("loss", "exact", "there is a loss 'exact' already, from milbench"),
+        ("loss", "random", "random.py would hide the Python module 'random'"),
+        ("loss", "none", "the class of 'none' would be None, a name that Python or the file uses"),
+        ("loss", "class", "class.py would hide the Python module 'class'"),
+        ("network", "conv", "there is a network 'conv' already, from the task "),
+        ("network", "resnet18", "there is a network 'resnet18' already, from torchvision"),
+        ("network", "dsmil", "there is a network 'dsmil' already, from milbench"),
+        ("los", "mine", "'los' is not one of 'loss', 'task', 'network'; did you mean 'loss'?"),
     ],
 )
-def test_a_wrong_name_is_one_line_and_nothing_is_written(milbench: Milbench, here: Path, name: str, says: str) -> None:
-    assert says in milbench("new", "loss", name).complaint()
-    assert list(here.iterdir()) == []
-
-
-@pytest.mark.parametrize(("name", "place"), [("conv", "the task "), ("resnet18", "torchvision"), ("dsmil", "milbench")])
-def test_a_network_needs_a_name_that_no_other_one_has(milbench: Milbench, here: Path, name: str, place: str) -> None:
-    """A task goes by the name, and would train its own."""
-    assert f"there is a network {name!r} already, from {place}" in milbench("new", "network", name).complaint()
+def test_a_wrong_name_is_one_line_and_nothing_is_written(
+    milbench: Milbench, here: Path, kind: str, name: str, says: str
+) -> None:
+    assert says in milbench("new", kind, name).complaint()
     assert list(here.iterdir()) == []
 
 
@@ -101,10 +97,8 @@ def test_nothing_is_written_over(milbench: Milbench, here: Path, there: str) -> 
 
 def test_the_list_of_networks_says_what_each_suits(milbench: Milbench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
-    rows = [
-        [cell.strip() for cell in line.split("│")[1:-1]] for line in done(milbench("list", "networks")).out.splitlines()
-    ]
-    rows = [row for row in rows if len(row) == 5]
+    lines = milbench("list", "networks").done().splitlines()
+    rows = [row for line in lines if len(row := [cell.strip() for cell in line.split("│")[1:-1]]) == 5]
 
     def listed(name: str, task: str) -> list[str]:
         (row,) = (row for row in rows if row[0] == name and task in row[3].split(", "))
@@ -117,5 +111,4 @@ def test_the_list_of_networks_says_what_each_suits(milbench: Milbench, monkeypat
     assert listed("set-transformer", "losses with a sigmoid head")[4] == "milbench"
     (several,) = (row for row in rows if row[0].startswith("resnet18, "))
     assert several[2:] == ["stride=8, weights=", "tasks whose bags are images", "torchvision"]
-    tasks = done(milbench("list", "tasks")).out
-    assert "small, medium, large" in tasks
+    assert "small, medium, large" in milbench("list", "tasks").done()

@@ -1,46 +1,50 @@
 """`milbench report` of published reports, and `milbench list`."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
 from milbench.engine.spec import settings
 from milbench.report.published import keep
-from tests._helpers.command_line import TINY, Milbench
+from milbench.report.render import render
+from tests._helpers.command_line import SMALL, TINY, Milbench
 from tests._helpers.report_data import ONE, make_results
 
 BASE = ("run", "--loss", "exact", "--task", TINY)
 
 
 def test_lists(milbench: Milbench) -> None:
-    losses = milbench("list", "losses")
-    assert losses.code == 0
-    for name in ("exact", "max-pooling", "one-vs-rest", "noisy-or", "normalization=bag"):
-        assert name in losses.out
-    tasks = milbench("list", "tasks")
-    assert tasks.code == 0
-    for name in ("extended-digits", "extended-mnist", "synthetic-bags", "table (required)"):
-        assert name in tasks.out
-    specs = milbench("list", "specs")
-    assert specs.code == 0
-    assert "demo" in specs.out
-    listed = milbench("list", "settings")
-    assert listed.code == 0
-    assert re.search(r"run\.timeout +│ none +│ Seconds after which a cell fails", listed.out)
-    assert all(meaning for *_, meaning in settings()), "every setting says what it means"
     milbench(*BASE, "--name", "mine")
-    runs = milbench("list", "runs")
-    assert runs.code == 0
-    assert "mine" in runs.out
+    shown = {
+        "losses": ("exact", "max-pooling", "one-vs-rest", "noisy-or", "normalization=bag"), "specs": ("demo",),
+        "tasks": ("extended-digits", "extended-mnist", "synthetic-bags", "table (required)"), "runs": ("mine",),
+        "settings": ("run.timeout", "Seconds after which a cell fails"),
+    }  # fmt: skip
+    for what, names in shown.items():
+        listed = milbench("list", what)
+        assert (listed.code, [name for name in names if name not in listed.out]) == (0, [])
+    assert all(meaning for *_, meaning in settings()), "every setting says what it means"
 
 
-def test_the_page_of_a_published_report_is_made_again_and_its_sentence_is_last(
-    milbench: Milbench, tmp_path: Path
+def test_a_published_report_is_made_again_below_the_root_and_its_sentence_is_last(
+    milbench: Milbench, root: Path, tmp_path: Path
 ) -> None:
-    keep(make_results(losses={"a": 0.01, "b": 0.4}, tasks=ONE), tmp_path)
-    done = milbench("report", "--from", str(tmp_path))
-    assert done.code == 0, done.err
-    last = done.out.splitlines()[-1]
-    assert last == f"Best on extended-digits: a. b is worse (95 % confidence). {tmp_path / 'index.html'}"
-    assert (tmp_path / "index.html").is_file()
+    results = make_results(tmp_path / "cells", losses={"a": 0.01, "b": 0.4}, tasks=ONE)
+    render(results, tmp_path / "published")
+    keep(results, tmp_path / "published")
+    done = milbench("report", "--from", str(tmp_path / "published"))
+    page = root / "reports" / "demo" / "index.html"
+    assert done.out.splitlines()[-1] == f"Best on extended-digits: a. b is worse (95 % confidence). {page}"
+    assert "What each loss finds where" in page.read_text("utf-8"), "the picture of its gallery came along"
+
+
+def test_two_comparisons_stand_side_by_side(milbench: Milbench, root: Path) -> None:
+    milbench(*BASE, "--name", "short", "--seeds", "0-1", "-p", "recipe.epochs=1")
+    milbench("run", "--loss", "exact,noisy-or", "--task", f"{TINY},synthetic-bags", "--name", "long", *SMALL)
+    words = ("--task", f"{TINY},synthetic-bags", "--name", "again", *SMALL, "-p", "task.size=6")
+    milbench("run", "--loss", "exact", *words)
+    milbench("report", "short", "long", "again").done()
+    page = (root / "reports" / "short+long+again" / "report.md").read_text("utf-8")
+    rows = {line.split("|")[1].strip() for line in page.splitlines() if line.startswith("|")}
+    assert {"exact (short)", "exact (long)", "noisy-or", "exact"} <= rows
+    assert "exact (again)" not in rows, "its cell of synthetic-bags is one of long's"
+    assert re.findall("^## (.*)", page, re.MULTILINE) == ["tiny (short)", "synthetic-bags", "tiny (again)"]

@@ -1,7 +1,5 @@
 """`milbench run` and `milbench reproduce`."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path
@@ -14,8 +12,8 @@ from milbench.engine.planning import make_plan
 from milbench.engine.spec import built_in_specs, presets, read_spec
 from milbench.testing.task import untrained
 from tests._helpers.command_line import HOSTILE, SMALL, TINY, Milbench
-from tests._helpers.optimizers import needs_muon
 from tests._helpers.small_data import PARAMS
+from tests._helpers.training import needs_muon
 
 
 @pytest.fixture
@@ -25,21 +23,13 @@ def study(tmp_path: Path) -> str:
     path.write_text(f"""
 losses = ["exact", "max-pooling"]
 tasks = ["{TINY}"]
-
-[loss.max-pooling]
-normalization = "batch"
-
-[recipe]
-optimizer = "psgd"
-lr = 0.01
+loss.max-pooling.normalization = "batch"
+recipe = {{optimizer = "psgd", lr = 0.01}}
 
 [presets.quick]
 about = "a first look"
 seeds = "0-1"
-notes = ["Two seeds, one epoch: <no> more than a first look."]
-
-[presets.quick.recipe]
-epochs = 1
+recipe.epochs = 1
 
 [presets.paper]
 about = "days"
@@ -67,31 +57,18 @@ def test_a_preset_changes_what_it_names_and_nothing_else(study: str) -> None:
     assert {c.recipe["epochs"] for c in plan.cells} == {1}
 
 
-def test_a_study_ends_in_its_report_and_goes_on_where_it_stopped(milbench: Milbench, root: Path, study: str) -> None:
-    ran = milbench("reproduce", study)
-    assert ran.code == 0, ran
-    assert "4 cells, 4 to run" in ran.out
-    page = (root / "reports" / "study" / "index.html").read_text()
-    assert "max-pooling" in page
-    again = milbench("reproduce", study)
-    assert again.code == 0
-    assert ", 0 to run" in again.out
-    assert again.out.splitlines()[-1].endswith("index.html")
-    assert "max-pooling normalization=bag" in milbench("reproduce", study, "-p", "loss.normalization=bag,batch").out
-
-
-def test_a_dry_run_of_a_study_shows_its_presets_and_the_published_figures(milbench: Milbench, study: str) -> None:
-    ran = milbench("reproduce", study, "--dry-run")
-    assert ran.code == 0, ran
-    assert re.search(r"quick +│ a first look", ran.out)
-    assert re.search(r"paper +│ days", ran.out)
-    assert "4 cells, 4 to run" in ran.out
-    assert "published on tiny: a method of others, set error 12.30 % (A paper, table 1)" in ran.out
-
-
-def test_a_study_without_its_data_is_refused_in_one_line(milbench: Milbench, tmp_path: Path) -> None:
-    ran = milbench("reproduce", "supplementary-a", "--dry-run", "--data-dir", str(tmp_path))
-    assert "fetch it with `milbench data fetch mnist`" in ran.complaint()
+def test_a_study_shows_its_presets_ends_in_its_report_and_goes_on_where_it_stopped(
+    milbench: Milbench, root: Path, study: str
+) -> None:
+    shown = milbench("reproduce", study, "--dry-run").done()
+    assert re.search(r"quick +│ a first look", shown)
+    assert re.search(r"paper +│ days", shown)
+    assert "published on tiny: a method of others, set error 12.30 % (A paper, table 1)" in shown
+    assert "4 cells, 4 to run" in milbench("reproduce", study).done()
+    assert "max-pooling" in (root / "reports" / "study" / "index.html").read_text()
+    again = milbench("reproduce", study).done()
+    assert ", 0 to run" in again
+    assert again.splitlines()[-1].endswith("index.html")
 
 
 def test_a_spec_with_a_search_is_searched_before_it_is_compared(milbench: Milbench, tmp_path: Path) -> None:
@@ -100,28 +77,17 @@ def test_a_spec_with_a_search_is_searched_before_it_is_compared(milbench: Milben
 losses = ["exact", "noisy-or"]
 tasks = ["synthetic-bags"]
 seeds = "0-1"
-
-[task.synthetic-bags]
-bags_per_epoch = 64
-
-[recipe]
-epochs = 1
-evaluation_bags = 16
-
-[tune]
-draws = 2
-seeds = "1000"
-
-[tune.recipe]
-lr = {low = 1e-3, high = 1e-1, scale = "log"}
+task.synthetic-bags.bags_per_epoch = 64
+recipe = {epochs = 1, evaluation_bags = 16}
+tune = {draws = 2, seeds = "1000", recipe.lr = {low = 1e-3, high = 1e-1, scale = "log"}}
 """)
-    ran = milbench("run", str(path))
-    assert ran.code == 0, ran
-    assert "tuned: 4 cells, 4 to run" in ran.out, "two draws of each loss"
-    assert "all 4 cells are done" in ran.out.splitlines()[-1], "two seeds of each loss"
-    more = milbench("run", str(path), "-p", "tune.draws=3")
-    assert more.code == 0
-    assert "tuned: 6 cells, 2 to run" in more.out
+    said = milbench("run", str(path)).done()
+    assert "tuned: 4 cells, 4 to run" in said, "two draws of each loss"
+    *_, end, answer = said.splitlines()
+    assert end == "all 4 cells are done; next: milbench report tuned", "two seeds of each loss"
+    assert said.count("next: ") == 1, "the search has an end of its own"
+    assert answer.startswith("No loss has learnt anything yet on synthetic-bags")
+    assert "tuned: 6 cells, 2 to run" in milbench("run", str(path), "-p", "tune.draws=3").done()
 
 
 def test_a_study_with_a_failed_cell_still_gets_its_report(milbench: Milbench, root: Path, tmp_path: Path) -> None:
@@ -164,7 +130,7 @@ def test_a_dry_run_reckons_with_the_bags_that_are_evaluated(task: str, milbench:
     words = ["--loss", "exact", "--task", task, "--data-dir", str(street_data), "-p", "recipe.evaluation_bags=20"]
     settings = [f"task.{key}={value}" for key, value in PARAMS.get(task, {}).items()]
     ran = milbench("run", *words, *(word for setting in settings for word in ("-p", setting)), "--dry-run")
-    assert re.search(r"steps an epoch, (\d+ (seconds|minutes)|less than a second) of evaluations", ran.out), ran
+    assert re.search(r"steps an epoch, .+ of evaluations", ran.out), ran
 
 
 @needs_muon
@@ -175,6 +141,5 @@ def test_the_published_comparison_on_svhn_runs_on_files_of_its_format(
     shutil.copytree(street_data / "house-numbers", tmp_path / "svhn")
     words = ["section-5-4", "--preset", "quick", "--loss", "exact,ctc", "--seeds", "0", "--data-dir", str(tmp_path)]
     small = ["-p", "task.batch_bags=2", "-p", "task.validation=4", "-p", "recipe.precision=float32", *SMALL]
-    ran = milbench("run", *words, *small)
-    assert ran.code == 0, ran
-    assert "all 2 cells are done" in ran.out
+    ran = milbench("run", *words, *small).done()
+    assert "all 2 cells are done" in ran

@@ -1,9 +1,7 @@
 """`milbench status`: what became of every cell, its exit codes, and `--watch`."""
 
-from __future__ import annotations
-
-import threading
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -37,12 +35,9 @@ def test_every_state_is_shown_with_what_is_known_of_it(milbench: Milbench, root:
         ran = milbench("status", "mine")
     assert ran.code == 1
     lines = [line for line in ran.out.splitlines() if line.startswith("│")]
-    rows = {cell.id: next(line for line in lines if cell.id in line) for cell in (done, failed, running)}
-    assert "done" in rows[done.id]
-    assert "failed" in rows[failed.id]
-    assert "ValueError: it broke" in rows[failed.id]
-    assert "running" in rows[running.id]
-    assert "reading data" in rows[running.id]
+    shown = ((done, "done", ""), (failed, "failed", "ValueError: it broke"), (running, "running", "reading data"))
+    for cell, *texts in shown:
+        assert all(text in next(line for line in lines if cell.id in line) for text in texts)
     assert ran.out.splitlines()[-1] == "1 of 4 cells done, 1 running, 1 failed, 1 missing"
     assert f"traceback: {Root(root).cell(failed.id).error}" in ran.out
 
@@ -50,32 +45,25 @@ def test_every_state_is_shown_with_what_is_known_of_it(milbench: Milbench, root:
 def test_the_exit_code_is_0_if_all_are_done(milbench: Milbench, root: Path) -> None:
     for finished, cell in enumerate(planned(root, "0-1").cells):
         assert milbench("status").code == 1, finished
-        begun(root, cell).finish({})
+        begun(root, cell).append(1, {"test/set_error": 0.25})
+        Root(root).cell(cell.id).finish({})
     assert milbench("status").code == 0
+    assert milbench("status", "--scores").out.count("set error 25.00 %") == 2
 
 
 def test_watch_ends_when_no_cell_is_running(milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("milbench.cli.status.WATCH_INTERVAL", 0.01)
     (cell,) = planned(root, "0").cells
-    locked, looked = threading.Event(), threading.Event()
-    states = Root.states
+    folder, running, states = begun(root, cell), ExitStack(), Root.states
+    running.enter_context(folder.lock())
 
     def look(place: Root, cells: Iterable[Cell]) -> object:
         found = states(place, cells)
-        looked.set()
+        folder.finish({})
+        running.close()
         return found
 
-    def compute() -> None:
-        with begun(root, cell).lock():
-            locked.set()
-            looked.wait(60)
-            Root(root).cell(cell.id).finish({})
-
-    computing = threading.Thread(target=compute)
-    computing.start()
-    assert locked.wait(60)
     monkeypatch.setattr(Root, "states", look)
     ran = milbench("status", "--watch")
-    computing.join()
     assert ran.code == 0
     assert ran.out.splitlines()[-1] == "1 of 1 cell done"

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -40,10 +38,8 @@ def shown(figure: Figure) -> list[tuple[NDArray[Any], str, object]]:
     """Return the pictures of a figure with the text above each and its colour."""
     pictures = [part.axes[0] for part in figure.subfigs if part.axes]
     above = [next(t for t in axes.findobj(Text) if t.get_text() == axes.get_title("left")) for axes in pictures]
-    return [
-        (np.asarray(axes.get_images()[0].get_array()), text.get_text(), text.get_color())
-        for axes, text in zip(pictures, above, strict=True)
-    ]  # fmt: skip
+    pixels = [np.asarray(axes.get_images()[0].get_array()) for axes in pictures]
+    return [(image, text.get_text(), text.get_color()) for image, text in zip(pixels, above, strict=True)]
 
 
 def test_figure_1_shows_test_crops_and_the_class_at_every_position(
@@ -51,7 +47,7 @@ def test_figure_1_shows_test_crops_and_the_class_at_every_position(
 ) -> None:
     root, _, numbers = where
     model = load_trained(Root(root).find(numbers), CPU)
-    figure, notes = draw_figure("1", model, 5, street_data, None)
+    figure, notes = draw_figure("1", model, 5, street_data)
     assert "note: these are other data than the cell's" in notes[0]
     task = tasks().create("house-numbers", {"validation": 10})
     assert isinstance(task, StreetNumbers)
@@ -75,22 +71,19 @@ def test_figure_4_shows_whole_pictures_with_what_is_read_in_them(
     root, _, numbers = where
     common = ("--cell", numbers, "--root", str(root), "--device", "cpu")
     out = tmp_path / "deep" / "4.png"
-    ran = milbench("figure", "4", *common, "--seed", "3", "--data-dir", str(street_data), "--out", str(out))
-    assert ran.code == 0, ran
-    assert f"wrote {out}" in ran.out
+    words = ("figure", "4", *common, "--seed", "3", "--data-dir", str(street_data), "--out", str(out))
+    assert f"wrote {out}" in milbench(*words).done()
     assert Image.open(out).format == "PNG"
     folder = street_data / "house-numbers" / "test"
     records = read(folder / "digitStruct.mat")
     drawn = [records[n] for n in torch.randperm(len(records), generator=generator("figure", "4", 3))[:8].tolist()]
     files = [str(folder / record.name) for record in drawn]
     assert milbench("predict", *files, *common, "--out", str(tmp_path / "p")).code == 0
-    figure, _ = draw_figure("4", load_trained(Root(root).find(numbers), CPU), 3, street_data, None)
+    figure, _ = draw_figure("4", load_trained(Root(root).find(numbers), CPU), 3, street_data)
     for record, (pixels, above, colour) in zip(drawn, shown(figure), strict=True):
         assert np.array_equal(pixels, np.asarray(Image.open(folder / record.name).convert("RGB")))
-        found, truth = (
-            json.loads((tmp_path / "p" / record.name).with_suffix(".json").read_text())["reading"],
-            "".join(map(str, record.classes)),
-        )
+        found = json.loads((tmp_path / "p" / record.name).with_suffix(".json").read_text())["reading"]
+        truth = "".join(map(str, record.classes))
         assert above == (f"{found}  ✓" if found == truth else f"{found or 'nothing'}  ✗ {truth}")
         assert colour == (RIGHT if found == truth else WRONG)
 

@@ -1,12 +1,11 @@
 """What a trained network finds in tables, files and folders of bags, from networks whose logits are known by hand."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,15 @@ from milbench import Network, UsageError, load_task
 from milbench.api import gallery as galleries
 from milbench.api.network import input_standardised
 from milbench.api.plan import Cell
+from milbench.api.registry import losses
+from milbench.api.resolver import resolve
 from milbench.engine.folders import Root
 from milbench.engine.mlflow_runs import write_model
 from milbench.networks.instance import InstanceMLP
 from milbench.networks.standardise import StandardiseFeatures
-from tests._helpers.command_line import PLUGINS, Milbench
+from tests._helpers.command_line import LOSS, Milbench
 from tests._helpers.handmade import publish
-from tests._helpers.networks import new_network
+from tests._helpers.tasks import new_network
 
 CLASSES = ["cat", "dog"]
 MEMORY = {"classes": CLASSES, "inputs": 2, "features": ["f0", "f1"]}
@@ -59,13 +60,12 @@ def known(store: Root) -> str:
 
 @pytest.fixture
 def found(store: Root, known: str, tmp_path: Path, milbench: Milbench) -> Callable[..., pd.DataFrame]:
+    """Return a function that writes the predictions of a cell, and returns them by the names of bags."""
 
-    def call(*words: object, out: str = "found.csv") -> pd.DataFrame:
-        ran = milbench(
-            "predict", *map(str, words), "--cell", known, "--out", str(tmp_path / out), "--root", str(store.path)
-        )
-        assert ran.code == 0, ran.err
-        return pd.read_csv(tmp_path / out, keep_default_na=False)
+    def call(*words: object, of: str = known) -> pd.DataFrame:
+        file = tmp_path / "found.csv"
+        milbench("predict", *map(str, words), "--cell", of, "--out", str(file), "--root", str(store.path)).done()
+        return pd.read_csv(file, keep_default_na=False).set_index("bag")
 
     return call
 
@@ -95,7 +95,7 @@ def set_probability(probs: list[list[float]], wanted: set[int]) -> float:
 def test_a_table_gives_label_sets_with_probabilities_and_places(
     found: Callable[..., pd.DataFrame], table: Path
 ) -> None:
-    rows = found(table, "--positions").set_index("bag")
+    rows = found(table, "--positions")
     assert rows["labels"].to_dict() == {"a": "cat;dog", "b": "cat;dog", "c": ""}
     maps = {"a": [softmax(9, 2), softmax(-4, 9)], "b": [softmax(1, 2), softmax(1.5, 3)], "c": [softmax(-8, -7)]}
     for bag, wanted in (("a", {0, 1}), ("b", {0, 1}), ("c", set())):
@@ -113,35 +113,39 @@ def test_a_table_gives_label_sets_with_probabilities_and_places(
     np.testing.assert_allclose(everywhere, [p for bag in maps.values() for p in bag], rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        ("bags,f0,f1\na,1,2\n", "has no column 'bag' (the bag that an instance belongs to); did you mean 'bags'?"),
-        ("bag,f0,f1\na,1,2\na,1e60,2\n", "bag 'a', instance 1 (from 0): a feature is not finite"),
-    ],
-)
-def test_a_bad_table_is_refused_and_nothing_is_written(
-    store: Root, known: str, tmp_path: Path, milbench: Milbench, content: str, complaint: str
-) -> None:
-    path = tmp_path / "bad.csv"
-    path.write_text(content)
-    out = tmp_path / "out"
-    ran = milbench("predict", str(path), "--cell", known, "--out", str(out), "--root", str(store.path))
-    assert complaint in ran.complaint()
-    assert not out.exists()
+def test_several_seeds_are_averaged(store: Root, known: str, found: Callable[..., pd.DataFrame], table: Path) -> None:
+    """The second network gives every class and the background a third everywhere."""
+    even = known_network()
+    with torch.no_grad():
+        even.head.weight.zero_()
+    second = publish(store, replace(cell(), seed=1), even, threshold=-20.0, memory=MEMORY)
+    rows = found(table, of=f"{known},{second[:9]}")
+    maps = [softmax(9, 2), softmax(-4, 9)]
+    for c, name in enumerate(CLASSES):
+        each = [1 - math.prod(1 - p[c] for p in maps), 1 - (2 / 3) ** 2]
+        assert rows.loc["a", f"presence {name}"] == pytest.approx(sum(each) / 2, rel=1e-6)
+    each = [set_probability(maps, {0, 1}), set_probability([[1 / 3] * 3] * 2, {0, 1})]
+    assert rows.loc["a", "probability"] == pytest.approx(sum(each) / 2, rel=1e-6)
+    # Log-odds of -9 at a threshold of 0, and of 0 at -20: by 5.5 above on the average, and by the first alone below.
+    assert rows["labels"].to_dict() == {"a": "cat;dog", "b": "cat;dog", "c": "cat;dog"}
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
+        (["bags.csv"], "has no column 'bag' (the bag that an instance belongs to); did you mean 'bags'?"),
+        (["far.csv"], "bag 'a', instance 1 (from 0): a feature is not finite"),
         (["empty"], "the folder empty has no file .npy"),
         (["wide.npy"], "bag 'wide.npy' has 3 features, expected the 2 that were trained on (f0, f1)"),
         (["a.npy", "a.npy"], "there are two bags 'a.npy'"),
-        (["damaged.npy", "a.npy"], "1 of 2 files cannot be read: damaged.npy"),
+        (["damaged.npy", "a.npy", "--positions"], "1 of 2 files cannot be read: damaged.npy"),
         (["mine.csv", "--out", "mine.csv"], "mine.csv is one of the inputs and would be overwritten"),
+        (["mine.csv", "--invert"], "--invert is for pictures: mine.csv holds bags"),
+        (["bags.csv", "--cell", "EXACT"], "needs data that its task does not remember: "),
+        (["mine.csv", "--cell", "KNOWN,EXACT"], "differ in more than their seeds"),
     ],
 )
-def test_bad_files_are_refused(
+def test_what_cannot_be_read_is_refused_and_nothing_is_written(
     store: Root, known: str, tmp_path: Path, milbench: Milbench, monkeypatch: pytest.MonkeyPatch,
     words: list[str], complaint: str,
 ) -> None:  # fmt: skip
@@ -150,10 +154,15 @@ def test_bad_files_are_refused(
     np.save("a.npy", np.zeros((2, 2)))
     np.save("wide.npy", np.zeros((2, 3)))
     Path("damaged.npy").write_bytes(b"no array")
-    Path("mine.csv").write_text("bag,f0,f1\na,1,2\n")
-    ran = milbench("predict", *words, "--cell", known, "--root", str(store.path))
-    assert complaint in ran.complaint()
-    assert Path("mine.csv").read_text().startswith("bag,f0")
+    tables = {"bags": "bags,f0,f1\na,1,2\n", "far": "bag,f0,f1\na,1,2\na,1e60,2\n", "mine": "bag,f0,f1\n"}
+    for name, content in tables.items():
+        Path(f"{name}.csv").write_text(content)
+    remembered = None if "EXACT" in words else MEMORY
+    exact = publish(store, cell("exact"), known_network(), threshold=0.0, memory=remembered)
+    words = [word.replace("KNOWN", known).replace("EXACT", exact) for word in ("--cell", known, *words)]
+    assert complaint in milbench("predict", *words, "--root", str(store.path)).complaint()
+    assert Path("mine.csv").read_text() == "bag,f0,f1\n"
+    assert not Path("predictions").exists()
 
 
 def test_images_are_placed_in_their_own_pixels(tmp_path: Path) -> None:
@@ -168,15 +177,14 @@ def test_images_are_placed_in_their_own_pixels(tmp_path: Path) -> None:
     assert [Path(name).name for name in batch.names] == ["even.jpg", "wide.png"]
     assert batch.bags.instances.shape == (2, 3, 64, 64)
     assert batch.bags.instances[0, 1].mean() == pytest.approx(200 / 255, abs=0.02)
-    centres = network.position_centres(64, 64)
-    assert centres is not None
+    centres: Any = network.position_centres(64, 64)
     middle = len(centres[0]) // 2
-    x, y = (batch.places[axis][:, middle, 0].tolist() for axis in ("x", "y"))
-    side_x, side_y = float(centres[1][0]), float(centres[0][middle])
-    assert (x[0], y[0]) == pytest.approx((side_x * 100 / 64, side_y * 100 / 64)), "an even image is scaled"
-    assert (x[1], y[1]) == pytest.approx((side_x * 200 / 64, (side_y - 16) * 200 / 64)), "16 rows above are no image"
+    left, top = float(centres[1][0]), float(centres[0][middle])
+    places = [(float(batch.places["x"][n, middle, 0]), float(batch.places["y"][n, middle, 0])) for n in range(2)]
+    assert places[0] == pytest.approx((left * 100 / 64, top * 100 / 64)), "an even image is scaled"
+    assert places[1] == pytest.approx((left * 200 / 64, (top - 16) * 200 / 64)), "16 rows above are no image"
     with pytest.raises(UsageError, match="1 of 1 images cannot be read"):
-        next(task.read_bags([PLUGINS / "tiny_task.py"], network))
+        next(task.read_bags([LOSS], network))
 
 
 def test_sequences_are_standardised_as_in_training_and_placed_in_seconds(tmp_path: Path) -> None:
@@ -207,25 +215,20 @@ def test_sequences_are_standardised_as_in_training_and_placed_in_seconds(tmp_pat
 
 
 def test_a_saved_model_needs_neither_store_nor_table_nor_plug_in(
-    store: Root, tmp_path: Path, milbench: Milbench, table: Path
+    store: Root, tmp_path: Path, found: Callable[..., pd.DataFrame], table: Path
 ) -> None:
     import mlflow.pyfunc
 
-    from milbench.api.registry import losses
-    from milbench.api.resolver import resolve
-
     plugin = tmp_path / "mine.py"
-    shutil.copyfile(PLUGINS / "third_party_loss.py", plugin)
+    shutil.copyfile(LOSS, plugin)
     revision = f"1 {losses().entry(resolve(losses(), str(plugin))).source_digest}"
-    one = Cell(**{**vars(cell("mean-pooling", str(plugin))), "loss_revision": revision})
+    one = replace(cell("my-loss", str(plugin)), loss_revision=revision)
     made = galleries.make(
         kind="set", instances=np.zeros((2, 3, 2)), labels=np.zeros((2, 2)), presence=np.zeros((2, 2)),
         probs=np.full((2, 3, 3), 1 / 3), class_names=CLASSES, mask=np.arange(3) < np.array([[1], [3]]),
     )  # fmt: skip
     cell_id = publish(store, one, known_network(), threshold=0.0, memory=MEMORY, gallery=made)
-    out = tmp_path / "found.csv"
-    ran = milbench("predict", str(table), "--cell", cell_id, "--out", str(out), "--root", str(store.path))
-    assert ran.code == 0, ran
+    expected = found(table, of=cell_id).drop(columns=["log_probability", "positions"]).reset_index(drop=True)
     folder = store.cell(cell_id)
     write_model(tmp_path / "saved", folder, folder.cell(), folder.result())
     plugin.unlink()
@@ -233,7 +236,5 @@ def test_a_saved_model_needs_neither_store_nor_table_nor_plug_in(
     assert model.metadata.signature.inputs.to_dict()[0]["tensor-spec"] == {"dtype": "float32", "shape": (-1, -1, 2)}
     assert model.input_example.shape == (1, 1, 2), "the first bag of the gallery has one instance"
     given = np.array([[[9, 2], [-4, 9]], [[1, 2], [1.5, 3]]], np.float32)
-    expected = pd.read_csv(out, keep_default_na=False).drop(columns=["bag", "log_probability", "positions"])
     pd.testing.assert_frame_equal(model.predict(given), expected.head(2), check_dtype=False)
-    nothing = model.predict(given[:0])
-    assert (len(nothing), list(nothing.columns)) == (0, list(expected.columns))
+    assert list(model.predict(given[:0]).columns) == list(expected.columns)
