@@ -18,7 +18,7 @@ help:
 	@echo "make demo         four losses x three seeds on handwritten digits, and reports/demo/index.html"
 	@echo "make test         the test suite"
 	@echo "make test-lowest  the test suite with the oldest dependencies that pyproject.toml allows"
-	@echo "make test-kills   a hundred launches killed at random moments"
+	@echo "make test-kills   a hundred launches killed at random moments, files damaged after half of them; disks that fail"
 	@echo "make test-simulations  how often intervals and verdicts are wrong, counted on simulated losses (half an hour)"
 	@echo "make lint         ruff: rules and formatting; import-linter: which package may import which"
 	@echo "make typecheck    mypy --strict"

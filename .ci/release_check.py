@@ -7,8 +7,6 @@ cell, its report and the examples in the docstrings. All it then uses of the che
 pyproject.toml how examples are compared.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

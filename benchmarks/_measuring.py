@@ -1,7 +1,5 @@
 """What the benchmarks share: seconds, the bytes of the tensors that are alive, options, and how a table is printed."""
 
-from __future__ import annotations
-
 import sys
 import time
 import weakref

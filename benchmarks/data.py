@@ -4,8 +4,6 @@ Slides are written first, so that all files are in the page cache. Every command
 watched while it runs: its time, and the most memory that it shares with no file.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

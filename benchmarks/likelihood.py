@@ -1,7 +1,5 @@
 """Time, memory and operators of the exact likelihood, beside a plain loop and a log-softmax of the same logits."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """What a training step takes, by its parts, and an evaluation, beside a plain float32 step of the same network."""
 
-from __future__ import annotations
-
 import copy
 import time
 from collections.abc import Callable, Sequence

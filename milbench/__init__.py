@@ -5,8 +5,6 @@ own needs is among them. Each is imported when it is first used, so that `import
 other large library.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +29,8 @@ if TYPE_CHECKING:
     from milbench.data.labelled_images import ImageSplits, LabelledImages
     from milbench.estimator import BagClassifier
     from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
+    from milbench.families.image_bags import OneInstanceImages
     from milbench.families.nested_digits import NestedDigits
-    from milbench.families.single_image import OneInstanceImages
     from milbench.families.street_numbers import StreetNumbers
     from milbench.networks.convolutional import AllConvolutional
     from milbench.networks.instance import InstanceMLP
@@ -67,7 +65,7 @@ _HOMES = {
     "milbench.estimator": ("BagClassifier",),
     "milbench.evaluation.evaluate": ("EvalSplit", "evaluate_bags"),
     "milbench.families.nested_digits": ("NestedDigits",),
-    "milbench.families.single_image": ("OneInstanceImages",),
+    "milbench.families.image_bags": ("OneInstanceImages",),
     "milbench.families.street_numbers": ("StreetNumbers",),
     "milbench.networks.convolutional": ("AllConvolutional",),
     "milbench.networks.instance": ("InstanceMLP",),

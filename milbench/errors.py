@@ -19,9 +19,11 @@ class UsageError(ValueError):
         super().__init__(" ".join(message.split()))
 
 
-def disk_failure(error: BaseException) -> str:
+def disk_failure(error: BaseException | None) -> str:
     """Return in one line how the disk has failed, "" for an error of another kind."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
+    if isinstance(error, OSError) and error.errno in (
+        errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO
+    ):  # fmt: skip
         return f"cannot write {error.filename or 'a file'}: {error.strerror}"
     return ""
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import shutil
 import signal
 import sys
@@ -15,13 +13,16 @@ from milbench.api.resolver import local_object
 from milbench.engine import costs
 from milbench.networks.registry import networks
 from tests._helpers.command_line import Ran
-from tests._helpers.mlflow_server import MlflowServer, initdb, mlflow_server, postgres
+from tests._helpers.mlflow_server import MlflowServer
 from tests._helpers.small_data import small_data
 
 torch.set_num_threads(1)
 costs.WINDOW = 0.0  # every cell times its loss by the fewest calls, since the tests compute hundreds of cells
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell lets what it starts in the background ignore Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+collect_ignore = ["_helpers/package"]  # which one test installs: imported from here, it would hide what was installed
 
 
 @pytest.fixture(autouse=True)
@@ -92,8 +93,9 @@ def milbench(
     request.getfixturevalue("blank_figures")
 
     def call(*words: str) -> Ran:
-        computes = words[0] in ("run", "reproduce")
-        takes_root = computes or words[0] in (
+        command = words[0] if words else ""
+        computes = command in ("run", "reproduce")
+        takes_root = computes or command in (
             "report", "status", "sync", "list", "ui", "export", "import", "predict", "figure"
         )  # fmt: skip
         # In this process, where a test can patch things, unless the test is about workers.
@@ -106,39 +108,17 @@ def milbench(
         with pytest.raises(SystemExit) as stop:
             main.main()
         captured = capsys.readouterr()
-        assert isinstance(stop.value.code, int)
-        return Ran(stop.value.code, captured.out, captured.err)
+        return Ran(int(stop.value.code or 0), captured.out, captured.err)
 
     return call
 
 
-@pytest.fixture(scope="session")
-def sqlite_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
-    folder = tmp_path_factory.mktemp("sqlite_server")
-    with mlflow_server(f"sqlite:///{folder / 'mlflow.db'}", folder) as server:
-        yield server
-
-
 @pytest.fixture
-def sqlite_server(sqlite_service: MlflowServer) -> Iterator[MlflowServer]:
-    """The server on SQLite, which runs again after a test that has killed it."""
-    yield sqlite_service
-    sqlite_service.ensure_running()
-
-
-@pytest.fixture(scope="session")
-def postgres_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
-    if initdb() is None:
-        pytest.skip("PostgreSQL is not installed (Debian package: postgresql)")
-    with postgres() as database, mlflow_server(database, tmp_path_factory.mktemp("postgres_server")) as server:
-        yield server
-
-
-@pytest.fixture
-def postgres_server(postgres_service: MlflowServer) -> Iterator[MlflowServer]:
-    """The server on PostgreSQL, which runs again after a test that has killed it."""
-    yield postgres_service
-    postgres_service.ensure_running()
+def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
+    server = MlflowServer(tmp_path_factory.mktemp("mlflow"))
+    server.start()
+    yield server
+    server.kill()
 
 
 @pytest.fixture

@@ -1,17 +1,13 @@
 """Benchmarks run on sizes that are as small as can be, and what they measure is what they say."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import data
 import likelihood
-import numpy as np
 import pytest
 import torch
 import training
@@ -73,24 +69,6 @@ def test_the_plain_loop_computes_what_it_is_compared_with() -> None:
     torch.testing.assert_close(plain, bag_log_prob(logits.log_softmax(dim=1), labels), rtol=1e-9, atol=0)
 
 
-def test_the_likelihood_is_measured_in_both_precisions_with_its_spread(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(likelihood, "CONFIGS", (likelihood.Config(4, 3, 5, (1, 2), 0.0),))
-    calls: list[int] = []
-
-    def timings(functions: list[Callable[[], object]], repeats: int) -> list[Timing]:
-        calls.append(repeats)
-        return [Timing(median=1.0 + number, spread=0.1 + number) for number in range(len(functions))]
-
-    monkeypatch.setattr(likelihood, "paired_timings", timings)
-    likelihood.main(device="cpu", quick=True)
-    assert calls == [7, 7]
-    # Forward and backward is measured second: 2 s with a middle half 1.1 s wide, half of which is 28 % of 2 s.
-    rows = [line for line in capsys.readouterr().out.splitlines() if "4 x 3 x 5" in line]
-    assert [line.count("28%") for line in rows] == [1, 1]
-
-
 def test_slides_are_trained_on_and_checked(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Two of the commands are started, the others left out."""
     for name, value in {"QUICK_SLIDES": 10, "QUICK_PATCHES": (30, 50), "LONG": (600, 64), "SETTLED": 0.0}.items():
@@ -108,13 +86,6 @@ def test_slides_are_trained_on_and_checked(capsys: pytest.CaptureFixture[str], m
     assert 0 < first_step <= first_epoch
     assert memory > 50, "torch alone takes more"
     assert any(row.startswith("wide table, check") for row in rows)
-
-
-def test_slides_have_the_sizes_that_are_asked_for(tmp_path: Path) -> None:
-    data.write_slides(tmp_path / "few", 10, (30, 50))
-    sizes = [len(np.load(path)) for path in (tmp_path / "few/features").iterdir()]
-    assert len(sizes) == 10
-    assert 30 <= min(sizes) <= max(sizes) < 50
 
 
 def test_peak_bytes_counts_what_lives_at_once() -> None:

@@ -1,25 +1,75 @@
-"""Every command and every piece of code in the documents runs, or says in a comment why it is not run here."""
+"""Every command and every piece of code in the documents runs, or says in a comment why it is not run here.
 
-from __future__ import annotations
+`<!-- not run: REASON -->` above a fenced block keeps it from being run: it is parsed then, and no more. `<!-- run with:
+WORDS -->`, on one line, adds words to its `milbench run`, such as fewer epochs. `<!-- needs: MODULES -->` names modules
+that a block imports and milbench does not: where one is missing, the page's test is skipped there. A reader of the page
+sees none of them.
+"""
 
 import contextlib
 import io
 import linecache
 import random
 import re
+import shlex
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from markdown_it import MarkdownIt
 
 from tests._helpers.command_line import REPOSITORY, Milbench
-from tests._helpers.doc_blocks import Block, blocks
 
 PAGES = sorted([*(REPOSITORY / "docs").glob("*.md"), *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md"))])
+COMMENT = re.compile(r"<!-- (not run|run with|needs): (\S.*?) -->\s*$")
 NOT_RUN = 20
 """How many blocks say why they are not run. Raise it only for what no test can run."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its first line in the file, from 1, and what the comment above it says."""
+
+    line: int
+    language: str
+    text: str
+    not_run: str = ""
+    words: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """The words of each command; of a block that is not run, those of milbench alone.
+
+        A backslash continues a line, && divides it, and a comment ends it.
+        """
+        lines = self.text.replace("\\\n", " ").splitlines()
+        if self.not_run:
+            lines = [line for line in lines if line.startswith("milbench ")]
+        parts = [part for line in lines for part in line.split(" && ")]
+        return [words for part in parts if (words := shlex.split(part, comments=True))]
+
+
+def blocks(page: Path) -> list[Block]:
+    tokens = MarkdownIt("commonmark").parse(page.read_text("utf-8"))
+    before = [None, *tokens]
+    return [_block(token, last) for last, token in zip(before, tokens, strict=False) if token.type == "fence"]
+
+
+def _block(token: Any, before: Any) -> Block:
+    said = COMMENT.match(before.content) if before is not None and before.type == "html_block" else None
+    kind, rest = said.groups() if said else ("", "")
+    return Block(
+        line=token.map[0] + 1,
+        language=token.info.strip(),
+        text=token.content,
+        not_run=rest if kind == "not run" else "",
+        words=tuple(shlex.split(rest)) if kind == "run with" else (),
+        needs=tuple(rest.split(", ")) if kind == "needs" else (),
+    )
 
 
 @pytest.fixture
@@ -79,8 +129,7 @@ def read_toml(block: Block, folder: Path, milbench: Milbench, where: str) -> Non
     if "losses" not in found or block.not_run:
         return
     (folder / "my.toml").write_text(block.text, "utf-8")
-    ran = milbench("run", "my.toml", "--dry-run")
-    assert ran.code == 0, (where, ran.err)
+    milbench("run", "my.toml", "--dry-run").done()
 
 
 def run_commands(block: Block, milbench: Milbench, where: str) -> str:

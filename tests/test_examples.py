@@ -1,7 +1,5 @@
 """The examples run from a folder of their own, and print what they promise."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -27,7 +25,6 @@ def test_every_example_is_listed_and_run() -> None:
 
 def test_own_loss(tmp_path: Path) -> None:
     said = run("own_loss", tmp_path)
-    assert "mean-pooling" in said
     (page,) = re.findall(r"^(\S+index\.html)$", said, re.MULTILINE)
     assert "mean-pooling" in Path(page).read_text("utf-8")
 

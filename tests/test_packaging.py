@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -13,25 +11,25 @@ import pytest
 from tests._helpers.command_line import REPOSITORY
 
 
+def output(*words: object, cwd: Path | None = None) -> str:
+    return subprocess.run([*map(str, words)], capture_output=True, text=True, check=True, cwd=cwd).stdout
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("built")
     source = folder / "source"
-    wanted = subprocess.run(
-        ["git", "-C", str(REPOSITORY), "ls-files", "--cached", "--others", "--exclude-standard"],
-        capture_output=True, text=True, check=True,
-    ).stdout.split("\n")  # fmt: skip
-    for name in filter(None, wanted):
+    for name in output("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=REPOSITORY).splitlines():
         if (REPOSITORY / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(REPOSITORY / name, source / name)
     build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder)]
-    subprocess.run([*build, "--sdist", str(source)], check=True, capture_output=True)
+    output(*build, "--sdist", source)
     sdist = next(folder.glob("*.tar.gz"))
     with tarfile.open(sdist) as archive:
         archive.extractall(folder / "unpacked", filter="data")
     unpacked = next((folder / "unpacked").iterdir())
-    subprocess.run([*build, "--wheel", str(unpacked)], check=True, capture_output=True)
+    output(*build, "--wheel", unpacked)
     return sdist, next(folder.glob("*.whl"))
 
 
@@ -57,22 +55,14 @@ def test_a_wheel_from_an_sdist_works_in_an_empty_environment(built: tuple[Path, 
     home = tmp_path / "env"
     venv.create(home, with_pip=False)
     python = home / "bin" / "python"
-    site = Path(subprocess.run([str(python), "-c", "import site; print(site.getsitepackages()[0])"],
-                               capture_output=True, text=True, check=True).stdout.strip())  # fmt: skip
+    site = Path(output(python, "-c", "import site; print(site.getsitepackages()[0])").strip())
     uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or "uv"
-    subprocess.run([uv, "pip", "install", "--quiet", "--no-deps", "--offline", "--python", str(python), str(built[1])],
-                   check=True, capture_output=True)  # fmt: skip
+    output(uv, "pip", "install", "--quiet", "--no-deps", "--offline", "--python", python, built[1])
     lent = next(p for p in map(Path, sys.path) if p.name == "site-packages")
     # Only a path, and not an editable install's finder: what is imported as milbench must be the wheel's.
     (site / "lent.pth").write_text(f"{lent}\n")
-    command = [str(home / "bin" / "milbench")]
-    listed = subprocess.run([*command, "list", "losses"], capture_output=True, text=True, check=True, cwd=tmp_path)
-    for name in ("exact", "max-pooling", "one-vs-rest", "noisy-or"):
-        assert name in listed.stdout
-    where = subprocess.run([str(python), "-c", "import milbench; print(milbench.__file__)"],
-                           capture_output=True, text=True, check=True, cwd=tmp_path).stdout  # fmt: skip
-    assert where.startswith(str(site))
-    planned = subprocess.run(
-        [*command, "run", "demo", "--dry-run"], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
-    assert "15 cells, 15 to run" in planned.stdout
+    milbench = home / "bin" / "milbench"
+    listed = output(milbench, "list", "losses", cwd=tmp_path)
+    assert [name for name in ("exact", "max-pooling", "one-vs-rest", "noisy-or") if name not in listed] == []
+    assert output(python, "-c", "import milbench; print(milbench.__file__)", cwd=tmp_path).startswith(str(site))
+    assert "15 cells, 15 to run" in output(milbench, "run", "demo", "--dry-run", cwd=tmp_path)

@@ -1,7 +1,5 @@
 """The parts of the site that need no mkdocs: links, and the check of what was built."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

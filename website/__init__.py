@@ -4,8 +4,6 @@
 milbench. Every other module returns files of the site by their path in it; only `website.hooks` knows mkdocs.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]

@@ -5,8 +5,6 @@
 mkdocs checks the links of Markdown; this reads the pages that came out, as a browser does.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """The page of the command line, as typer writes it from the commands themselves."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

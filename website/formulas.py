@@ -1,7 +1,5 @@
 """Formulas: TeX in Markdown becomes SVG in the page, so that no reader's browser runs or fetches anything for it."""
 
-from __future__ import annotations
-
 import html
 import re
 from functools import cache

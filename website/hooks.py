@@ -1,7 +1,5 @@
 """The hooks of mkdocs: add the pages that are made, and let links to files outside docs/ lead to their pages."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig

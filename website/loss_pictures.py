@@ -1,7 +1,5 @@
 """The picture of a loss: its value on the smallest bag in which losses differ, two positions and one class."""
 
-from __future__ import annotations
-
 import io
 
 import torch

@@ -1,7 +1,5 @@
 """The pages of the losses: formula, picture, where it stands, docstring and code of each, and an overview."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

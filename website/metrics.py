@@ -1,7 +1,5 @@
 """The page of the metrics, from `milbench.api.metric_info`."""
 
-from __future__ import annotations
-
 from milbench.api.metric_info import METRICS
 
 PAGE = """# Metrics

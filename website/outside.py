@@ -1,7 +1,5 @@
 """Pages from files outside docs/, how links find them on the site, and the style of the site."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 

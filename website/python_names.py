@@ -1,7 +1,5 @@
 """The pages of the public names, which mkdocstrings fills from their docstrings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import milbench

@@ -1,7 +1,5 @@
 """The gallery of published reports, and their pages, made from what is kept of them."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """The page of the settings of a spec, a recipe, a run and a search, from the descriptions of their fields."""
 
-from __future__ import annotations
-
 from milbench.engine.spec import settings
 
 PAGE = """# Settings

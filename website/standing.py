@@ -1,7 +1,5 @@
 """Where a loss stands in the published comparison of all losses, as a table and a picture."""
 
-from __future__ import annotations
-
 import io
 from functools import cache
 

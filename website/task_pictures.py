@@ -1,7 +1,5 @@
 """The picture of a task: some of its test bags, where they are generated or come with scikit-learn."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np
@@ -11,10 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from milbench._utils.palette import MUTED, class_colours
-from milbench._utils.pictures import plain, show_grey
+from milbench._utils.pictures import plain, show_image
 from milbench.api.bags import Bags
 from milbench.api.registry import tasks
-from milbench.report.figures.bag_images import set_name
+from milbench.report.figures.galleries import set_name
 
 DRAWN = ("extended-digits", "sound-events", "synthetic-bags")
 BAGS = 3
@@ -42,7 +40,7 @@ def _draw(axes: Axes, bag: Bags, colours: list[str]) -> None:
     """Draw one bag with its true instances, of any kind of bag."""
     instances = bag.instances[0].numpy()
     if bag.are_images:
-        show_grey(axes, instances)
+        show_image(axes, instances)
     elif bag.truth is not None and bag.truth.boxes is not None:
         features, frames = instances.shape
         axes.imshow(instances, cmap="gray", aspect="auto", origin="lower", extent=(0, frames, 0, features))

@@ -1,7 +1,5 @@
 """The loss my-loss."""
 
-from __future__ import annotations
-
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 

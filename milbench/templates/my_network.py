@@ -1,7 +1,5 @@
 """The network my-network."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from milbench import Network

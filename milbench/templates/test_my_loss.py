@@ -1,7 +1,5 @@
 """The contract tests of my-loss: pytest test_my_loss.py."""
 
-from __future__ import annotations
-
 from milbench.testing import LossContract
 
 

@@ -1,7 +1,5 @@
 """The contract tests of my-network: pytest test_my_network.py."""
 
-from __future__ import annotations
-
 from milbench.testing import NetworkContract
 
 

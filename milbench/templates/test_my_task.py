@@ -1,7 +1,5 @@
 """The contract tests of my-task: pytest test_my_task.py."""
 
-from __future__ import annotations
-
 from milbench.testing import TaskContract
 
 

@@ -6,9 +6,6 @@ A test file beside the file of a loss is as short as this, and the path is relat
 
     class TestMine(LossContract):
         loss = "mine.py"
-
-It may import `milbench.api`, `milbench.engine`, `milbench.networks` and `milbench.evaluation`; no other room imports it
-but the tests among the templates.
 """
 
 try:
@@ -17,10 +14,9 @@ except ModuleNotFoundError as error:
     raise ImportError("milbench.testing needs pytest: pip install 'milbench[testing]'") from error
 
 # Before they are imported: a failed assertion of theirs then shows its values, as in a test file.
-pytest.register_assert_rewrite("milbench.testing.loss", "milbench.testing.network", "milbench.testing.task")
+pytest.register_assert_rewrite(*(f"milbench.testing.{name}" for name in ("common", "loss", "network", "task")))
 
-from milbench.testing.loss import LossContract  # noqa: E402
-from milbench.testing.loss_inputs import Variant  # noqa: E402
+from milbench.testing.loss import LossContract, Variant  # noqa: E402
 from milbench.testing.network import NetworkContract  # noqa: E402
 from milbench.testing.task import TaskContract  # noqa: E402
 

@@ -1,9 +1,8 @@
-"""What every loss must do, as tests to inherit."""
-
-from __future__ import annotations
+"""What every loss must do, as tests to inherit, and the bags, label sets and variants of losses that they run on."""
 
 import itertools
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import pytest
@@ -11,29 +10,34 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from milbench import Loss
-from milbench.testing.files import beside
-from milbench.testing.loss_inputs import (
-    EVERY_SET,
-    LABELS,
-    MASK,
-    ONE_CLASS,
-    POSITIONS,
-    SIZES,
-    WEIGHTS,
-    B,
-    C,
-    K,
-    Variant,
-    computed,
-    every_set_log_prob,
-    extreme_logits,
-    labels_that_fit,
-    outputs,
-    some_logits,
-    target_for,
-    value_and_gradient,
-)  # fmt: skip
+from milbench import Loss, load_loss
+from milbench.testing.common import beside
+
+B, C, K = 4, 3, 6
+LABELS = torch.tensor([[1, 0, 1], [0, 1, 0], [0, 0, 0], [1, 1, 1]], dtype=torch.bool)
+ONE_CLASS = torch.tensor([[0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]], dtype=torch.bool)
+EVERY_SET = torch.cartesian_prod(*[torch.tensor([False, True])] * C)  # (2^C, C), all label sets
+SIZES = (6, 1, 4, 3)
+MASK = torch.arange(K) < torch.tensor(SIZES).unsqueeze(1)
+POSITIONS = ((), (K,), (2, 3), (1, 3, 2))
+WEIGHTS = torch.tensor([1.0, 0.5, 2.0, 1.5])  # all different, so that a gradient in the wrong bag is noticed
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A loss with its parameters."""
+
+    loss: str  # a name, or a path that ends in .py, relative to the file of the test class
+    params: dict[str, Any] = field(default_factory=dict)  # arguments of the constructor
+    depends_on_batch: bool = False  # whether the loss of a bag depends on the other bags of a padded batch
+    one_class: bool = False  # whether the loss accepts only label sets of one class
+
+    def __str__(self) -> str:
+        return "-".join([self.loss.rsplit("/", 1)[-1], *map(str, self.params.values())])
+
+    def load(self) -> Loss:
+        """Return the loss, made anew, for C classes."""
+        return load_loss(self.loss, reduction="none", **self.params).build(C)
 
 
 class LossContract:
@@ -45,7 +49,6 @@ class LossContract:
         class TestMineWithMargins(LossContract):
             variants = (Variant("mine.py", {"margin": 1.0}), Variant("mine.py", {"margin": 2.0}))
 
-    They ask for the shape of what a loss returns, for derivatives, masks, extreme logits, half precision and messages.
     The values of a loss are tested beside them, against an independent implementation. A loss with more supervision
     than label sets is called with the target that `target_for` derives from the label sets. A test that a loss cannot
     pass by its nature is overridden, with a docstring that says why.
@@ -53,16 +56,14 @@ class LossContract:
 
     loss: ClassVar[str] = ""
     """The name of the loss, or the path of its file, relative to the file of the test class."""
-    params: ClassVar[dict[str, Any]] = {}
-    """Arguments of its constructor."""
     variants: ClassVar[tuple[Variant, ...]] = ()
-    """Several losses, or one with several parameters, in place of `loss` and `params`."""
+    """Several losses, or one with parameters, in place of `loss`."""
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Let a test run once for every variant."""
         if "variant" in metafunc.fixturenames:
             test = metafunc.cls or type(self)
-            requested = self.variants or (Variant(self.loss, self.params),)
+            requested = self.variants or (Variant(self.loss),)
             variants = [replace(variant, loss=beside(test, variant.loss)) for variant in requested]
             metafunc.parametrize("variant", variants, ids=str)
 
@@ -76,15 +77,14 @@ class LossContract:
         return ONE_CLASS if variant.one_class else LABELS
 
     @pytest.mark.parametrize("positions", POSITIONS, ids=str)
-    def test_one_value_a_bag_whatever_the_position_dimensions(
-        self, loss: Loss, labels: Tensor, positions: tuple[int, ...]
-    ) -> None:
+    def test_shapes_whatever_the_positions(self, loss: Loss, labels: Tensor, positions: tuple[int, ...]) -> None:
         _skip_if_ordered(loss)
         logits = some_logits(*positions)
         flat_logits = logits.reshape(B, C + 1, -1)
-        grid, classes = (B, C + 1, *positions), (B, C)
-        for mask in (None, MASK) if flat_logits.shape[2] == K else (None,):
-            fitting = labels_that_fit(labels, logits) if mask is None else labels & MASK[:, :C]
+        grid, classes, whole = (B, C + 1, *positions), (B, C), flat_logits.shape[2] == K
+        for mask in (None, MASK) if whole else (None,):
+            # Of bags of fewer than C positions the first class alone fits.
+            fitting = labels & (MASK[:, :C] if mask is not None else whole | (labels.cumsum(dim=1) == 1))
             results = computed(loss, logits, fitting, None if mask is None else mask.reshape(B, *positions))
             flat = computed(loss, flat_logits, fitting, mask)
             assert [part.shape for part in results] == [(B,), grid, classes, classes, grid, (*classes, *positions)]
@@ -154,11 +154,11 @@ class LossContract:
         logits, labels = some_logits(K), labels & MASK[:, :C]
         value, gradient, scores, presence, *maps = computed(loss, logits, labels, MASK)
         for i, size in enumerate(SIZES):
-            alone = logits[i : i + 1, :, :size].clone().requires_grad_()
             here = slice(i, i + 1)
+            alone = logits[here, :, :size].clone().requires_grad_()
             assert_close(outputs(loss, alone), (scores[here], presence[here], *(part[here, :, :size] for part in maps)))
             if not variant.depends_on_batch:
-                alone_value = loss(alone, labels[i : i + 1], None, target_for(loss, alone, labels[i : i + 1]))
+                alone_value = loss(alone, labels[here], None, target_for(loss, alone, labels[here]))
                 (own_gradient,) = torch.autograd.grad(alone_value.sum() * WEIGHTS[i], alone)
                 assert_close((alone_value[0], own_gradient[0]), (value[i], gradient[i, :, :size]))
 
@@ -180,10 +180,8 @@ class LossContract:
                 results = value_and_gradient(loss, logits, torch.tensor([classes] * B))
                 assert all(part.isfinite().all() for part in results), (logits, classes)
             scores, presence, probs, evidence = outputs(loss, logits)
-            assert not scores.isnan().any()
-            assert not evidence.isnan().any()
-            assert presence.isfinite().all()
-            assert probs.isfinite().all()
+            assert not any(part.isnan().any() for part in (scores, evidence)), logits
+            assert all(part.isfinite().all() for part in (presence, probs)), logits
 
     def test_deterministic_and_without_side_effects(self, loss: Loss, labels: Tensor) -> None:
         logits, labels, mask = some_logits(K), labels & MASK[:, :C], MASK.clone()
@@ -220,9 +218,7 @@ class LossContract:
         assert all(part.is_cuda for part in on_gpu)
         assert_close(on_gpu, computed(loss, logits, labels, MASK), check_device=False)
 
-    def test_its_own_weights_depend_on_the_seed_alone_and_are_trained(
-        self, loss: Loss, labels: Tensor, variant: Variant
-    ) -> None:
+    def test_its_weights_depend_on_the_seed_and_are_trained(self, loss: Loss, labels: Tensor, variant: Variant) -> None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
             again = variant.load().state_dict()
@@ -244,32 +240,23 @@ class LossContract:
             scores = loss.score(logits)
             assert (scores.classes.argmax(dim=1) == c).all()
             assert (scores.presence.argmax(dim=1) == c).all()
-
-    def test_presence_grows_with_the_evidence(self, loss: Loss) -> None:
-        logits = some_logits(K)
-        for c in range(C):
+            logits = some_logits(K)
             raised = logits + torch.eye(C + 1, dtype=logits.dtype)[c].view(1, -1, 1)
-            assert (loss.score(raised).presence[:, c] > loss.score(logits).presence[:, c]).all()
+            assert (loss.score(raised).presence[:, c] > loss.score(logits).presence[:, c]).all(), "it grows"
 
     @pytest.mark.parametrize("mask", [None, MASK], ids=["no mask", "mask"])
-    def test_the_probabilities_of_all_label_sets_sum_to_one(self, loss: Loss, mask: Tensor | None) -> None:
-        log_probs = every_set_log_prob(loss, some_logits(K), mask)
-        if log_probs is None:
+    def test_presence_is_that_of_the_label_sets_with_the_class(self, loss: Loss, mask: Tensor | None) -> None:
+        of_sets = (loss.label_log_prob(some_logits(K), labels.expand(B, C), mask) for labels in EVERY_SET)
+        if not (log_probs := [log_prob for log_prob in of_sets if log_prob is not None]):
             assert not loss.presence_is_log_odds, "a loss with log-odds of presence has a probability of label sets"
-        else:
-            assert_close(log_probs.exp().sum(dim=0), torch.ones(B, dtype=torch.float64), rtol=0, atol=1e-4)
-
-    @pytest.mark.parametrize("mask", [None, MASK], ids=["no mask", "mask"])
-    def test_presence_at_log_odds_is_that_of_the_label_sets_with_the_class(
-        self, loss: Loss, mask: Tensor | None
-    ) -> None:
-        if not loss.presence_is_log_odds:
-            pytest.skip("its presence only ranks bags")
-        probs, log_odds = every_set_log_prob(loss, some_logits(K), mask), loss.score(some_logits(K), mask).log_odds
-        assert probs is not None
-        assert log_odds is not None
-        marginals = (probs.exp().unsqueeze(2) * EVERY_SET.unsqueeze(1)).sum(dim=0)
-        assert_close(log_odds.sigmoid(), marginals, rtol=1e-6, atol=1e-9)
+            pytest.skip("its label sets have no probability")
+        probs = torch.stack(log_probs).exp()
+        assert_close(probs.sum(dim=0), torch.ones(B, dtype=torch.float64), rtol=0, atol=1e-4)
+        if loss.presence_is_log_odds:
+            log_odds = loss.score(some_logits(K), mask).log_odds
+            assert log_odds is not None
+            marginals = (probs.unsqueeze(2) * EVERY_SET.unsqueeze(1)).sum(dim=0)
+            assert_close(log_odds.sigmoid(), marginals, rtol=1e-6, atol=1e-9)
 
     def test_instances_are_distributions_and_masked_positions_background(self, loss: Loss) -> None:
         probs = loss.score(some_logits(K), MASK).instances
@@ -298,9 +285,7 @@ class LossContract:
         assert (strongest[:, 0] == 4).all()
         assert (scores.instances[:, :-1, 2].argmax(dim=1) == 1).all()
 
-    def test_a_bag_without_instances_and_classes_has_no_gradient(
-        self, loss: Loss, labels: Tensor, variant: Variant
-    ) -> None:
+    def test_an_empty_bag_has_no_gradient(self, loss: Loss, labels: Tensor, variant: Variant) -> None:
         if variant.one_class:
             pytest.skip("the loss refuses a bag without classes")
         mask = MASK.clone()
@@ -311,9 +296,7 @@ class LossContract:
         assert (gradient[2] == 0).all()
         assert not any(t.isnan().any() for t in outputs(loss, some_logits(K), mask))
 
-    def test_unchecked_a_bag_without_instances_does_not_change_others(
-        self, loss: Loss, labels: Tensor, variant: Variant
-    ) -> None:
+    def test_unchecked_an_empty_bag_does_not_change_others(self, loss: Loss, labels: Tensor, variant: Variant) -> None:
         """Its classes cannot occur: its loss may be +inf but not NaN, and the other bags keep their gradients."""
         loss.validate = False
         logits, labels, mask = some_logits(K), labels & MASK[:, :C], MASK.clone()
@@ -331,3 +314,62 @@ class LossContract:
 def _skip_if_ordered(loss: Loss) -> None:
     if loss.supervision == "order":
         pytest.skip("its positions have an order")
+
+
+def some_logits(*positions: int, seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 2.0) -> Tensor:
+    """Return (B, C+1, *positions) logits without ties."""
+    rng = torch.Generator().manual_seed(seed)
+    return (scale * torch.randn(B, C + 1, *positions, generator=rng, dtype=torch.float64)).to(dtype)
+
+
+def target_for(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor | None:
+    """Return a target that fits the label sets, for a loss that needs one.
+
+    It is permuted as logits and labels are, so that tests need not permute it. count: each class of the label set once.
+    position: the least probable of background and the classes of the label set. order: these classes by their logits at
+    the first position.
+    """
+    if not loss.takes_target:
+        return None
+    if loss.supervision == "count":
+        return labels.long()
+    if loss.supervision == "position":
+        allowed = torch.cat([labels.bool(), torch.ones_like(labels[:, :1], dtype=torch.bool)], dim=1)
+        absent = ~allowed.view(*allowed.shape, *[1] * (logits.ndim - 2))
+        return logits.detach().masked_fill(absent, torch.inf).argmin(dim=1)
+    first = logits.detach().flatten(2)[:, :-1, 0] if logits.ndim > 2 else logits.detach()[:, :-1]
+    ranked = first.argsort(dim=1)
+    return ranked.masked_fill(~labels.bool().gather(1, ranked), -1)
+
+
+def value_and_gradient(loss: Loss, logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return the losses (B,) and the gradient of their weighted sum."""
+    leaf = logits.detach().clone().requires_grad_()
+    value = loss(leaf, labels, mask, target_for(loss, logits, labels))
+    (gradient,) = torch.autograd.grad((value * WEIGHTS.to(value)).sum(), leaf)
+    return value.detach(), gradient
+
+
+def outputs(loss: Loss, logits: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return what the loss says of classes, presence, instances and evidence."""
+    scores = loss.score(logits, mask)
+    return scores.classes, scores.presence, scores.instances, scores.evidence
+
+
+def computed(loss: Loss, logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> tuple[Tensor, ...]:
+    """Return value, gradient and all outputs."""
+    return *value_and_gradient(loss, logits, labels, mask), *outputs(loss, logits, mask)
+
+
+def extreme_logits() -> Iterator[Tensor]:
+    """Yield float32 logits of +-200, as a diverging network gives them: equal, random, and one channel against all."""
+    for level in (-200.0, 0.0, 200.0):
+        yield torch.full((B, C + 1, K), level)
+    for seed in range(4):
+        yield 200 * some_logits(K, seed=seed, dtype=torch.float32).sign()
+        yield some_logits(K, seed=seed, dtype=torch.float32, scale=100).clamp(-200, 200)
+    for channel in range(C + 1):
+        case = torch.full((B, C + 1, K), -200.0)
+        case[:, channel] = 200.0
+        yield case
+        yield -case

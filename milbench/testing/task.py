@@ -1,60 +1,40 @@
 """What every task must do, as tests to inherit."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
 import pickle
 import random
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from functools import lru_cache
+from collections.abc import Mapping
+from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
 
-from milbench import (
-    Bags,
-    EvalSplit,
-    Evaluation,
-    Head,
-    Network,
-    Scores,
-    Split,
-    Task,
-    UsageError,
-    generator,
-    label_matrix,
-    load_loss,
-    load_task,
-)  # fmt: skip
+from milbench import Bags, EvalSplit, Evaluation, Network, Scores, Task, UsageError, generator, load_loss, load_task
+from milbench.api.bags import label_matrix
+from milbench.api.loss import Head
 from milbench.api.parameters import check_params, constructor_parameters
-from milbench.api.registry import tasks
-from milbench.api.resolver import resolve
-from milbench.api.task import ScoreFunction
+from milbench.api.task import ScoreFunction, Split
 from milbench.engine.parts import typical_positions
 from milbench.engine.planning import changed_recipe
 from milbench.evaluation import evaluate
 from milbench.networks.registry import make_network
-from milbench.testing.files import beside
+from milbench.testing import common
 
 CPU = torch.device("cpu")
-LIMIT = 8
-"""How many bags of each kind are evaluated on."""
-MANY = 300
-"""How many bags of each kind are looked for in other splits."""
-FEW = 4
-"""How many bags networks are tried on."""
+LIMIT = 8  # bags of each kind that are evaluated on
+MANY = 300  # bags of each kind that are looked for in other splits
+FEW = 4  # bags that networks are tried on
 SHAPES = {"images": (4, 1, 2), "sequences": (3, 1, 2), "sets": (3, 2, 1)}
 """The dimensions of a batch, that of channels or features, and that of instances or frames."""
-MOST_SHOWN = 64
-"""A gallery of more bags would fill a report."""
+MOST_SHOWN = 64  # a gallery of more bags would fill a report
 
 
 class TaskContract:
@@ -71,44 +51,30 @@ class TaskContract:
 
     task: ClassVar[str]
     """The name of the task, or the path of its file, relative to the file of the test class."""
-    params: ClassVar[dict[str, Any]] = {}
-    """Arguments of its constructor."""
+    params: ClassVar[dict[str, Any]] = {}  # arguments of its constructor
 
     @pytest.fixture
     def data_dir(self) -> Path | None:
         """Return the folder of the data; None: the default one."""
         return None
 
-    @pytest.fixture
-    def prepared(self, data_dir: Path | None) -> Task:
-        """Return the task, prepared once for all tests."""
-        return self._task(data_dir)
-
-    @pytest.fixture
-    def batches(self, data_dir: Path | None) -> list[Bags]:
-        """Return the batches of one epoch."""
-        return self._batches(data_dir)
-
-    @pytest.fixture
-    def evaluation(self, data_dir: Path | None) -> Evaluation:
-        """Return the evaluation of an untrained network."""
-        return self._evaluation(data_dir)
-
     # What the tests of a class look at and none changes is kept until those of another class ask.
     @classmethod
     @lru_cache(maxsize=1)
-    def _task(cls, data_dir: Path | None) -> Task:
+    def _prepared(cls, data_dir: Path | None) -> Task:
         return cls().make(data_dir)
 
-    @classmethod
-    @lru_cache(maxsize=1)
-    def _batches(cls, data_dir: Path | None) -> list[Bags]:
-        return list(cls._task(data_dir).train_batches(0, generator("contract")))
+    @pytest.fixture
+    def prepared(self, data_dir: Path | None) -> Task:
+        return self._prepared(data_dir)
 
-    @classmethod
-    @lru_cache(maxsize=1)
-    def _evaluation(cls, data_dir: Path | None) -> Evaluation:
-        return cls._task(data_dir).evaluate(untrained(cls._task(data_dir)))
+    @pytest.fixture
+    def batches(self, prepared: Task) -> list[Bags]:
+        return _batches(prepared)
+
+    @pytest.fixture
+    def evaluation(self, prepared: Task) -> Evaluation:
+        return _evaluation(prepared)
 
     def make(self, data_dir: Path | None, limit: int = LIMIT) -> Task:
         """Return the task, made anew and prepared for a cell of seed 0, with at most `limit` bags to evaluate on."""
@@ -119,11 +85,7 @@ class TaskContract:
 
     def unprepared(self) -> Task:
         """Return the task, made anew."""
-        return load_task(beside(type(self), self.task), **self.params)
-
-    def found(self) -> type[Task]:
-        """Return the class of the task."""
-        return tasks().get(resolve(tasks(), beside(type(self), self.task)))
+        return load_task(common.beside(type(self), self.task), **self.params)
 
     def test_it_says_what_it_is(self, prepared: Task) -> None:
         assert prepared.num_classes >= 1
@@ -132,37 +94,30 @@ class TaskContract:
         assert len(prepared.class_names) == prepared.num_classes
         assert all(isinstance(name, str) for name in prepared.class_names)
         assert (type(prepared).__doc__ or "").strip(), "milbench list tasks shows the first line of its docstring"
+        recipe = prepared.recipe().model_dump()
+        assert changed_recipe(recipe, {}) == recipe, "the recipe is valid"
 
     def test_parameters_can_be_stored_and_sent(self) -> None:
         """A plan keeps parameters as JSON, and workers in other processes make the task from them."""
-        cls = self.found()
-        complete = check_params("the task", cls, self.params)
+        complete = check_params("the task", type(self.unprepared()), self.params)
         assert json.loads(json.dumps(complete)) == complete
         assert pickle.loads(pickle.dumps(complete)) == complete
 
     def test_a_wrong_parameter_is_one_line_that_names_it(self) -> None:
-        cls = self.found()
-        for name, parameter in constructor_parameters(cls).items():
+        parameters = constructor_parameters(type(self.unprepared()))
+        for name, parameter in parameters.items():
             assert parameter.annotation is not parameter.empty, f"{name} has no annotation to be checked against"
-            self.refuses(name, {**self.params, name: object()})
-        self.refuses("no_such_parameter", {**self.params, "no_such_parameter": 1})
-
-    def refuses(self, name: str, params: dict[str, Any]) -> None:
-        """Assert that parameters are refused in one line that names one of them."""
-        with pytest.raises(UsageError) as error:
-            load_task(beside(type(self), self.task), **params)
-        assert name in str(error.value)
-        assert "\n" not in str(error.value)
+        for name in (*parameters, "no_such_parameter"):
+            with pytest.raises(UsageError) as error:
+                load_task(common.beside(type(self), self.task), **{**self.params, name: object()})
+            assert name in str(error.value)
+            assert "\n" not in str(error.value)
 
     def test_the_digest_of_the_data_is_one_line_and_always_the_same(self, data_dir: Path | None) -> None:
         first, again = (self.unprepared().check_data(data_dir) for _ in range(2))
         assert first == again
         assert first.strip()
         assert "\n" not in first
-
-    def test_the_recipe_is_valid(self, prepared: Task) -> None:
-        recipe = prepared.recipe().model_dump()
-        assert changed_recipe(recipe, {}) == recipe
 
     def test_batches_depend_on_the_generator_alone(self, data_dir: Path | None, batches: list[Bags]) -> None:
         """All losses are compared on the same bags: nothing else that draws may have a part in them."""
@@ -182,19 +137,16 @@ class TaskContract:
         assert_same(batch, batches[0])
 
     def test_another_seed_or_epoch_gives_other_batches(self, prepared: Task, batches: list[Bags]) -> None:
-        other = list(prepared.train_batches(0, generator("another")))
-        pairs = zip(batches, other, strict=False)
-        assert any(digests(one) != digests(another) for one, another in pairs)
-
-    def test_an_epoch_has_as_many_batches_as_it_says(self, prepared: Task, batches: list[Bags]) -> None:
-        assert len(batches) == prepared.steps_per_epoch
+        others = prepared.train_batches(0, generator("another"))
+        assert any(digests(one) != digests(other) for one, other in zip(batches, others, strict=False))
 
     def test_batches_fit_together(self, prepared: Task, batches: list[Bags]) -> None:
+        assert len(batches) == prepared.steps_per_epoch
+        dimensions, channel, place = SHAPES[prepared.bag_kind]
         for bags in batches:
             count = len(bags)
             assert count >= 1
             assert bags.instances.is_floating_point()
-            dimensions, channel, place = SHAPES[prepared.bag_kind]
             assert bags.instances.ndim == dimensions, f"the bags are {prepared.bag_kind}"
             assert bags.instances.shape[channel] == prepared.inputs
             finite = bags.instances.isfinite()
@@ -203,6 +155,8 @@ class TaskContract:
             assert finite.all()
             assert bags.labels.shape == (count, prepared.num_classes)
             assert bags.labels.dtype == torch.bool
+            largest = int(bags.labels.sum(dim=1).max())
+            assert prepared.max_labels is None or largest <= prepared.max_labels <= prepared.num_classes
             if bags.mask is not None:
                 assert bags.mask.dtype == torch.bool
                 assert bags.mask.shape == (count, bags.instances.shape[place]), "whether there is an instance"
@@ -217,32 +171,24 @@ class TaskContract:
             assert torch.equal(label_matrix(truth.classes, background), bags.labels)
             if truth.boxes is not None:
                 assert truth.boxes.shape == (*truth.classes.shape, 4)
-            if (at := truth.position_classes) is not None:
-                assert ((at >= 0) & (at <= background)).all(), "position_classes are 0 to C-1, and C for background"
-                present = torch.ones_like(at, dtype=torch.bool) if bags.mask is None else bags.mask
-                things = at.masked_fill(~present | (at == background), -1).flatten(1)
+            if (classes := truth.position_classes) is not None:
+                assert ((classes >= 0) & (classes <= background)).all(), "position_classes are 0 to C-1, C: background"
+                present = torch.ones_like(classes, dtype=torch.bool) if bags.mask is None else bags.mask
+                things = classes.masked_fill(~present | (classes == background), -1).flatten(1)
                 assert torch.equal(label_matrix(things, background), bags.labels)
-
-    def test_no_label_set_is_larger_than_max_labels(self, prepared: Task, batches: list[Bags]) -> None:
-        largest = max(int(bags.labels.sum(dim=1).max()) for bags in batches)
-        assert prepared.max_labels is None or largest <= prepared.max_labels <= prepared.num_classes
 
     def test_every_network_fits_the_bags(self, prepared: Task, batches: list[Bags]) -> None:
         for network in networks_of(prepared):
             for bags in (batches[0].part(0, FEW), prepared.gallery().part(0, FEW)):
-                logits, mask = network.logits_of(bags).float(), network.mask_of(bags)
-                positions = logits.shape[2:]
-                assert logits.shape[:2] == (len(bags), prepared.num_classes + 1), "(B, C+1, *positions)"
-                assert logits.isfinite().all()
-                mask = torch.ones(len(bags), *positions, dtype=torch.bool) if mask is None else mask
-                assert mask.shape == (len(bags), *positions), "a mask has the shape of the positions"
+                _, mask = common.checked_logits(network, bags, prepared.num_classes)
                 assert (bags.labels.sum(dim=1) <= mask.flatten(1).sum(dim=1)).all(), "an instance for every class"
-                if (centres := network.centres_in(bags)) is not None:
-                    assert tuple(map(len, centres)) == (positions if bags.are_images else (1, *positions))
             typical = typical_positions(network, prepared)
             network.start_at_prior(typical)
             bias = network.head.get_parameter("bias").tolist()
             assert bias == pytest.approx([-math.log(typical)] * prepared.num_classes + [0])
+        for network in networks_of(prepared, head="class"):
+            logits = network.logits_of(batches[0].part(0, FEW)).float()
+            assert logits.flatten(2).shape[1:] == (prepared.num_classes + 1, 1), "a classifier has one position"
 
     def test_padding_does_not_reach_the_logits(self, prepared: Task, batches: list[Bags]) -> None:
         """Where bags are sets: a network that is given no mask sees the padding of a batch as instances."""
@@ -250,24 +196,11 @@ class TaskContract:
         if bags.mask is None or prepared.bag_kind != "sets" or bags.mask.all():
             pytest.skip("no bag of the task is a set that is padded")
         for network in networks_of(prepared):
-            mask = network.mask_of(bags)
-            assert mask is not None
-            with torch.no_grad():
-                together = network.logits_of(bags).float()
-                for number, present in enumerate(bags.mask):
-                    instances = bags.instances[number : number + 1, present]
-                    bag = replace(bags.part(number, number + 1), instances=instances, mask=None)
-                    alone = network.logits_of(bag).float()
-                    assert_close(alone[0], together[number][:, mask[number]], rtol=1e-4, atol=1e-5)
+            common.assert_padding_has_no_part(network, bags, "sets", prepared.num_classes)
 
     def test_initial_weights_depend_on_the_seed_alone(self, prepared: Task) -> None:
-        np.random.seed(1)  # noqa: NPY002 the generator of the whole process is meant
-        random.seed(1)
-        every = zip(*(networks_of(prepared, seed) for seed in (5, 5, 6)), strict=True)
-        for first, again, other in ([network.state_dict() for network in made] for made in every):
-            assert first.keys() == again.keys()
-            assert all(torch.equal(first[name], again[name]) for name in first)
-            assert any(not torch.equal(first[name], other[name]) for name in first)
+        for name in prepared.networks:
+            common.assert_weights_depend_on_the_seed_alone(partial(network_of, prepared, name))
 
     def test_the_exact_loss_has_a_gradient_in_every_weight(self, prepared: Task, batches: list[Bags]) -> None:
         bags = next(bags.part(0, FEW) for bags in batches if bags.labels[:FEW].any())
@@ -275,9 +208,7 @@ class TaskContract:
             value = load_loss("exact")(network.logits_of(bags).float(), bags.labels, network.mask_of(bags)).mean()
             value.backward()
             assert value.isfinite()
-            for name, weights in network.named_parameters():
-                assert weights.grad is not None, name
-                assert weights.grad.isfinite().all(), name
+            common.assert_gradients(network)
 
     def test_a_trained_network_can_be_used_where_the_data_are_not(self, prepared: Task, batches: list[Bags]) -> None:
         """From what the task remembers, with the trained weights, comes the same network."""
@@ -293,14 +224,7 @@ class TaskContract:
             with torch.no_grad():
                 assert_close(loaded.eval().logits_of(bags), trained.eval().logits_of(bags))
 
-    def test_a_classifier_has_one_position(self, prepared: Task, batches: list[Bags]) -> None:
-        bags = batches[0].part(0, FEW)
-        for network in networks_of(prepared, head="class"):
-            logits = network.logits_of(bags).float()
-            assert logits.shape[:2] == (len(bags), prepared.num_classes + 1)
-            assert logits.flatten(2).shape[2] == 1
-
-    def test_an_evaluation_is_always_the_same(
+    def test_evaluations_are_always_the_same(
         self, data_dir: Path | None, prepared: Task, evaluation: Evaluation
     ) -> None:
         torch.manual_seed(7)
@@ -308,9 +232,7 @@ class TaskContract:
         assert again.metrics == evaluation.metrics
         assert again.decoder == evaluation.decoder
 
-    def test_an_evaluation_has_the_metric_that_losses_are_ranked_by(
-        self, prepared: Task, evaluation: Evaluation
-    ) -> None:
+    def test_the_metric_that_losses_are_ranked_by_is_measured(self, prepared: Task, evaluation: Evaluation) -> None:
         assert f"test/{prepared.primary}" in evaluation.metrics
         assert all(isinstance(value, float) and not math.isnan(value) for value in evaluation.metrics.values())
         for metric, outcomes in (evaluation.outcomes or {}).items():
@@ -322,23 +244,19 @@ class TaskContract:
             pytest.skip("the task does not measure the set error")
         assert metrics["test/set_error"] == 0
 
-    def test_no_bag_is_in_two_splits(
-        self, data_dir: Path | None, batches: list[Bags], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_no_bag_is_in_two_splits(self, data_dir: Path | None, batches: list[Bags]) -> None:
         """By content: bags that are drawn anew, or augmented, differ even where their instances do not."""
-        splits = [*evaluated_on(self.make(data_dir, limit=MANY), monkeypatch).values()]
+        splits = [*evaluated_on(self.make(data_dir, limit=MANY)).values()]
         splits.append({digest for bags in batches for digest in digests(bags)})
         assert sum(map(len, splits)) == len(set().union(*splits))
 
-    def test_the_task_says_where_seeds_split_the_same_bags(
-        self, data_dir: Path | None, batches: list[Bags], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_task_says_where_seeds_split_the_same_bags(self, data_dir: Path | None, batches: list[Bags]) -> None:
         """By content. Seeds are then not independent: without `overlap` intervals are too narrow."""
         other = self.unprepared()
         other.seed, other.evaluation_limit = 1, MANY
         other.prepare(data_dir, CPU)
         trained_on = {digest for bags in batches for digest in digests(bags)}
-        if trained_on & evaluated_on(other, monkeypatch)["test"]:
+        if trained_on & evaluated_on(other)["test"]:
             assert other.overlap(data_dir) > 0, "what one seed trains on another one is tested on"
 
     def test_the_gallery_is_a_few_bags_always_the_same(self, data_dir: Path | None, prepared: Task) -> None:
@@ -356,16 +274,29 @@ class TaskContract:
         assert_close(prepared.instances_from(picture), instances, rtol=0, atol=1 / 128)  # of 256 levels
 
 
-def networks_of(task: Task, seed: int = 0, head: Head = "softmax") -> Iterator[Network]:
-    """Yield the networks of a task for losses with this head, as a cell of this seed makes them."""
-    for name in task.classifiers if head == "class" else task.networks:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            network = make_network(task, name, {}, seed, head)
-        yield network
+@lru_cache(maxsize=1)
+def _batches(task: Task) -> list[Bags]:
+    return list(task.train_batches(0, generator("contract")))
 
 
-def evaluated_on(task: Task, monkeypatch: pytest.MonkeyPatch) -> dict[Split, set[str]]:
+@lru_cache(maxsize=1)
+def _evaluation(task: Task) -> Evaluation:
+    return task.evaluate(untrained(task))
+
+
+def network_of(task: Task, name: str, seed: int = 0, head: Head = "softmax") -> Network:
+    """Return a network of a task for losses with this head, as a cell of this seed makes it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make_network(task, name, {}, seed, head)
+
+
+def networks_of(task: Task, seed: int = 0, head: Head = "softmax") -> list[Network]:
+    """Return the networks of a task for losses with this head."""
+    return [network_of(task, name, seed, head) for name in (task.classifiers if head == "class" else task.networks)]
+
+
+def evaluated_on(task: Task) -> dict[Split, set[str]]:
     """Return the digests of the bags of each split that a prepared task evaluates on."""
     splits: dict[Split, set[str]] = {}
     limited_splits = evaluate.limited_splits
@@ -375,20 +306,17 @@ def evaluated_on(task: Task, monkeypatch: pytest.MonkeyPatch) -> dict[Split, set
             splits[name] = {digest for number in range(len(split.bags)) for digest in digests(split.bags[number])}
         return limited_splits(given, limit)
 
-    monkeypatch.setattr(evaluate, "limited_splits", recording)
     task.evaluation_limit = LIMIT
-    task.evaluate(untrained(task))
+    with mock.patch.object(evaluate, "limited_splits", recording):
+        task.evaluate(untrained(task))
     if not splits:
         pytest.skip("the task does not evaluate by milbench.evaluate_bags, which knows the splits")
     return splits
 
 
 def untrained(task: Task, *, knows_labels: bool = False) -> ScoreFunction:
-    """Return the scores of an untrained network, by the largest probability of each class.
-
-    With `knows_labels` the presence scores are 1 for the classes of the label set and 0 for others.
-    """
-    network = next(networks_of(task))
+    """Return the scores of an untrained network, by the largest probability of each class, or by the label set."""
+    network = network_of(task, next(iter(task.networks)))
 
     @torch.no_grad()
     def score(bags: Bags) -> Scores:

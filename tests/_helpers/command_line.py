@@ -1,7 +1,5 @@
 """The command line in tests: what a call returns, and how it is started as a process."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
+LOSS = REPOSITORY / "milbench" / "templates" / "my_loss.py"  # a loss as somebody outside the project would begin it
 PLUGINS = Path(__file__).parent / "plugins"
 TINY = str(PLUGINS / "tiny_task.py")
 HOSTILE = str(PLUGINS / "hostile_loss.py")
@@ -25,6 +24,11 @@ class Ran:
     code: int
     out: str
     err: str
+
+    def done(self) -> str:
+        """Return what a command has printed that succeeded."""
+        assert self.code == 0, self
+        return self.out
 
     def complaint(self) -> str:
         """Return the one line of a refused command; check exit code 2, no traceback, nothing else on standard error."""

@@ -1,7 +1,5 @@
 """A GPU without one: fake tensors stand for what would lie on it, and each time the host would wait for it is noted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Cells whose networks are made by hand, so that what they read in a picture is known."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,11 +1,10 @@
-"""Small bags for tests of losses, and their likelihood in 600 digits, by enumeration of their label maps.
+"""Small bags for tests of losses, their likelihood in 600 digits by enumeration of label maps, and maps drawn by hand.
 
 A label map has a class for every position.
 """
 
-from __future__ import annotations
-
 import itertools
+import math
 from typing import Any
 
 import mpmath
@@ -36,8 +35,7 @@ EXTREME = {
 
 exactly = mpmath.MPContext()
 exactly.dps = 600
-"""600 digits, enough for 1 - p where p is a softmax of logits 400 apart. A context of its own, since the precision of
-mpmath is global otherwise."""
+"""600 digits, enough for 1 - p where p is a softmax of logits 400 apart."""
 
 
 def numbers(logits: Tensor) -> list[list[Any]]:
@@ -52,24 +50,16 @@ def softmax(logits: Tensor) -> list[list[Any]]:
 
 
 class LabelMaps:
-    """All (C+1)^K label maps of one bag, from its (C+1, K) logits.
-
-    Attributes:
-        set_prob: label set -> its probability, the sum over the maps that contain these classes and no other.
-        emits: (label set, channel, position) -> the probability of the set's maps with that channel at that position.
-    """
+    """All (C+1)^K label maps of one bag, from its (C+1, K) logits."""
 
     def __init__(self, logits: Tensor) -> None:
         p = softmax(logits)
         channels, positions = logits.shape
-        background = channels - 1
-        self.set_prob: dict[frozenset[int], Any] = {}
-        self.emits: dict[tuple[frozenset[int], int, int], Any] = {}
+        self.set_prob: dict[frozenset[int], Any] = {}  # of the maps that contain these classes and no other
+        self.emits: dict[tuple[frozenset[int], int, int], Any] = {}  # of those with this channel at this position
         for label_map in itertools.product(range(channels), repeat=positions):
-            prob = exactly.mpf(1)
-            for k, c in enumerate(label_map):
-                prob *= p[c][k]
-            label_set = frozenset(label_map) - {background}
+            prob = math.prod((p[c][k] for k, c in enumerate(label_map)), start=exactly.mpf(1))
+            label_set = frozenset(label_map) - {channels - 1}
             self.set_prob[label_set] = self.set_prob.get(label_set, 0) + prob
             for k, c in enumerate(label_map):
                 self.emits[label_set, c, k] = self.emits.get((label_set, c, k), 0) + prob
@@ -83,3 +73,10 @@ class LabelMaps:
         present = sum(prob for label_set, prob in self.set_prob.items() if c in label_set)
         absent = sum(prob for label_set, prob in self.set_prob.items() if c not in label_set)
         return exactly.log(present) - exactly.log(absent)
+
+
+def draw(*pictures: str, sure: float = 0.9, classes: int = 10) -> Tensor:
+    """Return probabilities (B, C+1, h, w) of drawn class maps: digits, or dots for background; blanks part lines."""
+    rows = [[[classes if c == "." else int(c) for c in line] for line in picture.split()] for picture in pictures]
+    shown = torch.nn.functional.one_hot(torch.tensor(rows), classes + 1).movedim(-1, 1).double()
+    return shown * sure + (1 - shown) * (1 - sure) / classes

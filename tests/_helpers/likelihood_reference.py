@@ -1,38 +1,22 @@
-"""The likelihood of small bags without the package: by enumeration, and by recursions, one of them in 80 digits."""
-
-from __future__ import annotations
+"""The likelihood of small bags by recursions, one of them in 80 digits; bags, and every way of the package on a CPU."""
 
 import decimal
 import itertools
+from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
+from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 import torch
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-DIGITS = 80
-_PRECISE = decimal.Context(prec=DIGITS, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
+from milbench.likelihood import bag_log_prob, checks, exact
 
-
-def enumerate_bag(log_probs: Tensor, label_set: set[int]) -> tuple[float, Tensor]:
-    """Sum over all (C+1)^K label maps of one bag.
-
-    Returns:
-        Prb(label_set | P), and (C+1, K), the probability of the label set and of that emission together.
-    """
-    classes, positions = log_probs.shape
-    probs = log_probs.double().exp()
-    total, joint = 0.0, torch.zeros(classes, positions, dtype=torch.float64)
-    for emitted in itertools.product(range(classes), repeat=positions):
-        if set(emitted) - {classes - 1} == label_set:
-            weight = 1.0
-            for k, c in enumerate(emitted):
-                weight *= float(probs[c, k])
-            total += weight
-            for k, c in enumerate(emitted):
-                joint[c, k] += weight
-    return total, joint
+_PRECISE = decimal.Context(prec=80, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
 
 
 def every_label_set(classes: int) -> Tensor:
@@ -109,3 +93,83 @@ class PreciseBag:
             chosen[slot] = self.columns[position][slot]
             joint = self._sum([*self.columns[:position], chosen, *self.columns[position + 1 :]])
             return self._posteriors.setdefault((slot, position), joint / self.prob)
+
+
+BACKGROUND = [f"background+{b}" for b in (0, 4, 8, 16, 24, 40)]
+REGIMES = ("uniform", *BACKGROUND, "dominant", "nearly-absent", "all-tiny", "crowded")
+
+
+def regime_log_probs(regime: str, classes: int, positions: int, seed: int = 0) -> Tensor:
+    """Return (C+1, K) float64 log-probabilities; a regime that singles a class out does so with class 0."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(classes + 1, positions, generator=generator, dtype=torch.float64)
+    if regime == "uniform":
+        logits.zero_()
+    elif regime.startswith("background+"):
+        logits[-1] += float(regime.removeprefix("background+"))
+    elif regime == "dominant":
+        logits[0] += 20.0
+    elif regime == "nearly-absent":
+        logits[0] -= 690.0
+    elif regime == "all-tiny":
+        logits[:-1] -= 690.0
+    elif regime == "crowded":  # every class is most probable at the same position
+        logits[:-1] -= 30.0
+        logits[:-1, positions // 2] += 45.0
+    return logits.log_softmax(dim=0)
+
+
+class RandomBag(NamedTuple):
+    """A batch of one bag: log_probs (1, C+1, K) float64, labels (1, C) bool."""
+
+    log_probs: Tensor
+    labels: Tensor
+
+
+@st.composite
+def random_bags(draw: st.DrawFn, max_classes: int = 4, max_positions: int = 8) -> RandomBag:
+    classes = draw(st.integers(1, max_classes))
+    positions = draw(st.integers(1, max_positions))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
+    logits = torch.randn(1, classes + 1, positions, generator=generator, dtype=torch.float64)
+    logits = logits * draw(st.sampled_from([0.0, 1.0, 5.0, 30.0]))
+    logits[:, -1] += draw(st.sampled_from([-5.0, 0.0, 6.0, 20.0]))
+    if draw(st.booleans()):
+        ruled_out = torch.rand(logits.shape, generator=generator) < 0.3
+        ruled_out[:, draw(st.integers(0, classes))] = False
+        logits = logits.masked_fill(ruled_out, -torch.inf)
+    labels = torch.tensor([draw(st.lists(st.booleans(), min_size=classes, max_size=classes))])
+    return RandomBag(logits.log_softmax(dim=1), labels)
+
+
+Solver = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+accelerator = partial(mock.patch.object, checks, "tracing", return_value=True)
+"""Computes as where no value may be looked at: on a GPU, and inside torch.compile and torch.func."""
+
+
+def derived(function: Callable[[Tensor, Tensor], Tensor], values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the value and its gradient."""
+    leaf = values.clone().requires_grad_()
+    value = function(leaf, labels)
+    return value.detach(), torch.autograd.grad(value.sum(), leaf)[0]
+
+
+def _by_levels(log_probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    bags = exact._Bags(labels, None, int(labels.sum(1).max()), are_logits=False)
+    value, posterior = exact._by_levels(log_probs, bags, gradient=True)
+    return value.to(log_probs.dtype), posterior
+
+
+def _in_logarithms(log_probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    with accelerator():
+        return _by_levels(log_probs, labels)
+
+
+PATHS: dict[str, Solver] = {
+    "eager": partial(derived, bag_log_prob),
+    "levels": _by_levels,
+    "logarithms": _in_logarithms,
+}
+"""Functions of log_probs (B, C+1, K) and labels (B, C) that return log Prb (B,) and its gradient."""

@@ -1,16 +1,12 @@
 """Bags of a table that lies nowhere, for tests of what is made of them."""
 
-from __future__ import annotations
-
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from milbench.data import bags_store
-from milbench.data.bags_store import BagStore
+from milbench.data.bags_store import BagStore, scan
 from milbench.data.own_bags import OwnBags
 
 
@@ -19,8 +15,7 @@ def store_of(parts: list[NDArray[Any]]) -> BagStore:
     rows = np.concatenate(parts).astype(np.float32)
     offsets = np.cumsum([0, *map(len, parts)])
     with np.errstate(invalid="ignore"):
-        scan = bags_store.scan(rows, offsets[:-1], "float32", ends=True)
-    return replace(bags_store.store_of(offsets, [scan]), packed=rows)
+        return BagStore(offsets, *scan(rows, offsets[:-1], "float32"), packed=rows)
 
 
 def own_bags(parts: list[NDArray[Any]], labels: Any, classes: list[str], **changes: Any) -> OwnBags:

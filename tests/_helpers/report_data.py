@@ -1,7 +1,5 @@
 """Made-up results with the shape of real ones, from which the tests of the report render."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -37,12 +35,9 @@ def make_results(
     params: Mapping[str, Mapping[str, Any]] | None = None,
     **plan: Any,
 ) -> Results:
-    """Return results of losses x tasks x seeds.
+    """Return results of losses (name -> error) x tasks (name -> primary metric) x seeds, with galleries in `folder`.
 
-    folder: where to write galleries, none without; losses: name -> final error; tasks: name -> primary metric;
-    statuses: (loss, task, seed) -> (status, reason) of the cells that are not done; supervision: loss -> its kind;
-    info: more fields of every `TaskInfo`; params: task -> more of its parameters;
-    plan: fields of the spec, such as compare_by, and of the plan.
+    `statuses` (status, reason) are of the cells that are not done, `plan` fields of the spec and of the plan.
     """
     losses, tasks = losses or LOSSES, tasks or TWO
     cells, rows, folders, infos = [], [], {}, {}

@@ -1,16 +1,15 @@
 """Small tables of sequences, whose classes are tones of one pitch each."""
 
-from __future__ import annotations
-
-import csv
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
+import torch
+from scipy.io import wavfile
+from torch import Tensor
 
 from milbench import generator
 
@@ -19,45 +18,29 @@ PITCHES = {"high": 1500.0, "low": 300.0}
 SETS: tuple[tuple[str, ...], ...] = ((), ("high",), ("low",), ("high", "low"))
 
 
-def tones(names: tuple[str, ...], seconds: float, rng: Any) -> tuple[NDArray[np.float32], list[list[Any]]]:
-    """Return a waveform with a tone of 0.25 s for each name, one after the other, and their events."""
-    times = np.arange(round(seconds * RATE)) / RATE
-    wave = 0.05 * rng.normal(size=len(times))
-    events: list[list[Any]] = []
-    for place, name in enumerate(names):
-        start = 0.5 * place + float(rng.uniform(0, 0.2))
-        inside = (start <= times) & (times < start + 0.25)
-        wave += 0.5 * np.sin(2 * math.pi * PITCHES[name] * times) * inside
-        events.append([name, start, start + 0.25])
-    return wave.astype(np.float32), events
-
-
 def small_table(folder: Path, count: int = 40, suffix: str = ".npy", events: bool = True) -> Path:
-    """Write `count` recordings, of a second and a little more each, and their table, which is returned."""
+    """Write `count` recordings of a second and a little more, a tone of 0.25 s for each class; return their table."""
     folder.mkdir(parents=True, exist_ok=True)
-    rng = np.random.default_rng(0)
-    rows = []
+    rng, rows = np.random.default_rng(0), []
     for number in range(count):
-        names = SETS[number % len(SETS)]
-        wave, found = tones(names, 1.0 + 0.1 * (number % 3), rng)
+        times = np.arange(round((1.0 + 0.1 * (number % 3)) * RATE)) / RATE
+        wave, found = 0.05 * rng.normal(size=len(times)), []
+        for place, name in enumerate(SETS[number % len(SETS)]):
+            start = 0.5 * place + float(rng.uniform(0, 0.2))
+            wave += 0.5 * np.sin(2 * np.pi * PITCHES[name] * times) * ((start <= times) & (times < start + 0.25))
+            found.append([name, start, start + 0.25])
         path = folder / f"{number:03d}{suffix}"
         if suffix == ".npy":
-            np.save(path, wave)
+            np.save(path, wave.astype(np.float32))
         else:
-            import soundfile
-
-            soundfile.write(path, wave, RATE, subtype="FLOAT")
-        row = {"file": path.name, "labels": ";".join(names)}
-        row |= {"events": json.dumps(found)} if events else {}
-        rows.append(row)
+            wavfile.write(path, RATE, wave.astype(np.float32))
+        row = {"file": path.name, "labels": ";".join(SETS[number % len(SETS)])}
+        rows.append(row | ({"events": json.dumps(found)} if events else {}))
     return write_table(folder / "table.csv", rows)
 
 
 def write_table(path: Path, rows: list[dict[str, str]]) -> Path:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    pd.DataFrame(rows).to_csv(path, index=False)
     return path
 
 
@@ -66,3 +49,24 @@ def all_bags(task: Any) -> Iterator[Any]:
     yield from task.train_batches(0, generator("all"))
     for split in task.eval_splits.values():
         yield from (*split.bags, *split.single_instance)
+
+
+def assert_tones_are_heard(task: Any, pitches: Tensor, sample_rate: int, seconds: tuple[float, float]) -> None:
+    """Assert that the mel band of each class's tone is loud inside its boxes, and all bands faint outside of them."""
+    mel, top = (2595 * torch.log10(1 + hertz / 700) for hertz in (pitches, torch.tensor(sample_rate / 2)))
+    bands = (mel * (task.inputs + 1) / top - 1).round().int().tolist()
+    mean, divisor = task._scale
+    for bags in all_bags(task):
+        spectra, classes_of, boxes_of = bags.instances * divisor + mean, bags.truth.classes, bags.truth.boxes
+        for frames, classes, boxes in zip(spectra, classes_of.tolist(), boxes_of.tolist(), strict=True):
+            events = [(cls, box) for cls, box in zip(classes, boxes, strict=True) if cls >= 0]
+            quiet = ~frames[0].isnan()
+            for _, (start, _, end, _) in events:
+                quiet[max(0, int(start) - 1) : int(end) + 2] = False
+            assert (frames[:, quiet] < -8).all(), "white noise of a power of 1e-6 has about -13"
+            for cls, (start, low, end, high) in events:
+                assert (low, high) == (0, task.inputs)
+                assert 0 <= start < end <= len(frames[0])
+                assert seconds[0] <= (end - start) / task.frames_per_second <= seconds[1]
+                near = frames[max(0, bands[cls] - 1) : bands[cls] + 2, int(start) + 2 : int(end) - 1]
+                assert (near.amax(dim=0) > -13 + 5).all()

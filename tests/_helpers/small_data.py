@@ -1,12 +1,11 @@
 """Small data sets in the files that tasks read, written without the code that reads them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import pickle
 import struct
-import wave
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,11 @@ import numpy as np
 import pandas as pd
 import torch
 from PIL import Image, ImageDraw
+from scipy.io import wavfile
 from torch import Tensor
 
+from milbench.data import digit_struct
+from milbench.data.digit_struct import Record
 from tests._helpers import sequence_files
 
 
@@ -82,11 +84,7 @@ def small_spoken_digits(root: Path) -> Path:
         for take in range(12):
             times = np.arange(rng.integers(RATE // 5, 2 * RATE // 5)) / RATE
             sound = np.sin(2 * np.pi * (300 + 300 * digit) * times)
-            with wave.open(str(folder / f"{digit}_ann_{take}.wav"), "wb") as file:
-                file.setnchannels(1)
-                file.setsampwidth(2)
-                file.setframerate(RATE)
-                file.writeframes((20_000 * sound).astype("<i2").tobytes())
+            wavfile.write(folder / f"{digit}_ann_{take}.wav", RATE, (20_000 * sound).astype("<i2"))
     return root
 
 
@@ -148,12 +146,7 @@ def small_table(folder: Path) -> Path:
 
 
 def small_images(folder: Path, count: int = 60) -> Path:
-    """Write images.csv and pictures of several sizes with coloured squares and discs, the classes, and their boxes.
-
-    Args:
-        folder: of the table; the pictures are in its folder `pictures`.
-        count: the number of pictures. Every third one is empty, has a square, or has a square and a disc.
-    """
+    """Write images.csv and pictures of several sizes that are empty, have a square, or a square and a disc, in turn."""
     rng = np.random.default_rng(0)
     (folder / "pictures").mkdir()
     rows = []
@@ -173,6 +166,44 @@ def small_images(folder: Path, count: int = 60) -> Path:
     return folder
 
 
+Digits = Sequence[tuple[float, float, float, float, float]]
+"""Label (1 to 10), left, top, width and height of each digit."""
+
+
+def write_struct(path: Path, records: Sequence[tuple[str, Digits]]) -> None:
+    """Write a digitStruct.mat, perhaps a wrong one, by the writer that tests/data/test_digit_struct.py checks."""
+    made = []
+    for name, digits in records:
+        numbers = np.array(digits, float).reshape(-1, 5)
+        made.append(Record(name, tuple(0 if label == 10 else int(label) for label in numbers[:, 0]), numbers[:, 1:]))
+    digit_struct.write(path, made)
+
+
+def picture(width: int, height: int, seed: int = 0) -> Any:
+    """Smooth coloured noise (height, width, 3) uint8."""
+    coarse = np.random.default_rng(seed).integers(0, 256, (4, 5, 3), dtype=np.uint8)
+    return np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC))
+
+
+def write_folder(folder: Path, pictures: Sequence[tuple[int, int, Digits]]) -> Path:
+    """Write 1.png, 2.png, ... of these widths and heights, and their digitStruct.mat."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for n, (width, height, _) in enumerate(pictures, start=1):
+        Image.fromarray(picture(width, height, n)).save(folder / f"{n}.png")
+    write_struct(folder / "digitStruct.mat", [(f"{n}.png", p[2]) for n, p in enumerate(pictures, start=1)])
+    return folder
+
+
+def bomb(side: int) -> bytes:
+    """Return a PNG file whose header promises a square picture of this side."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
 PARAMS: dict[str, dict[str, Any]] = {
     **{name: {"any_data": True, "validation": 20} for name in ("mnist", "extended-mnist", "cifar10")},
     **{name: {"validation": 20} for name in ("svhn", "house-numbers")},
@@ -190,7 +221,7 @@ PARAMS: dict[str, dict[str, Any]] = {
 
 def small_data(root: Path) -> Path:
     """Write a small data set of every task into a folder, but for house numbers."""
-    sequence_files.small_table(
-        small_images(small_table(small_mnist(small_cifar(small_spoken_digits(small_letters(small_clips(root)))))))
-    )
+    for write in (small_clips, small_letters, small_spoken_digits, small_cifar, small_mnist, small_table, small_images):
+        write(root)
+    sequence_files.small_table(root)
     return root

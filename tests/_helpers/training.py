@@ -1,7 +1,6 @@
 """Training of small cells in this process, and what is seen of it from outside."""
 
-from __future__ import annotations
-
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,12 @@ from milbench.engine import train as engine
 from milbench.engine.cell import CellFolder
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
+from milbench.optimizers.registry import OPTIMIZERS
 from tests._helpers.command_line import TINY
+
+needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has Muon from 2.9 on")
+NAMES = [pytest.param(name, marks=needs_muon if name == "muon" else ()) for name in OPTIMIZERS]
+"""The optimisers."""
 
 
 class Stop(Exception):  # noqa: N818
@@ -72,14 +76,11 @@ def train(cell: Cell, path: Path, device: str = "cpu", data_dir: Path | None = N
 
 def stop_after(saves: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Save a checkpoint at every step, and end the training as a kill does after so many of them."""
-    left = [saves]
-
-    save = checkpoint.Checkpoint.save
+    calls, save = itertools.count(1), checkpoint.Checkpoint.save
 
     def saved(target: checkpoint.Checkpoint, counters: checkpoint.Counters) -> None:
         save(target, counters)
-        left[0] -= 1
-        if left[0] == 0:
+        if next(calls) == saves:
             raise Stop
 
     monkeypatch.setattr(checkpoint, "INTERVAL", -1.0)

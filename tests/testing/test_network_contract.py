@@ -1,7 +1,5 @@
 """The contract tests of networks notice what they are there for: faults that are put into networks that pass them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -43,59 +41,35 @@ class OfSequences(SequenceNetwork):
     def logits(self, frames, there):
         return self.head(self.body(frames).relu())
 """
-POSITIONS, ALONE = (
-    "test_there_are_positions_in_bags_of_any_size",
-    "test_a_bag_has_the_same_logits_alone_and_padded_among_others",
-)
-SEEDS, GRADIENT = "test_initial_weights_depend_on_the_seed_alone", "test_every_weight_gets_a_finite_gradient"
-HALF, PRIOR = "test_half_precision_changes_little", "test_training_starts_at_the_bag_prior"
-PARAMETERS = "test_parameters_are_checked_and_can_be_stored"
 TEXTS: dict[Any, str] = {"images": IMAGES, "sets": SETS, "sequences": SEQUENCES}
-FAULTS = {
-    "has no background": ("images", "num_classes + 1, 3", "num_classes, 3", POSITIONS),
-    "has other centres than positions": (
-        "images", "    def forward",
-        "    def position_centres(self, *side):\n        return nn.Parameter(), nn.Parameter()\n\n    def forward",
-        POSITIONS,
-    ),
-    "forgets that positions are blocks": (
-        "sequences",
-        "    def logits",
-        "    def mask_of(self, bags):\n        return bags.mask\n\n    def logits",
-        POSITIONS,
-    ),
-    "looks at the other images of a batch": (
-        "images", "self.body(images)", "self.body(images - images.mean(dim=0))", ALONE
-    ),
-    "looks at the padding of a set": (
-        "sets", "self.body(instances)", "self.body(instances - instances.mean(dim=1, keepdim=True))", ALONE
-    ),
-    "counts the padding of a sequence": (
-        "sequences", "self.body(frames)", "self.body(frames - frames.mean(dim=2, keepdim=True))", ALONE
-    ),
-    "lets NaN through": (
-        "sequences",
-        "    def logits",
-        "    def forward(self, frames):\n        return self.logits(frames, None)\n\n    def logits",
-        ALONE,
-    ),
-    "draws from a generator of Python's": (
-        "sets", "        self.head", "        self.body.bias.data.fill_(random.random())\n        self.head", SEEDS
-    ),
-    "has a seed of its own": ("sets", "super().__init__()", "super().__init__()\n        torch.manual_seed(0)", SEEDS),
-    "has a layer without a part": (
-        "sets", "        self.head", "        self.unused = nn.Linear(2, 2)\n        self.head", GRADIENT
-    ),
-    "has a gradient that is not finite": ("sets", ".relu()", ".abs().mul(0).sqrt()", GRADIENT),
-    "is lost in half precision": (
-        "sets", "self.body(instances)", "(self.body(instances + 1e4) - self.body(instances * 0 + 1e4))", HALF
-    ),
-    "puts the background first": ("sets", ".transpose(1, 2)", ".flip(2).transpose(1, 2)", PRIOR),
-    "has a head without a bias": ("images", "num_classes + 1, 3)", "num_classes + 1, 3, bias=False)", PRIOR),
-    "has a parameter without a type": ("images", "width: int = 32", "width=32", PARAMETERS),
-    "has a parameter without a default": ("sets", "width: int = 8", "width: int", PARAMETERS),
-}  # fmt: skip
-"""What a network does wrong -> the bags, text of the network, its replacement, and the test that fails."""
+POSITIONS, ALONE = "there_are_positions_in_bags_of_any_size", "a_bag_has_the_same_logits_alone_and_padded_among_others"
+SEEDS, GRADIENT = "initial_weights_depend_on_the_seed_alone", "every_weight_gets_a_finite_gradient"
+HALF, PRIOR = "half_precision_changes_little", "training_starts_at_the_bag_prior"
+PARAMETERS = "parameters_are_checked_and_can_be_stored"
+CENTRES = "    def position_centres(self, *side):\n        return nn.Parameter(), nn.Parameter()\n\n"
+FRAMES_AS_MASK = "    def mask_of(self, bags):\n        return bags.mask\n\n"
+PADDING_KEPT = "    def forward(self, frames):\n        return self.logits(frames, None)\n\n"
+RANDOM, UNUSED = "self.body.bias.data.fill_(random.random())", "self.unused = nn.Linear(2, 2)"
+OF_SETS, LOST = "self.body(instances)", "(self.body(instances + 1e4) - self.body(instances * 0 + 1e4))"
+FAULTS = [
+    (POSITIONS, "images", "num_classes + 1, 3", "num_classes, 3"),
+    (POSITIONS, "images", "    def forward", f"{CENTRES}    def forward"),
+    (POSITIONS, "sequences", "    def logits", f"{FRAMES_AS_MASK}    def logits"),
+    (ALONE, "images", "self.body(images)", "self.body(images - images.mean(dim=0))"),
+    (ALONE, "sets", OF_SETS, "self.body(instances - instances.mean(dim=1, keepdim=True))"),
+    (ALONE, "sequences", "self.body(frames)", "self.body(frames - frames.mean(dim=2, keepdim=True))"),
+    (ALONE, "sequences", "    def logits", f"{PADDING_KEPT}    def logits"),
+    (SEEDS, "sets", "        self.head", f"        {RANDOM}\n        self.head"),
+    (SEEDS, "sets", "super().__init__()", "super().__init__()\n        torch.manual_seed(0)"),
+    (GRADIENT, "sets", "        self.head", f"        {UNUSED}\n        self.head"),
+    (GRADIENT, "sets", ".relu()", ".abs().mul(0).sqrt()"),
+    (HALF, "sets", OF_SETS, LOST),
+    (PRIOR, "sets", ".transpose(1, 2)", ".flip(2).transpose(1, 2)"),
+    (PRIOR, "images", "num_classes + 1, 3)", "num_classes + 1, 3, bias=False)"),
+    (PARAMETERS, "images", "width: int = 32", "width=32"),
+    (PARAMETERS, "sets", "width: int = 8", "width: int"),
+]
+"""The contract test that fails, the bags, a piece of the text of the network, and what does something else."""
 
 
 def contract(folder: Path, kind: Any, text: str, **told: Any) -> Any:
@@ -112,11 +86,10 @@ def test_networks_without_a_fault_pass(kind: str, tmp_path: Path) -> None:
             getattr(tests, name)()
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_of_a_network_is_noticed(fault: str, tmp_path: Path) -> None:
-    kind, old, new, test = FAULTS[fault]
+@pytest.mark.parametrize(("test", "kind", "old", "new"), FAULTS, ids=[f"{fault[1]}-{fault[0]}" for fault in FAULTS])
+def test_a_fault_of_a_network_is_noticed(test: str, kind: str, old: str, new: str, tmp_path: Path) -> None:
     assert old in TEXTS[kind]
-    told = {"params": {"width": 4}} if "without a default" in fault else {}
+    told = {"params": {"width": 4}} if new == "width: int" else {}
     tests = contract(tmp_path, kind, TEXTS[kind].replace(old, new), **told)
     with pytest.raises((AssertionError, AttributeError, UsageError)):
-        getattr(tests, test)()
+        getattr(tests, f"test_{test}")()

@@ -1,7 +1,5 @@
 """A loss that draws from torch's global generator, in training and in evaluation."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """A loss that returns what a loss must not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """A loss that diverges, or does to its process whatever a plug-in may do."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

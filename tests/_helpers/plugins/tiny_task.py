@@ -1,7 +1,5 @@
 """A task that trains in a blink: two-dimensional instances around three corners, labelled by which corners occur."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -55,9 +53,7 @@ class TinyTask(Task):
         size: Annotated[int, Field(ge=1)] = 5,
         gate: str = "",
     ) -> None:
-        self.batches = batches
-        self.fault = fault
-        self.size = size
+        self.batches, self.fault, self.size = batches, fault, size
         self.gate = gate  # a file; the third epoch begins when it exists
 
     def check_data(self, data_dir: Path | None) -> str:
@@ -111,10 +107,9 @@ class TinyTask(Task):
         return Bags(points, label_matrix(known, 3), truth=Truth(known, position_classes=classes))
 
     def _spoiled(self, bags: Bags) -> Bags:
-        if self.fault == "labels":
-            return Bags(bags.instances, bags.labels[:, :2])
-        if self.fault == "poison":
-            return Bags(bags.instances * float("nan"), bags.labels)
-        if self.fault == "crowded":
-            return Bags(bags.instances, torch.ones_like(bags.labels))
-        return bags
+        faults = {"labels": (1, bags.labels[:, :2]), "poison": (float("nan"), bags.labels),
+                  "crowded": (1, torch.ones_like(bags.labels))}  # fmt: skip
+        if self.fault not in faults:
+            return bags
+        factor, labels = faults[self.fault]
+        return Bags(bags.instances * factor, labels)

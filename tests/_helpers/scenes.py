@@ -1,36 +1,28 @@
 """Losses of known error, drawn again and again: the truth against which statements about the best loss are counted."""
 
-from __future__ import annotations
-
+import math
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special, stats
 
 from milbench.api.outcomes import Outcomes
 from milbench.report.statistics.contenders import contenders
+from milbench.report.statistics.pairs import dunnett
 from milbench.report.statistics.sampling import sampling_noise
-from tests._helpers.many_comparisons import Floats, many_contenders
 
 SPREAD = 0.1
 """The standard deviation between seeds, of logits of an error of 10 %: between 9.1 and 11 % as a rule."""
 HOPELESS, ERRATIC = 20.0, 8.0
 """A hopeless loss is so many standard deviations worse, and varies so many times as much."""
 Size = tuple[int, int, int]
+Floats = NDArray[np.float64]
 
 
-def _one_scaled(loss: int, factor: float) -> Callable[[np.random.Generator, Size], Floats]:
-    def errors(rng: np.random.Generator, size: Size) -> Floats:
-        result = rng.normal(size=size)
-        result[:, loss] *= factor
-        return result
-
-    return errors
-
-
-def _last_third_scaled(rng: np.random.Generator, size: Size) -> Floats:
+def _scaled(rng: np.random.Generator, size: Size, losses: int | slice, factor: float) -> Floats:
     errors = rng.normal(size=size)
-    errors[:, size[1] - size[1] // 3 :] *= 8
+    errors[:, losses] *= factor
     return errors
 
 
@@ -51,24 +43,23 @@ SCENES: dict[str, Callable[[np.random.Generator, Size], Floats]] = {
     "skewed to large errors": lambda rng, size: rng.exponential(size=size) - 1,
     "skewed to small errors": lambda rng, size: 1 - rng.exponential(size=size),
     "heavy tails (t, 3)": lambda rng, size: rng.standard_t(3, size=size) / np.sqrt(3),
-    "the best varies 4 times as much": _one_scaled(0, 4),
-    "the best varies 8 times as much": _one_scaled(0, 8),
-    "another varies 4 times as much": _one_scaled(-1, 4),
-    "another varies 8 times as much": _one_scaled(-1, 8),
-    "the best varies a quarter as much": _one_scaled(0, 0.25),
+    "the best varies 4 times as much": lambda rng, size: _scaled(rng, size, 0, 4),
+    "the best varies 8 times as much": lambda rng, size: _scaled(rng, size, 0, 8),
+    "another varies 4 times as much": lambda rng, size: _scaled(rng, size, -1, 4),
+    "another varies 8 times as much": lambda rng, size: _scaled(rng, size, -1, 8),
+    "the best varies a quarter as much": lambda rng, size: _scaled(rng, size, 0, 0.25),
     "half of the seeds collapse": lambda rng, size: _collapsing(rng, size, 0.5),
     "a fifth of the seeds collapse": lambda rng, size: _collapsing(rng, size, 0.2),
-    "a third of the losses vary 8 times as much": _last_third_scaled,
+    "a third of the losses vary 8 times as much": lambda rng, n: _scaled(rng, n, slice(n[1] - n[1] // 3, None), 8),
 }
 """By name, errors of mean 0 on the scale of logits, (draws, losses, seeds)."""
 
 
 def draw(scene: str, means: Floats, seeds: int, draws: int, erratic: int = 0, error: float = 0.1) -> Floats:
-    """Return the logits of losses in many comparisons, (draws, losses, seeds); the last few are hopeless and erratic.
+    """Return the logits of losses in many comparisons, (draws, losses, seeds).
 
-    Args:
-        means: (losses,), by how many standard deviations between seeds each is worse than a loss of this `error`.
-        erratic: how many are HOPELESS deviations worse instead, and vary ERRATIC times as much.
+    `means` (losses,) are by how many standard deviations between seeds each is worse than a loss of this `error`. The
+    last `erratic` ones are HOPELESS deviations worse instead, and vary ERRATIC times as much.
     """
     rng = np.random.default_rng([list(SCENES).index(scene), len(means), seeds, erratic])
     errors, means = SCENES[scene](rng, (draws, len(means), seeds)), means.copy()
@@ -94,8 +85,7 @@ def missed(
 ) -> tuple[float, float]:
     """Return how often a loss is worse than the best by more than its bound, of losses up to `far` deviations apart.
 
-    Returns:
-        For errors whose logit is the mean logit, and for mean errors (of a thousand further seeds).
+    For errors whose logit is the mean logit, and for mean errors (of a thousand further seeds).
     """
     means, count = np.linspace(0, far, losses), np.zeros(2)
     typical = special.logit(error) + SPREAD * np.r_[means[: losses - erratic], [HOPELESS] * erratic]
@@ -109,8 +99,7 @@ def missed(
 def separated(worse: float, losses: int, seeds: int, draws: int) -> tuple[float, float]:
     """Return how many seeds would separate two losses (median), and how often so many do.
 
-    A comparison with few seeds says how many are needed. Then the differences and variances that it found are the true
-    ones, and all losses but the better one are as bad as the worse one.
+    A comparison with few seeds says how many; what it found is then the truth, all losses but one as bad as the worse.
     """
     rng, found, numbers = np.random.default_rng([losses, seeds]), [], []
     for logits in draw("normal", np.r_[0.0, np.full(losses - 1, worse)], seeds, draws):
@@ -148,3 +137,57 @@ def _wrong_items(rng: np.random.Generator, error: float, losses: int, seeds: int
     training = np.sqrt(0.02) * rng.normal(size=(losses, seeds, 1))
     chance = special.ndtr((probit - training) / np.sqrt(0.98))
     return np.asarray(rng.random((losses, seeds, 400)) < chance, float)
+
+
+_HALVES = np.geomspace(1e-4, 1e4, 20_000)
+_TRIGAMMA = special.zeta(2, _HALVES)
+
+
+def many_contenders(values: Floats) -> NDArray[np.bool_]:
+    """Return which losses may be the best, (draws, losses), by values (draws, losses, seeds), small is good.
+
+    The rule of `milbench.report.statistics` once more, for thousands of comparisons at once, which takes a hundredth of
+    the time: it knows no missing seeds, no test items and no overlap. A test holds the two against each other.
+    """
+    variances, freedom, usual = _moderated(values)
+    rivals, means = values.shape[1] - 1, values.mean(axis=2)
+    steps, where = np.unique(np.floor(10 * usual) / 10, return_inverse=True)
+    level = np.array([stats.t.sf(dunnett(rivals, float(f)), f) for f in steps])[where]
+    result = np.ones(means.shape, bool)
+    for i in range(rivals + 1):
+        both = variances[:, [i]] + variances
+        shared = both / (variances[:, [i]] / freedom[:, [i]] + variances / freedom)
+        width = -special.stdtrit(shared, level[:, None]) * np.sqrt(both / values.shape[2])
+        result[:, i] = (means[:, [i]] - means <= width).all(axis=1)
+    return result
+
+
+def _moderated(values: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return variances and degrees of freedom, (draws, losses), and the usual degrees of freedom, (draws,)."""
+    _, losses, seeds = values.shape
+    d = seeds - 1
+    left = values - values.mean(axis=2, keepdims=True)
+    left = left - np.median(left, axis=1, keepdims=True)
+    own = left.var(axis=2, ddof=1) * losses / (losses - 1)
+    if losses == 2:
+        return own, np.full(own.shape, float(d)), np.full(len(own), float(d))
+    positive = np.where(own > 0, own, np.nan)  # the middle one of three losses takes the seed effects along
+    own = np.maximum(own, 1e-5 * np.nanmedian(positive, axis=1, keepdims=True))
+    logs = np.log(own)
+    place = np.median(logs, axis=1)
+    deviation = np.median(np.abs(logs - place[:, None]), axis=1) * losses / (losses - 1)
+    spread = special.polygamma(1, d / 2) * ((deviation / _typical_deviation(d)) ** 2 - 1)
+    prior = 2 * np.exp(np.interp(-np.log(np.maximum(spread, 1e-3)), -np.log(_TRIGAMMA), np.log(_HALVES)))
+    wide = spread >= 1e-3
+    typical = np.exp(place) * d / stats.chi2.median(d) * np.where(wide, stats.chi2.median(prior) / prior, 1)
+    posterior = (prior[:, None] * typical[:, None] + d * own) / (prior[:, None] + d)
+    posterior = np.where(wide[:, None], posterior, typical[:, None])
+    added = np.minimum(np.where(wide, prior, np.inf), (2 / 3 * (losses - 1) - 1) * d)
+    freedom = d + np.minimum(1, typical[:, None] / own) * added[:, None]
+    return np.maximum(posterior, own), freedom, d + added
+
+
+def _typical_deviation(d: int) -> float:
+    """Return the median absolute deviation of the logarithm of a sample variance, from a fine grid of its quantiles."""
+    quantiles = np.log(stats.chi2.ppf((np.arange(100_000) + 0.5) / 100_000, d))
+    return float(np.median(np.abs(quantiles - math.log(stats.chi2.median(d)))))

@@ -1,0 +1,65 @@
+"""What the contract tests of losses, networks and tasks share."""
+
+import inspect
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from milbench import Bags, Network
+from milbench.api.network import BagKind
+
+
+def beside(test: type, name: str) -> str:
+    """Return the name of a loss, task or network, or its file, FILE.py or FILE.py:NAME, which is beside the test's."""
+    is_file = name.partition(":")[0].endswith(".py")
+    return str(Path(inspect.getfile(test)).parent / name) if is_file else name
+
+
+def checked_logits(network: Network, bags: Bags, num_classes: int) -> tuple[Tensor, Tensor]:
+    """Return logits (B, C+1, *positions) float32 and where they show an instance, (B, *positions) bool."""
+    logits, mask = network.logits_of(bags).float(), network.mask_of(bags)
+    positions = logits.shape[2:]
+    assert logits.ndim >= 3, "(B, C+1, *positions)"
+    assert logits.shape[:2] == (len(bags), num_classes + 1), "with the background"
+    assert logits.isfinite().all(), "at padding too"
+    mask = torch.ones_like(logits[:, 0], dtype=torch.bool) if mask is None else mask
+    assert mask.shape == (len(bags), *positions), "a mask has the shape of the positions"
+    if (centres := network.centres_in(bags)) is not None:
+        assert tuple(map(len, centres)) == (positions if bags.are_images else (1, *positions))
+    return logits, mask
+
+
+@torch.no_grad()
+def assert_padding_has_no_part(network: Network, bags: Bags, kind: BagKind, num_classes: int) -> None:
+    """Assert that each bag has the same logits alone and padded among the others."""
+    together, mask = checked_logits(network.eval(), bags, num_classes)
+    for number in range(len(bags)):
+        bag = bags.part(number, number + 1)
+        if bag.mask is not None:
+            real = (slice(None), bag.mask[0]) if kind == "sets" else (..., bag.mask[0])
+            bag = replace(bag, instances=bag.instances[real], mask=None)
+        alone, _ = checked_logits(network, bag, num_classes)
+        assert_close(alone[0].flatten(1), together[number][:, mask[number]], rtol=1e-4, atol=1e-5)
+
+
+def assert_weights_depend_on_the_seed_alone(make: Callable[[int], Network]) -> None:
+    """Assert that two networks of a seed are equal, and one of another seed is not."""
+    np.random.seed(1)  # noqa: NPY002 the generator of the whole process is meant, as by the next line
+    random.seed(1)
+    first, again, other = (make(seed).state_dict() for seed in (5, 5, 6))
+    assert first.keys() == again.keys()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert any(not torch.equal(first[name], other[name]) for name in first)
+
+
+def assert_gradients(network: Network) -> None:
+    """Assert that every weight that is trained has a gradient, which is finite."""
+    for name, weights in network.named_parameters():
+        assert not weights.requires_grad or weights.grad is not None, f"{name} has no part in the logits"
+        assert weights.grad is None or weights.grad.isfinite().all(), name
