@@ -22,9 +22,10 @@ from milbench.cli import options
 from milbench.cli.options import SeveralNames, names
 from milbench.data import catalog
 from milbench.engine.evaluate import score_function
+from milbench.engine.flags import parse_setting
 from milbench.engine.parts import Setup, set_up
 from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec, parse_setting
+from milbench.engine.spec import make_spec
 from milbench.engine.train import train_step
 from milbench.engine.worker import set_torch_defaults
 

@@ -6,12 +6,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench import Loss
+from milbench import Head, Loss
 
-from ._positions import exclude_masked, presence_cross_entropy
+from ._positions import exclude_masked
 
 
-class PooledLoss(Loss):
+class PresenceLoss(Loss):
+    """Binary cross-entropy of the presence of each class by its log-odds, the scores, summed over classes."""
+
+    head: Head = "sigmoid"
+    presence_is_log_odds = True
+
+    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        log_odds = self.scores(logits, mask)
+        return -F.logsigmoid(torch.where(labels, log_odds, -log_odds)).sum(dim=1)
+
+
+class PooledLoss(PresenceLoss):
     """Binary cross-entropy of the pooled presence P_c of each class, summed over classes.
 
         loss = -sum_{c in L} log P_c - sum_{c not in L} log(1 - P_c).
@@ -22,15 +33,9 @@ class PooledLoss(Loss):
     is not rejected.
     """
 
-    head = "sigmoid"
-    presence_is_log_odds = True
-
     @abstractmethod
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), log P_c - log(1 - P_c), by detectors (B, C, K) and a mask with a position in every bag."""
-
-    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        return presence_cross_entropy(self.scores(logits, mask), labels)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         detectors = logits[:, :-1]

@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 
 def flatten_positions(logits: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -13,11 +12,6 @@ def flatten_positions(logits: Tensor, mask: Tensor | None) -> tuple[Tensor, Tens
 def exclude_masked(logits: Tensor, mask: Tensor | None) -> Tensor:
     """Return (B, C+1, K) logits, -inf at masked positions: these add nothing to a sum of exp and are no maximum."""
     return logits if mask is None else logits.masked_fill(~mask.unsqueeze(1), -torch.inf)
-
-
-def presence_cross_entropy(log_odds: Tensor, labels: Tensor) -> Tensor:
-    """Return (B,), the binary cross-entropy of presence by its log-odds (B, C), summed over classes."""
-    return -functional.logsigmoid(torch.where(labels, log_odds, -log_odds)).sum(dim=1)
 
 
 def sum_positions(values: Tensor, mask: Tensor | None) -> Tensor:

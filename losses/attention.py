@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench import Loss, bag_sizes
+from milbench import bag_sizes
 from milbench.errors import one_of, positive
 
-from ._positions import exclude_masked, presence_cross_entropy
+from ._pooling import PresenceLoss
+from ._positions import exclude_masked
 
 
-class Attention(Loss):
+class Attention(PresenceLoss):
     """Binary cross-entropy of the attention-weighted mean probability of each class, summed over classes.
 
         loss = -sum_{c in L} log P_c - sum_{c not in L} log(1 - P_c),    P_c = sum_k a_{c,k} sigmoid(z_{c,k}),
@@ -42,8 +43,6 @@ class Attention(Loss):
     """
 
     name = "attention"
-    head = "sigmoid"
-    presence_is_log_odds = True
 
     def __init__(self, attention: Literal["class", "shared"] = "class", gated: bool = False, hidden: int = 128) -> None:
         super().__init__()
@@ -57,9 +56,6 @@ class Attention(Loss):
         if self.gated:
             self.u = torch.nn.Parameter(torch.randn(self.hidden, channels, generator=rng) / channels**0.5)
         self.w = torch.nn.Parameter(torch.zeros(rows, self.hidden))
-
-    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        return presence_cross_entropy(self.scores(logits, mask), labels)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         log_attention, detectors = self.log_attention(logits, mask), exclude_masked(logits[:, :-1], mask)

@@ -15,7 +15,7 @@ class CrossEntropy(Loss):
 
     with the softmax over the C classes of the bag and c the class in its label set; the background channel is not used.
     Its supervision is `position`, since the loss presumes that there is one instance and that it fills the image. Tasks
-    train it with a network of one position (`Task.classifier`).
+    train it with a network of one position (`Task.classifiers`).
 
     Edge cases: a bag whose label set is empty or has several classes is rejected.
 

@@ -48,10 +48,10 @@ class Ctc(SoftmaxLoss):
         short = occupied.sum(dim=1) < lengths + repeats.sum(dim=1)
         if self.checks_values and bool(short.any()):
             bag = int(short.nonzero()[0])
-            columns, classes, again = (int(value[bag].sum()) for value in (occupied, target >= 0, repeats))
+            columns, classes, repeated = (int(value[bag].sum()) for value in (occupied, target >= 0, repeats))
             raise UsageError(
                 f"ctc: bag {bag} has {columns} columns, too few for its sequence of {classes} classes, of which "
-                f"{again} repeat the one before and need a blank between"
+                f"{repeated} repeat the one before and need a blank between"
             )
         loss = -_log_prob(column_log_probs(grid, grid_mask), target, repeats, lengths, occupied)
         return torch.where(short, torch.inf, loss)
@@ -87,10 +87,11 @@ def _log_prob(columns: Tensor, target: Tensor, repeats: Tensor, lengths: Tensor,
     skips[:, 3::2] = ~repeats
     alpha = F.pad(columns.new_zeros(B, 1), (0, 2 * M), value=FLOOR)
     for t in range(columns.shape[2]):
-        one = F.pad(alpha, (1, -1), value=FLOOR)
-        two = F.pad(alpha, (2, 0), value=FLOOR)[:, :-2].masked_fill(~skips, FLOOR)
-        following = torch.stack([alpha, one, two]).logsumexp(dim=0) + emitted[:, :, t]
+        step = F.pad(alpha, (1, -1), value=FLOOR)
+        skip = F.pad(alpha, (2, 0), value=FLOOR)[:, :-2].masked_fill(~skips, FLOOR)
+        following = torch.stack([alpha, step, skip]).logsumexp(dim=0) + emitted[:, :, t]
         alpha = torch.where(occupied[:, t : t + 1], following, alpha)
-    after = alpha.gather(1, 2 * lengths.unsqueeze(1))
-    last = alpha.gather(1, (2 * lengths - 1).clamp(min=0).unsqueeze(1)).masked_fill((lengths == 0).unsqueeze(1), FLOOR)
-    return torch.cat([after, last], dim=1).logsumexp(dim=1)
+    end = 2 * lengths.unsqueeze(1)
+    blank_end = alpha.gather(1, end)
+    class_end = alpha.gather(1, (end - 1).clamp(min=0)).masked_fill(end == 0, FLOOR)
+    return torch.cat([blank_end, class_end], dim=1).logsumexp(dim=1)

@@ -80,17 +80,17 @@ def _covering(allowed: Tensor, label_set: Tensor, shares: Tensor) -> Tensor:
     from scipy.optimize import linear_sum_assignment
 
     classes = label_set.nonzero().flatten()
-    lost = allowed.amax(dim=0) - allowed[classes]
-    _, places = linear_sum_assignment(lost.double().cpu().numpy())
+    costs = allowed.amax(dim=0) - allowed[classes]
+    _, places = linear_sum_assignment(costs.double().cpu().numpy())
     positions = torch.as_tensor(places, device=classes.device)
     shares = shares.clone()
     shares[:, positions] = 0
     shares[classes, positions] = 1
     # Positions with the same logits may swap: without the mean over them, the first of an empty background would be
     # preferred to the others.
-    alike, which = allowed.unique(dim=1, return_inverse=True)
-    means: Tensor = torch.zeros_like(alike).index_add(1, which, shares) / which.bincount()
-    return means[:, which]
+    distinct, group = allowed.unique(dim=1, return_inverse=True)
+    means: Tensor = torch.zeros_like(distinct).index_add(1, group, shares) / group.bincount()
+    return means[:, group]
 
 
 def _best_difference(margins: Tensor, mask: Tensor | None) -> Tensor:

@@ -35,9 +35,8 @@ class MaxPooling(Loss):
         Q_{c,k} = exp z_{c,k} / sum_{c',j} exp z_{c',j},    p_{c,k} = K Q_{c,k} / (1 + K sum_{c'} Q_{c',k}),
 
     and p_{background,k} the rest, so that a position shows a class which has more than a uniform share 1 / K there.
-    With `position`, evidence and map are P. The cost has no term for a class that is absent: evidence tells where a
-    class is in a bag that has it, but nothing has trained whether a position shows a class or nothing, which is what
-    posterior error, the decoders columns and components, and galleries read.
+    With `position`, evidence and map are P. The cost has no term for absent classes: evidence tells where a class is in
+    a bag that has it, but whether a position shows any class, which posterior error and galleries read, is not trained.
 
     The presence of a class is the log-odds of max_k p_{c,k}, which ranks bags also where that rounds to 1; with `batch`
     it is max_k z_{c,k}. It is no forecast: with `bag` the classes of a bag share a probability of 1.
@@ -54,52 +53,93 @@ class MaxPooling(Loss):
 
     def __init__(self, normalization: Literal["bag", "batch", "position"] = "bag") -> None:
         super().__init__()
-        self.normalization = one_of("normalization of max-pooling", normalization, ("bag", "batch", "position"))
+        self.normalization = one_of("normalization of max-pooling", normalization, (*NORMALIZED,))
+        self._normalized = NORMALIZED[normalization]
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        if self.normalization == "position":
-            # A bag without instances has no background either.
-            background = torch.ones_like(labels[:, :1]) if mask is None else mask.any(dim=1, keepdim=True)
-            log_max = exclude_masked(logits.log_softmax(dim=1), mask).amax(dim=2)
-            return _mean_over(log_max, torch.cat([labels, background], dim=1))
-        logits = exclude_masked(logits, mask)
-        highest, log_total = logits[:, :-1].amax(dim=2), _log_total(logits)
-        if self.normalization == "bag":
-            return _mean_over(highest - log_total, labels)
-        log_max = highest - log_total.logsumexp(dim=0)
-        return torch.where(labels, -log_max, 0.0).sum(dim=1)
+        return self._normalized.bag_loss(logits, labels, mask)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        if self.normalization == "position":
-            return self.presence(logits, mask)  # probabilities would round to 1, and two classes tie
-        logits = exclude_masked(logits, mask)
-        if self.normalization == "bag":
-            return (logits - _log_total(logits).unsqueeze(2)).exp().sum(dim=2)[:, :-1]
-        highest = logits.amax(dim=2)
-        classes, background = highest[:, :-1], highest[:, -1:]
-        return classes.masked_fill((classes < background).all(dim=1, keepdim=True), -torch.inf)
+        return self._normalized.scores(logits, mask)
 
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        if self.normalization == "position":
-            return exclude_masked(softmax_log_odds(logits), mask)[:, :-1].amax(dim=2)
+        return self._normalized.presence(logits, mask)
+
+    def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        return self._normalized.posterior(logits, mask)
+
+    def evidence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        return self._normalized.evidence(logits, mask)
+
+
+class OverBag:
+    """P sums to 1 over all channels and positions of a bag."""
+
+    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         logits = exclude_masked(logits, mask)
-        if self.normalization == "batch":
-            # With the total of the batch, the presence of a bag would depend on the bags that are evaluated with it.
-            return logits[:, :-1].amax(dim=2)
+        return _mean_over(logits[:, :-1].amax(dim=2) - _log_total(logits), labels)
+
+    def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        logits = exclude_masked(logits, mask)
+        return (logits - _log_total(logits).unsqueeze(2)).exp().sum(dim=2)[:, :-1]
+
+    def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        logits = exclude_masked(logits, mask)
         within = softmax_log_odds(logits.flatten(1)).view_as(logits)[:, :-1].amax(dim=2)
         # Without instances all logits are -inf, and their softmax is not defined.
         return within if mask is None else within.masked_fill(~mask.any(dim=1, keepdim=True), -torch.inf)
 
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        if self.normalization == "position":
-            return logits.softmax(dim=1)
         classes = logits[:, :-1]
         share = _log_total(exclude_masked(classes, mask)) - bag_sizes(logits, mask).log().unsqueeze(1)
         background = share.unsqueeze(2).expand(-1, 1, logits.shape[2])
         return torch.cat([classes, background], dim=1).softmax(dim=1)
 
+    def evidence(self, logits: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
+        return logits[:, :-1]
+
+
+class OverBatch(OverBag):
+    """P sums to 1 over all channels and positions of all bags of a batch."""
+
+    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        logits = exclude_masked(logits, mask)
+        log_max = logits[:, :-1].amax(dim=2) - _log_total(logits).logsumexp(dim=0)
+        return torch.where(labels, -log_max, 0.0).sum(dim=1)
+
+    def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        highest = exclude_masked(logits, mask).amax(dim=2)
+        classes, background = highest[:, :-1], highest[:, -1:]
+        return classes.masked_fill((classes < background).all(dim=1, keepdim=True), -torch.inf)
+
+    def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        # With the total of the batch, the presence of a bag would depend on the bags that are evaluated with it.
+        return exclude_masked(logits, mask)[:, :-1].amax(dim=2)
+
+
+class OverPosition(OverBag):
+    """P sums to 1 at every position, and the background is in every label set."""
+
+    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        # A bag without instances has no background either.
+        background = torch.ones_like(labels[:, :1]) if mask is None else mask.any(dim=1, keepdim=True)
+        log_max = exclude_masked(logits.log_softmax(dim=1), mask).amax(dim=2)
+        return _mean_over(log_max, torch.cat([labels, background], dim=1))
+
+    def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        return self.presence(logits, mask)  # probabilities would round to 1, and two classes tie
+
+    def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        return exclude_masked(softmax_log_odds(logits), mask)[:, :-1].amax(dim=2)
+
+    def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
+        return logits.softmax(dim=1)
+
     def evidence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        return (self.posterior(logits, mask) if self.normalization == "position" else logits)[:, :-1]
+        return self.posterior(logits, mask)[:, :-1]
+
+
+NORMALIZED = {"bag": OverBag(), "batch": OverBatch(), "position": OverPosition()}
 
 
 def _log_total(logits: Tensor) -> Tensor:

@@ -5,13 +5,13 @@ from typing import Literal
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench import Loss
 from milbench.errors import one_of
 
-from ._positions import exclude_masked, presence_cross_entropy, softmax_log_odds
+from ._pooling import PresenceLoss
+from ._positions import exclude_masked, softmax_log_odds
 
 
-class NoisyOr(Loss):
+class NoisyOr(PresenceLoss):
     """Binary cross-entropy of the presence of each class, summed over classes.
 
         loss = -sum_{c in L} log Prb(c) - sum_{c not in L} log(1 - Prb(c)),  Prb(c) = 1 - prod_k (1 - p_{c,k}).
@@ -36,14 +36,10 @@ class NoisyOr(Loss):
 
     name = "noisy-or"
     revision = 2
-    presence_is_log_odds = True
 
     def __init__(self, head: Literal["softmax", "sigmoid"] = "sigmoid") -> None:
         super().__init__()
         self.head = one_of("head of noisy-or", head, ("softmax", "sigmoid"))
-
-    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        return presence_cross_entropy(self.scores(logits, mask), labels)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         detectors = softmax_log_odds(logits) if self.head == "softmax" else logits

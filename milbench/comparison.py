@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -19,8 +20,8 @@ from milbench.api.registry import tasks as all_tasks
 from milbench.api.resolver import add_object, read_edited, resolve
 from milbench.api.results import Results
 from milbench.engine import folders
+from milbench.engine.flags import requested_spec
 from milbench.engine.launch import run_comparison
-from milbench.engine.spec import requested_spec
 from milbench.errors import INTERRUPTED, UsageError, unknown
 from milbench.report.lengths import length_lines, lengths_of, longest
 from milbench.report.sentences import more_seeds, sentences
@@ -30,8 +31,8 @@ from milbench.report.tables import main_table, pairs_frame
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-One = str | Path | type | Callable[..., Any] | ModuleType
-Named = One | Iterable[One] | Mapping[Any, Mapping[str, Any]]
+Reference = str | Path | type | Callable[..., Any] | ModuleType
+References = Reference | Iterable[Reference] | Mapping[Any, Mapping[str, Any]]
 """Names, paths, classes (or functions, of networks) or modules, or a mapping from these to parameters of each."""
 
 
@@ -64,12 +65,12 @@ class Comparison:
         counts; and every setting of the cell: recipe.lr, loss.gamma, task.train_bags, ..., NaN where it has none.
         """
         frame = self.results.frame.assign(final=self._study.is_final())
-        return _with_settings(frame[frame["draw"].isna()].drop(columns="draw"), self.results.plan)
+        return _add_settings(frame[frame["draw"].isna()].drop(columns="draw"), self.results.plan)
 
     @cached_property
     def draws(self) -> pd.DataFrame:
         """The same of the draws of a search, which have no final epoch but a column draw; empty without a search."""
-        return _with_settings(self.results.frame[self.results.frame["draw"].notna()], self.results.plan)
+        return _add_settings(self.results.frame[self.results.frame["draw"].notna()], self.results.plan)
 
     @property
     def sentences(self) -> list[str]:
@@ -89,9 +90,11 @@ class Comparison:
             contender (whether it may be the best; None from one seed, which cannot tell), worse_by (than the best by
             at most so much, in the unit of `mean`), step (seconds) and supervision.
         """
-        found = {label: self._study.summary(label, metric or "") for label in self._tasks(task, metric)}
-        told = {label: one if one["contender"].any() else one.assign(contender=None) for label, one in found.items()}
-        return self._stacked(told, task)
+        tables = {label: self._study.summary(label, metric or "") for label in self._tasks(task, metric)}
+        for label, table in tables.items():
+            if not table["contender"].any():
+                tables[label] = table.assign(contender=None)
+        return self._stacked(tables, task)
 
     def differences(self, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
         """Return the difference of every two losses, with its own 95 % interval and p value; see `table`."""
@@ -128,11 +131,11 @@ class Comparison:
         return [label for label, names in metrics.items() if metric is None or metric in names]
 
     def _stacked(self, frames: dict[str, pd.DataFrame], task: str | None) -> pd.DataFrame:
-        several = task is None and len(self._study.tasks) > 1
-        return pd.concat(frames, names=["task"]) if several else next(iter(frames.values()), pd.DataFrame()).copy()
+        has_tasks = task is None and len(self._study.tasks) > 1
+        return pd.concat(frames, names=["task"]) if has_tasks else next(iter(frames.values()), pd.DataFrame()).copy()
 
 
-def _with_settings(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
+def _add_settings(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
     """Return a frame with the settings of each cell, and the name of its network where its label is none."""
     networks = frame["cell"].map({cell.id: cell.network for cell in plan.cells})
     params = [{key: value for key, value in cell.params().items() if "." in key} for cell in plan.cells]
@@ -142,11 +145,11 @@ def _with_settings(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
 
 
 def compare(
-    losses: Named,
-    tasks: Named,
+    losses: References,
+    tasks: References,
     seeds: str | int | Iterable[int] | None = None,
     *,
-    networks: Named | None = None,
+    networks: References | None = None,
     recipe: Mapping[str, Any] | None = None,
     name: str | None = None,
     root: Path | str = ".",
@@ -180,25 +183,15 @@ def compare(
 
     Cells that failed are in the comparison, with their reasons. Raises UsageError where an argument is wrong, before
     any cell runs; and KeyboardInterrupt where it was interrupted: the same call continues.
-
-    Examples:
-        >>> import tempfile, milbench
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     found = milbench.compare(
-        ...         ["exact", "noisy-or"], {"synthetic-bags": {"bags_per_epoch": 64}}, recipe={"epochs": 1},
-        ...         root=folder, in_process=True, progress=False,
-        ...     )
-        >>> found
-        <milbench.Comparison 'synthetic-bags': 2 of 2 cells done>
     """
     from milbench.networks.registry import networks as network_registry
 
     registries: list[Registry[Any]] = [all_losses(), all_tasks(), network_registry()]
     read_edited()
-    choices, params = zip(*map(_named, (losses, tasks, networks), registries), strict=True)
+    choices, params = zip(*map(_named_parameters, (losses, tasks, networks), registries), strict=True)
     for table in params[0].values():  # networks of a single loss may be classes as well
         if "networks" in table:
-            table["networks"], _ = _named(table["networks"], network_registry())
+            table["networks"], _ = _named_parameters(table["networks"], network_registry())
     fields: dict[str, Any] = {
         **dict(zip(("losses", "tasks", "networks"), choices, strict=True)),
         **{kind: table or None for kind, table in zip(("loss", "task", "network"), params, strict=True)},
@@ -206,8 +199,8 @@ def compare(
         "seeds": [*seeds] if isinstance(seeds, Iterable) and not isinstance(seeds, str) else seeds,
     }  # fmt: skip
     arguments = ", ".join(f"{key}={value!r}" for key, value in fields.items() if value)
-    where = {"data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun, "in_process": in_process}
-    spec = requested_spec(None, None, fields | {"run": where})
+    execution = {"data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun, "in_process": in_process}
+    spec = requested_spec(None, None, fields | {"run": execution})
     if run_comparison(spec, Path(root), f"milbench.compare({arguments})", quiet=not progress) == INTERRUPTED:
         raise KeyboardInterrupt
     return results(root, spec.name)
@@ -221,24 +214,26 @@ def results(root: Path | str = ".", name: str | None = None) -> Comparison:
     return Comparison(folders.results(root, name), Path(root) / "reports")
 
 
-def _named(given: Named | None, registry: Registry[Any]) -> tuple[list[str] | None, dict[str, dict[str, Any]]]:
-    if given is None and registry.kind == "network":
+def _named_parameters(
+    references: References | None, registry: Registry[Any]
+) -> tuple[list[str] | None, dict[str, dict[str, Any]]]:
+    """Return the names of what a caller refers to, and parameters by the names of the registry."""
+    if references is None and registry.kind == "network":
         return None, {}
-    items: Any = [given] if isinstance(given, str | Path | ModuleType) or callable(given) else given
+    is_single = isinstance(references, str | Path | ModuleType) or callable(references)
+    items: Any = [references] if is_single else references
     if not isinstance(items, Iterable):
-        raise UsageError(f"{registry.kind} = {given!r}: expected a name, several, or a mapping to parameters")
+        raise UsageError(f"{registry.kind} = {references!r}: expected a name, several, or a mapping to parameters")
     if not isinstance(items, Mapping):
         return [_name(item, registry) for item in items], {}
     for item, params in items.items():
         if not isinstance(params, Mapping | None):
             raise UsageError(f'{registry.kind} {item!r}: {params!r} are no parameters, such as {{"KEY": VALUE}}')
     names = {_name(item, registry): params for item, params in items.items()}
-    return [*names], {_registered(name, registry): dict(params) for name, params in names.items() if params}
-
-
-def _registered(name: str, registry: Registry[Any]) -> str:
-    """Return the name behind a file or module; one that a task alone knows stays as it is."""
-    return resolve(registry, name) if registry.kind != "network" or ":" in name or "." in name else name
+    # The name behind a file or module; a name that a task alone knows stays as it is.
+    is_known = {name: registry.kind == "network" and not re.search("[:.]", name) for name in names}
+    tables = {name if is_known[name] else resolve(registry, name): dict(p) for name, p in names.items() if p}
+    return [*names], tables
 
 
 def _name(item: Any, registry: Registry[Any]) -> str:

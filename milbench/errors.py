@@ -3,6 +3,7 @@
 import difflib
 import errno
 import math
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -19,6 +20,11 @@ class UsageError(ValueError):
         super().__init__(" ".join(message.split()))
 
 
+def message(error: BaseException) -> str:
+    """Return the message of an error, also of one of a plug-in that fails when it is asked for."""
+    return str(traceback.TracebackException.from_exception(error))
+
+
 def disk_failure(error: BaseException | None) -> str:
     """Return in one line how the disk has failed, "" for an error of another kind."""
     if isinstance(error, OSError) and error.errno in (
@@ -28,38 +34,40 @@ def disk_failure(error: BaseException | None) -> str:
     return ""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
-    """Return the error that `name` is no `kind`, such as "loss", with the closest of the `known` names and all."""
-    choices = sorted(known)
-    return UsageError(f"unknown {kind} {name!r}{hint(name, choices)} (there are: {', '.join(choices) or 'none'})")
+def unknown(kind: str, name: str, choices: Iterable[str], suggestions: Iterable[str] = ()) -> UsageError:
+    """Return the error that `name` is no `kind`, such as "loss", with all choices, and the closest of both lists."""
+    choices = sorted(choices)
+    similar = hint(name, [*choices, *suggestions])
+    return UsageError(f"unknown {kind} {name!r}{similar} (there are: {', '.join(choices) or 'none'})")
 
 
-def one_of(what: str, value: Word, choices: Iterable[str]) -> Word:
+def one_of(subject: str, value: Word, choices: Iterable[str]) -> Word:
     """Return a value that is one of the choices. Raises UsageError, with the closest one, where it is not."""
     choices = tuple(choices)
     if value not in choices:
-        raise unknown(what, str(value), choices)
+        raise unknown(subject, str(value), choices)
     return value
 
 
-def positive(what: str, value: Number, *, least: int | None = None) -> Number:
+def positive(subject: str, value: Number, *, least: int | None = None) -> Number:
     """Return a finite number above 0, or a whole one from `least` on. Raises UsageError where it is not."""
     if least is not None and (not isinstance(value, int) or value < least):
-        raise UsageError(f"{what} must be a whole number from {least} on, got {value!r}")
+        raise UsageError(f"{subject} must be a whole number from {least} on, got {value!r}")
     if not (isinstance(value, (int, float)) and 0 < value < math.inf):
-        raise UsageError(f"{what} must be a number above 0, got {value!r}")
+        raise UsageError(f"{subject} must be a number above 0, got {value!r}")
     return value
 
 
 def closest(name: str, choices: Iterable[str]) -> str | None:
     """Return the choice that is spelled most like a name, None where none is near."""
-    return next(iter(difflib.get_close_matches(name.lower(), choices, n=1, cutoff=0.5)), None)
+    by_lower = {choice.lower(): choice for choice in choices}
+    return next((by_lower[key] for key in difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)), None)
 
 
 def hint(name: str, choices: Iterable[str]) -> str:
     """Return the end of a message with the closest choice, "" where none is near."""
-    close = closest(name, choices)
-    return f"; did you mean {close!r}?" if close else ""
+    similar = closest(name, choices)
+    return f"; did you mean {similar!r}?" if similar else ""
 
 
 @contextmanager
@@ -72,5 +80,5 @@ def as_usage() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        where = f": {error.filename}" if error.filename else ""
-        raise UsageError(f"{error.strerror or error}{where}"[:500]) from error
+        place = f": {error.filename}" if error.filename else ""
+        raise UsageError(f"{error.strerror or error}{place}"[:500]) from error

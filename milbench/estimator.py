@@ -33,7 +33,7 @@ from milbench.api.scores import Scores
 from milbench.api.task import Task
 from milbench.api.validation import validated
 from milbench.engine.train import fit
-from milbench.errors import UsageError, hint, positive
+from milbench.errors import UsageError, positive, unknown
 from milbench.evaluation.metrics import EVEN_ODDS, best_threshold
 from milbench.families.fixed_bags import FixedBags
 from milbench.networks.instance import InstanceMLP
@@ -45,9 +45,9 @@ EVAL_BATCH = 64  # bags that are predicted at once
 class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # not typed
     """Learn from bags which classes are in a bag, by one loss; with scikit-learn's conventions.
 
-    It is trained as a cell of a comparison on the task feature-bags is: by the same loop, network and recipe, on
-    features that are standardised by the training instances. Without a network of one's own it takes one thread, since
-    more only wait for each other.
+    It is trained as a cell of a comparison on the task feature-bags: by the same loop, network and recipe, on features
+    that are standardised by the training instances. Without a network of one's own it takes one thread, since more only
+    wait for each other.
 
     Bags are a list of arrays (K_i, D), a row an instance; an array (B, D) is B bags of one instance. Where they are
     data frames, features go by the names of columns. Labels are y (B,), where the smaller of two values is a bag
@@ -61,8 +61,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         lr: the learning rate; None: as `recipe` says, which is 1e-3.
         batch_bags: the number of bags in a training batch.
         recipe: settings of `milbench.Recipe` in place of those of the task feature-bags, such as {"optimizer": "sgd"}.
-        threshold: of presence scores, from which on a class is predicted; None: the best one for the training bags, and
-            of those as good the nearest to even odds, as in a comparison; 0: even odds, as `predict_proba` has them.
+        threshold: of presence scores, from which on a class is predicted; None: the best one for the training bags, of
+            several the nearest to even odds, as in a comparison; 0: even odds, as in `predict_proba`.
         random_state: a seed, of the initial weights and the order of bags.
         device: cpu, cuda, cuda:N, or auto, which is cuda where there is one.
 
@@ -96,15 +96,9 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         random_state: Any = 0,
         device: str = "auto",
     ) -> None:
-        self.loss = loss
-        self.network = network
-        self.epochs = epochs
-        self.lr = lr
-        self.batch_bags = batch_bags
-        self.recipe = recipe
-        self.threshold = threshold
-        self.random_state = random_state
-        self.device = device
+        self.loss, self.network, self.epochs, self.lr = loss, network, epochs, lr
+        self.batch_bags, self.recipe, self.threshold = batch_bags, recipe, threshold
+        self.random_state, self.device = random_state, device
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters; `deep`: those of the loss too, as `loss__KEY`."""
@@ -116,11 +110,11 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, those of the loss as `loss__KEY`."""
-        of_loss = {key.removeprefix("loss__"): params.pop(key) for key in [*params] if key.startswith("loss__")}
+        loss_params = {key.removeprefix("loss__"): params.pop(key) for key in [*params] if key.startswith("loss__")}
         super().set_params(**params)
-        if of_loss:
+        if loss_params:
             loss = self._new_loss()
-            self.loss = type(loss)(**_arguments(loss, **of_loss))
+            self.loss = type(loss)(**_arguments(loss, **loss_params))
         return self
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -136,16 +130,16 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
             with torch.random.fork_rng([device] if device.type == "cuda" else []):
                 torch.manual_seed(seed)
                 loss = self._new_loss().build(task.num_classes, seed)
-                fitted = fit(task, self._new_network(task, loss, seed), loss, task.recipe(), seed, device)
+                network = self._new_network(task, loss, seed)
+                self.network_, self.loss_ = fit(task, network, loss, task.recipe(), seed, device)
         finally:
             torch.set_num_threads(threads)
-        self.network_, self.loss_ = fitted
         best = best_threshold(self._presence(bags), labels, EVEN_ODDS)
         self.threshold_ = best if self.threshold is None else self.threshold
         return self
 
     def predict(self, X: Any) -> Any:
-        """Return the labels of bags, in the form of those that were trained on."""
+        """Return the labels of bags, in the form of the training labels."""
         above = self.decision_function(X) >= 0  # which checks that there is an encoder
         return self._encoder.inverse_transform(above.astype(int))
 
@@ -171,8 +165,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         one; or K_i tuples, of one class or none.
         """
         bags = self._instance_probs(X)
-        shown = np.eye(bags[0].shape[1], dtype=int)[:, :-1]  # of each class, background last
-        return [self._encoder.inverse_transform(shown[probs.argmax(axis=1)]) for probs in bags]
+        indicators = np.eye(bags[0].shape[1], dtype=int)[:, :-1]  # of each class, background last
+        return [self._encoder.inverse_transform(indicators[probs.argmax(axis=1)]) for probs in bags]
 
     def instance_scores(self, X: Any) -> list[NDArray[np.float64]]:
         """Return the probability by the loss that an instance is of each class, for every instance.
@@ -202,7 +196,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
                 got = tuple(scores.instances.shape[2:])
                 raise UsageError(f"the network has {got} positions, expected one for each of {mask.shape[1]} instances")
             probs = scores.instances.cpu().double().movedim(1, 2)
-            parts += [bag[there].numpy() for bag, there in zip(probs, mask, strict=True)]
+            parts += [bag[bag_mask].numpy() for bag, bag_mask in zip(probs, mask, strict=True)]
         return parts
 
     @torch.no_grad()
@@ -221,16 +215,16 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         X = np.asarray(X) if hasattr(X, "__array__") and not hasattr(X, "shape") else X
         sizes = None
         if not hasattr(X, "shape") or len(X.shape) == 3 or (len(X.shape) == 1 and X.dtype == object):
-            X, sizes = _joined([*X])
+            X, sizes = _concatenated([*X])
         if isinstance(X, pd.DataFrame) and not reset and hasattr(self, "feature_names_in_"):
-            X = _with_columns(X, self.feature_names_in_)
+            X = _select_columns(X, self.feature_names_in_)
         rows = validate_data(self, X, reset=reset, dtype=np.float32)
         if reset:
             self._scaler = StandardScaler().fit(rows)
         return [*torch.from_numpy(self._scaler.transform(rows)).split(sizes or 1)]
 
     def _learn_labels(self, y: Any) -> Tensor:
-        """Return label sets (B, C) bool, and remember which classes they have and in which form they were given."""
+        """Return label sets (B, C) bool, and keep their classes and their form for predictions."""
         if y is None:
             raise UsageError("BagClassifier requires y to be passed, but the target y is None")
         if _are_collections(y):
@@ -241,8 +235,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         labels = self._encoder.fit_transform(y)
         self.classes_ = y.columns if isinstance(y, pd.DataFrame) and not self._is_binary else self._encoder.classes_
         if self._is_binary and len(self.classes_) != 2:
-            given = f"y has {counted(len(self.classes_), 'class', 'classes')}, expected two"
-            raise UsageError(f"{given}. Only binary classification is supported. For more give label sets")
+            count = f"y has {counted(len(self.classes_), 'class', 'classes')}, expected two"
+            raise UsageError(f"{count}. Only binary classification is supported. For more give label sets")
         if not labels.any():
             raise UsageError("all label sets are empty: nothing can be learnt")
         return torch.from_numpy(labels > 0)
@@ -275,28 +269,27 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         return make_network(task, network_name(task, maker, loss.head), {}, seed, loss.head)
 
 
-def _joined(bags: list[Any]) -> tuple[Any, list[int]]:
+def _concatenated(bags: list[Any]) -> tuple[Any, list[int]]:
     """Return the rows (N, D) of listed bags, a data frame where bags are, and their sizes. Raises UsageError."""
     if bags and all(isinstance(bag, pd.DataFrame) for bag in bags):
-        bags = [_with_columns(bag, bags[0].columns) for bag in bags]
+        bags = [_select_columns(bag, bags[0].columns) for bag in bags]
         rows: Any = pd.concat(bags)
     else:
         bags = [np.atleast_2d(np.asarray(bag)) for bag in bags]
         if len({bag.shape[1:] for bag in bags}) != 1 or bags[0].ndim != 2:
-            given = ", ".join(sorted({str(bag.shape) for bag in bags})[:5]) or "none"
-            raise UsageError(f"bags must be arrays (K, D) of instances with the same D features, got {given}")
+            shapes = ", ".join(sorted({str(bag.shape) for bag in bags})[:5]) or "none"
+            raise UsageError(f"bags must be arrays (K, D) of instances with the same D features, got {shapes}")
         rows = np.concatenate(bags)
     if empty := [number for number, bag in enumerate(bags) if not len(bag)]:
         raise UsageError(f"bag {empty[0]} has no instances: leave it out")
     return rows, [*map(len, bags)]
 
 
-def _with_columns(frame: pd.DataFrame, columns: Iterable[Any]) -> pd.DataFrame:
+def _select_columns(frame: pd.DataFrame, columns: Iterable[Any]) -> pd.DataFrame:
     """Return some columns of a data frame by their names. Raises UsageError where one is missing."""
-    there = [*map(str, frame.columns)]
     for name in columns:
         if name not in frame:
-            raise UsageError(f"there is no column {name!r}{hint(str(name), there)} (there are: {', '.join(there)})")
+            raise unknown("column", str(name), map(str, frame.columns))
     return frame[[*columns]]
 
 
@@ -325,8 +318,8 @@ class _TrainingBags(FixedBags):
 
     def recipe(self) -> Recipe:
         default: Recipe = tasks().create(self.name, {"table": ""}).recipe()
-        given = {"epochs": self.classifier.epochs, "lr": self.classifier.lr}
-        changes = dict(self.classifier.recipe or {}) | {key: value for key, value in given.items() if value is not None}
+        arguments = {"epochs": self.classifier.epochs, "lr": self.classifier.lr}
+        changes = dict(self.classifier.recipe or {}) | {k: v for k, v in arguments.items() if v is not None}
         recipe: Recipe = validated("recipe", Recipe, default.model_dump() | changes)
         return recipe
 

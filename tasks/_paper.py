@@ -22,10 +22,6 @@ RECIPE: dict[str, Any] = {
 PROTOCOL: dict[str, Any] = {**RECIPE, "recipe.schedule": "drop-at-half", "recipe.gradient_norm": "rms:0.1",
                             "task.any_data": False, "network": "paper"}  # fmt: skip
 """Settings of the published runs on MNIST, extended MNIST and CIFAR-10."""
-AS_EXACT: dict[str, Any] = {
-    "loss.divide_by": ("bag", "batch"),
-    "loss.rule": "sum",
-    "loss.method": ("auto", "exact"),
-}
+AS_EXACT: dict[str, Any] = {"loss.divide_by": ("bag", "batch"), "loss.rule": "sum", "loss.method": ("auto", "exact")}
 """Parameters of the loss `exact` in the published runs. All bags of their batches have one size, so that to divide by
 the size of the bag and by the mean size in the batch is the same."""

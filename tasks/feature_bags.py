@@ -17,7 +17,7 @@ from milbench.api.network import Network, NetworkMaker
 from milbench.api.recipe import Recipe
 from milbench.data.bag_files import COORDINATES
 from milbench.data.bags_store import single
-from milbench.data.new_bags import finite, new_bags
+from milbench.data.new_bags import finite_features, new_bags
 from milbench.data.table_options import FeatureOptions
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit
@@ -113,7 +113,7 @@ class FeatureBags(TableBags):
         sizes = np.array([file.shape[0] for _, file in new])
         for numbers in consecutive_batches(sizes, _EVAL_BATCH, self.batch_instances):
             names, files = zip(*(new[number] for number in numbers), strict=True)
-            instances, mask = pad_bags([finite(name, file) for name, file in zip(names, files, strict=True)])
+            instances, mask = pad_bags([finite_features(name, file) for name, file in zip(names, files, strict=True)])
             labels = torch.zeros(len(names), self.num_classes, dtype=torch.bool)
             places = {"instance": torch.arange(mask.shape[1]).expand(mask.shape)}
             if all(COORDINATES in file.named for file in files):
@@ -130,10 +130,7 @@ class FeatureBags(TableBags):
         return np.asarray(numbers[drawn[: self.evaluation_limit].sort().values.numpy()])
 
     def gallery(self) -> Bags:
-        """Return bags that differ, as many as are no more numbers than a gallery keeps, and one at least.
-
-        They are test bags, or training bags where none is tested on.
-        """
+        """Return bags that differ, as many as are no more numbers than a gallery keeps, and one at least."""
         bags_of = self._split.test if self.is_tested else self._split.train
         shown = bags_of[differing(self._labels[bags_of], _GALLERY).numpy()]
         sizes = self._own.store.sizes[shown]

@@ -13,7 +13,7 @@ from milbench.api.task import Folds
 from milbench.data import catalog
 from milbench.data.ocr_letters import COLUMNS, FILE, FOLDS, ROWS, Letters, read, read_all
 from milbench.data.splits import official_split
-from milbench.families.fixed_bags import in_rounds
+from milbench.families.fixed_bags import draw_in_rounds
 from milbench.networks.sequence import PADDING, SequenceConvolutional
 
 from ._image_sets import EveryImage, ImageSets
@@ -81,6 +81,7 @@ class HandwrittenWords(ImageSets):
     name = "handwritten-words"
     networks: ClassVar[Mapping[str, NetworkMaker]] = {"conv": LetterNetwork, "sequence": WordNetwork}
     num_classes = len(ascii_lowercase)
+    class_names: ClassVar[list[str]] = [*ascii_lowercase]
     inputs = ROWS * COLUMNS
     instances_are_ordered = True
     folds = Folds(FOLDS, repeats=None)
@@ -89,14 +90,12 @@ class HandwrittenWords(ImageSets):
     def __init__(self, bags: Literal["words", "drawn"] = "words", any_data: bool = False) -> None:
         self.drawn, self.any_data = bags == "drawn", any_data
 
-    @property
-    def class_names(self) -> list[str]:
-        return list(ascii_lowercase)
-
     def check_data(self, data_dir: Path | None) -> str:
         name, title = "ocr-letters", "handwritten letters"
         instead = catalog.how_to_get(name, FILE, "extended-digits needs no download")
-        return catalog.checked(name, title, data_dir, lambda root: read(root / FILE), instead, any_data=self.any_data)
+        return catalog.check_dataset(
+            name, title, data_dir, lambda root: read(root / FILE), instead, any_data=self.any_data
+        )
 
     def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
         return 1 / (FOLDS - 2)
@@ -107,7 +106,7 @@ class HandwrittenWords(ImageSets):
         images = LabelledImages(pixels, torch.from_numpy(letters.classes), white=1)
         bags = [*torch.arange(len(letters.classes)).split(letters.sizes.tolist())]
         if self.drawn:
-            bags = drawn_bags(letters, self.revision)
+            bags = draw_bags(letters, self.revision)
         split = official_split(letters.folds[[int(bag[0]) for bag in bags]], FOLDS, self.seed)
         self.train_on(images, [bags[n] for n in split.train], device)
         self.typical_size = (round(sum(map(len, self._bags)) / len(self._bags)),)
@@ -121,13 +120,13 @@ class HandwrittenWords(ImageSets):
         return Recipe(lr=1e-2, epochs=20, evaluate_every=10, precision="float32")  # lr: best of three on validation
 
 
-def drawn_bags(letters: Letters, revision: int) -> list[Tensor]:
+def draw_bags(letters: Letters, revision: int) -> list[Tensor]:
     """Return the numbers of letters drawn anew into bags, as many of each fold as it has words."""
     folds, bags = torch.from_numpy(letters.folds), []
     in_fold = torch.bincount(folds[letters.sizes.cumsum() - 1], minlength=FOLDS)
     for fold, count in enumerate(in_fold.tolist()):
         rng = generator("handwritten-words", revision, fold)
-        own = (folds == fold).nonzero().flatten()
+        letters_of_fold = (folds == fold).nonzero().flatten()
         sizes = torch.randint(SIZES[0], SIZES[1] + 1, (count,), generator=rng)
-        bags += own[in_rounds(len(own), int(sizes.sum()), rng)].split(sizes.tolist())
+        bags += letters_of_fold[draw_in_rounds(len(letters_of_fold), int(sizes.sum()), rng)].split(sizes.tolist())
     return bags

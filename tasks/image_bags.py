@@ -15,13 +15,13 @@ from torch import Tensor
 from milbench.api.bags import Bags, NamedBags, Truth
 from milbench.api.network import Network, NetworkMaker
 from milbench.api.recipe import Recipe
-from milbench.data.image_files import fitted_boxes, unfitted
+from milbench.data.image_files import fitted_boxes, unfit_points
 from milbench.data.new_bags import new_images
 from milbench.data.own_bags import OwnBags
 from milbench.data.table_options import ImageOptions
 from milbench.evaluation.evaluate import EvalSplit
 from milbench.families.augmentation import flip_and_crop
-from milbench.families.fixed_bags import Lazy, truth_of
+from milbench.families.fixed_bags import Lazy, make_truth
 from milbench.families.image_bags import ImageTask
 from milbench.families.table_bags import TableBags
 from milbench.networks.convolutional import HOUSE_NUMBERS
@@ -33,11 +33,10 @@ _EVAL_BATCH = 64
 class ImageBags(ImageTask, TableBags):
     """Find the classes that occur in images, one's own, given the label sets of training images.
 
-    The table is a file .csv, .tsv or .parquet with a row an image and the columns `image` (its path,
-    from the folder of the table) and `labels` (classes with ";" between them, empty for none). Where it has them, these
-    columns are used: `boxes` (JSON, [[class, left, top, right, bottom], ...] in pixels of the upright image, a box of
-    every class of the labels, or empty where they are not known), to evaluate on and never to train on; `group` (such
-    as a patient), whose images stay together in a split; `split` (train, validation, test).
+    The table is a file .csv, .tsv or .parquet with a row an image and the columns `image` (its path, from the folder of
+    the table) and, as in `feature-bags`, `labels` and perhaps `group` and `split`. A column `boxes` (JSON, [[class,
+    left, top, right, bottom], ...] in pixels of the upright image, a box of every class of the labels, or empty where
+    they are not known) is evaluated on and never trained on.
 
     Images are decoded once, shrunk or enlarged so that they just fit into squares of `size` pixels, and kept in a cache
     beside the table, which need not fit into memory.
@@ -105,7 +104,7 @@ class ImageBags(ImageTask, TableBags):
         if centres is None:
             return {}
         ys, xs = (c.double().numpy() for c in centres)
-        x, y = zip(*(unfitted(xs, ys, width, height, self.size) for width, height in sizes), strict=True)
+        x, y = zip(*(unfit_points(xs, ys, width, height, self.size) for width, height in sizes), strict=True)
         shape = (len(sizes), len(ys), len(xs))
         return {
             "x": torch.from_numpy(np.stack(x)).unsqueeze(1).expand(shape),
@@ -121,4 +120,4 @@ def _truth(bags: OwnBags, size: int) -> Truth:
             width, height = bags.sizes[image].tolist()
             sides = fitted_boxes(np.array([box.place for box in boxes], np.float32), width, height, size)
             things[image] = [(box.cls, place) for box, place in zip(boxes, sides.tolist(), strict=True)]
-    return truth_of(things, max([1, *map(len, things)]))
+    return make_truth(things, max([1, *map(len, things)]))

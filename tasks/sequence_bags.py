@@ -16,7 +16,7 @@ from milbench.api.recipe import Recipe
 from milbench.data.new_bags import new_sequences
 from milbench.data.own_bags import OwnBags
 from milbench.data.table_options import SequenceOptions
-from milbench.families.fixed_bags import Lazy, truth_of
+from milbench.families.fixed_bags import Lazy, make_truth
 from milbench.families.sequences import EVAL_BAGS, Sequences, SequenceSplits, SequenceTask
 from milbench.families.table_bags import TableBags
 from milbench.networks.standardise import divisors
@@ -25,14 +25,11 @@ from milbench.networks.standardise import divisors
 class SequenceBags(SequenceTask, TableBags):
     """Find which classes occur in a sequence, and when, from the label sets in a table of your own.
 
-    The table is a file .csv, .tsv or .parquet with a row a sequence and the columns `file` (its path,
-    from the folder of the table) and `labels` (classes with ";" between them, empty for none). A file is a .npy array
-    (T, F) of frames, a .npy waveform (S,), or audio (.wav, .flac, .ogg). Waveforms become log-mel frames.
-
-    Where it has them, these columns are used: `events` (JSON, [[class, start, end], ...] in seconds, an event of every
-    class of the labels, or empty where they are not known), for the hit rate in time and for losses with more
-    supervision than label sets, and never given to others; `group` (such as a place), whose sequences stay together in
-    a split; `split` (train, validation, test).
+    The table is a file .csv, .tsv or .parquet with a row a sequence and the columns `file` (its path, from the folder
+    of the table) and, as in `feature-bags`, `labels` and perhaps `group` and `split`. A file is a .npy array (T, F) of
+    frames, a .npy waveform (S,), or audio (.wav, .flac, .ogg). Waveforms become log-mel frames. A column `events`
+    (JSON, [[class, start, end], ...] in seconds, an event of every class of the labels, or empty where they are not
+    known) serves the hit rate in time, and losses with more supervision than label sets.
 
     Its parameters are described with `milbench.data.table_options.SequenceOptions` and the classes that it extends.
     """
@@ -54,11 +51,12 @@ class SequenceBags(SequenceTask, TableBags):
         bags = self.own_bags(data_dir)
         self.frames_per_second, self._kind = bags.frames_per_second, bags.kind
         split = self.split_bags(bags)
+        has_one = np.array([len(events) == 1 for events in bags.marks or [[]] * len(bags)])
         mean, spread = (torch.from_numpy(value).unsqueeze(1) for value in bags.store.standard(split.train))
         return SequenceSplits(
             _sequences(bags, split.train),
             {part: _sequences(bags, numbers) for part, numbers in split.evaluated.items()},
-            {part: _sequences(bags, _with_one_event(bags, numbers)) for part, numbers in split.evaluated.items()},
+            {part: _sequences(bags, numbers[has_one[numbers]]) for part, numbers in split.evaluated.items()},
             (mean.float(), divisors(mean, spread).float()),
         )
 
@@ -78,9 +76,9 @@ class SequenceBags(SequenceTask, TableBags):
         sequences = new_sequences(paths, self.options, self._kind)
         while batch := list(islice(sequences, EVAL_BAGS)):
             names, values, rates = zip(*batch, strict=True)
-            frames = [torch.from_numpy(one).T for one in values]
+            frames = [torch.from_numpy(array).T for array in values]
             labels = torch.zeros(len(frames), self.num_classes, dtype=torch.bool)
-            lengths = [one.shape[1] for one in frames]
+            lengths = [array.shape[1] for array in frames]
             bags = self.bags(Sequences(frames, lengths, labels))
             yield NamedBags(self.options.file, list(names), bags, _seconds(network, bags, lengths, rates[0]))
 
@@ -95,10 +93,6 @@ def _seconds(network: Network, bags: Bags, lengths: list[int], rate: float) -> d
     return {name: frame / rate for name, frame in places.items()}
 
 
-def _with_one_event(bags: OwnBags, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.array([b for b in numbers if bags.marks and len(bags.marks[b]) == 1], np.int64)
-
-
 def _sequences(bags: OwnBags, numbers: NDArray[np.int64]) -> Sequences:
     """Return bags of the table, with their events where they are known of all of them."""
     frames = Lazy(numbers.tolist(), lambda bag: torch.from_numpy(np.array(bags.store.single(bag))).T)
@@ -110,4 +104,4 @@ def _sequences(bags: OwnBags, numbers: NDArray[np.int64]) -> Sequences:
         [(cls, (start * rate, 0, min(end * rate, length), width)) for cls, (start, end) in bags.marks[bag]]
         for bag, length in zip(numbers.tolist(), lengths, strict=True)
     ]
-    return Sequences(frames, lengths, labels, truth_of(events, max(map(len, events))))
+    return Sequences(frames, lengths, labels, make_truth(events, max(map(len, events))))

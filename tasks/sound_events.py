@@ -36,6 +36,7 @@ class SoundEvents(SequenceTask):
     name = "sound-events"
     amount = "train_bags"
     num_classes, inputs = len(CLASSES), FRAMES.bands
+    class_names: ClassVar[list[str]] = [*CLASSES]
     frames_per_second = FRAMES.frames_per_second
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
     single_bags: ClassVar[dict[Split, int]] = {"validation": 250, "test": 1000}  # recordings of one sound each
@@ -51,27 +52,23 @@ class SoundEvents(SequenceTask):
         self.snr_db, self.max_events, self.train_bags = snr_db, max_events, train_bags
         self.chance = 1 - 1 / (max_events + 1)  # by the most frequent label set, the empty one
 
-    @property
-    def class_names(self) -> list[str]:
-        return list(CLASSES)
-
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
         return f"generated, revision {self.revision}"
 
     def load(self, data_dir: Path | None) -> SequenceSplits:  # noqa: ARG002
-        def drawn(count: int, least: int, most: int, *axes: object) -> Sequences:
-            return _drawn(count, least, most, self.snr_db, (self.name, self.revision, *axes))
+        def draw(count: int, least: int, most: int, *axes: object) -> Sequences:
+            return _draw_sequences(count, least, most, self.snr_db, (self.name, self.revision, *axes))
 
         most, limited = self.max_events, self.limited
         return SequenceSplits(
-            drawn(self.train_bags, 0, most, "train", self.seed),
-            {split: drawn(limited(count), 0, most, split, "many") for split, count in self.eval_bags.items()},
-            {split: drawn(limited(count), 1, 1, split, "single") for split, count in self.single_bags.items()},
+            draw(self.train_bags, 0, most, "train", self.seed),
+            {split: draw(limited(count), 0, most, split, "many") for split, count in self.eval_bags.items()},
+            {split: draw(limited(count), 1, 1, split, "single") for split, count in self.single_bags.items()},
         )
 
 
 @lru_cache(maxsize=5)  # the cells of a comparison that one process computes share their recordings
-def _drawn(bags: int, least: int, most: int, snr_db: float, axes: tuple[object, ...]) -> Sequences:
+def _draw_sequences(bags: int, least: int, most: int, snr_db: float, axes: tuple[object, ...]) -> Sequences:
     rng, frames = generator(*axes), list[Tensor]()
     classes, boxes = [], []
     for part in torch.arange(bags).split(_AT_ONCE):
@@ -81,4 +78,4 @@ def _drawn(bags: int, least: int, most: int, snr_db: float, axes: tuple[object, 
         classes.append(recordings.classes)
         boxes.append(torch.stack([start, torch.zeros_like(start), end, torch.full_like(end, FRAMES.bands)], dim=2))
     truth = Truth(torch.cat(classes), torch.cat(boxes))
-    return Sequences(frames, [one.shape[1] for one in frames], label_matrix(truth.classes, len(CLASSES)), truth)
+    return Sequences(frames, [mel.shape[1] for mel in frames], label_matrix(truth.classes, len(CLASSES)), truth)

@@ -18,7 +18,7 @@ from milbench.data import catalog
 from milbench.data.esc10 import CLASSES, FOLDER, FOLDS, SAMPLE_RATE, clip_files, read_all
 from milbench.data.log_mel import LogMel
 from milbench.data.splits import official_split
-from milbench.families.fixed_bags import in_rounds
+from milbench.families.fixed_bags import draw_in_rounds
 from milbench.families.sequences import Recording, Sequences, SequenceSplits, SequenceTask, log_mel_sequences
 
 FRAMES = LogMel(SAMPLE_RATE, hop=512, window=1024, bands=40)
@@ -51,6 +51,7 @@ class Soundscapes(SequenceTask):
     name = "soundscapes"
     amount = "train_bags"
     num_classes, inputs = len(CLASSES), FRAMES.bands
+    class_names: ClassVar[list[str]] = [*CLASSES]
     frames_per_second = FRAMES.frames_per_second
     folds = Folds(FOLDS, repeats=None)
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 250, "test": 500}
@@ -64,17 +65,13 @@ class Soundscapes(SequenceTask):
         super().__init__(batch_bags=32)
         self.overlapping, self.train_bags, self.any_data = overlap, train_bags, any_data
 
-    @property
-    def class_names(self) -> list[str]:
-        return list(CLASSES)
-
     def recipe(self) -> Recipe:
         return Recipe(lr=5e-3, epochs=60, evaluate_every=20, precision="float32")  # lr: best of two on validation
 
     def check_data(self, data_dir: Path | None) -> str:
         instead = catalog.how_to_get("esc10", FOLDER, "sound-events needs no download")
         extras.load("soundfile", "audio", self.name)
-        return catalog.checked("esc10", "ESC-10", data_dir, clip_files, instead, any_data=self.any_data)
+        return catalog.check_dataset("esc10", "ESC-10", data_dir, clip_files, instead, any_data=self.any_data)
 
     def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
         return 1 / (FOLDS - 2)
@@ -100,35 +97,31 @@ def _scenes(
     root: Path, digest: str, clips: tuple[int, ...], count: int, most: int, overlap: float, axes: tuple[object, ...]
 ) -> Sequences:
     """Return scenes of one to `most` clips of those with some numbers; what is drawn does not depend on `overlap`."""
-    rng, sounds, classes = generator("soundscapes", most, *axes), _sounds(root, digest), read_all(root, digest).classes
+    rng, recorded = generator("soundscapes", most, *axes), read_all(root, digest)
+    sounds = {clip: cut_sound(recorded.waveforms[clip]) for clip in clips}
     numbers = torch.randint(1, most + 1, (count,), generator=rng)
-    chosen = torch.tensor(clips)[in_rounds(len(clips), int(numbers.sum()), rng)]
-    apart = (torch.rand(count, generator=rng) >= overlap).tolist()
+    chosen = torch.tensor(clips)[draw_in_rounds(len(clips), int(numbers.sum()), rng)]
+    in_sequence = (torch.rand(count, generator=rng) >= overlap).tolist()
     places, decibels = torch.rand(2, len(chosen), generator=rng)
     amplitudes = LEVEL * 10 ** ((2 * decibels - 1) * SPREAD / 20)
 
     def scenes() -> Iterator[Recording]:
-        for number, own in enumerate(torch.arange(len(chosen)).split(numbers.tolist())):
+        for number, scene in enumerate(torch.arange(len(chosen)).split(numbers.tolist())):
             waveform, events = NOISE * torch.randn(SAMPLES, generator=rng), []
-            heard, order = [sounds[clip] for clip in chosen[own].tolist()], places[own]
+            heard, order = [sounds[clip] for clip in chosen[scene].tolist()], places[scene]
             lengths = torch.tensor([*map(len, heard)])
-            begun = order * (SAMPLES - (lengths.sum() if apart[number] else lengths))  # anywhere, or in the silence
-            before = (order < order.unsqueeze(1)).long() @ lengths if apart[number] else 0
-            starts = (begun.long() + before).tolist()
-            for clip, sound, amplitude, start in zip(chosen[own], heard, amplitudes[own], starts, strict=True):
+            onsets = order * (SAMPLES - (lengths.sum() if in_sequence[number] else lengths))  # or where silence ends
+            before = (order < order.unsqueeze(1)).long() @ lengths if in_sequence[number] else 0
+            starts = (onsets.long() + before).tolist()
+            for clip, sound, amplitude, start in zip(chosen[scene], heard, amplitudes[scene], starts, strict=True):
                 waveform[start : start + len(sound)] += amplitude * sound
-                events.append((int(classes[clip]), start, start + len(sound)))
+                events.append((int(recorded.classes[clip]), start, start + len(sound)))
             yield waveform, sorted(events, key=lambda event: event[1:])
 
     return log_mel_sequences(scenes(), FRAMES, len(CLASSES), most)
 
 
-@lru_cache(maxsize=1)
-def _sounds(root: Path, digest: str) -> list[Tensor]:
-    return [*map(sound_of, read_all(root, digest).waveforms)]
-
-
-def sound_of(waveform: NDArray[np.float32]) -> Tensor:
+def cut_sound(waveform: NDArray[np.float32]) -> Tensor:
     """Return the loudest part of a clip (S,), `LONGEST` samples or all, with soft edges and a mean power of 1."""
     energy = np.concatenate([[0], np.square(waveform, dtype=np.float64).cumsum()])
     length = min(LONGEST, len(waveform))

@@ -13,7 +13,7 @@ from milbench import Recipe, Split, UsageError, generator
 from milbench.data import catalog
 from milbench.data.log_mel import LogMel
 from milbench.data.spoken_digits import FOLDER, SAMPLE_RATE, read_all, wav_files
-from milbench.families.fixed_bags import in_rounds
+from milbench.families.fixed_bags import draw_in_rounds
 from milbench.families.sequences import Recording, Sequences, SequenceSplits, SequenceTask, log_mel_sequences
 
 DIGITS = 10
@@ -68,7 +68,7 @@ class SpokenDigits(SequenceTask):
     def check_data(self, data_dir: Path | None) -> str:
         instead = catalog.how_to_get(self.name, FOLDER, "sound-events needs no download")
         title = "spoken digits" if self.any_data else "Free Spoken Digit Dataset"
-        return catalog.checked(self.name, title, data_dir, wav_files, instead, any_data=self.any_data)
+        return catalog.check_dataset(self.name, title, data_dir, wav_files, instead, any_data=self.any_data)
 
     def load(self, data_dir: Path | None) -> SequenceSplits:
         root, digest = catalog.data_dir(data_dir), self.check_data(data_dir)
@@ -93,13 +93,13 @@ def _bags(
 ) -> Sequences:
     """Return bags of so many recordings of a split with silence around each, or, sizes None, each as it is."""
     rng, spoken = generator("spoken-digits", split, *axes), read_all(root, digest)
-    own = [n for n, take in enumerate(spoken.takes) if take in TAKES[split]]
-    if not own:
+    numbers_of_split = [n for n, take in enumerate(spoken.takes) if take in TAKES[split]]
+    if not numbers_of_split:
         raise UsageError(f"{root} has no spoken digits for the {split} split, numbered {TAKES[split].start} and up")
-    numbers, (shortest, longest) = torch.ones(len(own), dtype=torch.int64), (0.0, 0.0)
+    numbers, (shortest, longest) = torch.ones(len(numbers_of_split), dtype=torch.int64), (0.0, 0.0)
     if sizes and count:
         numbers, (shortest, longest) = torch.randint(sizes[0], sizes[1] + 1, (count,), generator=rng), GAP
-    bags = in_rounds(len(own), int(numbers.sum()), rng).split(numbers.tolist())[:count]
+    bags = draw_in_rounds(len(numbers_of_split), int(numbers.sum()), rng).split(numbers.tolist())[:count]
 
     def recordings() -> Iterator[Recording]:
         for bag in bags:
@@ -107,8 +107,8 @@ def _bags(
             start, *gaps = silences.round().int().tolist()
             sounds, events = [torch.zeros(start)], []
             for n, gap in zip(bag.tolist(), gaps, strict=True):
-                sound = torch.from_numpy(spoken.waveforms[own[n]] / np.float32(1 << 15))
-                events.append((spoken.digits[own[n]], start, start + len(sound)))
+                sound = torch.from_numpy(spoken.waveforms[numbers_of_split[n]] / np.float32(1 << 15))
+                events.append((spoken.digits[numbers_of_split[n]], start, start + len(sound)))
                 sounds += [sound, torch.zeros(gap)]
                 start += len(sound) + gap
             waveform = torch.cat(sounds)

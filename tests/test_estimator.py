@@ -145,7 +145,7 @@ def test_data_frames_go_by_the_names_of_columns() -> None:
     assert np.array_equal(fitted.decision_function(frames), short().fit(BAGS, LABELS).decision_function(BAGS))
     others = [frame[["z", "y", "x"]].assign(note="unused") for frame in frames]
     assert np.array_equal(fitted.decision_function(others), fitted.decision_function(frames))
-    with pytest.raises(UsageError, match=r"there is no column 'x'; did you mean 'x1'\? \(there are: x1, y, z\)"):
+    with pytest.raises(UsageError, match=r"unknown column 'x'; did you mean 'x1'\? \(there are: x1, y, z\)"):
         fitted.predict([frame.rename(columns={"x": "x1"}) for frame in frames])
 
 

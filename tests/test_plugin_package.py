@@ -30,9 +30,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (source / "somebodys_bags" / name).write_text(changed, "utf-8")
     uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or "uv"
     subprocess.run([uv, "pip", "install", "--quiet", "--no-cache", "--no-deps", "--offline", "--no-build-isolation",
-                    "--python", sys.executable, "--target", str(folder / "site"), str(source)],
+                    "--python", sys.executable, "--target", str(folder / "site-packages"), str(source)],
                    check=True, capture_output=True)  # fmt: skip
-    return folder / "site"
+    return folder / "site-packages"
 
 
 @pytest.fixture

@@ -14,14 +14,14 @@ import re
 import symtable
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib import metadata
 from importlib.machinery import ModuleSpec
 from pathlib import Path, PurePath
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, GenericAlias, ModuleType, UnionType
 from typing import Any
 
 from milbench._utils.digests import read_digest
@@ -33,7 +33,7 @@ class Code:
 
     digest: str = ""  # changes with it, wherever the files are
     files: Mapping[str, str] = field(default_factory=dict)  # path -> SHA-256 of the user's own files among it
-    unknown: tuple[str, ...] = ()  # what cannot be found out, a phrase each
+    untraced: tuple[str, ...] = ()  # a phrase for each dependency that it does not cover
 
     def is_current(self, *, elsewhere: bool = False) -> bool:
         """Return whether its files are there and as they were; `elsewhere`, on another machine, some may be missing."""
@@ -54,22 +54,22 @@ class Code:
                 del sys.modules[name]
 
 
-def code_of(given: Any, content: bytes = b"") -> Code:
+def code_of(value: Any, content: bytes = b"") -> Code:
     """Return the code of a plug-in, with that of what it imports and of the globals that it uses.
 
-    It is given as the path of a file that was imported with this content, as the name of a module, or as a class or
-    function that no file holds: OSError where the source of that cannot be found.
+    `value` is the path of a file that was imported with this content, the name of a module, or a class or function that
+    no file holds: OSError where the source of that cannot be found.
     """
     reader = _Reader()
-    if isinstance(given, Path):
-        reader.read_file("", str(given), content, package="")
-    elif isinstance(given, str):
-        reader.find(given)
+    if isinstance(value, Path):
+        reader.read_file("", str(value), content, package="")
+    elif isinstance(value, str):
+        reader.find(value)
     else:
-        reader.read_source(given.__name__, given)
+        reader.read_source(value.__name__, value)
     lines = "\n".join(f"{name} {part}" for name, part in sorted(reader.parts.items()))
     digest = hashlib.sha256(lines.encode("utf-8", "surrogatepass")).hexdigest()
-    return Code(digest, reader.files, (*reader.unknown,))
+    return Code(digest, reader.files, (*reader.untraced,))
 
 
 def forget_namesakes(folder: Path) -> None:
@@ -91,16 +91,16 @@ class _Reader:
     def __init__(self) -> None:
         self.parts: dict[str, str] = {}  # name -> what its code is: a digest, a version or its text
         self.files: dict[str, str] = {}
-        self.unknown: dict[str, None] = {}
-        self._found: dict[str, bool] = {}
+        self.untraced: dict[str, None] = {}
+        self._exists: dict[str, bool] = {}
         self._read: dict[int, Any] = {}  # values by their ids; kept, so that no other one gets an id
 
     def find(self, name: str) -> bool:
         """Read a module by its name; return whether there is one."""
-        if name not in self._found:
-            self._found[name] = True  # modules may import each other
-            self._found[name] = self._find(name)
-        return self._found[name]
+        if name not in self._exists:
+            self._exists[name] = True  # modules may import each other
+            self._exists[name] = self._find(name)
+        return self._exists[name]
 
     def _find(self, name: str) -> bool:
         top, parent = name.partition(".")[0], name.rpartition(".")[0]
@@ -109,7 +109,7 @@ class _Reader:
         if (spec := _spec(top)) is None:
             return False
         place = Path(next(iter(spec.submodule_search_locations or ()), spec.origin or ""))
-        installed = _is_installed(str(place)) or _is_recorded(top, place.parent)
+        installed = _is_installed(str(place))
         if versions := self._versions(top, by_module=installed or any(place.parent.glob("*.dist-info"))):
             self.parts[top] = versions
         if installed and versions is not None:
@@ -119,20 +119,22 @@ class _Reader:
         if spec.origin and Path(spec.origin).is_file():
             self.read_file(name, spec.origin, Path(spec.origin).read_bytes(), spec.parent or "")
         elif spec.submodule_search_locations is None:
-            self.unknown[f"the source of {name} cannot be read"] = None
+            self.untraced[f"the source of {name} cannot be read"] = None
         return True
 
     def _versions(self, top: str, *, by_module: bool) -> str | None:
         """Return the packages that provide a module, with versions, but those that milbench requires; None: none."""
         try:
-            found = [metadata.distribution(top)]  # most are named like their module, and others take long to find
+            packages = [metadata.distribution(top)]  # most are named like their module, and others take long to find
         except (metadata.PackageNotFoundError, ValueError):
-            found = [metadata.distribution(name) for name in self._packages.get(top, ())] if by_module else []
-        versions = {f"{package.name} {package.version}" for package in found if _plain(package.name) not in _required()}
-        return ", ".join(sorted(versions)) if found else None
+            packages = [metadata.distribution(name) for name in self._providers.get(top, ())] if by_module else []
+        versions = {
+            f"{package.name} {package.version}" for package in packages if _plain(package.name) not in _required()
+        }
+        return ", ".join(sorted(versions)) if packages else None
 
     @cached_property
-    def _packages(self) -> Mapping[str, list[str]]:
+    def _providers(self) -> Mapping[str, list[str]]:
         return metadata.packages_distributions()
 
     def read_file(self, name: str, path: str, content: bytes, package: str) -> None:
@@ -146,10 +148,13 @@ class _Reader:
         late = {id(node) for function in functions for node in ast.walk(function)}
         for node in ast.walk(tree):
             line = f"{place}, line {getattr(node, 'lineno', 0)}"
+            reader = ast.unparse(node.func) if isinstance(node, ast.Call) and id(node) not in late else ""
+            if not _READERS.isdisjoint((reader, reader.rpartition(".")[2])):
+                self.untraced[f"{line}: {reader} reads a file when it is imported"] = None
             for name in self._imported(node, package, line):
                 # What a file has imported without an error and is not there is an alternative that was not taken.
                 if not self.find(name) and (id(node) in late or name in sys.modules):
-                    self.unknown[f"{line}: the source of {name} cannot be found"] = None
+                    self.untraced[f"{line}: the source of {name} cannot be found"] = None
 
     def _imported(self, node: ast.AST, package: str, line: str) -> Iterator[str]:
         if isinstance(node, ast.Import):
@@ -163,13 +168,14 @@ class _Reader:
         elif isinstance(node, ast.Call):
             function = getattr(node.func, "id", "") or getattr(node.func, "attr", "")
             if function in ("import_module", "__import__"):
-                name = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else None
-                if isinstance(name, str):
-                    yield _absolute(name, package)
+                given = [*node.args, *(keyword.value for keyword in node.keywords)]
+                values = [value.value for value in given if isinstance(value, ast.Constant)]
+                if values and isinstance(name := values[0], str) and len(values) == len(given):
+                    yield _absolute(name, str(values[1]) if len(values) > 1 else package)
                 else:
-                    self.unknown[f"{line}: a module is imported by a computed name"] = None
+                    self.untraced[f"{line}: a module is imported by a computed name"] = None
             elif getattr(node.func, "id", "") in ("exec", "eval") or function in _RUNNERS:
-                self.unknown[f"{line}: {function} runs what no import names"] = None
+                self.untraced[f"{line}: {function} runs what no import names"] = None
 
     def read_value(self, name: str, value: Any) -> None:
         """Read a value that a class or function uses under a name."""
@@ -178,13 +184,16 @@ class _Reader:
         elif id(value) not in self._read and not isinstance(value, BuiltinFunctionType):
             self._read[id(value)] = value
             if not hasattr(value, "__name__"):
-                if type(value).__module__ not in ("typing", "types"):
-                    self.unknown[f"the value of {name} ({type(value).__name__}) has no source"] = None
+                if isinstance(value, partial):
+                    for part in ("func", "args", "keywords"):
+                        self.read_value(f"{name}.{part}", getattr(value, part))
+                elif type(value).__module__ != "typing" and not isinstance(value, GenericAlias | UnionType):
+                    self.untraced[f"the value of {name} ({type(value).__name__}) has no source"] = None
             elif not self._is_of_module(value):
                 try:
                     self.read_source(name, value)
                 except (OSError, TypeError, SyntaxError):
-                    self.unknown[f"the source of {name} cannot be found"] = None
+                    self.untraced[f"the source of {name} cannot be found"] = None
 
     def _add(self, name: str, text: str) -> None:
         while self.parts.get(name, text) != text:  # a class may have the name of its base
@@ -197,7 +206,7 @@ class _Reader:
         if home == "__main__" or not self.find(home):
             return False
         if f"module {home}" in self.parts and not _holds(home, value):
-            self.unknown[f"{value.__name__} is not what {home} holds now: import it again"] = None
+            self.untraced[f"{value.__name__} is not what {home} holds now: import it again"] = None
         return True
 
     def read_source(self, name: str, value: Any) -> None:
@@ -208,11 +217,11 @@ class _Reader:
         self.read_imports(ast.parse(text), "", name)
         members = vars(value).items() if inspect.isclass(value) else [(name, value)]
         functions: list[FunctionType] = [member for _, member in members if inspect.isfunction(member)]
-        own = next((function for function in functions if function.__module__ == value.__module__), None)
-        names = own.__globals__ if own else vars(sys.modules.get(value.__module__, sys))
+        first = next((function for function in functions if function.__module__ == value.__module__), None)
+        globals_ = first.__globals__ if first else vars(sys.modules.get(value.__module__, sys))
         for used in _globals_of(text):
-            if used in names:
-                self.read_value(used, names[used])
+            if used in globals_:
+                self.read_value(used, globals_[used])
         for function in functions:
             for used, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
                 if used != "__class__":
@@ -226,8 +235,15 @@ class _Reader:
                 self.read_value(base.__name__, base)
 
 
-_RUNNERS = ("run_path", "run_module", "spec_from_file_location", "exec_module", "load_source")
+_RUNNERS = (
+    "run_path", "run_module", "spec_from_file_location", "SourceFileLoader", "exec_module", "load_module",
+    "load_source", "resolve_name",
+)  # fmt: skip
 """What else runs the code of files, by no name of a module."""
+_READERS = {
+    "open", "read_text", "read_bytes", "read_csv", "read_table", "read_json", "read_parquet", "read_excel", "loadtxt",
+    "genfromtxt", "fromfile", "load_file", "safe_open", "np.load", "numpy.load", "torch.load", "joblib.load",
+}  # fmt: skip
 
 
 def _spec(name: str) -> ModuleSpec | None:
@@ -250,12 +266,6 @@ def _is_installed(place: str) -> bool:
     return not {"site-packages", "dist-packages"}.isdisjoint(PurePath(place).parts)
 
 
-def _is_recorded(top: str, folder: Path) -> bool:
-    """Return whether a package with this module was installed into a folder; an editable one has none there."""
-    records = (record.read_text("utf-8") for record in folder.glob("*.dist-info/RECORD"))
-    return any(re.search(rf"^{top}[/.]", record, re.MULTILINE) for record in records)
-
-
 @cache
 def _required() -> set[str]:
     """Return the names of the packages that milbench requires."""
@@ -268,16 +278,16 @@ def _plain(name: str) -> str:
 
 
 def _holds(module: str, value: Any) -> bool:
-    held: Any = sys.modules.get(module)
+    member: Any = sys.modules.get(module)
     for part in [] if isinstance(value, ModuleType) else getattr(value, "__qualname__", value.__name__).split("."):
-        held = getattr(held, part, None)
-    return held is value
+        member = getattr(member, part, None)
+    return member is value
 
 
 def _constant(value: Any) -> str | None:
     """Return the text of a number, a string, a path, or a container of such; None for anything else."""
-    named = type(value).__name__ in ("dtype", "device", "ufunc")  # of torch and NumPy
-    if value is None or named or isinstance(value, bool | int | float | complex | str | bytes | PurePath):
+    is_constant = type(value).__name__ in ("dtype", "device", "ufunc")  # of torch and NumPy
+    if value is None or is_constant or isinstance(value, bool | int | float | complex | str | bytes | PurePath):
         return repr(value)
     items: list[Any]
     if type(value) is dict:
@@ -287,9 +297,10 @@ def _constant(value: Any) -> str | None:
     else:
         return None
     texts = [_constant(item) for item in items]
-    known = [text for text in texts if text is not None]
-    order: Callable[[list[str]], list[str]] = sorted if isinstance(value, set | frozenset) else list
-    return f"{type(value).__name__} [{', '.join(order(known))}]" if len(known) == len(texts) else None
+    constants = [text for text in texts if text is not None]
+    if isinstance(value, set | frozenset):
+        constants.sort()
+    return f"{type(value).__name__} [{', '.join(constants)}]" if len(constants) == len(texts) else None
 
 
 def _globals_of(text: str) -> list[str]:
@@ -303,19 +314,16 @@ def _globals_of(text: str) -> list[str]:
     return sorted(names)
 
 
-def _source(given: Any) -> str:
-    """Return the source of a class or function, also of one in a notebook, which `inspect` does not find.
-
-    Raises OSError. Of a class without functions there it is "".
-    """
+def _source(value: Any) -> str:
+    """Return the source of a class or function, also of a notebook; OSError: there is none that can be found."""
     with suppress(OSError, TypeError):
-        return inspect.getsource(given)
-    functions = [value for value in getattr(given, "__dict__", {}).values() if inspect.isfunction(value)]
-    if inspect.isclass(given) and not functions:
+        return inspect.getsource(value)
+    functions = [member for member in getattr(value, "__dict__", {}).values() if inspect.isfunction(member)]
+    if inspect.isclass(value) and not functions:
         return ""  # a notebook's class of values alone, which tells no place
     files = {function.__code__.co_filename for function in functions}
     for text in ("".join(linecache.getlines(file)) for file in sorted(files)):
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.ClassDef) and node.name == given.__name__:
+            if isinstance(node, ast.ClassDef) and node.name == value.__name__:
                 return ast.get_source_segment(text, node) or text
     raise OSError("source code not available")

@@ -1,4 +1,4 @@
-"""Devices: those that `--device` names, and the way of drawn numbers to one."""
+"""Devices: those that `--device` names, their properties, and copies of tensors to them."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def resolve(given: str) -> torch.device:
+def resolve(name: str) -> torch.device:
     """Return the device for auto (cuda if there is one), cpu, cuda or cuda:N. Raises UsageError if it is not there."""
     import torch
 
-    if given == "auto":
+    if name == "auto":
         with warnings.catch_warnings(action="ignore"):  # unusable_gpu says in one line what torch says in ten
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if given == "cpu":
+    if name == "cpu":
         return torch.device("cpu")
-    match = re.fullmatch(r"cuda(?::(\d{1,4}))?", given)
+    match = re.fullmatch(r"cuda(?::(\d{1,4}))?", name)
     if not match:
-        raise unknown("device", given, ["auto", "cpu", "cuda", "cuda:0"])
+        raise unknown("device", name, ["auto", "cpu", "cuda", "cuda:0"])
     if int(match[1] or 0) >= (count := torch.cuda.device_count()):
-        why = "" if count else unusable_gpu()
-        missing = f" is not there: {count} CUDA devices here; use --device cpu or auto"
-        raise UsageError(f"device {given!r}{f': {why}' if why else missing}")
-    return torch.device(given)
+        reason = "" if count else unusable_gpu()
+        absence = f" is not there: {count} CUDA devices here; use --device cpu or auto"
+        raise UsageError(f"device {name!r}{f': {reason}' if reason else absence}")
+    return torch.device(name)
 
 
-def resolve_all(given: str) -> list[str]:
+def resolve_all(name: str) -> list[str]:
     """Return the devices that cells are dealt to: every GPU for cuda, and for auto if there is any; else that named."""
-    if given in ("auto", "cuda") and resolve(given).type == "cuda":
+    if name in ("auto", "cuda") and resolve(name).type == "cuda":
         import torch
 
         return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-    return [str(resolve(given))]
+    return [str(resolve(name))]
 
 
 def auto_precision(device: torch.device) -> Literal["bfloat16", "float32"]:
@@ -107,8 +107,8 @@ def all_to_device(tensors: Sequence[Tensor], device: torch.device) -> list[Tenso
         return list(tensors)
     import torch
 
-    sent = to_device(torch.cat([tensor.flatten() for tensor in tensors]), device)
-    parts = sent.split([tensor.numel() for tensor in tensors])
+    flat = to_device(torch.cat([tensor.flatten() for tensor in tensors]), device)
+    parts = flat.split([tensor.numel() for tensor in tensors])
     return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
 

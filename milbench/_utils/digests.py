@@ -30,7 +30,7 @@ def read_digest(path: Path, algorithm: str) -> str:
 
 
 def remembered(kind: str, paths: Sequence[Path], compute: Callable[[], str]) -> str:
-    """Return what `compute` returned when it was last called for these files as they are now; call it if it was not.
+    """Return the result of `compute` for these files, remembered while none of them has changed.
 
     Results of two kinds, and of two versions of milbench, are kept apart. A file is known by its path, size and times.
     """

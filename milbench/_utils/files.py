@@ -25,22 +25,25 @@ def expanded(path: Path, option: str) -> Path:
 
 
 @contextmanager
-def stored_arrays(what: str, path: Path) -> Iterator[Any]:
-    """Open an .npz file for the block, which makes something of its arrays; nothing is unpickled.
-
-    Raises UsageError where the file is missing, damaged or too large, or the block fails.
-    """
-    import numpy as np
-
+def reading(what: object, fault: str = "cannot be read") -> Iterator[None]:
+    """Raise UsageError where the block fails to read a file: libraries have errors of their own for a damaged one."""
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            if (size := sum(member.file_size for member in stored.zip.infolist())) > MOST_BYTES:
-                raise UsageError(f"{what} {path} would take {size:,} bytes, more than {MOST_BYTES:,}")
-            yield stored
+        yield
     except UsageError:
         raise
-    except Exception as error:  # noqa: BLE001 a damaged archive fails in zipfile, zlib, numpy or the block
-        raise UsageError(f"{what} {path} cannot be read: {error}") from None
+    except Exception as error:  # noqa: BLE001
+        raise UsageError(f"{what} {fault}: {error}") from None
+
+
+@contextmanager
+def stored_arrays(kind: str, path: Path) -> Iterator[Any]:
+    """Open an .npz file of a kind, such as "gallery", for a block that reads it; UsageError where that fails."""
+    import numpy as np
+
+    with reading(f"{kind} {path}"), np.load(path, allow_pickle=False) as stored:
+        if (size := sum(member.file_size for member in stored.zip.infolist())) > MOST_BYTES:
+            raise UsageError(f"{kind} {path} would take {size:,} bytes, more than {MOST_BYTES:,}")
+        yield stored
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -78,16 +81,18 @@ def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
 
 
 def folder_digest(folder: Path, pattern: str = "*") -> str:
-    """Return a SHA-256 of the relative paths and contents of all files below a folder, hidden files left out.
-
-    With a `pattern`, such as "*.ogg", other files do not count.
-    """
+    """Return a SHA-256 of the paths and contents of files that match below a folder, hidden ones left out."""
     digest = hashlib.sha256()
     for path in sorted(p for p in folder.rglob(pattern) if p.is_file() and not p.name.startswith(".")):
         with path.open("rb") as file:
             content = hashlib.file_digest(file, "sha256").hexdigest()
         digest.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
     return digest.hexdigest()
+
+
+def python_files() -> list[str]:
+    """Return the names of the Python files in the working folder."""
+    return [path.name for path in Path().glob("*.py")]
 
 
 def file_and_member(source: str) -> tuple[str, str]:

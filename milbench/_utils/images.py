@@ -5,7 +5,6 @@ import math
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +19,7 @@ REFUSED_FORMATS = ("EPS",)  # formats that Pillow decodes by starting another pr
 
 
 def open_image(path: Path) -> Image.Image:
-    """Return an image as a viewer shows it: upright, mode L or RGB, transparent pixels white, the first frame.
-
-    Raises UsageError where it is missing, no image, damaged, or has more than MAX_FILE_PIXELS pixels.
-    """
+    """Return an image as a viewer shows it: upright, L or RGB, on white, the first frame; UsageError: there is none."""
     if not path.is_file():
         raise UsageError(f"{path} is {'a folder, not an image' if path.is_dir() else 'not there'}")
     Image.init()
@@ -52,25 +48,17 @@ def eight_bits(image: Image.Image) -> Image.Image:
     255 and 65,536; it is 1 for floats up to 1, and else the larger of 255 and the largest value.
     """
     if image.mode.startswith(("I", "F")):
-        return Image.fromarray(_as_bytes(np.asarray(image), image.mode))
+        finite = np.nan_to_num(np.asarray(image, np.float64), posinf=0, neginf=0)
+        peak = float(finite.max(initial=0))
+        white = 1.0 if image.mode == "F" and peak <= 1 else max(peak, 255.0)
+        if image.mode.startswith("I;16") or (image.mode == "I" and 255 < peak < 2**16):
+            white = 65535.0
+        return Image.fromarray((finite / white * 255).round().clip(0, 255).astype(np.uint8))
     grey = image.mode in ("1", "L", "LA", "La")
     if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
         solid = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", solid.size, "white"), solid)
     return image.convert("L" if grey else "RGB")
-
-
-def _as_bytes(values: NDArray[Any], mode: str) -> NDArray[np.uint8]:
-    """Return the values of wide pixels as bytes, see `eight_bits`."""
-    finite = np.nan_to_num(values.astype(np.float64), copy=False, posinf=0, neginf=0)
-    peak = float(finite.max(initial=0))
-    if mode.startswith("I;16") or (mode == "I" and 255 < peak < 2**16):
-        white = 65535.0
-    elif mode == "F" and peak <= 1:
-        white = 1.0
-    else:
-        white = max(peak, 255.0)
-    return (finite / white * 255).round().clip(0, 255).astype(np.uint8)
 
 
 def bounded(width: int, height: int, pixels: int = MAX_NETWORK_PIXELS) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from fcntl import LOCK_NB, LOCK_SH, flock
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -22,18 +23,13 @@ def try_lock(path: Path) -> Iterator[bool]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with lock(path, NOW) as held:
         if held is None:
-            what = "no file locks, which keep two processes apart; choose a folder on another one"
-            raise UsageError(f"the file system of {path.parent} has {what}")
+            problem = "no file locks, which keep two processes apart; choose a folder on another one"
+            raise UsageError(f"the file system of {path.parent} has {problem}")
         yield held
 
 
 def is_locked(path: Path) -> bool:
     """Return whether some process, this one included, holds the lock of a file or folder."""
-    try:
-        from fcntl import LOCK_NB, LOCK_SH, flock
-    except ImportError:  # on Windows
-        with lock(path, NOW) as free:
-            return free is False
     try:
         with _lock_file(path).open("rb") as opened:
             flock(opened, LOCK_SH | LOCK_NB)  # shared: two processes that ask at once do not meet each other
@@ -46,10 +42,7 @@ def is_locked(path: Path) -> bool:
 
 @contextmanager
 def lock(path: Path, timeout: float = -1) -> Iterator[bool | None]:
-    """Hold a lock as in `try_lock` for the block; wait until it is free, or for so many seconds, -1 for ever.
-
-    Yields whether it is held, None where the file system has no locks.
-    """
+    """Hold a lock as `try_lock`, after so many seconds at most, -1: any; yield whether it is held, None: none exist."""
     file = _lock_file(path)
     # Users may share a folder: a lock file that one of them has left must not keep the others out.
     file_lock = FileLock(file, mode=0o666, fallback_to_soft=False)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -17,11 +17,30 @@ from milbench.errors import UsageError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-T = TypeVar("T")
+
+class OfBags:
+    """What has a row a bag in each of its tensors."""
+
+    __slots__ = ()
+
+    def to(self, device: torch.device) -> Self:
+        """Return the same on `device`."""
+        return self.changed(lambda part: to_device(part, device))
+
+    def selected(self, selection: slice | Tensor) -> Self:
+        """Return what belongs to the bags of a slice, or of some numbers (n,) int64, on the same device."""
+        return self.changed(lambda part: part[selection])
+
+    def changed(self, change: Callable[[Tensor], Tensor]) -> Self:
+        """Return the same with a function applied to each tensor, also to those of the truth in bags."""
+        parts = {member.name: getattr(self, member.name) for member in fields(self)}  # type: ignore[arg-type]
+        changes: dict[str, Any] = {name: change(part) for name, part in parts.items() if isinstance(part, Tensor)}
+        changes |= {name: part.changed(change) for name, part in parts.items() if isinstance(part, OfBags)}
+        return replace(self, **changes)  # type: ignore[type-var]
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class Truth(OfBags):
     """Instance-level truth about a batch of bags, which a loss under set supervision is never given.
 
     Args:
@@ -36,17 +55,9 @@ class Truth:
     boxes: Tensor | None = None
     position_classes: Tensor | None = None
 
-    def to(self, device: torch.device) -> Truth:
-        """Return the same truth on `device`."""
-        return _of_each_part(self, lambda part: to_device(part, device))
-
-    def selected(self, which: slice | Tensor) -> Truth:
-        """Return the truth about the bags of a slice, or those numbered by `which` (n,) int64, on the same device."""
-        return _of_each_part(self, lambda part: part[which])
-
 
 @dataclass(frozen=True, slots=True)
-class Bags:
+class Bags(OfBags):
     """A batch of bags with their label sets.
 
     Args:
@@ -57,17 +68,6 @@ class Bags:
             everywhere.
         truth: instance-level truth, for evaluation and for targets of more supervision than label sets.
         coords: (B, K, 2) float, x and y in the plane of the instances of sets, to draw them; None: not known.
-
-    Examples:
-        Two bags of up to three points in the plane: one of the classes 0 and 1, one of background with an instance
-        less.
-
-        >>> import torch
-        >>> labels = label_matrix(torch.tensor([[0, 1], [-1, -1]]), num_classes=2)
-        >>> mask = torch.tensor([[True, True, True], [True, True, False]])
-        >>> bags = Bags(instances=torch.randn(2, 3, 2), labels=labels, mask=mask)
-        >>> bags.selected(torch.tensor([1])).labels
-        tensor([[False, False]])
     """
 
     instances: Tensor
@@ -79,26 +79,9 @@ class Bags:
     def __len__(self) -> int:
         return self.instances.shape[0]
 
-    def to(self, device: torch.device) -> Self:
-        """Return the same bags on `device`."""
-        return _of_each_part(self, lambda part: to_device(part, device))
-
-    def selected(self, which: slice | Tensor) -> Self:
-        """Return the bags of a slice, or those numbered by `which` (n,) int64, on the same device."""
-        return _of_each_part(self, lambda part: part[which])
-
-    def part(self, start: int, stop: int) -> Self:
-        """Return the bags from number `start` up to, and without, number `stop`."""
-        return self.selected(slice(start, stop))
-
     def parts(self, size: int) -> list[Self]:
         """Return the bags in their order as batches of `size`; the last one may be smaller."""
-        return [self.part(start, start + size) for start in range(0, len(self), size)]
-
-    @property
-    def are_images(self) -> bool:
-        """Whether the instances are images (B, N, H, W), not sequences or sets."""
-        return self.instances.ndim == 4
+        return [self.selected(slice(start, start + size)) for start in range(0, len(self), size)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +115,8 @@ def label_matrix(classes: Tensor, num_classes: int) -> Tensor:
 def pad_bags(bags: Sequence[ArrayLike | Tensor]) -> tuple[Tensor, Tensor]:
     """Return bags (K_i, *instance) of different sizes as one batch (B, K, *instance), with zeros after smaller ones.
 
-    Beside it stands the mask (B, K), True where there is an instance; K is the size of the largest bag. Raises
-    UsageError where there is no bag, or instances are not of one shape.
+    Return with it the mask (B, K), True where there is an instance; K is the size of the largest bag. Raises UsageError
+    where there is no bag, or instances are not of one shape.
 
     Examples:
         >>> instances, mask = pad_bags([torch.ones(3, 2), torch.ones(1, 2)])
@@ -151,21 +134,8 @@ def pad_bags(bags: Sequence[ArrayLike | Tensor]) -> tuple[Tensor, Tensor]:
             raise UsageError(f"bags must be arrays of numbers, got {type(bag).__name__}: {error}") from None
     shapes = {part.shape[1:] for part in parts if part.ndim}
     if len(shapes) != 1 or not all(part.ndim for part in parts):
-        got = ", ".join(sorted({str(tuple(part.shape)) for part in parts}))[:200] or "no bag"
-        raise UsageError(f"bags must be arrays (K, *instance) with instances of one shape, got {got}")
+        listed = ", ".join(sorted({str(tuple(part.shape)) for part in parts}))[:200] or "no bag"
+        raise UsageError(f"bags must be arrays (K, *instance) with instances of one shape, got {listed}")
     sizes = torch.tensor([len(part) for part in parts], device=parts[0].device)
     instances = pad_sequence(parts, batch_first=True)
     return instances, torch.arange(instances.shape[1], device=sizes.device) < sizes.unsqueeze(1)
-
-
-def _of_each_part(value: T, change: Callable[[Tensor], Tensor]) -> T:
-    """Return bags or a truth whose tensors, also those of the truth in bags, are each changed by a function."""
-    changed: dict[str, Any] = {}
-    for member in fields(value):  # type: ignore[arg-type]
-        part = getattr(value, member.name)
-        if isinstance(part, Tensor):
-            part = change(part)
-        elif is_dataclass(part):
-            part = _of_each_part(part, change)
-        changed[member.name] = part
-    return type(value)(**changed)

@@ -1,8 +1,6 @@
 """The decoders, which read a string from a map of positions."""
 
-from typing import Literal, get_args
+from typing import Literal
 
 Decoder = Literal["columns", "strongest", "components"]
-"""See `milbench.evaluation.reading.reader`. Without learnt numbers, `components` reads a character a component."""
-DECODERS: tuple[Decoder, ...] = get_args(Decoder)
-"""All of them, the simplest first: the first of equally good ones is chosen."""
+"""Simple ones first, see `milbench.evaluation.reading.reader`. Unlearnt, `components` reads a character a component."""

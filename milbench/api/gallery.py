@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "kind": str, "class_names": lambda names: tuple(map(str, names)), "threshold": float, "frames_per_second": float,
     **{name: partial(np.asarray, dtype=dtype) for name, dtype in _TYPES.items()},
 }  # fmt: skip
-"""What makes each field of what it is given, or what was stored."""
+"""What converts a value, given or stored, to the type of its field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +46,15 @@ class Gallery:
     """The presence from which a class counts as detected; None: where it is the most probable one in some position."""
     frames_per_second: float | None = None
     classes: NDArray[np.int64] | None = None  # (B, M), of the true instances, -1 where a bag has fewer than M
-    boxes: NDArray[np.float32] | None = (
-        None  # (B, M, 4), left, top, right, bottom in pixels; start, 0, end, F in frames
-    )
+    boxes: NDArray[np.float32] | None = None  # (B, M, 4), see `Truth`
     position_classes: NDArray[np.int64] | None = None  # of sets, (B, K), C for background
     coords: NDArray[np.float32] | None = None  # of sets, (B, K, 2), x and y in the plane of each position
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
         """The shape of batches of bags, with -1 for what may differ between batches."""
-        first, last = self.instances.shape[1], self.instances.shape[-1]
-        return {"set": (-1, -1, last), "sequence": (-1, first, -1), "image": (-1, first, -1, -1)}[self.kind]
+        channels, features = self.instances.shape[1], self.instances.shape[-1]
+        return {"set": (-1, -1, features), "sequence": (-1, channels, -1), "image": (-1, channels, -1, -1)}[self.kind]
 
     def one_bag(self) -> NDArray[np.float32]:
         """Return the instances of the first bag as a batch of one, without padding."""
@@ -69,23 +67,18 @@ class Gallery:
         bags, classes = self.labels.shape
         positions = self.probs.shape[2:]
         grid = (1, *positions) if self.kind == "sequence" else positions
-        axes = {"image": (4, 2), "sequence": (3, 1), "set": (3, 1)}.get(self.kind, (0, 0))  # of instances, of positions
-        fits = {
-            "kind": self.kind in get_args(Kind),
-            "instances": len(self.instances) == bags and self.instances.ndim == axes[0],
-            "presence": self.presence.shape == (bags, classes),
-            "probs": self.probs.shape[:2] == (bags, classes + 1) and len(positions) == axes[1],
+        fits = {  # scores and masks were checked by the loss
+            "instances": len(self.instances) == bags and self.instances.ndim == (4 if self.kind == "image" else 3),
             "class_names": len(self.class_names) == classes,
             "frames_per_second": self.frames_per_second is None or 0 < self.frames_per_second < np.inf,
-            "mask": self.mask is None or self.mask.shape == (bags, *positions),
             "ys": self.ys is None or self.ys.shape == grid[:1],
             "xs": self.xs is None or self.xs.shape == grid[1:],
             "boxes": self.boxes is None or (self.classes is not None and self.boxes.shape == (*self.classes.shape, 4)),
             "position_classes": self.position_classes is None or self.position_classes.shape == (bags, *positions),
             "coords": self.coords is None or self.coords.shape == (bags, *positions, 2),
         }
-        if wrong := ", ".join(name for name, good in fits.items() if not good):
-            raise ValueError(f"a gallery of {bags} bags and {classes} classes does not fit together: {wrong}")
+        if problems := ", ".join(name for name, is_valid in fits.items() if not is_valid):
+            raise ValueError(f"a gallery of {bags} bags and {classes} classes does not fit together: {problems}")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -108,9 +101,9 @@ class Gallery:
         return {int(c) for c in np.flatnonzero(self.labels[bag])}
 
 
-def make(**given: Any) -> Gallery:
+def make(**values: Any) -> Gallery:
     """Return a gallery from arrays of any type, such as lists, which are converted to the types of its fields."""
-    return Gallery(**{name: _READ[name](value) for name, value in given.items() if value is not None})
+    return Gallery(**{name: _READ[name](value) for name, value in values.items() if value is not None})
 
 
 def write(path: Path, gallery: Gallery) -> None:

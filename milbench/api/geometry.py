@@ -31,12 +31,12 @@ def position_centres(layers: Sequence[Layer], height: int, width: int) -> tuple[
     They are y of every row (h,) and x of every column (w,), float64, on the scale of `milbench.api.bags.Truth.boxes`:
     the left edge of the image is 0 and the middle of its first pixel 0.5.
     """
-    first, step = 0.5, 1
+    start, step = 0.5, 1
     for layer in layers:
-        first += step * ((layer.kernel - 1) / 2 - layer.padding)
+        start += step * ((layer.kernel - 1) / 2 - layer.padding)
         step *= layer.stride
     rows, columns = output_size(layers, height), output_size(layers, width)
-    return first + step * torch.arange(rows).double(), first + step * torch.arange(columns).double()
+    return start + step * torch.arange(rows).double(), start + step * torch.arange(columns).double()
 
 
 def layers_on_path(module: nn.Module) -> tuple[Layer, ...]:
@@ -56,7 +56,7 @@ def layers_on_path(module: nn.Module) -> tuple[Layer, ...]:
         layer = modules.get(str(node.target)) if node.op == "call_module" else None
         if isinstance(layer, nn.Conv2d | nn.MaxPool2d | nn.AvgPool2d):
             layers.append(_layer(layer))
-        node = [before for before in node.all_input_nodes if before.op != "get_attr"][-1]
+        node = [source for source in node.all_input_nodes if source.op != "get_attr"][-1]
     return tuple(layers[::-1])
 
 

@@ -30,12 +30,6 @@ def load_loss(name: str, *, reduction: Reduction = "mean", **params: Any) -> Los
 
 
 def load_task(name: str, **params: Any) -> Task:
-    """Return a new task, by its name, as `load_loss` a loss; its data are neither checked nor loaded yet.
-
-    Examples:
-        >>> task = load_task("synthetic-bags", num_classes=3, min_size=2, max_size=6)
-        >>> task.recipe().optimizer
-        'adamw'
-    """
+    """Return a new task, by its name, as `load_loss` a loss; its data are neither checked nor loaded yet."""
     read_edited()
     return tasks().create(resolve(tasks(), name), params)

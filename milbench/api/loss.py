@@ -13,7 +13,7 @@ from torch.nn.functional import logsigmoid
 
 from milbench._utils.seeding import generator
 from milbench.api.autocast import tracing, without_autocast
-from milbench.api.loss_checks import LabelSets, Target, checked, fault, integers, kind_of, label_sets
+from milbench.api.loss_checks import LabelSets, Target, checked_output, checked_target, describe, fault, label_sets
 from milbench.api.scores import Scores
 from milbench.api.supervision import SUPERVISIONS, Supervision
 from milbench.errors import UsageError, closest, one_of
@@ -26,11 +26,12 @@ Reduction = Literal["none", "mean", "sum"]
 class Loss(torch.nn.Module, ABC):
     """Base class of losses: a criterion of the logits of a network and the label sets of a batch of bags.
 
-    A subclass lives in a file of its own and sets `name` (the file's name with hyphens). It writes `bag_loss` and
-    `scores` over flattened positions, and `presence`, `posterior` and `evidence` where the defaults do not fit: a loss
-    is judged by what it says itself about label sets and positions. This class checks the input, flattens and restores
-    position dimensions, computes half precision in float32, also where autocast is on, and sets the logits at masked
-    positions to zero, so that nothing there, not even a NaN, reaches a value or a gradient.
+    A subclass lives in a file of its own and sets `name` (the file's name with hyphens); `milbench new loss NAME`
+    writes an example. It has `bag_loss` and `scores` over flattened positions, and `presence`, `posterior` and
+    `evidence` where the defaults do not fit: a loss is judged by its own answers about label sets and positions. This
+    class checks the input, flattens and restores position dimensions, computes half precision in float32, also under
+    autocast, and sets the logits at masked positions to zero, so that nothing there, not even a NaN, reaches a value or
+    a gradient.
 
     A loss may have weights of its own, which are trained and stored with those of the network. Where their shape
     depends on the number of classes, it makes them in `make_weights`, and whoever uses the loss calls `build` first.
@@ -46,28 +47,6 @@ class Loss(torch.nn.Module, ABC):
         reduction: of the losses of the bags of a batch: their mean, their sum, or none, (B,). Every loss takes it,
             whatever its own constructor takes. It is no parameter of a cell: milbench trains on the mean of what `none`
             returns.
-
-    Examples:
-        >>> import torch
-        >>> from torch.nn import functional as F
-        >>> class MeanPooling(Loss):
-        ...     name, head = "mean-pooling", "sigmoid"
-        ...
-        ...     def bag_loss(self, logits, labels, mask):
-        ...         scores = self.scores(logits, mask)
-        ...         return F.binary_cross_entropy_with_logits(scores, labels.float(), reduction="none").sum(dim=1)
-        ...
-        ...     def scores(self, logits, mask):
-        ...         return logits[:, :-1].sum(dim=2) / bag_sizes(logits, mask).unsqueeze(1)
-        >>> loss = MeanPooling(reduction="none")
-        >>> logits = torch.zeros(2, 3, 4, 6)  # two bags, two classes and the background, 4 x 6 positions
-        >>> labels = torch.tensor([[True, False], [True, True]])
-        >>> loss(logits, labels)  # 2 log 2 each
-        tensor([1.3863, 1.3863])
-        >>> MeanPooling()(logits, [[0], [0, 1]])  # their mean; the classes by their numbers
-        tensor(1.3863)
-        >>> loss.score(logits).instances.shape
-        torch.Size([2, 3, 4, 6])
     """
 
     name: ClassVar[str]
@@ -95,13 +74,13 @@ class Loss(torch.nn.Module, ABC):
     def __init__(self, *, reduction: Reduction = "mean") -> None:
         super().__init__()
         self.reduction = reduction
-        more = [kind for kind in SUPERVISIONS if kind != "set"]
-        one_of(f"supervision of {self.name}", self.supervision, more if self.takes_target else SUPERVISIONS)
+        kinds = [kind for kind in SUPERVISIONS if kind != "set" or not self.takes_target]
+        one_of(f"supervision of {self.name}", self.supervision, kinds)
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         if "__init__" in vars(cls):
-            cls.__init__ = _with_reduction(cls.__init__)  # type: ignore[method-assign]
+            cls.__init__ = _accept_reduction(cls.__init__)  # type: ignore[method-assign]
 
     @property
     def reduction(self) -> Reduction:
@@ -154,8 +133,8 @@ class Loss(torch.nn.Module, ABC):
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
         """Return (B,) floating point, at least float32: the loss of every bag, without reduction over the batch."""
         name = type(self).__name__
-        close = closest("bag_loss", [name for name in vars(type(self)) if not name.startswith("__")])
-        hint = f"; did you mean 'bag_loss' by {close!r}?" if close else ""
+        similar = closest("bag_loss", [name for name in vars(type(self)) if not name.startswith("__")])
+        hint = f"; did you mean 'bag_loss' by {similar!r}?" if similar else ""
         raise UsageError(f"{self.name}: its class {name} has no method 'bag_loss'{hint}")
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
@@ -227,11 +206,11 @@ class Loss(torch.nn.Module, ABC):
         flat, flat_mask = self._flatten(logits, mask)
         labels = label_sets(labels, flat, flat_mask, self.checks_values)
         if self.takes_target:
-            found = integers(self, target, labels, logits.shape[2:], mask, self.checks_values)
-            values = self.target_loss(flat.view(logits.shape), found, mask)
+            integers = checked_target(self, target, labels, logits.shape[2:], mask, self.checks_values)
+            values = self.target_loss(flat.view(logits.shape), integers, mask)
         else:
             values = self.bag_loss(flat, labels, flat_mask)
-        values = checked(self, method, values, (len(logits),))
+        values = checked_output(self, method, values, (len(logits),))
         if logits.requires_grad and torch.is_grad_enabled() and not values.requires_grad:
             raise fault(self, method, "values with a gradient", "values that are detached from the logits")
         if self.reduction == "none":
@@ -259,12 +238,12 @@ class Loss(torch.nn.Module, ABC):
                      [5., 0.]]])
         """
         flat, flat_mask = self._flatten(logits, mask)
-        by_class = (len(flat), flat.shape[1] - 1)
-        classes = presence = checked(self, "scores", self.scores(flat, flat_mask), by_class)
+        class_shape = (len(flat), flat.shape[1] - 1)
+        classes = presence = checked_output(self, "scores", self.scores(flat, flat_mask), class_shape)
         if type(self).presence is not Loss.presence:
-            presence = checked(self, "presence", self.presence(flat, flat_mask), by_class)
-        instances = checked(self, "posterior", self.posterior(flat, flat_mask), flat.shape)
-        evidence = checked(self, "evidence", self.evidence(flat, flat_mask), (*by_class, flat.shape[2]))
+            presence = checked_output(self, "presence", self.presence(flat, flat_mask), class_shape)
+        instances = checked_output(self, "posterior", self.posterior(flat, flat_mask), flat.shape)
+        evidence = checked_output(self, "evidence", self.evidence(flat, flat_mask), (*class_shape, flat.shape[2]))
         if flat_mask is not None:
             masked = ~flat_mask.unsqueeze(1)
             background = torch.zeros_like(instances)
@@ -275,7 +254,7 @@ class Loss(torch.nn.Module, ABC):
             classes,
             presence,
             instances.reshape(logits.shape),
-            evidence.reshape(*by_class, *logits.shape[2:]),
+            evidence.reshape(*class_shape, *logits.shape[2:]),
             log_odds=presence if self.presence_is_log_odds else None,
         )
 
@@ -284,13 +263,6 @@ class Loss(torch.nn.Module, ABC):
 
         A class occurs where its presence is at least the threshold; None: even odds, which a presence that is no
         log-odds has not (UsageError): its threshold is best chosen on bags that were not trained on.
-
-        Examples:
-            >>> import torch
-            >>> from milbench import load_loss
-            >>> logits = torch.tensor([[[4.0, -4.0], [-4.0, -4.0], [0.0, 0.0]]])  # one bag of two positions
-            >>> load_loss("exact").predict(logits)
-            tensor([[ True, False]])
         """
         scores = self.score(logits, mask)
         if self.head == "class":
@@ -311,24 +283,24 @@ class Loss(torch.nn.Module, ABC):
         None for a loss without a probability of label sets. Raises UsageError for a wrong shape or type.
         """
         flat, flat_mask = self._flatten(logits, mask)
-        log_prob = self.set_log_prob(flat, label_sets(labels, flat, flat_mask, values=False), flat_mask)
-        return None if log_prob is None else checked(self, "set_log_prob", log_prob, (len(logits),))
+        log_prob = self.set_log_prob(flat, label_sets(labels, flat, flat_mask, check_values=False), flat_mask)
+        return None if log_prob is None else checked_output(self, "set_log_prob", log_prob, (len(logits),))
 
     def _flatten(self, logits: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Check logits and mask and return them as (B, C+1, K) and (B, K)."""
         if logits.ndim < 2 or logits.shape[1] < 2 or not logits.is_floating_point():
             expected = "floating point of shape (B, C+1, *positions)"
-            raise UsageError(f"{self.name}: logits must be {expected}, got {kind_of(logits)}")
+            raise UsageError(f"{self.name}: logits must be {expected}, got {describe(logits)}")
         batch, channels, *positions = logits.shape
         if type(self).make_weights is not Loss.make_weights and self.num_classes != channels - 1:
-            what = "a number of" if self.num_classes is None else f"{self.num_classes}"
+            state = "no weights yet" if self.num_classes is None else f"weights for {self.num_classes} classes"
             raise UsageError(
-                f"{self.name} has weights for {what} classes: call build(num_classes={channels - 1}) before it gets "
-                f"logits of {channels} channels (the last is the background)"
+                f"{self.name} has {state}: call build(num_classes={channels - 1}) before it gets logits of {channels} "
+                "channels (the last is the background)"
             )
         one_of(f"head of {self.name}", self.head, _HEADS)
         if 0 in positions:
-            raise UsageError(f"{self.name}: logits have no positions: {kind_of(logits)}")
+            raise UsageError(f"{self.name}: logits have no positions: {describe(logits)}")
         if logits.dtype in (torch.float16, torch.bfloat16):
             logits = logits.float()
         flat = logits.flatten(2) if positions else logits.unsqueeze(2)
@@ -336,12 +308,12 @@ class Loss(torch.nn.Module, ABC):
             return flat, None
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (batch, *positions):
             expected = f"a bool tensor of shape {(batch, *positions)}"
-            raise UsageError(f"{self.name}: mask must be {expected}, got {kind_of(mask)}")
+            raise UsageError(f"{self.name}: mask must be {expected}, got {describe(mask)}")
         flat_mask = mask.flatten(1) if positions else mask.unsqueeze(1)
         return flat.masked_fill(~flat_mask.unsqueeze(1), 0.0), flat_mask
 
 
-def _with_reduction(init: Callable[..., None]) -> Callable[..., None]:
+def _accept_reduction(init: Callable[..., None]) -> Callable[..., None]:
     """Return the constructor of a loss with the keyword `reduction`, which it need not have itself."""
     signature = inspect.signature(init)
 

@@ -1,4 +1,4 @@
-"""What a loss is given and returns, checked: label sets, and what its methods compute."""
+"""The input of a loss, label sets and targets, and the output of its methods, checked."""
 
 import inspect
 from collections.abc import Iterable, Sequence, Sized
@@ -16,42 +16,43 @@ Target = Tensor | Sequence[Any]
 """Integers of any type, as a tensor, an array or lists."""
 
 
-def label_sets(labels: LabelSets, logits: Tensor, mask: Tensor | None, values: bool) -> Tensor:
-    """Return label sets as (B, C) bool, checked against flattened logits and, where `values`, against the bags."""
+def label_sets(labels: LabelSets, logits: Tensor, mask: Tensor | None, check_values: bool) -> Tensor:
+    """Return label sets as (B, C) bool, checked against flattened logits and, if values are, against the bags."""
     batch, channels, positions = logits.shape
     if not isinstance(labels, Tensor):
-        array = labels.__array__() if hasattr(labels, "__array__") else labels
-        lists = str(getattr(array, "dtype", "object")) == "object"
-        labels = _from_lists(array, batch, channels - 1) if lists else torch.tensor(array)
-        labels = labels.to(logits.device)
+        labels = _multi_hot(labels, batch, channels - 1).to(logits.device)
     if labels.shape != (batch, channels - 1):
         raise UsageError(
             f"labels must have shape {(batch, channels - 1)} beside logits of {channels} channels "
-            f"(the last is the background), got {kind_of(labels)}"
+            f"(the last is the background), got {describe(labels)}"
         )
-    if not values:
+    if not check_values:
         return labels.bool()
     if labels.dtype != torch.bool and not bool(((labels == 0) | (labels == 1)).all()):
         raise UsageError(f"labels must be 0 and 1, got values from {labels.min():g} to {labels.max():g}")
     labels = labels.bool()
-    if not bool(torch.isfinite(logits).all()):
-        bad = (~torch.isfinite(logits)).flatten(1).any(dim=1).nonzero().flatten().tolist()
-        raise UsageError(f"logits are not finite in bag {bad[0]} ({len(bad)} of {batch} bags)")
+    infinite = ~torch.isfinite(logits).flatten(1).all(dim=1)
+    if bool(infinite.any()):
+        raise UsageError(f"logits are not finite in bag {_first(infinite)} ({int(infinite.sum())} of {batch} bags)")
     sizes = mask.sum(dim=1) if mask is not None else torch.full((batch,), positions, device=labels.device)
-    larger = labels.sum(dim=1) > sizes
-    if bool(larger.any()):
-        bag = int(larger.nonzero()[0])
+    too_large = labels.sum(dim=1) > sizes
+    if bool(too_large.any()):
+        bag = _first(too_large)
         classes, places = f"{int(labels[bag].sum())} classes in its label set", f"{int(sizes[bag])} positions"
         raise UsageError(f"bag {bag} has {classes} and only {places}: no instance for every class")
     return labels
 
 
-def _from_lists(labels: Sequence[Iterable[int]], batch: int, num_classes: int) -> Tensor:
-    size = len(labels) if isinstance(labels, Sized) else repr(labels)
+def _multi_hot(labels: Sequence[Iterable[int]], batch: int, num_classes: int) -> Tensor:
+    """Return an array of zeros and ones as a tensor, and lists of class numbers as (B, C) bool."""
+    array = labels.__array__() if hasattr(labels, "__array__") else labels
+    if str(getattr(array, "dtype", "object")) != "object":
+        return torch.tensor(array)
+    size = len(array) if isinstance(array, Sized) else repr(array)
     if size != batch:
         raise UsageError(f"labels must be one list of class numbers for each of the {batch} bags, got {size}")
     matrix = torch.zeros(batch, num_classes, dtype=torch.bool)
-    for bag, classes in enumerate(labels):
+    for bag, classes in enumerate(array):
         numbers = classes.tolist() if hasattr(classes, "tolist") else classes
         if not isinstance(numbers, Iterable) or isinstance(numbers, str):
             raise UsageError(f"labels must be a list of class numbers for each bag, got {numbers!r} for bag {bag}")
@@ -66,8 +67,8 @@ def _from_lists(labels: Sequence[Iterable[int]], batch: int, num_classes: int) -
     return matrix
 
 
-def integers(
-    loss: Any, target: object, labels: Tensor, positions: tuple[int, ...], mask: Tensor | None, values: bool
+def checked_target(
+    loss: Any, target: object, labels: Tensor, positions: tuple[int, ...], mask: Tensor | None, check_values: bool
 ) -> Tensor:
     """Return the target of a loss as int64 on the device of the labels (B, C) bool, checked as they are.
 
@@ -75,20 +76,20 @@ def integers(
     become background.
     """
     kind, (batch, num_classes) = loss.supervision, labels.shape
-    shapes = {"count": (batch, num_classes), "position": (batch, *positions)}
-    found = _as_tensor(target, ragged=kind == "order")
-    shape = shapes.get(kind) or (None if found is None or found.ndim != 2 else (batch, found.shape[1]))
-    not_whole = found is not None and (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool)
-    if found is None or found.shape != shape or (found.numel() and not_whole):
-        got = "nothing" if target is None else kind_of(target if found is None else found)
-        expected = f"integers of shape {shapes.get(kind, f'(B, M) = ({batch}, M)')}"
+    shape = {"count": (batch, num_classes), "position": (batch, *positions)}.get(kind, (batch, "M"))
+    integers = _as_tensor(target, ragged=kind == "order")
+    sizes = () if integers is None else integers.shape
+    fits = len(sizes) == len(shape) and all(n in ("M", size) for n, size in zip(shape, sizes, strict=True))
+    if integers is None or not fits or (integers.numel() and "int" not in str(integers.dtype)):
+        got = "nothing" if target is None else describe(target if integers is None else integers)
+        expected = f"integers of shape {shape}".replace("'", "")
         raise UsageError(f"{loss.name} has {kind} supervision and needs a target, {expected}, got {got}")
-    found = found.to(labels.device, torch.int64)
+    integers = integers.to(labels.device, torch.int64)
     if kind == "position" and mask is not None:
-        found = found.masked_fill(~mask, num_classes)
-    if values:
-        _check_target(loss, found, labels)
-    return found
+        integers = integers.masked_fill(~mask, num_classes)
+    if check_values:
+        _check_target(loss, integers, labels)
+    return integers
 
 
 def _as_tensor(target: object, *, ragged: bool) -> Tensor | None:
@@ -96,22 +97,22 @@ def _as_tensor(target: object, *, ragged: bool) -> Tensor | None:
     if target is None or isinstance(target, Tensor):
         return target
 
-    def lists(value: Any) -> Any:
+    def as_lists(value: Any) -> Any:
         if hasattr(value, "tolist") or hasattr(value, "__array__"):
             value = (value if hasattr(value, "tolist") else value.__array__()).tolist()
-        return [lists(one) for one in value] if isinstance(value, list | tuple) else value
+        return [as_lists(item) for item in value] if isinstance(value, list | tuple) else value
 
-    rows = lists(target)
+    rows = as_lists(target)
     if not isinstance(rows, list):
         return None
     if ragged and all(isinstance(row, list) for row in rows):
         longest = max(map(len, rows), default=0)
         rows = [[*row, *[-1] * (longest - len(row))] for row in rows]
     try:
-        found = torch.tensor(rows)
+        tensor = torch.tensor(rows)
     except (TypeError, ValueError, RuntimeError):
         return None
-    return found.reshape(0, 0) if ragged and not rows else found
+    return tensor.reshape(0, 0) if ragged and not rows else tensor
 
 
 def _check_target(loss: Any, target: Tensor, labels: Tensor) -> None:
@@ -122,36 +123,43 @@ def _check_target(loss: Any, target: Tensor, labels: Tensor) -> None:
         "order": (-1, num_classes - 1, f"a class from 0 to {num_classes - 1}, or -1 for padding"),
         "position": (0, num_classes, f"a class from 0 to {num_classes - 1}, or {num_classes} for background"),
     }[kind]
-    wrong = target < lowest if highest is None else (target < lowest) | (target > highest)
-    if bool(wrong.any()):
-        bag, *_ = wrong.nonzero()[0].tolist()
-        raise UsageError(f"{loss.name}: the {kind} of bag {bag} holds {int(target[wrong][0])}, expected {expected}")
+    invalid = target < lowest if highest is None else (target < lowest) | (target > highest)
+    if bool(invalid.any()):
+        value = int(target[invalid][0])
+        raise UsageError(f"{loss.name}: the {kind} of bag {_first(invalid)} holds {value}, expected {expected}")
     if kind == "count":
-        shown = target > 0
+        occurs = target > 0
     else:
         classes = target.unsqueeze(-1).flatten(1).remainder(num_classes + 1)  # padding is background
-        shown = labels.new_zeros(len(target), num_classes + 1).scatter(1, classes, True)[:, :-1]
+        occurs = labels.new_zeros(len(target), num_classes + 1).scatter(1, classes, True)[:, :-1]
     # An instance that lies behind another one, or was cut away, is in the label set and shown at no position.
-    contradicts = shown & ~labels if kind == "position" else shown != labels
+    contradicts = occurs & ~labels if kind == "position" else occurs != labels
     if bool(contradicts.any()):
         bag, number = contradicts.nonzero()[0].tolist()
-        has = ("lacks", "has") if shown[bag, number] else ("has", "lacks")
-        raise UsageError(f"{loss.name}: the label set of bag {bag} {has[0]} class {number}, and its {kind} {has[1]} it")
+        verbs = ("lacks", "has") if occurs[bag, number] else ("has", "lacks")
+        raise UsageError(
+            f"{loss.name}: the label set of bag {bag} {verbs[0]} class {number}, and its {kind} {verbs[1]} it"
+        )
 
 
-def kind_of(tensor: object) -> str:
-    """Return the type and shape of a tensor, or its type, if it is not a tensor, for an error."""
-    if not isinstance(tensor, Tensor):
-        return type(tensor).__name__
-    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
+def _first(is_bad: Tensor) -> int:
+    """Return the number of the first bag with True in (B, ...) bool."""
+    return int(is_bad.nonzero()[0, 0])
 
 
-def checked(loss: Any, method: str, result: object, shape: tuple[int, ...]) -> Tensor:
-    """Return what a method of a loss returned. Raises UsageError where its type or shape is wrong; no GPU waits."""
-    kind = "" if isinstance(result, Tensor) and result.is_floating_point() else "floating point "
-    if kind or not isinstance(result, Tensor) or result.shape != shape:
-        raise fault(loss, method, f"{kind}{tuple(shape)}", kind_of(result))
-    return result
+def describe(value: object) -> str:
+    """Return the type of a value, and of a tensor the shape, for an error."""
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
+
+
+def checked_output(loss: Any, method: str, output: object, shape: tuple[int, ...]) -> Tensor:
+    """Return the output of a method of a loss. Raises UsageError where its type or shape is wrong; no GPU waits."""
+    kind = "" if isinstance(output, Tensor) and output.is_floating_point() else "floating point "
+    if kind or not isinstance(output, Tensor) or output.shape != shape:
+        raise fault(loss, method, f"{kind}{tuple(shape)}", describe(output))
+    return output
 
 
 def fault(loss: Any, method: str, expected: str, got: str) -> UsageError:

@@ -23,20 +23,20 @@ class Metric:
 METRICS: dict[str, Metric] = {
     "instance_error": Metric(
         "one-instance error",
-        "Share of the bags of one instance whose class is not the argmax of the loss's own class scores. A bag "
-        "without an argmax, because all scores are -inf or one of them is NaN, counts as an error.",
+        "Share of the bags of one instance whose class is not the argmax of the loss's own class scores. A bag whose "
+        "scores are all -inf, or hold a NaN, counts as an error.",
     ),
     "set_error": Metric(
         "set error",
         "Share of the bags whose predicted label set, the classes with a presence score at or above a threshold, "
-        "differs from the true one. Each trained network has one threshold, which minimises this error on the "
-        "validation bags, or on training bags where the task holds none out.",
+        "differs from the true one. The threshold of each network minimises this error on validation bags, or on "
+        "training bags where there are none.",
     ),
     "label_error": Metric(
         "label error",
         "Share of all pairs of a bag and a class where the predicted label set and the true one differ (Hamming loss), "
-        "with the threshold of the set error. It tells losses apart where hardly any whole set is right; where none "
-        "is, that threshold is arbitrary, and the label error with a threshold of its own is the one to read.",
+        "with the threshold of the set error. Where no whole set is right that threshold is arbitrary: read the label "
+        "error with a threshold of its own.",
     ),
     "own_label_error": Metric(
         "label error, own threshold",
@@ -44,16 +44,19 @@ METRICS: dict[str, Metric] = {
     ),
     "no_skill_set_error": Metric(
         "set error without skill",
-        "Set error of the most common label set of the training bags, given as the answer for every bag: the no-skill "
-        "line, which a loss has to beat.",
+        "Set error of the most common label set of the training bags, predicted for every bag: the no-skill line.",
     ),
     "no_skill_label_error": Metric(
         "label error without skill",
-        "Label error of the answer that holds, for every bag, the classes of more than half of the training bags.",
+        "Label error of the classes that more than half of the training bags have, predicted for every bag.",
     ),
     "no_skill_instance_error": Metric(
         "one-instance error without skill",
-        "One-instance error of the class that is in most training bags, given as the answer for every instance.",
+        "One-instance error of the class that is in most training bags, predicted for every instance.",
+    ),
+    "no_skill_posterior_error": Metric(
+        "posterior error without skill",
+        "Posterior error of the class, or the background, that most instances of these bags have, given for all.",
     ),
     "average_precision": Metric(
         "average precision",
@@ -71,10 +74,9 @@ METRICS: dict[str, Metric] = {
     ),
     "hit_rate": Metric(
         "hit rate",
-        "Share of all pairs of a bag and a class of its label set where the position with the strongest evidence for "
-        "the class, by the loss itself, is on an instance of it: the centre of the position is inside the box of the "
-        "instance (in a sequence, between its begin and its end), or, in a bag of unordered instances, the instance is "
-        "of that class.",
+        "Share of all pairs of a bag and a class of its label set where the position with the strongest evidence, by "
+        "the loss itself, is on an instance of the class: its centre is inside the instance's box or interval, or, in "
+        "a set, the instance is of the class.",
         lower_is_better=False,
     ),
     "posterior_error": Metric(
@@ -84,23 +86,21 @@ METRICS: dict[str, Metric] = {
     ),
     "nll": Metric(
         "negative log-likelihood, nats",
-        "Mean over the bags of -log Prb(true label set), by the loss's own model: of independent positions for exact "
-        "and its relatives (an upper bound for label sets of more than 16 classes), of independent classes for losses "
-        "that solve a binary problem a class. Other losses have none. Neither has a network by whose model the label "
-        "set of some bag cannot occur.",
+        "Mean of -log Prb(true label set) over bags, by the loss's own model: of independent positions for exact and "
+        "its relatives (an upper bound for label sets of more than 16 classes), of independent classes for losses that "
+        "solve a binary problem a class. Missing for other losses, and where the label set of a bag is impossible.",
         percent=False,
     ),
     "presence_ece": Metric(
         "calibration error of presence",
         "Expected calibration error of the presence of each class in each bag, by the loss's own probabilities, over "
-        f"{BINS} bins of equal mass: the mean distance between the share of a bin's pairs of a bag and a class whose "
-        "class occurs and their mean probability. By chance it is above 0 also where the probabilities are right.",
+        f"{BINS} bins of equal mass: the mean distance between the frequency and the mean probability in a bin. By "
+        "chance it is above 0 also where the probabilities are right.",
     ),
     "set_ece": Metric(
         "calibration error of label sets",
-        "Expected calibration error of the probability that the loss gives, by its own model, to the label set at even "
-        "odds, the classes with a presence of 0 or more, against that set being right; over "
-        f"{BINS} bins of equal mass. These label sets are not those of the set error, which has its own threshold.",
+        "Expected calibration error of the probability of the label set at even odds (the classes with a presence of 0 "
+        f"or more, not those of the set error), by the loss's own model, over {BINS} bins of equal mass.",
     ),
     "bayes_instance_error": Metric(
         "Bayes one-instance error",
@@ -124,14 +124,14 @@ METRICS: dict[str, Metric] = {
     },
     "learnable_posterior_error": Metric(
         "posterior error of what can be learnt",
-        "Posterior error where the probabilities of channels that label sets cannot tell apart are added up and count "
-        "as one: of two classes that occur only together, or of the background and a class that is in every bag.",
+        "Posterior error where channels that label sets cannot tell apart count as one: two classes that occur only "
+        "together, or the background and a class that is in every bag.",
     ),
     "reference_set_error": Metric(
         "set error of the reference",
-        "Set error, on the same bags, of the instance-wise reference: it knows the distribution of training bags and "
-        "sees one instance at a time, as the network does. A class is present with the probability "
-        "1 - prod_k (1 - p_k), with one threshold, which minimises the error on the validation bags.",
+        "Set error, on the same bags, of the instance-wise reference, which knows the distribution of training bags "
+        "and sees one instance at a time, as the network does: a class is present with probability 1 - prod_k (1 - "
+        "p_k), by the best threshold for validation bags.",
     ),
     "reference_posterior_error": Metric(
         "posterior error of the reference",
@@ -143,7 +143,7 @@ METRICS: dict[str, Metric] = {
     **{
         f"above_reference_{name}": Metric(
             f"{label} above the reference",
-            "The error minus that of the instance-wise reference on the same bags. It can be negative: by chance, and "
+            "The error minus that of the instance-wise reference on the same bags. It can be negative by chance, or "
             "where a network learns what the reference ignores, such as which classes occur together.",
         )
         for name, label in (
@@ -154,37 +154,34 @@ METRICS: dict[str, Metric] = {
     },
     "transcription_error": Metric(
         "transcription error",
-        "Share of the images whose string of digits is not read exactly by the chosen decoder: of columns, strongest "
-        "and components (below) the first that reads most validation strings exactly.",
+        "Share of the images whose digits are not read exactly by the chosen decoder: of columns, strongest and "
+        "components (below) the first that reads most validation strings exactly.",
     ),
     "transcription_error_columns": Metric(
         "transcription error, columns",
-        "Share of the images whose string is not read exactly by the decoder of the published numbers. The digit of "
-        "a column of positions is the one that is most probable in most of its rows (the smallest of several); a "
-        "column where the background is most probable in all rows has none. A digit is written where it differs "
-        "from that of the column before.",
+        "Share of the images whose string is not read exactly by the decoder of the published numbers. The digit of a "
+        "column of positions is the one that is most probable in most of its rows (the smallest of several), none "
+        "where that is background in all rows. A digit is written where it differs from that of the column before.",
     ),
     "transcription_error_strongest": Metric(
         "transcription error, strongest",
         "Share of the images whose string is not read exactly from the strongest positions: each class of the loss's "
-        "own label set (see set error) is written once, where the loss's evidence for it is largest, from left to "
-        "right, or from top to bottom by the rule of transcription error, components. No digit is written twice, so "
-        "numbers in which a digit is repeated are never read.",
+        "own label set (see set error) is written once, where its evidence is largest, from left to right, or from top "
+        "to bottom by the rule of components. Numbers with a repeated digit are never read.",
     ),
     "transcription_error_components": Metric(
         "transcription error, components",
         "Share of the images whose string is not read exactly from the connected components of the most probable class "
-        "of each position, given the loss's own label set of the image (see set error). Components are read from left "
-        "to right, or from top to bottom where they are spread more than a certain factor as far down as across. That "
-        "factor, the least mass of a component, the least distance between different digits and the length of one "
-        "digit of each class are learnt from the strings of the validation images.",
+        "of each position, given the loss's own label set (see set error). Components are read from left to right, or "
+        "from top to bottom where they spread by a certain factor further down than across. That factor, the least "
+        "mass of a component, the least distance between digits and the length of a digit are learnt on validation "
+        "images.",
     ),
     "error_no_detection": Metric("no digit read", "Share of the images in which no digit is read (chosen decoder)."),
     "error_orientation": Metric(
         "orientation errors",
-        "Share of the images that are read wrongly with the right digits in another order, or whose digits are "
-        "written from top to bottom (the centres of their boxes are spread further down than across) while the "
-        "classes that are most probable at some position are the right ones.",
+        "Share of the images that are read wrongly with the right digits in another order, or whose digits stand below "
+        "each other (by the centres of their boxes) while the most probable classes are the right ones.",
     ),
     "error_clustering": Metric(
         "clustering errors",
@@ -201,25 +198,23 @@ METRICS: dict[str, Metric] = {
     ),
     "error_other": Metric(
         "other reading errors",
-        "Share of the images that are read wrongly in any other way: digits are missing, there are too many, or "
-        "errors coincide. This and the five shares above (no digit read, orientation, clustering, edges or ones, "
-        "substitutions) add up to the transcription error.",
+        "Share of the images that are read wrongly in any other way: digits are missing, there are too many, or errors "
+        "coincide. This and the five shares above add up to the transcription error.",
     ),
     "mean_iou": Metric(
         "mean IoU",
-        "Mean over all instances of the largest intersection over union of their box with a detection of their "
-        "class, 0 where there is none. A detection is the box around a connected component (see transcription "
-        "error, components), enlarged by one margin across and one down. The margins are those that maximise this "
-        "metric on the validation images, whose boxes are used for it.",
+        "Mean over all instances of the largest intersection over union of their box with a detection of their class, "
+        "0 where there is none. A detection is the box around a connected component (see transcription error, "
+        "components), enlarged by the margins across and down that maximise this metric on the validation images and "
+        "their boxes.",
         lower_is_better=False,
         percent=False,
     ),
     "box_average_precision": Metric(
         "box average precision",
         "Area under the interpolated precision-recall curve of the detections (see mean IoU), mean over the classes "
-        "that have instances. Detections are ranked by the expected number of positions of their class in the "
-        "component. A detection is right if the instance of its class with which it overlaps most has an IoU of at "
-        "least 0.5 with it and has no earlier detection.",
+        "that have instances, ranked by the expected number of positions of their class. A detection is right if the "
+        "instance of its class with which it overlaps most has an IoU of at least 0.5 and no earlier detection.",
         lower_is_better=False,
         percent=False,
     ),
@@ -235,9 +230,8 @@ METRICS: dict[str, Metric] = {
     ),
     "clipped": Metric(
         "clipped steps",
-        "Share of the training steps whose gradient was longer than the limit of the recipe and was shortened to it, "
-        "or brought to length 1 where the recipe normalises gradients. A limit in absolute units may shorten the "
-        "gradients of one loss and not those of another.",
+        "Share of the training steps whose gradient the recipe shortened to a limit, or scaled to length 1. An "
+        "absolute limit may shorten the gradients of one loss and not those of another.",
     ),
     "loss": Metric(
         "training loss",
@@ -253,5 +247,5 @@ def describe(name: str) -> Metric:
 
     A name that is not in `METRICS` is its own label, and lower is taken for better.
     """
-    unknown = "Defined by its task; milbench has no description of it and takes lower to be better."
-    return METRICS.get(name) or Metric(name.replace("_", " "), unknown, percent=False)
+    definition = "Defined by its task; milbench has no description of it and takes lower to be better."
+    return METRICS.get(name) or Metric(name.replace("_", " "), definition, percent=False)

@@ -25,25 +25,11 @@ class Network(nn.Module, ABC):
     K instances with D features. The constructor takes the number of inputs (N, F or D), the number of classes C without
     the background, and the seed of the initial weights, then parameters of its own, all annotated and with defaults.
     For torch's own initialisation the seed is not needed: milbench seeds torch's generator before it makes a network.
+    `milbench new network NAME` writes an example.
 
     The logits of a position must not depend on how far its bag was padded: those of a set depend on the instance there
     alone, those of a sequence on frames that are numbers, since its padding is NaN. A network that looks at all
     instances of a set `sees_mask`: it is given the mask of the bags as a second argument.
-
-    Examples:
-        >>> class Tiny(Network):
-        ...     name = "tiny"
-        ...
-        ...     def __init__(self, inputs: int, num_classes: int, seed: int, width: int = 16) -> None:
-        ...         super().__init__()
-        ...         self.body = nn.Sequential(nn.Conv2d(inputs, width, 5, stride=4), nn.ReLU())
-        ...         self.head = nn.Conv2d(width, num_classes + 1, 3)
-        ...
-        ...     def forward(self, images):
-        ...         return self.head(self.body(images))
-        >>> network = Tiny(inputs=1, num_classes=10, seed=0)
-        >>> network(torch.zeros(2, 1, 28, 28)).shape, network.output_shape(56, 28)
-        (torch.Size([2, 11, 4, 4]), (11, 4))
     """
 
     name: ClassVar[str]
@@ -115,7 +101,7 @@ class Network(nn.Module, ABC):
 
     def centres_in(self, bags: Bags) -> tuple[Tensor, Tensor] | None:
         """Return `position_centres` for the images of `bags`, or of sequences in time; None: not known."""
-        return self.position_centres(*bags.instances.shape[-2:]) if bags.are_images else None
+        return self.position_centres(*bags.instances.shape[-2:]) if bags.instances.ndim == 4 else None
 
 
 NetworkMaker = Callable[..., Network]

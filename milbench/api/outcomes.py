@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from milbench._utils.files import stored_arrays
 
 OUTCOMES_FILE = "outcomes.npz"  # the artifact of a cell's run that holds its outcomes
+CLASSES_FILE = "classes.json"  # and that with its counts by class: {cell: {class: a row of `metrics.class_counts`}}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,14 +32,14 @@ class Outcomes:
     def __post_init__(self) -> None:
         for name in ("sums", "weights"):
             object.__setattr__(self, name, np.asarray(getattr(self, name), np.float32))
-        good = {
+        fits = {
             "sums": self.sums.ndim == 1 and bool(np.isfinite(self.sums).all()),
             "weights": self.weights.shape == self.sums.shape
             and bool(np.isfinite(self.weights).all() and (self.weights >= 0).all() and (self.weights > 0).any()),
             "items": isinstance(self.items, str) and bool(self.items),
         }
-        if wrong := [name for name, is_good in good.items() if not is_good]:
-            raise ValueError(f"outcomes of shape {self.sums.shape} are not valid: {', '.join(wrong)}")
+        if problems := ", ".join(name for name, is_valid in fits.items() if not is_valid):
+            raise ValueError(f"outcomes of shape {self.sums.shape} are not valid: {problems}")
 
     def __len__(self) -> int:
         return len(self.sums)

@@ -15,10 +15,10 @@ def _parameters(maker: Callable[..., Any]) -> list[inspect.Parameter]:
     """Return the parameters that can be given by name, with their annotations evaluated."""
     try:
         parameters = inspect.signature(maker, eval_str=True).parameters.values()
-    except (NameError, AttributeError, TypeError, SyntaxError) as error:  # of what the type checker alone imports
+    except (NameError, AttributeError, TypeError, SyntaxError) as error:  # of names that the type checker alone imports
         raise UsageError(
-            f"{_named(maker)}: its parameters have annotations that cannot be evaluated ({error}); import what they "
-            "name at the top of the file"
+            f"{_described(maker)}: its parameters have annotations that cannot be evaluated ({error}); import what "
+            "they name at the top of the file"
         ) from None
     return [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
 
@@ -28,20 +28,20 @@ def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
 
     The `reduction` of a loss is left out: it belongs to who calls the loss.
     """
-    of_init = getattr(cls, "Options", cls).__init__  # type: ignore[misc]
-    return {p.name: p for p in _parameters(of_init) if p.name not in ("self", "reduction")}
+    constructor = getattr(cls, "Options", cls).__init__  # type: ignore[misc]
+    return {p.name: p for p in _parameters(constructor) if p.name not in ("self", "reduction")}
 
 
 def network_parameters(maker: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """Return the parameters of a class or function of networks, by name, behind inputs, num_classes and seed."""
-    first, rest = _parameters(maker)[:3], _parameters(maker)[3:]
-    if [p.name for p in first] != ["inputs", "num_classes", "seed"]:
-        names = ", ".join(p.name for p in first) or "none"
-        raise UsageError(f"{_named(maker)}: its first parameters must be inputs, num_classes and seed, got {names}")
-    return {p.name: p for p in rest}
+    common, own = _parameters(maker)[:3], _parameters(maker)[3:]
+    if [p.name for p in common] != ["inputs", "num_classes", "seed"]:
+        names = ", ".join(p.name for p in common) or "none"
+        raise UsageError(f"{_described(maker)}: its first parameters must be inputs, num_classes and seed, got {names}")
+    return {p.name: p for p in own}
 
 
-def _named(maker: Callable[..., Any]) -> str:
+def _described(maker: Callable[..., Any]) -> str:
     maker = getattr(maker, "func", maker)  # of a partial its function
     return f"{maker.__name__} ({getattr(sys.modules.get(maker.__module__), '__file__', None) or maker.__module__})"
 

@@ -60,7 +60,7 @@ class Cell:
     task_file: str = ""
     network_file: str = ""
     task_name: str = ""  # a short name for the task with these parameters, "" for none
-    network_is_default: bool = False  # whether it was asked for as the first of its task, whatever that is
+    network_is_default: bool = False  # asked for as the first of its task: one variant on all tasks
 
     @cached_property
     def id(self) -> str:
@@ -70,20 +70,20 @@ class Cell:
 
     @property
     def version(self) -> tuple[str, ...]:
-        """What code and data made it: the revisions of its loss, task and network, and the digest of its data."""
+        """The revisions of its loss, task and network, and the digest of its data."""
         return self.loss_revision, self.task_revision, self.network_revision, self.data
 
     @property
     def plugin_files(self) -> tuple[str, ...]:
         """The files of the user's own that it needs, and names of modules."""
-        given = (self.loss_file, self.task_file, self.network_file)
-        return tuple(file_and_member(source)[0] or source for source in given if source)
+        sources = (self.loss_file, self.task_file, self.network_file)
+        return tuple(file_and_member(source)[0] or source for source in sources if source)
 
     @cached_property
     def variant_key(self) -> str:
         """Loss, task, network and recipe with all parameters, whatever the seed and the versions of code and data."""
-        of_network = [self.network, self.network_params]
-        return to_json([self.loss, self.loss_params, self.task, self.task_params, of_network, self.recipe])
+        network = [self.network, self.network_params]
+        return to_json([self.loss, self.loss_params, self.task, self.task_params, network, self.recipe])
 
     @cached_property
     def task_key(self) -> str:
@@ -178,34 +178,23 @@ class Plan:
         """The name of the comparison, which matches COMPARISON_NAME."""
         return str(self.spec["name"])
 
-    @property
-    def margin(self) -> dict[str, float]:
-        """The largest difference that counts as none, by metric, given in advance."""
-        return dict(self.spec["margin"])
-
-    @property
-    def compare_by(self) -> list[str]:
-        """The metrics that losses are compared by; empty: the primary one of each task."""
-        return list(self.spec["compare_by"])
-
     @cached_property
     def labels(self) -> dict[str, Label]:
         """Cell id -> its label, see `labels`; the recipe of a draw is its number."""
-        found = labels(self.cells)
-        if self.search is not None:
-            draws = self.search.draws
-            given = {cell: Label(*one["arm"])._replace(recipe=f"draw {one['draw'] + 1}") for cell, one in draws.items()}
-            given |= self.search.compared
-            found = {cell: given[cell]._replace(network=label.network) for cell, label in found.items()}
-        return found
+        cell_labels = labels(self.cells)
+        if self.search is None:
+            return cell_labels
+        searched = {c: Label(*d["arm"])._replace(recipe=f"draw {d['draw'] + 1}") for c, d in self.search.draws.items()}
+        searched |= self.search.compared
+        return {cell: searched[cell]._replace(network=label.network) for cell, label in cell_labels.items()}
 
     @property
     def for_use(self) -> list[str]:
         """A line for each task without bags to test on, which says what its networks are for."""
         untested = {key for key, info in self.tasks.items() if not info.is_tested}
         names = dict.fromkeys(self.labels[cell.id].task for cell in self.cells if cell.task_key in untested)
-        what = "networks for use by milbench predict, trained on all bags: no errors of theirs are known"
-        return [f"{name}: {what}" for name in names]
+        purpose = "networks for use by milbench predict, trained on all bags: no errors of theirs are known"
+        return [f"{name}: {purpose}" for name in names]
 
     @property
     def compared(self) -> list[Cell]:
@@ -261,42 +250,40 @@ def labels(cells: Iterable[Cell]) -> dict[str, Label]:
     tasks = _distinguishing((c.task, c.task_params) for c in cells)
     networks = _distinguishing(((c.task, c.network), c.network_params) for c in cells)
     recipes = _distinguishing(((c.task, c.network), c.recipe) for c in cells)
-    used: dict[str, set[tuple[str, str]]] = {}
+    networks_by_task: dict[str, set[tuple[str, str]]] = {}
     for c in cells:
-        used.setdefault(c.task, set()).add((c.network, repr(c.network_params)))
+        networks_by_task.setdefault(c.task, set()).add((c.network, repr(c.network_params)))
 
     def network(c: Cell) -> str:
-        name = _named(c.network, c.network_params, networks[c.task, c.network])
-        return "" if len(used[c.task]) == 1 or (c.network_is_default and name == c.network) else name
+        name = _qualified(c.network, c.network_params, networks[c.task, c.network])
+        return "" if len(networks_by_task[c.task]) == 1 or (c.network_is_default and name == c.network) else name
 
-    own = {c.task: PurePath(c.task_params["table"]).stem for c in cells if c.task_params.get("table")}
+    tables = {c.task: PurePath(c.task_params["table"]).stem for c in cells if c.task_params.get("table")}
 
     def task(c: Cell) -> str:
-        name = c.task_name or _named(c.task, c.task_params, tasks[c.task])
-        table = own.get(c.task, "")
-        return table if name == c.task and [*own.values(), *tasks].count(table) == 1 else name
+        name = c.task_name or _qualified(c.task, c.task_params, tasks[c.task])
+        table = tables.get(c.task, "")
+        return table if name == c.task and [*tables.values(), *tasks].count(table) == 1 else name
 
     def label(c: Cell) -> Label:
-        loss, recipe = _named(c.loss, c.loss_params, losses[c.loss]), _named("", c.recipe, recipes[c.task, c.network])
-        return Label(task(c), loss, network(c), recipe)
+        loss = _qualified(c.loss, c.loss_params, losses[c.loss])
+        return Label(task(c), loss, network(c), _qualified("", c.recipe, recipes[c.task, c.network]))
 
     return {c.id: label(c) for c in cells}
 
 
-def _distinguishing(named: Iterable[tuple[Any, dict[str, Any]]]) -> dict[Any, dict[str, dict[str, str]]]:
+def _distinguishing(entries: Iterable[tuple[Any, dict[str, Any]]]) -> dict[Any, dict[str, dict[str, str]]]:
     """Return, by name, the parameters that tell apart all that differ, with a text for each value."""
-    by_name: dict[Any, dict[str, dict[str, Any]]] = {}
-    for name, params in {(name, id(params)): (name, params) for name, params in named}.values():  # cells share them
-        by_name.setdefault(name, {})[repr(params)] = params
-    distinguishing: dict[Any, dict[str, dict[str, str]]] = {}
-    for name, variants in by_name.items():
-        texts: dict[str, dict[str, str]] = {}
-        apart = 1
-        for key in dict.fromkeys(key for params in variants.values() for key in params):
-            groups = len({repr([p.get(k, "absent") for k in (*texts, key)]) for p in variants.values()})
-            if groups > apart:
-                texts[key], apart = _texts({str(p[key]) for p in variants.values() if key in p}), groups
-        distinguishing[name] = texts
+    variants: dict[Any, dict[str, dict[str, Any]]] = {}
+    for name, params in {(name, id(params)): (name, params) for name, params in entries}.values():  # cells share them
+        variants.setdefault(name, {})[repr(params)] = params
+    distinguishing: dict[Any, dict[str, dict[str, str]]] = {name: {} for name in variants}
+    for name, texts in distinguishing.items():
+        all_params, count = [*variants[name].values()], 1
+        for key in dict.fromkeys(key for params in all_params for key in params):
+            groups = len({repr([p.get(k, "absent") for k in (*texts, key)]) for p in all_params})
+            if groups > count:
+                texts[key], count = _texts({str(p[key]) for p in all_params if key in p}), groups
     return distinguishing
 
 
@@ -306,8 +293,8 @@ def _texts(values: set[str]) -> dict[str, str]:
     return stems if len(set(stems.values())) == len(values) else {value: value for value in values}
 
 
-def _named(name: str, params: Mapping[str, Any], texts: Mapping[str, Mapping[str, str]]) -> str:
+def _qualified(name: str, params: Mapping[str, Any], texts: Mapping[str, Mapping[str, str]]) -> str:
     """Return a name with some parameters; a table stands in place of the name of its task."""
     values = {key: texts[key][str(value)] for key, value in params.items() if key in texts}
-    own = values.pop("table", name)
-    return " ".join([own, *(f"{key}={value}" for key, value in values.items())]).strip()
+    subject = values.pop("table", name)
+    return " ".join([subject, *(f"{key}={value}" for key, value in values.items())]).strip()

@@ -17,7 +17,7 @@ class Published:
     `recipe.lr`, `task.validation` or `loss.rule`.
 
     Args:
-        loss: the loss it belongs to, by its name or its label with parameters; "" for another method.
+        loss: its loss, by the name or the label with parameters; "" for another method.
         metric: a key of `milbench.api.metric_info.METRICS`.
         value: the mean over `runs` runs, or the best of them, as the source prints it, or as its runs give it.
         source: where it was published.
@@ -25,10 +25,9 @@ class Published:
         runs: their number.
         statistic: what `value` is of the runs.
         rule: how the source chose the epoch.
-        protocol: parameters of the source: a run that differs in one of them is not comparable. A tuple or list holds
-            several values that are as published. A parameter that a run lacks tells nothing.
+        protocol: parameters of the source, each a value or several: a run with another value is not comparable.
         data: the beginning of the data's name: a run on other data is not comparable.
-        method: the name of a method that milbench lacks, drawn as a line; `loss` is then "".
+        method: the name of a method that milbench lacks, drawn as a line.
         values: the value of every run, where the source lists them: `mean`, `deviation` and `count` are then theirs.
         margin: the largest difference from `value`, either way, that counts as agreement; None: no run can agree.
         note: what a reader must know beside the verdict, and why the margin is what it is; one line.

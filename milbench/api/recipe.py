@@ -5,20 +5,19 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-RULES = ("unit", "none", "max", "quantile", "rms")
-"""Of the length of a gradient; the last three have a number behind a colon."""
+RULES = ("unit", "none", "max", "quantile", "rms")  # of the length of a gradient; the last three have a number
 
 
-def gradient_rule(given: str) -> tuple[str, float]:
+def gradient_rule(text: str) -> tuple[str, float]:
     """Return a rule for the length of a gradient, one of RULES, and its number, 0 where it has none.
 
     Raises ValueError for any other text.
     """
-    name, colon, text = given.partition(":")
+    name, colon, value = text.partition(":")
     if name in RULES[:2] and not colon:
         return name, 0.0
     try:
-        number = float(text)
+        number = float(value)
     except ValueError:
         number = math.nan
     if name in RULES[2:] and 0 < number < (1 if name == "quantile" else math.inf):
@@ -26,9 +25,9 @@ def gradient_rule(given: str) -> tuple[str, float]:
     raise ValueError("expected unit, none, max:X, quantile:Q or rms:X, with X above 0 and Q between 0 and 1")
 
 
-def _normalised_rule(given: str) -> str:
+def _normalised_rule(text: str) -> str:
     """Return a rule in one spelling, so that equal rules make equal cells."""
-    name, number = gradient_rule(given)
+    name, number = gradient_rule(text)
     return f"{name}:{number:.15g}" if number else name
 
 

@@ -1,4 +1,4 @@
-"""Registries: what there is by name, of milbench itself, of installed packages and of the user's own.
+"""Registries: the losses, tasks and other entries by name, of milbench itself, installed packages and the user.
 
 A name is known before its module is imported (the file `max_pooling.py` holds `max-pooling`): names are listed without
 importing torch, and a broken plug-in does not affect the others. `milbench.api.resolver` imports what users name.
@@ -9,12 +9,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import io
+import os
 import pkgutil
 import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from importlib.metadata import EntryPoint, entry_points
@@ -22,9 +24,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakSet
 
 from milbench._utils.code import Code, code_of
-from milbench._utils.files import file_and_member
+from milbench._utils.files import file_and_member, python_files
+from milbench._utils.process import process_as_before
 from milbench.api.parameters import check_params
-from milbench.errors import UsageError, unknown
+from milbench.errors import UsageError, message, unknown
 
 if TYPE_CHECKING:
     from milbench.api.loss import Loss
@@ -35,13 +38,13 @@ T = TypeVar("T")
 _NAME = r"(?=.{1,60}$)[a-z][a-z0-9]*(-[a-z0-9]+)*"
 
 
-def check_name(name: str, where: str = "") -> None:
-    """Raise UsageError, with the closest valid name, where an entry may not have this name; `where` begins it."""
+def check_name(name: str, context: str = "") -> None:
+    """Raise UsageError, with the closest valid name, where an entry may not have this name; `context` begins it."""
     if not re.fullmatch(_NAME, name):
         suggestion = re.sub("[^a-z0-9]+", "-", name.lower().removesuffix(".py")).strip("-")
         hint = f"; did you mean {suggestion!r}?" if re.fullmatch(_NAME, suggestion) else ""
         raise UsageError(
-            f"{where}a name has lower-case letters, digits and hyphens, begins with a letter and is at most 60 long, "
+            f"{context}a name has lower-case letters, digits and hyphens, begins with a letter and is at most 60 long, "
             f"got {name[:60]!r}{hint}"
         )
 
@@ -65,19 +68,9 @@ class RegistryEntry(Generic[T]):
         """The code that it depends on, as it was when this was first asked for."""
         return self.find_code()
 
-    @property
-    def source_digest(self) -> str:
-        """What identifies that code: a digest, " of " with the name and version of a package, "" for milbench's own."""
-        return self.code.digest
-
     def is_current(self) -> bool:
         """Whether the files of its code are as they were when they were read, if they were."""
         return not (self.source or "code" in vars(self)) or self.code.is_current()
-
-    @property
-    def is_installed(self) -> bool:
-        """Whether it is of an installed package, none of the user's own."""
-        return self.source_digest.startswith(" of ") and not self.code.files
 
     @property
     def is_file(self) -> bool:
@@ -91,6 +84,8 @@ class Registry(Generic[T]):
     The kind, such as "loss", is for messages; of the plural, such as "losses", `milbench.losses` is the group of entry
     points. `base` returns the base class: it is a function so that a registry can be made without importing torch.
     """
+
+    takes_functions = True  # whether a function that returns one is an entry as well, and its Python name its name
 
     def __init__(
         self,
@@ -116,7 +111,7 @@ class Registry(Generic[T]):
     def entry(self, name: str) -> RegistryEntry[T]:
         """Return the entry of a name. Raises UsageError, with the closest name, where there is none."""
         if name not in self.entries:
-            raise unknown(self.kind, name, self.entries)
+            raise unknown(self.kind, name, self.entries, python_files())
         return self.entries[name]
 
     def add(self, entry: RegistryEntry[T]) -> None:
@@ -130,11 +125,10 @@ class Registry(Generic[T]):
         """Return the class or function of a name. Raises UsageError if there is none, or it cannot be imported."""
         entry = self.entry(name)
         with importing(f"{self.kind} {name!r} from {entry.origin}", entry.module, own=entry.origin == "milbench"):
-            entry_point = entry.load()
-        if not callable(entry_point):
-            got = type(entry_point).__name__
-            raise UsageError(f"{self.kind} {name!r} from {entry.origin} is not callable (got {got})")
-        return entry_point
+            value = entry.load()
+        if not callable(value):
+            raise UsageError(f"{self.kind} {name!r} from {entry.origin} is a {type(value).__name__}, not callable")
+        return value
 
 
 def _installed_code(point: EntryPoint, origin: str) -> Code:
@@ -145,6 +139,8 @@ def _installed_code(point: EntryPoint, origin: str) -> Code:
 
 class Classes(Registry[type[T]]):
     """The subclasses of one base class: all losses, or all tasks, each of which names itself."""
+
+    takes_functions = False
 
     def __init__(self, kind: str, plural: str, base: Callable[[], type[T]]) -> None:
         package = f"milbench.{plural}"
@@ -169,16 +165,15 @@ class Classes(Registry[type[T]]):
         name = module_name.replace("_", "-")
 
         def load() -> type[T]:
-            classes = [c for c in vars(importlib.import_module(path)).values() if getattr(c, "name", None) == name]
-            if not classes:
-                raise UsageError(f"{path} holds no {self.kind} that is named {name!r}")
-            cls: type[T] = classes[0]
-            return cls
+            for value in vars(importlib.import_module(path)).values():
+                if getattr(value, "name", None) == name:
+                    return value  # type: ignore[no-any-return]
+            raise UsageError(f"{path} holds no {self.kind} that is named {name!r}")
 
         return RegistryEntry(name, "milbench", load, path)
 
 
-def own_functions(functions: Mapping[str, T]) -> list[RegistryEntry[T]]:
+def built_in_functions(functions: Mapping[str, T]) -> list[RegistryEntry[T]]:
     """Return the entries of functions of milbench itself."""
     return [RegistryEntry(name, "milbench", partial(functions.__getitem__, name), __name__) for name in functions]
 
@@ -196,20 +191,32 @@ def tasks() -> Classes[Task]:
 
 
 @contextmanager
-def importing(what: str, module: str, *, own: bool = False) -> Iterator[None]:
-    """Turn whatever ends the import of a plug-in, `sys.exit` included, into a UsageError with the file and line.
+def importing(subject: str, module: str, *, own: bool = False) -> Iterator[None]:
+    """Turn whatever ends the import of a plug-in, also `sys.exit`, into a UsageError with the file and line.
 
-    The line is the innermost one of the plug-in's own package. torch's default device and type stay as they are, which
-    are those of other losses, and no bytecode is written, but for milbench's own: of two edits of a file in one second
-    Python would take the bytecode of the first.
+    The line is the innermost one of the plug-in's own package. What belongs to the process stays as it is, also torch's
+    default device and type, which are those of other losses; what is printed is discarded, unless a cell is computed.
+    No bytecode is written, but for milbench's own: of two edits of a file in one second Python would take the bytecode
+    of the first.
     """
     import torch
 
+    def leave(status: int) -> None:
+        if os.getpid() != process:  # the plug-in has forked it
+            leave_process(status)
+        raise SystemExit(f"os._exit({status})")
+
     # Not by torch.get_default_device, which fails in torch 2.6 after set_default_device(None).
     device, dtype = torch.empty(0).device, torch.get_default_dtype()
-    writes_none, sys.dont_write_bytecode = sys.dont_write_bytecode, sys.dont_write_bytecode or not own
+    dont_write_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, sys.dont_write_bytecode or not own
+    process, leave_process, os._exit = os.getpid(), os._exit, leave  # type: ignore[assignment]
+    nowhere = io.StringIO()  # which a plug-in may keep, as for its log
     try:
-        yield
+        with ExitStack() as stack:
+            if not own and stack.enter_context(process_as_before()):
+                stack.enter_context(redirect_stdout(nowhere))
+                stack.enter_context(redirect_stderr(nowhere))
+            yield
     except (UsageError, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -222,9 +229,12 @@ def importing(what: str, module: str, *, own: bool = False) -> Iterator[None]:
         if isinstance(error, SyntaxError) and error.filename:
             places = [(error.filename, error.lineno or 0)]
         place = f" ({places[-1][0]}, line {places[-1][1]})" if places else ""
-        reason = f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}".rstrip(": ")
-        raise UsageError(f"cannot import {what}: {reason}{place}") from error
+        text = error.msg if isinstance(error, SyntaxError) else message(error)
+        reason = f"{type(error).__name__}: {text}".rstrip(": ")
+        if "no known parent package" in reason:
+            reason = "a module of a package, which imports relatively, is named PACKAGE.MODULE:CLASS"
+        raise UsageError(f"cannot import {subject}: {reason}{place}") from error
     finally:
-        sys.dont_write_bytecode = writes_none
+        os._exit, sys.dont_write_bytecode = leave_process, dont_write_bytecode
         torch.set_default_device(None if device == torch.device("cpu") else device)
         torch.set_default_dtype(dtype)

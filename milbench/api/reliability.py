@@ -13,16 +13,12 @@ BINS = 15  # how many bins of equal mass the forecasts of one cell are put into
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Forecasts of similar probability; ValueError where a value cannot be."""
+    """Forecasts of similar probability."""
 
     index: int  # its place among the `BINS` bins, from 0, the least probable
     count: int  # of forecasts, not 0: of many equal ones some bins stay empty, and are left out
     probability: float  # the mean of the forecast probabilities
     frequency: float  # the share of the forecasts whose event happened
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.index < BINS and self.count > 0 and 0 <= self.probability <= 1 and 0 <= self.frequency <= 1):
-            raise ValueError(f"{self} cannot be")
 
 
 def calibration_error(bins: Sequence[Bin]) -> float:

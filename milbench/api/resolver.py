@@ -13,59 +13,54 @@ from typing import Any, TypeVar
 
 from milbench._utils.code import Code, code_of, forget_namesakes
 from milbench._utils.files import file_and_member
-from milbench.api.registry import REGISTRIES, Classes, Registry, RegistryEntry, check_name, importing
+from milbench.api.registry import REGISTRIES, Registry, RegistryEntry, check_name, importing
 from milbench.errors import UsageError, as_usage, closest, unknown
 
 T = TypeVar("T")
 _LOCAL = "this session's "  # what the origin of an entry begins with that no file or module holds
 
 
-def resolve(registry: Registry[Any], given: str) -> str:
-    """Return the name in a registry of what a user has given: a name, a path in .py or a module, each also :MEMBER.
+def resolve(registry: Registry[Any], reference: str) -> str:
+    """Return the name in a registry of what a user refers to: a name, a path in .py or a module, each also :MEMBER.
 
     A file or a module is imported, once, and its only member of this kind, or that of the name, is added. Raises
     UsageError where there is no such thing, or it cannot be imported.
     """
-    path, member = file_and_member(given)
-    is_module = (
-        given not in registry.entries and re.fullmatch(r"[A-Za-z_][\w.]*(:\w+)?", given) and re.search("[.:]", given)
-    )
-    if path or is_module:
-        return _add(registry, given, path, member).name
-    return registry.entry(given).name
+    path, member = file_and_member(reference)
+    if path:
+        return _add(registry, path, member, is_file=True)
+    if reference not in registry.entries and re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*(:\w+)?", reference):
+        module, colon, member = reference.partition(":")
+        if colon or "." in module:
+            return _add(registry, module, member, is_file=False)
+    return registry.entry(reference).name
 
 
-def add_object(registry: Registry[T], given: Any, code: Code | None = None) -> str:
+def add_object(registry: Registry[T], value: Any, code: Code | None = None) -> str:
     """Register a class or function that a user of Python gives, and return its name, or its module if one holds it.
 
     One that was defined in a notebook or a script is copied to workers, with the `code` that it depends on there.
     Raises UsageError if it is of another kind, or its source cannot be found.
     """
-    if not _suits(registry, given):
-        function = "" if isinstance(registry, Classes) else " or a function that returns one"
+    if not _suits(registry, value):
+        function = " or a function that returns one" if registry.takes_functions else ""
         expected = f"a name, a path or a subclass of {registry.base().__name__}{function}"
-        raise UsageError(f"{registry.kind} = {given!r}: expected {expected}")
-    home = given.__module__
-    held = getattr(sys.modules.get(home), given.__qualname__, None)
-    # Of a module that was edited it is the class of before, and what counts is what the module holds now.
-    if code is None and home != "__main__" and getattr(held, "__qualname__", "") == given.__qualname__:
-        of_module = (entry for entry in registry.entries.values() if not entry.source and entry.module == home)
-        own = (entry for entry in registry.entries.values() if entry.origin == "milbench" and entry.load() is held)
-        entry = next(own if not isinstance(registry, Classes) else of_module, None)
-        return entry.name if entry else f"{home}:{given.__qualname__}"
-    if getattr(given, "__closure__", None):
+        raise UsageError(f"{registry.kind} = {value!r}: expected {expected}")
+    if code is None and (reference := _importable(registry, value)):
+        return reference
+    if getattr(value, "__closure__", None):
         raise UsageError(
-            f"{given.__name__} depends on values of the function around it: make them parameters of its own"
+            f"{value.__name__} depends on values of the function around it: make them parameters of its own"
         )
-    name = _name(registry, given, f"the {registry.kind} {given.__name__}")
+    name = _name(registry, value, f"the {registry.kind} {value.__name__}")
     try:
-        found = code or code_of(given)
+        own_code = code or code_of(value)
     except (OSError, SyntaxError):
-        raise UsageError(f"the source of {given.__name__} cannot be found: put it into a file, NAME.py") from None
-    origin = f"{_LOCAL}{given.__name__}"
+        raise UsageError(f"the source of {value.__name__} cannot be found: put it into a file, NAME.py") from None
+    origin = f"{_LOCAL}{value.__name__}"
     if name in registry.entries and registry.entries[name].origin == origin:
         del registry.entries[name]  # defined anew
-    registry.add(RegistryEntry(name, origin, lambda: given, given.__module__, find_code=lambda: found))
+    registry.add(RegistryEntry(name, origin, lambda: value, value.__module__, find_code=lambda: own_code))
     return name
 
 
@@ -93,56 +88,52 @@ def read_edited() -> None:
             registry.entries[entry.name] = replace(entry)  # its code is found anew
 
 
-def _only_member(registry: Registry[Any], module: Any) -> Any:
-    """Return the only class of a registry's kind that a module defines, or its only function where it may be one."""
-    base = registry.base()
-    defined = [v for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__ and n[0] != "_"]
-    members: list[Any] = [v for v in defined if inspect.isclass(v) and issubclass(v, base)]
-    if len(members) == 1 and inspect.isabstract(members[0]):
-        lacking = ", ".join(sorted(members[0].__abstractmethods__))
-        raise UsageError(f"the class {members[0].__name__} of {module.__file__} lacks the method {lacking}")
-    members = [cls for cls in members if not inspect.isabstract(cls)]
-    if not members and not isinstance(registry, Classes):
-        members = [v for v in defined if inspect.isfunction(v)]
-    if len(members) != 1:
-        names = ", ".join(member.__name__ for member in members) or "none"
-        raise UsageError(f"{module.__file__} must hold exactly one {base.__name__}, found: {names}")
-    return members[0]
+def _importable(registry: Registry[Any], value: Any) -> str:
+    """Return the name of the entry that a class or function is, or MODULE:NAME; "" where no module holds it.
+
+    Of a module that was edited it may be the one of before: what counts is what the module holds now.
+    """
+    current = getattr(sys.modules.get(value.__module__), value.__qualname__, None)
+    if value.__module__ == "__main__" or getattr(current, "__qualname__", "") != value.__qualname__:
+        return ""
+    for entry in registry.entries.values():
+        if registry.takes_functions:
+            is_value = entry.origin == "milbench" and entry.load() is current
+        else:
+            is_value = not entry.source and entry.module == value.__module__
+        if is_value:
+            return entry.name
+    return f"{value.__module__}:{value.__qualname__}"
 
 
-def _add(registry: Registry[Any], given: str, path: str, wanted: str) -> RegistryEntry[Any]:
-    """Import the file or module that a user has named, once, and register its only member, or that of a name."""
-    place = path or given.partition(":")[0]
-    source = f"{Path(path).resolve()}{f':{wanted}' * bool(wanted)}" if path else given
-    if entry := next((entry for entry in registry.entries.values() if entry.source == source), None):
-        return entry
-    if path:
-        module, code = _import_file(registry, Path(path))
+def _add(registry: Registry[Any], place: str, member: str, *, is_file: bool) -> str:
+    """Import a file or module, once, and register its only member, or that of a name; return the name of the entry."""
+    source = f"{Path(place).resolve() if is_file else place}:{member}".removesuffix(":")
+    for entry in registry.entries.values():
+        if entry.source == source:
+            return entry.name
+    if is_file:
+        module, code = _import_file(registry, Path(place))
     else:
         with importing(f"the {registry.kind} module {place}", place):
             module = importlib.import_module(place)
-        code, wanted = code_of(place), given.partition(":")[2]
-    member = getattr(module, wanted, None) if wanted else _only_member(registry, module)
-    if member is None:
-        own = [n for n, v in vars(module).items() if _suits(registry, v) and v.__module__ == module.__name__]
-        raise unknown(f"{registry.kind} in {place}", wanted, own)
-    name = _name(registry, member, f"the {registry.kind} in {place}")
-    earlier = registry.entries.get(name)
-    is_copy = earlier and earlier.is_file and earlier.code.digest == code.digest
-    if path and earlier and is_copy and file_and_member(earlier.source)[1] == wanted:
-        return earlier
-    entry = RegistryEntry(name, source, lambda: member, module.__name__, source, lambda: code)
-    registry.add(entry)
-    return entry
+        code = code_of(place)
+    value = _member(registry, module, member, place)
+    name = _name(registry, value, f"the {registry.kind} in {place}")
+    twin = registry.entries.get(name)
+    if twin and twin.is_file and twin.code.digest == code.digest and file_and_member(twin.source)[1] == member:
+        return name  # it is a copy of that file
+    registry.add(RegistryEntry(name, source, lambda: value, module.__name__, source, lambda: code))
+    return name
 
 
 def _import_file(registry: Registry[Any], path: Path) -> tuple[ModuleType, Code]:
     with as_usage():
         if not path.is_file():
-            close = closest(path.stem, [file.stem for file in path.parent.glob("*.py") if file.is_file()])
-            beside = f"; did you mean {str(path.parent / f'{close}.py')!r}?" if close else ""
-            beside = beside if path.parent.is_dir() else f": there is no folder {path.parent}"
-            raise UsageError(f"no file {path} to load a {registry.kind} from{beside}")
+            similar = closest(path.stem, [file.stem for file in path.parent.glob("*.py") if file.is_file()])
+            hint = f"; did you mean {str(path.parent / f'{similar}.py')!r}?" if similar else ""
+            hint = hint if path.parent.is_dir() else f": there is no folder {path.parent}"
+            raise UsageError(f"no file {path} to load a {registry.kind} from{hint}")
         content = path.read_bytes()
         forget_namesakes(path.parent)
     origin = str(path.resolve())
@@ -159,18 +150,41 @@ def _import_file(registry: Registry[Any], path: Path) -> tuple[ModuleType, Code]
     return module, code_of(Path(origin), content)
 
 
-def _name(registry: Registry[Any], member: Any, where: str) -> str:
+def _member(registry: Registry[Any], module: ModuleType, name: str, place: str) -> Any:
+    """Return the class or function of a name in a module; "": the only one of the registry's kind."""
+    definitions = {n: v for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__}
+    members = [n for n, v in definitions.items() if _suits(registry, v) and n[0] != "_" and not inspect.isabstract(v)]
+    if name and not hasattr(module, name):
+        raise unknown(f"{registry.kind} in {place}", name, members)
+    if name and _suits(registry, getattr(module, name)):
+        return getattr(module, name)
+    members = [] if name else [n for n in members if inspect.isclass(definitions[n])] or members
+    if len(members) > 1:
+        choices = " or ".join(f"{place}:{member}" for member in members)
+        raise UsageError(f"{place} holds {len(members)} {registry.kind} entries: name one of them, {choices}")
+    if members:
+        return definitions[members[0]]
+    base, function = registry.base(), ", or a function that returns one" if registry.takes_functions else ""
+    problem = f"expected a class that inherits milbench.{base.__name__}{function}"
+    for cls in filter(inspect.isclass, definitions.values()):
+        methods = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
+        is_own = issubclass(cls, base)
+        problem = f"its class {cls.__name__} lacks the method {methods}" if is_own else f"{problem}, not {cls.__name__}"
+    raise UsageError(f"{place} holds no {registry.kind}{f' {name}' if name else ''}: {problem}")
+
+
+def _name(registry: Registry[Any], value: Any, context: str) -> str:
     """Return the name of a class or function: its `name`, or where it need have none its Python name with hyphens."""
-    name = getattr(member, "name", None)
-    if name is None and not isinstance(registry, Classes):
-        name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", "-", member.__name__).lower().strip("-")
+    name = getattr(value, "name", None)
+    if name is None and registry.takes_functions:
+        name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", "-", value.__name__).lower().strip("-")
     if not isinstance(name, str):
-        raise UsageError(f"{where}: its class {member.__name__} has no `name`")
-    check_name(name, f"{where}: ")
+        raise UsageError(f"{context}: its class {value.__name__} has no `name`")
+    check_name(name, f"{context}: ")
     return name
 
 
-def _suits(registry: Registry[Any], given: Any) -> bool:
-    if inspect.isclass(given):
-        return issubclass(given, registry.base())
-    return inspect.isfunction(given) and not isinstance(registry, Classes)
+def _suits(registry: Registry[Any], value: Any) -> bool:
+    if inspect.isclass(value):
+        return issubclass(value, registry.base())
+    return inspect.isfunction(value) and registry.takes_functions

@@ -41,10 +41,10 @@ def make_target(loss: Loss, bags: Bags, logits: Tensor, network: Network) -> Ten
     centres = network.centres_in(bags)
     if truth.boxes is None or centres is None:
         raise UsageError(f"{loss.name} needs bags with boxes and a network with position centres")
-    return _shown(truth, truth.boxes, centres, num_classes).view(len(bags), *logits.shape[2:])
+    return _position_classes(truth, truth.boxes, centres, num_classes).view(len(bags), *logits.shape[2:])
 
 
-def _shown(truth: Truth, boxes: Tensor, centres: tuple[Tensor, Tensor], background: int) -> Tensor:
+def _position_classes(truth: Truth, boxes: Tensor, centres: tuple[Tensor, Tensor], background: int) -> Tensor:
     """Return (B, h, w), the class of the box whose middle is nearest, background where no middle is near enough.
 
     A box that is too small for that is shown by the nearest position, and one without area by none: augmentation has
@@ -53,12 +53,12 @@ def _shown(truth: Truth, boxes: Tensor, centres: tuple[Tensor, Tensor], backgrou
     ys, xs = all_to_device([c.to(boxes.dtype) for c in centres], boxes.device)
     ys, xs = ys.view(1, 1, -1, 1), xs.view(1, 1, 1, -1)
     left, top, right, bottom = boxes[..., None, None].unbind(dim=2)
-    away = torch.maximum(
+    distance = torch.maximum(
         (ys - (top + bottom) / 2).abs() / (bottom - top).clamp(min=1e-6),
         (xs - (left + right) / 2).abs() / (right - left).clamp(min=1e-6),
     )
-    shows = (away < CENTRAL) | (away == away.amin(dim=(2, 3), keepdim=True))
+    shows = (distance < CENTRAL) | (distance == distance.amin(dim=(2, 3), keepdim=True))
     shows &= ((truth.classes >= 0)[..., None, None]) & (right > left) & (bottom > top)
-    nearest = away.masked_fill(~shows, torch.inf).argmin(dim=1)
-    classes = truth.classes[..., None, None].expand(away.shape).gather(1, nearest.unsqueeze(1)).squeeze(1)
+    nearest = distance.masked_fill(~shows, torch.inf).argmin(dim=1)
+    classes = truth.classes[..., None, None].expand(distance.shape).gather(1, nearest.unsqueeze(1)).squeeze(1)
     return torch.where(shows.any(dim=1), classes, background)

@@ -32,7 +32,7 @@ Split = Literal["validation", "test"]
 class Folds:
     """Repeated cross-validation of a task: seed s tests on fold s % count of repetition s // count.
 
-    Folds share training bags: statistics correct for it by the `ratio`, or by `Task.overlap` where some validate.
+    Folds share training bags, for which statistics correct by `Task.overlap`.
     """
 
     count: int  # at least 2
@@ -42,11 +42,6 @@ class Folds:
     def seeds(self) -> int:
         """The number of seeds that take every fold of every repetition once."""
         return self.count * (self.repeats or 1)
-
-    @property
-    def ratio(self) -> float:
-        """How many bags are tested on for each that is trained on."""
-        return 1 / (self.count - 1)
 
 
 ScoreFunction = Callable[[Bags], Scores]
@@ -68,6 +63,8 @@ class Evaluation:
     """What each test item contributed to metrics that are ratios of sums over items, so that losses are compared."""
     reliability: dict[str, list[Bin]] | None = None
     """How often what the loss held to be how probable occurred in test bags; None: it has no probabilities."""
+    class_counts: list[list[int]] | None = None
+    """In how many test bags each class is present, predicted, both, or missed; see `metrics.class_counts`."""
 
 
 class Task(ABC):
@@ -94,13 +91,12 @@ class Task(ABC):
     batch_bags: int = 32
     """How many bags a training batch has, about: with the network it decides how many threads of a CPU a step gets."""
     networks: ClassVar[Mapping[str, NetworkMaker]] = MappingProxyType({})
-    """The networks that suit the task by name, the first by default: classes, or functions from `inputs`,
-    `num_classes`, a seed and parameters of their own to a new `Network` on the CPU."""
+    """The networks that suit the task by name, the first by default."""
     classifiers: ClassVar[Mapping[str, NetworkMaker]] = MappingProxyType({})
     """Likewise of networks with one position, for losses that name one class of a bag."""
     max_labels: int | None = None
-    """The largest number of classes in a training bag's label set, or an upper bound, known after `prepare`. With it
-    the exact likelihood does not make the host wait for a GPU. Training refuses a bag with more. None: not known."""
+    """An upper bound of the number of classes in a training bag's label set, known after `prepare`. With it the exact
+    likelihood does not make the host wait for a GPU. Training refuses a bag with more. None: not known."""
     primary: str = "set_error"
     """The metric that losses are ranked by, without its split. The default needs label sets alone."""
     frames_per_second: float | None = None
@@ -112,13 +108,11 @@ class Task(ABC):
     instances_are_ordered: ClassVar[bool] = False
     """Whether `Truth.classes` has the instances of a bag in their order, for losses with order supervision."""
     seed: int = 0
-    """Seed of per-run randomness, such as the split of the data, set before `prepare` and the same for every loss: the
-    spread between seeds then includes the choice of test data."""
+    """Seed of the split of the data and the like, set before `prepare`, the same for every loss."""
     folds: Folds | None = None
-    """Where seeds are the folds of a cross-validation; a run without seeds then takes all. None: there is none. Where
-    the data say, they are known after `check_data`."""
+    """The folds of a cross-validation, which seeds number, known after `check_data`; a run without seeds takes all."""
     is_tested: bool = True
-    """Whether there are bags to test on. Without, networks are trained for use, and no errors of theirs are known."""
+    """Whether there are bags to test on; without, networks are trained for use alone."""
     evaluation_limit: int | None = None
     """The most bags of each kind to evaluate on; None: all. Set before `prepare`. Tasks may ignore it."""
     amount: ClassVar[str] = ""
@@ -167,7 +161,7 @@ class Task(ABC):
         Intervals are corrected by it for the bags that seeds share (C. Nadeau and Y. Bengio, "Inference for the
         Generalization Error", Machine Learning 52, 2003, pp. 239-281). 0: there is nothing to correct.
         """
-        return self.folds.ratio if self.folds else 0.0
+        return 1 / (self.folds.count - 1) if self.folds else 0.0
 
     def remarks(self, data_dir: Path | None, seeds: Sequence[int]) -> list[str]:  # noqa: ARG002
         """Return what a reader of a plan and its report should know of the data, a line each."""

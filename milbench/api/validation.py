@@ -28,17 +28,17 @@ def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
         return model.model_validate(dict(values))
     except ValidationError as error:
         errors = sorted(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
-        first = errors[0]
-        path = _place(first, values)
-        place = ".".join(path)
-        if first["type"] == "extra_forbidden":
-            above = place.removesuffix(path[-1])
-            raise unknown(f"parameter of {owner}", place, [above + n for n in _fields(model, first["loc"])]) from None
-        if first["type"] == "missing":
-            raise UsageError(f"{owner} needs a value for {place!r}") from None
+        detail = errors[0]
+        path = _path(detail, values)
+        key = ".".join(path)
+        if detail["type"] == "extra_forbidden":
+            table = key.removesuffix(path[-1])
+            raise unknown(f"parameter of {owner}", key, [table + n for n in _fields(model, detail["loc"])]) from None
+        if detail["type"] == "missing":
+            raise UsageError(f"{owner} needs a value for {key!r}") from None
         # Of a value that may be of several types there is an error for each of them.
-        reasons = dict.fromkeys(_reason(detail) for detail in errors if _place(detail, values) == path)
-        raise UsageError(f"{owner}: {place} = {first['input']!r} is wrong: {' or '.join(reasons)}") from None
+        reasons = dict.fromkeys(_reason(other) for other in errors if _path(other, values) == path)
+        raise UsageError(f"{owner}: {key} = {detail['input']!r} is wrong: {' or '.join(reasons)}") from None
 
 
 def _reason(error: Any) -> str:
@@ -47,18 +47,18 @@ def _reason(error: Any) -> str:
     return words + hint(str(error["input"]), choices)
 
 
-def _place(error: Any, values: Any) -> list[str]:
+def _path(error: Any, values: Any) -> list[str]:
     """Return the keys and numbers that lead to a value, without pydantic's names of types between them."""
-    place = []
+    path = []
     for part in error["loc"]:
         if (isinstance(values, Mapping) and part in values) or (isinstance(values, list) and isinstance(part, int)):
-            place.append(str(part))
+            path.append(str(part))
             values = values[part]
-    return [*place, str(error["loc"][-1])] if error["type"] == "missing" else place
+    return [*path, str(error["loc"][-1])] if error["type"] == "missing" else path
 
 
 def _fields(model: Any, loc: tuple[int | str, ...]) -> list[str]:
-    """Return the fields of the model, somewhere inside `model`, that the last part of a location is none of."""
+    """Return the names of the fields of the model inside `model` in which an unknown key, last in a location, is."""
     for part in loc[:-1]:
         fields = model.model_fields
         if part in fields:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="List, fetch and check data sets; check your own table.\n\nExample: milbench data fetch mnist",
+    help="List, fetch and check data sets; check your own table.",
+    epilog="Example: milbench data fetch mnist",
 )
 
 
@@ -33,9 +34,10 @@ def list_(data_dir: options.DataDirOption = None) -> int:
     with as_usage():
         root = catalog.data_dir(data_dir)
         states = [dataset.status(root) for dataset in catalog.DATASETS.values()]
-    rows = [(one.dataset, one.state, str(one.path), one.digest, one.note) for one in states]
-    console.print(table_of("", ("data", "state", "where", "digest", "note"), rows), markup=False)
-    return 1 if "damaged" in [one.state for one in states] else 0
+    rows = [(status.dataset, status.state, str(status.path), status.digest, status.note) for status in states]
+    console.print(table_of("", ("data", "state", "path", "digest", "note"), rows), markup=False)
+    options.say("next: milbench data fetch NAME")
+    return int(any(status.state == "damaged" for status in states))
 
 
 @app.command()
@@ -51,7 +53,7 @@ def fetch(
 
     with as_usage():
         row = catalog.fetch(name, expanded(data_dir or catalog.data_dir(None), "--data-dir"))
-    options.say(f"{name} is {row.state} in {row.path}")
+    options.say(f"{name} is {row.state} in {row.path}", "next: milbench list tasks, for those that read it")
     return 0
 
 
@@ -76,11 +78,11 @@ def weights(
 
 @app.command("table")
 def table_(
-    folder: Annotated[Path, typer.Argument(help="A folder with a folder a class, or with files and one CSV.")],
+    folder: Annotated[Path, typer.Argument(help="A folder with a folder for each class, or with files and a CSV.")],
     out: Annotated[Path | None, typer.Option("--out", help="The table to write; default: FOLDER.csv.")] = None,
-    labels: Annotated[str, typer.Option("--labels", metavar="COLUMN", help="Of the CSV, the column of labels.")] = "",
+    labels: Annotated[str, typer.Option("--labels", metavar="COLUMN", help="Column of labels in the CSV file.")] = "",
 ) -> int:
-    """Write a table of the images, recordings or files of features in a folder, and say what it takes for labels.
+    """Write a table of the images, recordings or feature files in a folder, and tell where its labels come from.
 
     Example: milbench data table pictures
     """
@@ -96,12 +98,10 @@ def check(
     table: Annotated[Path | None, typer.Argument(help="A table of bags, such as birds.csv.")] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option("-p", "--set", metavar="task.KEY=VALUE", help="How the task is to read it, as of milbench run."),
+        typer.Option("-p", "--set", metavar="task.KEY=VALUE", help="How the task reads it, as in milbench run."),
     ] = None,
 ) -> int:
-    """Check a table of bags for the tasks feature-bags, image-bags and sequence-bags, and describe it.
-
-    Exit code 2 if it cannot be used. The bags are kept in the cache of the tasks, which then start faster.
+    """Check a table of bags for the tasks feature-bags, image-bags and sequence-bags. Exit code 2: it cannot be used.
 
     Example: milbench data check birds.csv -p task.labels='has_*' -p task.features='f*'
     """
@@ -121,19 +121,21 @@ def check(
     report = Table(*(Column(heading, overflow="fold") for heading in ("", "what", "found")), title=str(path))
     report.title_justify = "left"
     for finding in findings:
-        report.add_row("" if finding.level == "fact" else finding.level, finding.what, finding.found)
+        report.add_row("" if finding.level == "fact" else finding.level, finding.what, finding.detail)
     console.print(report, markup=False)
     if problems := fatal(findings):
         raise UsageError(f"{path}: {'; '.join(problems)}")
+    step = f"milbench run --loss exact,noisy-or --task {options.kind[:-1]}-bags -p task.table={path}"
+    console.print(f"next: {step}{' and the same -p' * bool(setting)}", soft_wrap=True, highlight=False, markup=False)
     return 0
 
 
 def _options(table: Path | None, settings: Sequence[str]) -> TableOptions:
-    """Return the parameters of the task for the kind of table whose column is there, of its settings in a run."""
+    """Return the options of the task that reads the table, by the settings of a run."""
     from milbench.api.parameters import check_params, constructor_parameters, parsed, type_of
     from milbench.data import table_options
     from milbench.data.table_files import column_names
-    from milbench.engine.spec import SETTABLE
+    from milbench.engine.flags import SETTABLE
 
     texts: dict[str, str] = {}
     for setting in settings:
@@ -145,7 +147,7 @@ def _options(table: Path | None, settings: Sequence[str]) -> TableOptions:
             raise UsageError(f"-p {setting}: expected task.KEY=VALUE, such as task.labels=species")
         texts[names[-1]] = value.strip()
     if (path := table or Path(texts.get("table", ""))) == Path():
-        raise UsageError("which table? milbench data check TABLE, such as birds.csv")
+        raise UsageError("no table given: milbench data check TABLE, such as birds.csv")
     kinds: dict[str, type[TableOptions]] = {
         "bag": table_options.FeatureOptions, "image": table_options.ImageOptions, "file": table_options.SequenceOptions,
     }  # fmt: skip
@@ -153,7 +155,7 @@ def _options(table: Path | None, settings: Sequence[str]) -> TableOptions:
     options = kinds[next((name for name in kinds if texts.get(name, name) in columns), "bag")]
     parameters = constructor_parameters(options)
     values: dict[str, Any] = {"table": str(path)}
-    for name, text in texts.items():  # of several values, which milbench run compares, the first
-        first = text.split(",")[0] if text.strip(",") else text
-        values[name] = parsed(first, type_of(parameters[name])) if name in parameters else first
+    for name, text in texts.items():
+        value = text.split(",")[0] if text.strip(",") else text  # the first of several, which milbench run compares
+        values[name] = parsed(value, type_of(parameters[name])) if name in parameters else value
     return options(**check_params(f"{options.kind} of {path}", options, values))

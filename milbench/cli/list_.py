@@ -24,12 +24,10 @@ Kind = Literal["losses", "tasks", "optimizers", "networks", "specs", "settings",
 
 
 def list_(
-    what: Annotated[Kind, typer.Argument(help="What to list; settings are those of a spec, and runs are comparisons.")],
+    kind: Annotated[Kind, typer.Argument(help="Settings are the keys of a spec, and runs are comparisons.")],
     root: options.RootOption = options.HERE,
 ) -> int:
-    """List losses, tasks and other choices, the settings of a spec, and comparisons.
-
-    Losses, tasks, optimizers and networks of installed packages are included.
+    """List losses, tasks and other choices, settings of a spec, and comparisons.
 
     Example: milbench list losses
     """
@@ -38,26 +36,29 @@ def list_(
     from milbench._utils.console import console
     from milbench.engine.spec import settings
 
-    kinds: dict[str, tuple[list[str | Column], Callable[[], Iterator[tuple[str, ...]]]]] = {
-        "runs": (["comparison", "cells", "done", "launched"], partial(_comparisons, Root(root))),
-        "specs": (["spec", "what it compares", "searches settings"], _specs),
-        "settings": (["setting", "default", Column("meaning", overflow="fold")], settings),
-        "networks": (["network", "what it is", "parameters", "suits", "from"], _networks),
+    kinds: dict[str, tuple[list[str | Column], Callable[[], Iterator[tuple[str, ...]]], str]] = {
+        "runs": (["comparison", "cells", "done", "launched"], partial(_comparisons, Root(root)), "report NAME"),
+        "specs": (["spec", "summary", "search"], _specs, "run SPEC --dry-run"),
+        "settings": (["setting", "default", Column("meaning", overflow="fold")], settings, "run demo -p KEY=VALUE"),
+        "networks": (["network", "summary", "parameters", "suits", "from"], _networks, "run demo --network NAMES"),
         "tasks": (
-            ["task", "what it is", "parameters", "networks", "from"],
+            ["task", "summary", "parameters", "networks", "from"],
             lambda: _entries(tasks(), lambda task: [_defaults(constructor_parameters(task)), ", ".join(task.networks)]),
+            "run --loss exact,noisy-or --task NAME --dry-run",
         ),
         "losses": (
-            ["loss", "what it is", "parameters", "from"],
+            ["loss", "summary", "parameters", "from"],
             lambda: _entries(losses(), lambda loss: [_defaults(constructor_parameters(loss))]),
+            "run --loss NAMES --task extended-digits",
         ),
-        "optimizers": (["optimizer", "what it is", "from"], _optimizers),
+        "optimizers": (["optimizer", "summary", "from"], _optimizers, "run demo -p recipe.optimizer=NAME"),
     }
-    heads, rows = kinds[what]
-    table = Table(*heads)
+    headings, rows, step = kinds[kind]
+    table = Table(*headings)
     for row in rows():
-        table.add_row(*row[:-1], *[""] * (len(heads) - len(row)), row[-1])  # of what is broken little is known
+        table.add_row(*row[:-1], *[""] * (len(headings) - len(row)), row[-1])  # a broken entry has no details
     console.print(table, markup=False)
+    options.say(f"next: milbench {step}")
     return 0
 
 
@@ -77,7 +78,7 @@ def _specs() -> Iterator[tuple[str, ...]]:
 
 
 def _entries(registry: Registry[Any], details: Callable[[Any], Sequence[str]]) -> Iterator[tuple[str, ...]]:
-    """Yield name, summary, details and origin of everything in a registry; of what is broken why in place of both."""
+    """Yield name, summary, details and origin of each entry of a registry, or its name, error and origin."""
     for name in registry.names():
         origin = registry.entry(name).origin
         try:
@@ -98,12 +99,12 @@ def _networks() -> Iterator[tuple[str, ...]]:
     from milbench.networks.backbone import Backbone, backbones
     from milbench.networks.registry import networks, pools
 
-    of_tasks: dict[tuple[str, Any, str], list[str]] = {}
+    suited_tasks: dict[tuple[str, Any, str], list[str]] = {}
     for task, origin, cls in working_tasks():
-        for makers, which in ((cls.networks, ""), (cls.classifiers, " (losses with a class head)")):
+        for makers, condition in ((cls.networks, ""), (cls.classifiers, " (losses with a class head)")):
             for name, maker in makers.items():
-                of_tasks.setdefault((name, maker, origin), []).append(f"{task}{which}")
-    for (name, maker, origin), suited in sorted(of_tasks.items(), key=lambda item: item[0][0]):
+                suited_tasks.setdefault((name, maker, origin), []).append(f"{task}{condition}")
+    for (name, maker, origin), suited in sorted(suited_tasks.items(), key=lambda item: item[0][0]):
         yield name, _summary(maker), _defaults(network_parameters(maker)), ", ".join(suited), origin
     yield from _entries(
         networks(),
@@ -112,8 +113,8 @@ def _networks() -> Iterator[tuple[str, ...]]:
             "every task, losses with a sigmoid head" if pools(maker) else "tasks with bags of its kind",
         ],
     )
-    several, maker = f"resnet18, ... ({len(backbones())} of torchvision)", partial(Backbone, "resnet18")
-    yield several, _summary(maker), _defaults(network_parameters(maker)), "tasks whose bags are images", "torchvision"
+    names, maker = f"resnet18, ... ({len(backbones())} of torchvision)", partial(Backbone, "resnet18")
+    yield names, _summary(maker), _defaults(network_parameters(maker)), "tasks whose bags are images", "torchvision"
 
 
 def working_tasks() -> Iterator[tuple[str, str, type[Task]]]:

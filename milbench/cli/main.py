@@ -1,12 +1,12 @@
 """The command line: its commands and its errors. Heavy libraries are imported inside the commands."""
 
 import errno
+import inspect
 import io
 import os
 import re
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,13 +14,12 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from milbench._utils.process import STOPPING
 from milbench._version import __version__
 from milbench.cli import data, list_, new, options, predict, report, run, serve, status, transfer
-from milbench.errors import INTERRUPTED, UsageError, closest, disk_failure
+from milbench.engine.folders import Root
+from milbench.errors import INTERRUPTED, UsageError, disk_failure, hint
 
-HANGUP = getattr(signal, "SIGHUP", signal.SIGTERM)
-STOPPING = {signal.SIGINT, signal.SIGTERM, HANGUP}
-"""The signals that stop a command; a terminal that is closed sends the last one."""
 NO_ACCESS = errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP
 ParserError: Any = typer.BadParameter.__base__
 """What typer's parser raises; it has no public name, and its module depends on the version of typer."""
@@ -29,7 +28,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"max_content_width": 100},
-    help="Compare losses for multiple-instance learning from label sets.\n\nExample: milbench run demo",
+    help="Compare losses for multiple-instance learning from label sets.",
+    epilog="Example: milbench run demo",
 )
 COMMANDS: dict[str, Callable[..., int]] = {  # in the order of `milbench --help`
     "run": run.run, "reproduce": run.reproduce, "report": report.report, "export": transfer.export,
@@ -39,12 +39,15 @@ COMMANDS: dict[str, Callable[..., int]] = {  # in the order of `milbench --help`
 for name, command in COMMANDS.items():
     app.command(name)(command)
 app.add_typer(data.app, name="data")
+for listed in (*app.registered_commands, *data.app.registered_commands):  # the example comes after the options
+    listed.help, _, listed.epilog = (inspect.getdoc(listed.callback) or "").rpartition("\n\n")
 TOUR = (
+    ("run demo", "see it at work: five losses read digits, some minutes on two cores"),
     ("new loss my-loss", "write my_loss.py, a loss of your own that runs as it is, and its test"),
     ("run --loss my_loss.py,exact --task extended-digits --seeds 0-2", "train with it, and with the exact likelihood"),
     ("report --open", "read which of the two learns better, and how sure that is"),
 )
-"""What `milbench` alone prints: commands that run one after the other in an empty folder, and what each is for."""
+"""What `milbench` alone prints: commands that run one after the other, and what each is for; the first only once."""
 
 
 def main() -> NoReturn:
@@ -52,8 +55,8 @@ def main() -> NoReturn:
     _open_streams()
     try:
         with _interruptible():
-            if wrong := [word for word in sys.argv[1:] if re.search("[\ud800-\udfff]", word)]:  # bytes of other codes
-                raise UsageError(f"{wrong[0]} is not UTF-8: expected names and paths in UTF-8")
+            if invalid := [word for word in sys.argv[1:] if re.search("[\ud800-\udfff]", word)]:  # bytes of other codes
+                raise UsageError(f"{invalid[0]} is not UTF-8: expected names and paths in UTF-8")
             code = app(standalone_mode=False)
     except UsageError as error:
         code = _refuse(str(error))
@@ -62,7 +65,7 @@ def main() -> NoReturn:
             typer.echo(error.format_message())
             code = 2
         else:
-            code = _refuse(_with_closest(error.format_message()))
+            code = _refuse(_with_suggestion(error.format_message()))
     except (typer.Abort, KeyboardInterrupt):
         code = INTERRUPTED
     except BrokenPipeError:
@@ -78,7 +81,7 @@ def main() -> NoReturn:
 
 
 def _open_streams() -> None:
-    """Discard what is printed to a stream that was closed at the start, as by `>&-`, and escape what an encoding lacks.
+    """Discard output to streams that were closed at the start, as by `>&-`, and escape what an encoding lacks.
 
     A file that is opened later would get the number of a closed stream, and workers would write to it.
     """
@@ -103,22 +106,18 @@ def _interruptible() -> Iterator[None]:
     """
 
     def interrupt(*_: Any) -> NoReturn:
-        if before.pop(HANGUP, None) is not None:  # a shell may tell its commands once more that the terminal is closed
-            signal.signal(HANGUP, signal.SIG_IGN)
+        if handlers.pop(signal.SIGHUP, None) is not None:  # a shell may say once more that the terminal is closed
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
         if sys.__stderr__:
             with suppress(OSError):  # the terminal may be closed
                 os.write(sys.__stderr__.fileno(), b"milbench: interrupted\n")  # safe in a handler
         raise KeyboardInterrupt
 
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    heeded = [number for number in STOPPING if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, interrupt) for number in heeded}
+    handlers = {n: signal.signal(n, interrupt) for n in STOPPING if signal.getsignal(n) != signal.SIG_IGN}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
@@ -137,23 +136,23 @@ def top(
         raise UsageError("the working directory was removed: go to another one") from None
     if context.invoked_subcommand is None:
         options.say("Try next:", style="bold")
-        for words, purpose in TOUR:
+        for words, purpose in TOUR[bool(Root(options.HERE).names()) :]:
             options.say(f"  milbench {words}", style="cyan")
             options.say(f"      {purpose}")
         options.say("Every command: milbench --help")
 
 
-def _with_closest(message: str) -> str:
+def _with_suggestion(message: str) -> str:
+    """Return an error of the parser with the closest valid choice, or the `-p` that sets an option of that name."""
     message = message.replace("Value error, ", "")
     option = re.match(r"No such option: --([\w-]+)", message)
     if option and sys.argv[1:2] in (["run"], ["reproduce"]):
-        from milbench.engine.spec import setting_of
+        from milbench.engine.flags import setting_key
 
-        key = setting_of(option[1].replace("-", "_"))
+        key = setting_key(option[1].replace("-", "_"))
         return f"No such option: --{option[1]}; it is set by -p {key}=VALUE" if key else message
     match = re.search(r"'([^']*)' is not one of (.*)\.", message)
-    close = closest(match[1], re.findall(r"'(.*?)'", match[2])) if match else None
-    return f"{message.removesuffix('.')}; did you mean {close!r}?" if close else message
+    return message.removesuffix(".") + hint(match[1], re.findall(r"'(.*?)'", match[2])) if match else message
 
 
 def _refuse(message: str) -> int:

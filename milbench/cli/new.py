@@ -14,7 +14,7 @@ from milbench._utils.files import write_atomically
 from milbench.errors import UsageError, as_usage
 
 Kind = Literal["loss", "task", "network"]
-TRIED = {
+TRIALS = {
     "loss": "--loss {},exact --task extended-digits",
     "task": "--loss exact,max-pooling --task {}",
     "network": "--loss exact --task extended-digits --network default,{}",
@@ -23,7 +23,7 @@ TRIED = {
 
 
 def new(
-    kind: Annotated[Kind, typer.Argument(help="What to write; a network is one for images.")],
+    kind: Annotated[Kind, typer.Argument(help="What to write; the network is one for images.")],
     name: Annotated[str, typer.Argument(help="In lower case with hyphens, such as mean-pooling.")],
 ) -> int:
     """Write NAME.py, a loss, a task or a network that runs as it is, and test_NAME.py, its contract test.
@@ -33,14 +33,13 @@ def new(
     from milbench.api.registry import check_name
 
     check_name(name)
-    if origin := _known(kind).get(name):
+    if origin := _origins(kind).get(name):
         raise UsageError(f"there is a {kind} {name!r} already, from {origin}; choose another name")
     templates = resources.files("milbench").joinpath("templates")
     code, test_code = (templates.joinpath(f"{test}my_{kind}.py").read_text("utf-8") for test in ("", "test_"))
     class_name = _class_name(name)
     if keyword.iskeyword(class_name) or re.search(rf"\b{class_name}\b", code.replace(_class_name(f"my-{kind}"), "")):
-        taken = f"{class_name}, a name that Python or the file uses"
-        raise UsageError(f"the class of {name!r} would be {taken}; choose another name")
+        raise UsageError(f"{class_name}, the class of {name!r}, is a name that Python or the file uses; choose another")
     file, tests = Path(f"{_stem(name)}.py"), Path(f"test_{_stem(name)}.py")
     with as_usage():
         for path in (file, tests):
@@ -48,17 +47,17 @@ def new(
                 raise UsageError(f"{path} is there already and stays as it is; choose another name or remove it")
         if keyword.iskeyword(file.stem) or importlib.util.find_spec(file.stem) is not None:  # such as random.py
             raise UsageError(f"{file} would hide the Python module {file.stem!r}; choose another name")
-        for path, text in ((file, code), (tests, test_code)):
-            renamed = text
-            for spelled in (str, _stem, _class_name):
-                renamed = renamed.replace(spelled(f"my-{kind}"), spelled(name))
-            write_atomically(path, partial(Path.write_text, data=renamed, encoding="utf-8"))
-    typer.echo(f"wrote {file} and {tests}; try: milbench run {TRIED[kind].format(file)} --dry-run; pytest {tests}")
+        for path, template in ((file, code), (tests, test_code)):
+            text = template
+            for spelling in (str, _stem, _class_name):
+                text = text.replace(spelling(f"my-{kind}"), spelling(name))
+            write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
+    typer.echo(f"wrote {file} and {tests}; try: milbench run {TRIALS[kind].format(file)} --dry-run; pytest {tests}")
     return 0
 
 
-def _known(kind: Kind) -> dict[str, str]:
-    """Return the names that are taken for a loss, task or network, each with its owner."""
+def _origins(kind: Kind) -> dict[str, str]:
+    """Return the origin of each loss, task or network by its name."""
     from milbench.api.registry import losses, tasks
 
     if kind != "network":
@@ -68,9 +67,9 @@ def _known(kind: Kind) -> dict[str, str]:
     from milbench.networks.backbone import backbones
     from milbench.networks.registry import networks
 
-    of_tasks = {name: f"the task {task}" for task, _, cls in working_tasks() for name in cls.networks}
-    others = {name: entry.origin for name, entry in networks().entries.items() if not entry.is_file}
-    return of_tasks | others | dict.fromkeys(backbones(), "torchvision")
+    task_networks = {name: f"the task {task}" for task, _, cls in working_tasks() for name in cls.networks}
+    general = {name: entry.origin for name, entry in networks().entries.items() if not entry.is_file}
+    return task_networks | general | dict.fromkeys(backbones(), "torchvision")
 
 
 def _stem(name: str) -> str:

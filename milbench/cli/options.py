@@ -26,8 +26,8 @@ SettingOption = Annotated[
         "-p",
         "--set",
         metavar="KEY=VALUE",
-        help="recipe.KEY=V, loss.KEY=V, task.KEY=V, network.KEY=V, run.KEY=V, or loss.NAME.KEY=V for one; V1,V2 "
-        "compares both. supervision=V1,V2 admits losses of both kinds. Keys: milbench list settings.",
+        help="Set recipe.KEY, run.KEY, loss.KEY, task.KEY, network.KEY; loss.NAME.KEY for one. V1,V2 compares both. "
+        "supervision=V1,V2 admits both kinds. Keys: milbench list settings.",
     ),
 ]
 RerunOption = Annotated[
@@ -36,7 +36,7 @@ RerunOption = Annotated[
 QuietOption = Annotated[bool, typer.Option("--quiet", help="Print only failures.")]
 SeedsOption = Annotated[str | None, typer.Option(metavar="SEEDS", help="Such as 0-9 or 0,2; default: 0, or all folds.")]
 PresetOption = Annotated[str | None, typer.Option(metavar="NAME", help="A preset of the spec; default: its first.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show plan, recipes and time; run nothing.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show plan, recipes and estimated time; run nothing.")]
 GalleryOption = Annotated[bool, typer.Option("--gallery/--no-gallery", help="Show pictures of test bags.")]
 ComparisonArgument = Annotated[str | None, typer.Argument(help="A comparison; default: the one launched last.")]
 

@@ -1,4 +1,4 @@
-"""`milbench predict` and `milbench figure`: what a trained network reads in pictures, and finds in other bags."""
+"""`milbench predict` and `milbench figure`: predictions of a trained network for pictures and other bags."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from milbench.inference.load import Trained
-    from milbench.inference.predict_bags import Found
+    from milbench.inference.predict_bags import BagPredictions
 
 SHOWN = 10  # bags that are printed; all are written
 CellOption = Annotated[
@@ -31,8 +31,8 @@ CellOption = Annotated[
     typer.Option(
         "--cell",
         metavar="ID",
-        help="Cell (see milbench status) or MLflow run; a unique prefix is enough. For bags several with commas, such "
-        "as all seeds of a loss: their predictions are averaged.",
+        help="Cell (see milbench status) or MLflow run; a unique prefix is enough. Predictions for bags are averaged "
+        "over several cells, separated by commas, such as all seeds of a loss.",
     ),
 ]
 
@@ -60,9 +60,7 @@ def predict(
     device: options.DeviceOption = "auto",
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Predict label sets, and where their classes are, for pictures or other bags.
-
-    Predictions for bags become a table. Pictures of more than 1,000,000 pixels are shrunk to that size.
+    """Predict label sets, and where their classes are, for pictures, shrunk to at most 1,000,000 pixels, or other bags.
 
     Example: milbench predict photo.png --cell 3fa1
     """
@@ -122,8 +120,8 @@ def _read_pictures(
     from milbench.inference.predict import as_json, label_set_text, notes, read_picture, reading_text
 
     names = unique_stems(images)
-    drawn = {".png": prediction_figure} | ({"-sensitivity.png": sensitivity_figure} if sensitivity else {})
-    _refuse_overwriting(images, out, [out / (name + ending) for name in names for ending in (".json", *drawn)])
+    figures = {".png": prediction_figure} | ({"-sensitivity.png": sensitivity_figure} if sensitivity else {})
+    _refuse_overwriting(images, out, [out / (name + ending) for name in names for ending in (".json", *figures)])
     for path in images:
         _prepared(model, path, scale, invert)
     with as_usage():
@@ -134,7 +132,7 @@ def _read_pictures(
         resized, reading = read_picture(model, image, scale, decoder)
         about = as_json(model, path, image.size, resized.size, reading, positions=positions)
         text = json.dumps(about, indent=None if positions else 1) + "\n"
-        pages = {out / (name + ending): draw(model, resized, reading) for ending, draw in drawn.items()}
+        pages = {out / (name + ending): draw(model, resized, reading) for ending, draw in figures.items()}
         with as_usage():
             write_atomically(out / f"{name}.json", partial(Path.write_text, data=text, encoding="utf-8"))
             for file, page in pages.items():
@@ -142,7 +140,7 @@ def _read_pictures(
         rows.append((
             str(path), f"{resized.width}x{resized.height}",
             f"{reading_text(model, reading) or 'nothing'} ({reading.decoder})", label_set_text(model, reading.labels),
-            f"{about['label_set_probability']:.3g}", f"{out / name}{', '.join(('.json', *drawn))}",
+            f"{about['label_set_probability']:.3g}", f"{out / name}{', '.join(('.json', *figures))}",
         ))  # fmt: skip
     headings = "image", "read at", "reads", "label set", "probability", "written"
     console.print(table_of(f"{model.name}, cell {model.cell.id}", headings, rows), markup=False)
@@ -163,10 +161,10 @@ def _write_predicted_bags(models: Sequence[Trained], paths: Sequence[Path], out:
     position_file, maps = table.with_stem(f"{table.stem}-positions"), table.with_name(f"{table.stem}-maps")
     _refuse_overwriting(paths, out, [table, position_file])
     tables, places = [], []
-    for found in _found(models, paths):
-        tables.append(bag_table(found))
+    for batch in _predictions(models, paths):
+        tables.append(bag_table(batch))
         if positions:
-            places.append(position_table(found))
+            places.append(position_table(batch))
     predictions = pd.concat(tables, ignore_index=True)
     lines = [*(line for model in models for line in notes(model)), f"wrote {len(predictions):,} bags to {table}"]
     with as_usage():
@@ -180,12 +178,12 @@ def _write_predicted_bags(models: Sequence[Trained], paths: Sequence[Path], out:
     options.say(*lines)
 
 
-def _found(models: Sequence[Trained], paths: Sequence[Path]) -> Iterator[Found]:
+def _predictions(models: Sequence[Trained], paths: Sequence[Path]) -> Iterator[BagPredictions]:
     """Yield what is found in bags, batch by batch: all together may not fit into memory."""
-    from milbench.inference.predict_bags import find
+    from milbench.inference.predict_bags import predict_bags
 
     for batches in zip(*(model.task.read_bags(paths, model.network) for model in models), strict=True):
-        yield find(models, batches)
+        yield predict_bags(models, batches)
 
 
 def _draw_bags(models: Sequence[Trained], paths: Sequence[Path], folder: Path) -> bool:
@@ -194,10 +192,10 @@ def _draw_bags(models: Sequence[Trained], paths: Sequence[Path], folder: Path) -
     from milbench.inference.bag_pictures import draw
 
     names: list[Path] = []
-    for found in _found(models, paths):
-        names += map(Path, found.batch.names)
-        for bag, stem in enumerate(unique_stems(names)[-len(found.labels) :]):
-            if (page := draw(found, bag)) is None:
+    for predictions in _predictions(models, paths):
+        names += map(Path, predictions.batch.names)
+        for bag, stem in enumerate(unique_stems(names)[-len(predictions.labels) :]):
+            if (page := draw(predictions, bag)) is None:
                 return False
             with as_usage():
                 folder.mkdir(parents=True, exist_ok=True)
@@ -213,8 +211,8 @@ def _summary(models: Sequence[Trained], predictions: pd.DataFrame) -> object:
     if len(models) > 1:
         seeds = ", ".join(str(model.cell.seed) for model in models)
         title = f"{models[0].name.rpartition(', seed')[0]}, the average of seeds {seeds}"
-    shown = predictions[[kind, "labels", "probability"]].head(SHOWN).itertuples(index=False)
-    rows = [(str(bag), f"{{{labels.replace(';', ', ')}}}", f"{probability:.3g}") for bag, labels, probability in shown]
+    first = predictions[[kind, "labels", "probability"]].head(SHOWN).itertuples(index=False)
+    rows = [(str(bag), f"{{{labels.replace(';', ', ')}}}", f"{probability:.3g}") for bag, labels, probability in first]
     table = table_of(title, (kind, "label set", "probability"), rows)
     if len(predictions) > SHOWN:
         table.caption = f"and {len(predictions) - SHOWN:,} more"
@@ -222,7 +220,7 @@ def _summary(models: Sequence[Trained], predictions: pd.DataFrame) -> object:
 
 
 def _load(references: Sequence[str], root: Path, device: str) -> list[Trained]:
-    """Return the trained cells of some references. Raises UsageError where they differ in more than their seeds."""
+    """Return the trained cells of references. Raises UsageError where they differ in more than their seeds."""
     from milbench._utils.devices import resolve
     from milbench.inference.load import load_trained
 

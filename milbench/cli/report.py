@@ -16,24 +16,21 @@ def report(
         list[str] | None, typer.Argument(help="Comparisons, to put side by side; default: the one launched last.")
     ] = None,
     from_: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="FOLDER", help="Make the page of the published report in FOLDER."),
+        Path | None, typer.Option("--from", metavar="FOLDER", help="Render the published report in FOLDER again.")
     ] = None,
     gallery: options.GalleryOption = True,
     publish: Annotated[
-        bool, typer.Option("--publish", help="Also write the small files from which --from rebuilds the page.")
+        bool, typer.Option("--publish", help="Also write the files from which --from rebuilds the page.")
     ] = False,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Write the report of a comparison.
-
-    The folder reports/NAME then has index.html, report.md, table.tex and pictures.
+    """Write the report of a comparison: reports/NAME/ with index.html, report.md, table.tex and pictures.
 
     Example: milbench report demo --open
     """
     if from_ is not None and (names or publish):
-        raise UsageError("--from names what is reported: give neither NAME nor --publish with it")
+        raise UsageError("--from reads a published report: give neither NAME nor --publish with it")
     page = write_report(names or [], root, gallery=gallery, publish=publish, published=from_)
     if open_it:
         import webbrowser
@@ -48,14 +45,14 @@ def write_report(
     """Write the report of comparisons side by side, or of a published one; print its sentence; return its page."""
     from milbench.engine.folders import Root, damaged
     from milbench.engine.folders import results as results_of
-    from milbench.report.beside import beside
-    from milbench.report.published import keep, read
+    from milbench.report.combine import combine
+    from milbench.report.published import read, save
     from milbench.report.render import PICTURES, render, sentence
 
-    found = [read(published)] if published else [results_of(root, name) for name in names] or [results_of(root)]
-    for part in found if not published else ():
+    parts = [read(published)] if published else [results_of(root, name) for name in names] or [results_of(root)]
+    for part in parts if not published else ():
         options.say(*damaged(part.plan, Root(root).states(part.plan.cells)))
-    results = beside(found) if found[1:] else found[0]
+    results = combine(parts) if parts[1:] else parts[0]
     out = root / "reports" / results.plan.name
     if published is not None and published.resolve() != out.resolve():  # galleries are kept as pictures alone
         for picture in (published / PICTURES).glob("gallery-*.png"):
@@ -63,6 +60,7 @@ def write_report(
             shutil.copy2(picture, out / PICTURES)
     page = render(results, out, gallery=gallery)
     if publish:
-        keep(results, out)
-    options.say(f"{sentence(results)} {page}", style="bold")
+        save(results, out)
+    options.say(sentence(results), style="bold")
+    options.say(f"next: open {page}")
     return page.resolve()

@@ -7,8 +7,9 @@ import typer
 from milbench.cli import options
 from milbench.cli.options import SeveralNames, names
 from milbench.cli.report import write_report
+from milbench.engine.flags import requested_spec
 from milbench.engine.launch import run_comparison
-from milbench.engine.spec import presets, requested_spec
+from milbench.engine.spec import presets
 from milbench.errors import INTERRUPTED
 
 
@@ -59,6 +60,7 @@ def run(
         from milbench.report.render import sentence
 
         options.say(sentence(results(root, requested.name)), style="bold")
+        options.say(f"next: milbench {'status' if code else 'report'} {requested.name}")
     return code
 
 
@@ -78,7 +80,7 @@ def reproduce(
 ) -> int:
     """Repeat a published comparison and write its report, beside the published figures.
 
-    The first preset, which two cores can compute, is the default. The same command continues after an interruption.
+    The default is the first preset, which runs on two cores. The same command continues after an interruption.
 
     Example: milbench reproduce supplementary-a --dry-run
     """
@@ -89,7 +91,7 @@ def reproduce(
     requested = requested_spec(study, preset, fields, setting or [])
     if dry_run and (about := presets(study)):
         rows = [(name, text, "shown below" if name == requested.preset else "") for name, text in about.items()]
-        console.print(table_of("", ("--preset", "what it is, and how long it takes", ""), rows), markup=False)
+        console.print(table_of("", ("--preset", "summary", ""), rows), markup=False)
     code = run_comparison(requested, root, options.command_line(), dry_run=dry_run)
     if code != INTERRUPTED and not dry_run:  # a report is useful even if some cells failed
         write_report([requested.name], root, gallery=gallery)

@@ -37,21 +37,17 @@ def ui(
         raise UsageError(f"cannot listen on --port {port}: {error.strerror}; name a port that is free") from None
     with listener:
         options.say(f"MLflow's pages: http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning")
-        _serve(uri, place, listener)
+        # In this very process: the pages of `mlflow server` start later and outlive a killed parent.
+        import uvicorn
+        from mlflow.server import constants
+
+        # In these variables `mlflow server` hands its options on to the process that answers.
+        os.environ[constants.BACKEND_STORE_URI_ENV_VAR] = uri
+        os.environ[constants.SERVE_ARTIFACTS_ENV_VAR] = "true"
+        os.environ[constants.ARTIFACTS_DESTINATION_ENV_VAR] = place.artifacts.as_uri()
+        os.environ[constants.ARTIFACT_ROOT_ENV_VAR] = "mlflow-artifacts:/"
+        warnings.simplefilter("ignore")  # about libraries that MLflow uses
+        # A request that is still open does not keep a server alive that was told to stop.
+        config = uvicorn.Config("mlflow.server.fastapi_app:app", log_level="warning", timeout_graceful_shutdown=2)
+        uvicorn.Server(config).run(sockets=[listener])
     return 0
-
-
-def _serve(uri: str, place: Root, listener: socket.socket) -> None:
-    """Serve the pages in this very process: those of `mlflow server` start later and outlive a killed parent."""
-    import uvicorn
-    from mlflow.server import constants
-
-    # In these variables `mlflow server` hands its options on to the process that answers.
-    os.environ[constants.BACKEND_STORE_URI_ENV_VAR] = uri
-    os.environ[constants.SERVE_ARTIFACTS_ENV_VAR] = "true"
-    os.environ[constants.ARTIFACTS_DESTINATION_ENV_VAR] = place.artifacts.as_uri()
-    os.environ[constants.ARTIFACT_ROOT_ENV_VAR] = "mlflow-artifacts:/"
-    warnings.simplefilter("ignore")  # about libraries that MLflow uses
-    # A request that is still open does not keep a server alive that was told to stop.
-    config = uvicorn.Config("mlflow.server.fastapi_app:app", log_level="warning", timeout_graceful_shutdown=2)
-    uvicorn.Server(config).run(sockets=[listener])

@@ -30,9 +30,7 @@ def status(
     ] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Show the state of each cell of a comparison: done, running, failed (and why) or missing.
-
-    Exit code 0 if all are done, else 1.
+    """Show the state of each cell of a comparison: done, running, failed (and why) or missing. Exit code 0: all done.
 
     Example: milbench status demo --watch
     """
@@ -45,10 +43,12 @@ def status(
     states = place.states(plan.cells)
     console.print(_table(plan, states, place if scores else None), markup=False)
     if failed := [cell_id for cell_id, state in states.items() if state.status == "failed"]:
-        more = f" (and {len(failed) - 1} more)" if failed[1:] else ""
-        options.say(f"traceback: {place.cell(failed[0]).error}{more}")
-    options.say(*damaged(plan, states), *plan.for_use, _summary(states))
-    return 0 if all(state.status == "done" for state in states.values()) else 1
+        rest = f" (and {len(failed) - 1} more)" if failed[1:] else ""
+        options.say(f"traceback: {place.cell(failed[0]).error}{rest}")
+    done = all(state.status == "done" for state in states.values())
+    step = f"next: milbench {'report' if done else 'run'} {plan.name}{' --rerun failed' * bool(failed)}"
+    options.say(*damaged(plan, states), *plan.for_use, f"{_summary(states)}; {step}")
+    return 0 if done else 1
 
 
 def _table(plan: Plan, states: Mapping[str, State], root: Root | None = None, *, running_alone: bool = False) -> Table:
@@ -64,14 +64,14 @@ def _table(plan: Plan, states: Mapping[str, State], root: Root | None = None, *,
         if state.status == "running" or not running_alone:
             last = {name: value for _, name, value in root.cell(cell.id).history()} if root else {}
             detail = describe_progress(state.progress) if state.progress else state.reason
-            shown = errors(plan, cell, last) if last else ""
-            rows.append((*plan.labels[cell.id], str(cell.seed), cell.id, state.status, shown, detail))
+            test_errors = errors(plan, cell, last) if last else ""
+            rows.append((*plan.labels[cell.id], str(cell.seed), cell.id, state.status, test_errors, detail))
     return table_of(title, headings, rows)
 
 
 def _summary(states: Mapping[str, State]) -> str:
     counts: Counter[str] = Counter(state.status for state in states.values())
-    rest = "".join(f", {counts[one]} {one}" for one in ("running", "failed", "missing") if counts[one])
+    rest = "".join(f", {counts[status]} {status}" for status in ("running", "failed", "missing") if counts[status])
     return f"{counts['done']} of {counted(len(states), 'cell')} done{rest}"
 
 

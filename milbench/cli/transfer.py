@@ -20,12 +20,9 @@ def export(
     no_gallery: Annotated[bool, typer.Option("--no-gallery", help="Leave out the galleries of test bags.")] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Write a comparison to a .zip file, or its metrics to a table.
+    """Write a comparison to a .zip file, for milbench import, or its metrics to a table.
 
-    The .zip file is for `milbench import`. A cell that was stopped takes its checkpoint along and can be continued on
-    the other machine.
-
-    A damaged cell is left out and named; the exit code is 1 then.
+    A cell that was stopped can be continued on the other machine. A damaged cell is left out and named: exit code 1.
 
     Example: milbench export demo --out demo.zip
     """
@@ -33,22 +30,23 @@ def export(
     from milbench.engine import archive
 
     out = expanded(out, "--out")
-    if out.suffix.lower() in (".csv", ".json"):
+    suffix = out.suffix.lower()
+    if suffix in (".csv", ".json"):
         if no_weights or no_gallery:
             raise UsageError("--no-weights and --no-gallery are for a .zip file, and not for a table")
-        found = results(root, name)
-        plan, frame = found.results.plan, found.frame
+        comparison = results(root, name)
+        plan, frame = comparison.results.plan, comparison.frame
         problems = damaged(plan, Root(root).states(plan.cells))
         csv, json = partial(frame.to_csv, index=False), partial(frame.to_json, orient="records", lines=True)
         with as_usage():
-            write_atomically(out, csv if out.suffix.lower() == ".csv" else json)
+            write_atomically(out, csv if suffix == ".csv" else json)
         options.say(*problems, f"wrote {len(frame):,} rows of {frame['cell'].nunique():,} cells to {out}")
         return int(bool(problems))
-    if out.suffix.lower() != ".zip" and not out.is_dir():
+    if suffix != ".zip" and not out.is_dir():
         raise UsageError(f"--out {out}: expected a name that ends in .zip, .csv or .json")
     left_out = ["weights.safetensors"] * no_weights + ["gallery.npz"] * no_gallery
     summary, problems = archive.export(Root(root), name, out, left_out)
-    options.say(*problems, summary)
+    options.say(*problems, f"{summary}; next, on the other machine: milbench import FILE")
     return int(bool(problems))
 
 
@@ -56,28 +54,23 @@ def import_(
     file: Annotated[Path, typer.Argument(help="A .zip file that milbench export wrote.")],
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Add the cells of an export to the store.
-
-    All of them are added, or none if the file is damaged. Cells that are done in the store stay as they are.
+    """Add the cells of an export to the store, all of them, or none if the file is damaged. Done cells stay.
 
     Example: milbench import demo.zip
     """
     from milbench.engine import archive
 
-    options.say(archive.import_(file, Root(root)))
+    options.say(f"{archive.import_(file, Root(root))}; next: milbench report")
     return 0
 
 
 def sync(
     name: options.ComparisonArgument = None,
     everything: Annotated[bool, typer.Option("--all", help="Copy every comparison of the store.")] = False,
-    log_models: Annotated[bool, typer.Option("--log-models", help="Log every network as an MLflow model too.")] = False,
+    log_models: Annotated[bool, typer.Option("--log-models", help="Log every network as an MLflow model.")] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Copy to MLflow the results of a comparison that it lacks.
-
-    That is needed after a server was away, after an import, or if MLflow's database was deleted. Exit code 1 if
-    something could not be copied.
+    """Copy to MLflow the results of a comparison that it lacks. Exit code 1 if something could not be copied.
 
     Example: milbench sync demo
     """
@@ -89,6 +82,6 @@ def sync(
     names = (everything and place.names()) or [place.plan(name).name]
     server = without_password(os.environ.get("MLFLOW_TRACKING_URI", ""))
     problems = synchronise(place, names, log_models=log_models)
-    done = f"MLflow is up to date: {', '.join(names)} ({server or place.database.relative_to(place.path)})"
-    options.say(*(problems or [done]))
+    summary = f"MLflow is up to date: {', '.join(names)} ({server or place.database.relative_to(place.path)})"
+    options.say(*(problems or [summary]))
     return int(bool(problems))

@@ -16,7 +16,7 @@ import numpy as np
 from milbench._utils.files import scratch_folder
 from milbench.errors import UsageError
 
-FORMAT = 4  # version of the cached records: raise it when the same files give another record
+FORMAT = 5  # version of the cached records: raise it when the same files give another record
 Fields = dict[str, Any]  # of a record, by their names: arrays, and data that JSON can hold
 DeclareInputs = Callable[[Sequence[str]], None]
 """Declares the files that arrays are made from, by their paths from a folder; called before they are read."""
@@ -30,16 +30,16 @@ def cached_arrays(
     Where there is none, or a file of `folder` that it was made from has changed, `write` returns a new one; arrays that
     memory does not hold it puts into the new folder itself, as NAME.npy. One process writes; an error leaves nothing.
     """
-    if (record := _mapped(place, folder, mode)) is not None:
+    if (record := _map_record(place, folder, mode)) is not None:
         return record
     try:
         with scratch_folder(place.parent, place.name) as temporary:
-            record = _mapped(place, folder, mode)  # another process may have made it while this one waited
+            record = _map_record(place, folder, mode)  # another process may have made it while this one waited
             if record is None:
                 new = temporary / "new"
                 new.mkdir()
                 states: list[list[Any]] = []
-                written = write(new, lambda names: states.extend(_states(folder, names)))
+                written = write(new, lambda names: states.extend(_file_states(folder, names)))
                 for name in [name for name, value in written.items() if isinstance(value, np.ndarray)]:
                     np.save(new / f"{name}.npy", written.pop(name))
                 arrays = [path.stem for path in new.glob("*.npy")]
@@ -48,7 +48,7 @@ def cached_arrays(
                 if place.exists():
                     place.rename(temporary / "old")
                 new.rename(place)
-                record = _mapped(place, None, mode)
+                record = _map_record(place, None, mode)
     except OSError as error:
         elsewhere = "the environment variable MILBENCH_CACHE names a folder elsewhere"
         raise UsageError(f"cannot keep {place}: {error.strerror or error}; {elsewhere}") from error
@@ -60,12 +60,12 @@ def cached_arrays(
     return record
 
 
-def _mapped(place: Path, folder: Path | None, mode: Literal["r", "c"]) -> Fields | None:
+def _map_record(place: Path, folder: Path | None, mode: Literal["r", "c"]) -> Fields | None:
     """Return the record; None if it is damaged or, where a `folder` is given, its files have changed."""
     try:
         about = json.loads((place / "cache.json").read_bytes())
         names = [name for name, *_ in about["states"]]
-        if folder and (about["format"] != FORMAT or _states(folder, names) != about["states"]):
+        if folder and (about["format"] != FORMAT or _file_states(folder, names) != about["states"]):
             return None
         # An array that is shorter than its header claims is a ValueError.
         arrays = {name: np.load(place / f"{name}.npy", mode, allow_pickle=False) for name in about["arrays"]}
@@ -74,7 +74,7 @@ def _mapped(place: Path, folder: Path | None, mode: Literal["r", "c"]) -> Fields
         return None
 
 
-def _states(folder: Path, names: Sequence[str]) -> list[list[Any]]:
+def _file_states(folder: Path, names: Sequence[str]) -> list[list[Any]]:
     """Return the names of files with their sizes and times, which change with them, as far as they are there."""
     states: list[list[Any]] = [[name] for name in names]
     for state in states:

@@ -6,29 +6,28 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from milbench._utils import extras
+from milbench._utils.files import reading
 from milbench.data.in_order import read_all
 from milbench.data.table import abbreviate, words_of
 from milbench.data.table_files import row_name
 from milbench.data.table_options import SequenceOptions
 from milbench.errors import UsageError, hint
 
-if TYPE_CHECKING:
-    from milbench.data.log_mel import LogMel
-
 FEATURES, COORDINATES, CLASSES = "features", "coords", "instance_labels"  # names, as CLAM and TRIDENT write them
 _OTHERS = {  # words in the names of arrays that are no features
     "coord", "coords", "coordinate", "coordinates", "position", "positions", "pos", "location", "locations", "xy",
     "id", "ids", "index", "indexes", "indices", "idx", "label", "labels", "class", "classes", "target", "targets", "y",
-    "mask", "masks",
+    "mask", "masks", "loc", "locs", "centroid", "centroids", "bbox", "bboxes", "box", "boxes", "offset", "offsets",
+    "barcode", "barcodes", "filename", "filenames", "timestamp", "timestamps",
 }  # fmt: skip
 _FEATURES = {"feature", "features", "feat", "feats", "embedding", "embeddings", "embed"}
 AUDIO = (".wav", ".flac", ".ogg")
@@ -72,7 +71,7 @@ def open_features(path: Path, key: str = "") -> BagFile:
         raise ValueError("not found")
     if (reader := _READERS.get(path.suffix.lower())) is None:
         raise ValueError(f"expected a file {', '.join(_READERS)}")
-    return _numbers(_opened(reader, path, key), "instances")
+    return _require_numbers(_open_array(reader, path, key), "instances")
 
 
 def open_frames(path: Path, options: SequenceOptions) -> BagFile:
@@ -80,14 +79,14 @@ def open_frames(path: Path, options: SequenceOptions) -> BagFile:
     if not path.is_file():
         raise ValueError("not found")
     if (suffix := path.suffix.lower()) == ".npy":
-        array = _opened(_npy, path, "")
+        array = _open_array(_npy, path, "")
         if np.dtype(array.dtype).kind not in "fiu" or len(array.shape) not in (1, 2):
             raise ValueError("expected numbers of shape (T, F), or (S,) for a waveform")
         if len(array.shape) == 2:
-            return replace(_numbers(array, "frames"), frames_per_second=options.frames_per_second)
+            return replace(_require_numbers(array, "frames"), frames_per_second=options.frames_per_second)
         if options.sample_rate is None:
             raise ValueError("it is a waveform, which needs sample_rate")
-        return _waveform(array.shape[0], options.sample_rate, array.read, options)
+        return _wave_frames(array.shape[0], options.sample_rate, array.read, options)
     if suffix not in AUDIO:
         raise ValueError(f"its name does not end in .npy or {', '.join(AUDIO)}")
     soundfile = extras.load("soundfile", "audio", str(path))
@@ -96,10 +95,10 @@ def open_frames(path: Path, options: SequenceOptions) -> BagFile:
     def samples() -> NDArray[np.float32]:
         return np.asarray(soundfile.read(path, dtype="float32", always_2d=True)[0].mean(axis=1))
 
-    return _waveform(about.frames, int(about.samplerate), samples, options)
+    return _wave_frames(about.frames, int(about.samplerate), samples, options)
 
 
-def _opened(reader: Reader, path: Path, key: str) -> BagFile:
+def _open_array(reader: Reader, path: Path, key: str) -> BagFile:
     def read(name: str) -> NDArray[Any]:
         with reader(path) as arrays:
             whole = arrays[name][:]
@@ -110,14 +109,12 @@ def _opened(reader: Reader, path: Path, key: str) -> BagFile:
         return np.asanyarray(whole)
 
     def flat(name: str) -> NDArray[Any]:
-        try:
+        with reading(f"{path}: {name}"):
             array = read(name)
-        except Exception as error:  # noqa: BLE001 every format has errors of its own
-            raise UsageError(f"{path}: {name} cannot be read: {error}") from None
         return array[0] if array.ndim > 1 + (name == COORDINATES) and array.shape[0] == 1 else array
 
     with reader(path) as arrays:
-        chosen = "" if "" in arrays else _chosen(key, list(arrays))
+        chosen = "" if "" in arrays else _choose_array(key, list(arrays))
         array = arrays[chosen]
         shape = tuple(array.shape if hasattr(array, "shape") else array.get_shape())
         dtype = array.dtype if hasattr(array, "dtype") else array[:1].dtype
@@ -126,7 +123,7 @@ def _opened(reader: Reader, path: Path, key: str) -> BagFile:
     return BagFile(shape, dtype_name, partial(read, chosen), mapped=reader is _npy, named=named)
 
 
-def _numbers(file: BagFile, what: str) -> BagFile:
+def _require_numbers(file: BagFile, what: str) -> BagFile:
     if file.dtype != BFLOAT16 and np.dtype(file.dtype).kind not in "biuf":
         raise ValueError(f"expected numbers, got {file.dtype}")
     if len(file.shape) == 3 and file.shape[0] == 1:  # as a model has returned it for one slide
@@ -139,28 +136,23 @@ def _numbers(file: BagFile, what: str) -> BagFile:
     return replace(file, kind=f"{what} of {file.shape[1]} features")
 
 
-def _waveform(count: int, rate: int, samples: Callable[[], NDArray[Any]], options: SequenceOptions) -> BagFile:
+def _wave_frames(count: int, rate: int, samples: Callable[[], NDArray[Any]], options: SequenceOptions) -> BagFile:
     if not count:
         raise ValueError("it is empty")
-    log_mel = _log_mel(rate, options)
+    import torch
+
+    from milbench.data.log_mel import LogMel
+
+    hop = max(1, round(rate / options.frames_per_second))
+    log_mel = LogMel(rate, hop, WINDOW_STEPS * hop, options.bands)
 
     def frames() -> NDArray[np.float32]:
-        import torch
-
         with np.errstate(over="ignore"):  # what single precision cannot hold becomes infinite, which is refused
             wave = torch.from_numpy(np.array(samples(), np.float32))
         return np.asarray(log_mel(wave.unsqueeze(0))[0].T.contiguous())
 
     shape, kind = (log_mel.count(count), options.bands), f"a waveform of {rate} samples a second"
     return BagFile(shape, "float32", frames, kind=kind, frames_per_second=log_mel.frames_per_second)
-
-
-@cache
-def _log_mel(rate: int, options: SequenceOptions) -> LogMel:
-    from milbench.data.log_mel import LogMel
-
-    hop = max(1, round(rate / options.frames_per_second))
-    return LogMel(rate, hop, WINDOW_STEPS * hop, options.bands)
 
 
 @contextmanager
@@ -214,20 +206,20 @@ def _safetensors(path: Path) -> Iterator[Arrays]:
         yield {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 it is no dictionary
 
 
-def _chosen(key: str, names: list[str]) -> str:
+def _choose_array(key: str, names: list[str]) -> str:
     """Return the name of the array of features: the key, or `features`, or the only one that may be features."""
     if key in names:
         return key
     if key:
         raise ValueError(f"no {key!r}{hint(key, names)}")
-    # Of the words of a name the last one that is known decides.
-    known = {name: [word for word in words_of(name) if word in _FEATURES | _OTHERS] for name in names}
-    possible = [name for name in names if not known[name] or known[name][-1] in _FEATURES]
-    if names and not possible:
+    # Of the words of a name the last one in these sets decides.
+    words = {name: [word for word in words_of(name) if word in _FEATURES | _OTHERS] for name in names}
+    candidates = [name for name in names if not words[name] or words[name][-1] in _FEATURES]
+    if names and not candidates:
         raise ValueError(f"it holds only {abbreviate(names)}; expected features")
-    if len(possible) != 1 and FEATURES not in names:
+    if len(candidates) != 1 and FEATURES not in names:
         raise ValueError(f"expected one array, or a key (there are: {abbreviate(names)})")
-    return FEATURES if FEATURES in names else possible[0]
+    return FEATURES if FEATURES in names else candidates[0]
 
 
 _READERS: dict[str, Reader] = {

@@ -83,7 +83,7 @@ class BagStore:
     def standard(self, bags: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return mean (D,) and standard deviation (D,) of all instances of some bags."""
         start = np.zeros(1, np.int64)
-        count, mean, squares = _merged(self.sizes[bags], self.means[bags], self.squares[bags], start)
+        count, mean, squares = _merge_moments(self.sizes[bags], self.means[bags], self.squares[bags], start)
         return mean[0], np.sqrt(squares[0] / count[0])
 
     def constant(self) -> NDArray[np.bool_]:
@@ -126,7 +126,7 @@ def scan(
         first = last
     sizes = np.diff(cuts)
     if len(sizes) > len(starts):
-        _, means, squares = _merged(sizes, means, squares, np.flatnonzero(is_first))
+        _, means, squares = _merge_moments(sizes, means, squares, np.flatnonzero(is_first))
     return means, squares, np.frombuffer(b"".join(digest.digest() for digest in hashes), np.uint8).reshape(-1, 32)
 
 
@@ -177,8 +177,8 @@ def write_files(folder: Path, files: Sequence[BagFile], what: str = "files") -> 
                 out.write(array.data)
     if stay:
         (folder / "instances.npy").unlink()
-    means, squares, found = map(np.concatenate, zip(*scans, strict=True))
-    return BagStore(offsets, means, squares, found, dtype=dtype)
+    means, squares, digests = map(np.concatenate, zip(*scans, strict=True))
+    return BagStore(offsets, means, squares, digests, dtype=dtype)
 
 
 def _moments(
@@ -196,7 +196,7 @@ def _moments(
         return means, np.add.reduceat(values, starts)
 
 
-def _merged(
+def _merge_moments(
     counts: NDArray[np.int64], means: NDArray[np.float64], squares: NDArray[np.float64], starts: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """Merge moments of parts from `starts` (T. Chan, G. Golub, R. LeVeque, The American Statistician 1983)."""

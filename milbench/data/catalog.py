@@ -82,8 +82,8 @@ class Dataset:
 
     def problems(self, root: Path, *, remembered: bool = False) -> list[str]:
         """Read the parts that exist, if `remembered` those that changed; return one message for each damaged one."""
-        there = [part for part in self.parts if (root / part.path).exists()]
-        return [*filter(None, (part.problem(root, remembered=remembered) for part in there))]
+        present = [part for part in self.parts if (root / part.path).exists()]
+        return [*filter(None, (part.problem(root, remembered=remembered) for part in present))]
 
     def identity(self, root: Path) -> str:
         """Return a digest of what the parts should hold, "" where that is not known of any."""
@@ -139,7 +139,7 @@ def data_dir(given: Path | None) -> Path:
     return path
 
 
-def found_file(name: str, folder: Path | None, parameter: str) -> Path:
+def find_file(name: str, folder: Path | None, parameter: str) -> Path:
     """Return the path of a file that a parameter names, from the current folder or the data directory."""
     path = expanded(Path(name), parameter)
     if not path.exists() and (beside := data_dir(folder) / path).exists():
@@ -167,7 +167,7 @@ def how_to_get(name: str, place: object, alternative: str) -> str:
 
 @contextmanager
 def downloads(allowed: bool) -> Iterator[None]:
-    """Let `checked` download for the block or not: then files that are missing count as those that it would fetch."""
+    """Let `check_dataset` download for the block or not: then missing files count as those that it would fetch."""
     token = _downloads.set(allowed)
     try:
         yield
@@ -176,7 +176,7 @@ def downloads(allowed: bool) -> Iterator[None]:
 
 
 @as_usage()
-def checked(
+def check_dataset(
     name: str, title: str, given: Path | None, load: Callable[[Path], object], instead: str, *, any_data: bool
 ) -> str:
     """Return the title of a data set with its digest; files that are missing are downloaded first, see `downloads`.

@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -11,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from milbench.data.own_bags import OwnBags
-from milbench.data.splits import BagSplit, apart_groups, count_folds, split_bags
-from milbench.data.table import SPLITS, abbreviate
+from milbench.data.splits import BagSplit, count_folds, divided_groups, split_bags
+from milbench.data.table import SPLITS, abbreviate, is_group_name, is_id_name, words_of
 from milbench.data.table_files import row_name
 from milbench.data.table_options import FeatureOptions, Kind, TableOptions
 
@@ -22,8 +23,13 @@ FAR = 5  # a value is far from all others if its distance from the nearest is so
 STRIDE = 4  # the frames of a position, in networks for sequences where nothing else is asked for
 _FEWEST = 10  # of fewer other values nothing is said
 _RARE = 30  # a class that as many bags or groups have, and lack, is in every part of a drawn split
-_NOTHING = {"nan", "NaN", "NAN", "NA", "N/A", "n/a", "<NA>", "NaT", "None", "none", "null", "NULL", "-", "?"}
-"""Labels that stand for no label in the files of many programs."""
+_NOTHING = {
+    "nan", "na", "n/a", "n.a.", "#n/a", "<na>", "nat", "none", "null", "nil", "-", "--", "?", "...", "#value!",
+    "unknown", "undefined", "missing", "unlabeled", "unlabelled", "empty", "no label", "not available",
+}  # fmt: skip
+"""Labels that stand for no label in the files of many programs, in lower case."""
+_NO_FEATURES = {"index", "class", "target", "fold", "y"}  # columns that are labels or numbers of rows
+_NO_FEATURE_WORDS = {"label", "labels", "coord", "coords", "coordinate", "coordinates"}
 
 
 class Finding(NamedTuple):
@@ -31,18 +37,18 @@ class Finding(NamedTuple):
 
     level: Level
     what: str
-    found: str
+    detail: str
 
 
 def check_bags(
     bags: OwnBags, options: TableOptions, *, quick: bool = False, splits: Sequence[BagSplit] = ()
 ) -> list[Finding]:
     """Return findings on bags and some of their splits, see `checked_splits`; `quick`: without reading them again."""
-    about = {"features": _features, "images": _images, "sequences": _sequences}[options.kind](bags)
-    far = _far_values(bags) if options.kind == "features" and not quick else ()
-    ids = [*_ids(bags)] or _missing(bags, splits)
-    sizes, same = _sizes_of_sets(bags, options), _duplicates(bags, options.kind)
-    return [*about, *far, *_labels(bags, options), *_classes(bags), *ids, *sizes, *same]
+    facts = {"features": _features, "images": _images, "sequences": _sequences}[options.kind](bags)
+    far_values = _far_values(bags) if options.kind == "features" and not quick else ()
+    ids = [*_id_like_classes(bags)] or _split_gaps(bags, splits)
+    sizes, duplicates = _sizes_of_sets(bags, options), _duplicates(bags, options.kind)
+    return [*facts, *far_values, *_labels(bags, options), *_classes(bags), *ids, *sizes, *duplicates]
 
 
 def checked_splits(bags: OwnBags, options: TableOptions, seeds: Sequence[int] | None = None) -> list[BagSplit]:
@@ -57,7 +63,7 @@ def checked_splits(bags: OwnBags, options: TableOptions, seeds: Sequence[int] | 
     return [split_bags(bags, options, seed) for seed in seeds] if is_rare or options.splits else []
 
 
-def _ids(bags: OwnBags) -> Iterator[Finding]:
+def _id_like_classes(bags: OwnBags) -> Iterator[Finding]:
     """Yield a finding where classes seem to be names of bags, or measured numbers."""
     names, labelled = bags.class_names, int(bags.labels.any(axis=1).sum())
     numbers = pd.to_numeric(pd.Series(names), errors="coerce")
@@ -68,7 +74,7 @@ def _ids(bags: OwnBags) -> Iterator[Finding]:
         yield Finding("warning", "classes that read like ids or measured numbers", f"{what}; a class is in many bags")
 
 
-def _missing(bags: OwnBags, splits: Sequence[BagSplit]) -> Iterator[Finding]:
+def _split_gaps(bags: OwnBags, splits: Sequence[BagSplit]) -> Iterator[Finding]:
     """Yield findings for classes that no bag of a part of a split has, or every one, and for bags in no part."""
     if bags.split and not splits:
         splits = [BagSplit(*(np.flatnonzero(np.array(bags.split) == part) for part in SPLITS))]
@@ -86,18 +92,18 @@ def _missing(bags: OwnBags, splits: Sequence[BagSplit]) -> Iterator[Finding]:
     for where, counts in places.items():
         word, several = "from" if "missing" in where else "in", len(splits) > 1
         named = [f"{name} {word} {part}" + f" ({n}{total})" * several for (name, part), n in counts.items()]
-        yield from _listed("warning", f"classes {where}", named)
+        yield from _list_names("warning", f"classes {where}", named)
     if blind:
         what = "the validation bags" + f" of {blind}{total}" * (len(splits) > 1)
-        found = f"{what} have no class, or all classes: label sets are read off at even odds"
-        yield Finding("warning", "no threshold can be chosen", found)
+        detail = f"{what} have no class, or all classes: label sets are read off at even odds"
+        yield Finding("warning", "no threshold can be chosen", detail)
     outside = np.setdiff1d(np.arange(len(bags)), np.concatenate(splits[0])) if splits else ()
-    yield from _listed("warning", "bags in no part of the split", [bags.bags[b] for b in outside], 4)
+    yield from _list_names("warning", "bags in no part of the split", [bags.bags[b] for b in outside], 4)
 
 
 def fatal(findings: Sequence[Finding]) -> list[str]:
     """Describe the faults that make training impossible."""
-    return [f"{finding.what}: {finding.found}" for finding in findings if finding.level == "fatal"]
+    return [f"{finding.what}: {finding.detail}" for finding in findings if finding.level == "fatal"]
 
 
 def _features(bags: OwnBags) -> Iterator[Finding]:
@@ -112,7 +118,10 @@ def _features(bags: OwnBags) -> Iterator[Finding]:
         yield Finding("fact", "instance labels", f"{labelled:,} of {len(bags.instance_classes):,} are not background")
     broken = np.flatnonzero(~np.isfinite(store.means).all(axis=1)).tolist()
     if not broken:
-        yield from _constant(bags, bags.feature_names)
+        yield from _constant_features(bags, bags.feature_names)
+        odd = [name for name in bags.feature_names if _is_no_feature(name) and name != bags.likely_group]
+        remedy = "are they features? task.features names the columns to take"
+        yield from _list_names("warning", f"features that read like ids, labels or places ({remedy})", odd)
         return
     count = sum(int((~np.isfinite(store.single(bag))).sum()) for bag in broken)
     values = store.single(broken[0])
@@ -122,12 +131,17 @@ def _features(bags: OwnBags) -> Iterator[Finding]:
     yield Finding("fatal", "features that are not finite", f"{count:,}, {first}")
 
 
-def _constant(bags: OwnBags, names: Sequence[str], counted: str = "") -> Iterator[Finding]:
-    same = [name for name, is_same in zip(names, bags.store.constant(), strict=True) if is_same]
-    if len(same) == len(names):
+def _is_no_feature(name: str) -> bool:
+    is_named_so = name.casefold() in _NO_FEATURES or not _NO_FEATURE_WORDS.isdisjoint(words_of(name))
+    return is_named_so or is_id_name(name) or is_group_name(name)
+
+
+def _constant_features(bags: OwnBags, names: Sequence[str], counted: str = "") -> Iterator[Finding]:
+    constant = [name for name, is_constant in zip(names, bags.store.constant(), strict=True) if is_constant]
+    if len(constant) == len(names):
         yield Finding("fatal", "features", "all are constant: no instance differs from another one")
     else:
-        yield from _listed("warning", f"constant features{counted}", same)
+        yield from _list_names("warning", f"constant features{counted}", constant)
 
 
 def _far_values(bags: OwnBags) -> Iterator[Finding]:
@@ -135,13 +149,13 @@ def _far_values(bags: OwnBags) -> Iterator[Finding]:
     if not np.isfinite(bags.store.means).all():
         return
     low, next_low, next_high, high = bags.store.ends().astype(np.float64)  # single precision has no differences of 1e38
-    far = list[tuple[int, float]]()
+    far_values = list[tuple[int, float]]()
     for extreme, near, other in ((low, next_low, high), (high, next_high, low)):
         span = np.where(np.isfinite(near), abs(other - near), 0)
         is_far = (span > 0) & (abs(near - extreme) > FAR * span)
-        far += [(feature, float(extreme[feature])) for feature in np.flatnonzero(is_far).tolist()]
+        far_values += [(feature, float(extreme[feature])) for feature in np.flatnonzero(is_far).tolist()]
     texts = []
-    for feature, value in sorted(far):
+    for feature, value in sorted(far_values):
         matches = np.concatenate([block[:, feature] == value for block in bags.store.blocks()])
         count = int(matches.sum())
         # A single value of this kind may well be true, unless it is as large as codes for missing values are.
@@ -160,19 +174,19 @@ def _images(bags: OwnBags) -> Iterator[Finding]:
     small, large = ("x".join(map(str, sizes[image])) for image in (areas.argmin(), areas.argmax()))
     yield Finding("fact", "images", f"{len(bags):,}, of {small} to {large} pixels")
     if bags.marks is not None:
-        known = f"{bags.marked().sum():,} of {len(bags):,} images"
-        yield Finding("fact", "boxes", f"{known} have a box of every class")
+        boxed = f"{bags.marked().sum():,} of {len(bags):,} images"
+        yield Finding("fact", "boxes", f"{boxed} have a box of every class")
         outside = [
             f"{row} has {width} x {height} pixels"
             for row, boxes, (width, height) in zip(_with_rows(bags), bags.marks, sizes.tolist(), strict=True)
             if any(box[0] >= width or box[1] >= height or box[2] <= 0 or box[3] <= 0 for _, box in boxes)
         ]
-        yield from _listed("fatal", "boxes outside their image", outside, 4)
+        yield from _list_names("fatal", "boxes outside their image", outside, 4)
     plain = [bags.bags[image] for image in np.flatnonzero((bags.store.squares == 0).all(axis=1))]
     if len(plain) == len(bags):
         yield Finding("fatal", "images", "all are of one colour: nothing can be told from them")
     else:
-        yield from _listed("warning", "images of one colour", plain)
+        yield from _list_names("warning", "images of one colour", plain)
 
 
 def _sequences(bags: OwnBags) -> Iterator[Finding]:
@@ -190,14 +204,14 @@ def _sequences(bags: OwnBags) -> Iterator[Finding]:
             for cls, (start, *_) in events
             if start >= end
         ]
-        yield from _listed("fatal", "events after the end", late, 4)
+        yield from _list_names("fatal", "events after the end", late, 4)
     broken = [rows[n] for n in np.flatnonzero(~np.isfinite(bags.store.means).all(axis=1))]
-    yield from _listed("fatal", "sequences with values that are not finite", broken, 20)
+    yield from _list_names("fatal", "sequences with values that are not finite", broken, 20)
     numbers = [str(number) for number in range(bags.store.width)]
-    yield from _constant(bags, numbers, " (counted from 0)")
+    yield from _constant_features(bags, numbers, " (counted from 0)")
     if not bags.store.constant().all():
         unchanged = [rows[n] for n in np.flatnonzero((bags.store.squares == 0).all(axis=1))]
-        yield from _listed("warning", "sequences that never change", unchanged)
+        yield from _list_names("warning", "sequences that never change", unchanged)
 
 
 def _with_rows(bags: OwnBags) -> list[str]:
@@ -209,16 +223,20 @@ def _labels(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
     if bags.ignored:
         yield Finding("fact", "columns not used", abbreviate(bags.ignored))
     if name := bags.likely_group:
-        taken = ", and it is taken for a feature" * (name in bags.feature_names)
-        found = f"{name}: several bags share a value{taken}; task.group={name} keeps them in one part of a split"
-        yield Finding("warning", "a column that reads like a group", found)
+        use = ", and it is taken for a feature" * (name in bags.feature_names)
+        detail = f"{name}: several bags share a value{use}; task.group={name} keeps them in one part of a split"
+        yield Finding("warning", "a column that reads like a group", detail)
+    if (name := bags.likely_split) and not options.splits:
+        detail = f"{name} holds parts of a split, and bags are split by other means; task.split={name} takes it"
+        yield Finding("warning", "a column that reads like a split", detail)
     low, high = bags.labels.sum(axis=1).min(), bags.labels.sum(axis=1).max()
     span = f"{low}" if low == high else f"{low} to {high}"
     yield Finding("fact", "classes", f"{len(bags.class_names)}, a bag has {span} of them")
     yield Finding("fact", "empty label sets", f"{empty:,} of {len(bags):,} bags")
     if bags.groups:
         yield Finding("fact", "groups", f"{len(set(bags.groups)):,}, each wholly in one part of a split")
-        yield from _listed("fatal", "groups in two parts of the split", apart_groups(bags.groups, bags.split or []))
+        divided = divided_groups(bags.groups, bags.split or [])
+        yield from _list_names("fatal", "groups in two parts of the split", divided)
     what, units = ("group", set(bags.groups)) if bags.groups else ("bag", set(bags.bags))
     if bags.split:
         yield Finding("fact", "split", ", ".join(f"{part} {bags.split.count(part):,} bags" for part in SPLITS))
@@ -229,53 +247,56 @@ def _labels(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
 
 
 def _classes(bags: OwnBags) -> Iterator[Finding]:
-    alike = defaultdict[str, list[str]](list)
+    variants = defaultdict[str, list[str]](list)
     for name in bags.class_names:
-        alike[name.casefold()].append(name)
-    if twins := [" and ".join(names) for names in alike.values() if len(names) > 1]:
-        yield Finding("warning", "classes that differ in case alone", abbreviate(twins))
-    if set(bags.class_names) == {"0", "1"}:
-        reading = "a bag with 0 has the class 0, and none is without a class; a column that says whether one class is"
-        remedy = "there is read so by a semicolon behind its name, such as task.labels='positive;'"
-        yield Finding("warning", "the classes are 0 and 1", f"{reading} {remedy}")
-    if nothing := [name for name in bags.class_names if name in _NOTHING]:
+        words = re.sub(r"(?<=\w)[\s_-]+(?=\w)", " ", unicodedata.normalize("NFKC", name).casefold())
+        variants[words.rstrip(".")].append(name)
+    if twins := [" and ".join(names) for names in variants.values() if len(names) > 1]:
+        yield Finding("warning", "classes that differ in case or spaces alone", abbreviate(twins))
+    if {*map(str.casefold, bags.class_names)} in ({"0", "1"}, {"0.0", "1.0"}, {"false", "true"}):
+        absent = min(bags.class_names)
+        reading = f"a bag with {absent} has the class {absent}, and none has no class; a column that says whether one"
+        remedy = "is there is read so by a semicolon behind its name, such as task.labels='positive;'"
+        yield Finding("warning", f"the classes are {' and '.join(bags.class_names)}", f"{reading} {remedy}")
+    if nothing := [name for name in bags.class_names if name.casefold() in _NOTHING and name != "Na"]:  # sodium
         remedy = "does it stand for no label? An empty field does"
         yield Finding("warning", "classes that read like nothing", f"{abbreviate(nothing)}: {remedy}")
-    for separator, names in _joined(bags.class_names).items():
-        found = (
-            f"{abbreviate([*map(repr, names)], 3)} may be several classes; task.separator={separator} takes them apart"
-        )
-        yield Finding("warning", "classes that read like several", found)
+    for separator, names in _unseparated_classes(bags.class_names).items():
+        remedy = f"task.separator='{separator.strip()}' takes them apart"
+        detail = f"{abbreviate([*map(repr, names)], 3)} may be several classes; {remedy}"
+        yield Finding("warning", "classes that read like several", detail)
     for name, count in zip(bags.class_names, bags.labels.sum(axis=0).tolist(), strict=True):
         yield Finding("fact", f"class {name}", f"in {count:,} of {len(bags):,} bags")
         if count == len(bags):
             yield Finding("warning", f"class {name}", "is in every bag: label sets say nothing of where it is")
 
 
-def _joined(names: Sequence[str]) -> dict[str, list[str]]:
+def _unseparated_classes(names: Sequence[str]) -> dict[str, list[str]]:
     """Return separator -> the classes that seem to be several ones with it between them."""
-    found = {"list": [name for name in names if re.fullmatch(r"\[.*\]|[({].*['\"].*[)}]", name)]}
-    names = [name for name in names if name not in found["list"]]
-    for separator in (",", "|", ";", "/", "+", "&", " "):
+    joined = {"list": [name for name in names if re.fullmatch(r"\[.*\]|\{.*\}|\(.*['\"].*\)|(['\"]).*\1", name)]}
+    names = [name for name in names if name not in joined["list"]]
+    marks = [",", "|", ";", "/", "+", "&", *sorted({*re.findall(r"\W|_", "".join(names))} - {*",|;/+& "}), " "]
+    for separator in marks:
         parts = {name: [*filter(None, map(str.strip, name.split(separator)))] for name in names if separator in name}
         counts = Counter(part for several in parts.values() for part in {*several})
         # Commas, bars and semicolons are rare in names; other marks count where all parts are classes.
         is_mark = separator in ",|;"
-        known = {*names, *(part for part, count in counts.items() if count > 1 and is_mark)}
-        found[separator] = [
+        classes = {*names, *(part for part, count in counts.items() if count > 1 and is_mark)}
+        joined[separator] = [
             name
             for name, several in parts.items()
-            if (len(several) > 1 and known.issuperset(several)) or (is_mark and not {*names}.isdisjoint(several))
+            if (len(several) > 1 and classes.issuperset(several)) or (is_mark and not {*names}.isdisjoint(several))
         ]
-    return {separator: several for separator, several in found.items() if several}
+        names = [name for name in names if name not in joined[separator]]
+    return {separator: several for separator, several in joined.items() if several}
 
 
 def _sizes_of_sets(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
     counts, sizes = bags.labels.sum(axis=1), bags.store.sizes
     if many := int((counts > EXACT_LABEL_LIMIT).sum()):
-        does = "exact trains on its certified lower bound there (method=auto), and method=exact refuses them"
-        found = f"{many:,} bags have more than {EXACT_LABEL_LIMIT} classes: {does}"
-        yield Finding("warning", "large label sets", found)
+        method = "exact trains on its certified lower bound there (method=auto), and method=exact refuses them"
+        detail = f"{many:,} bags have more than {EXACT_LABEL_LIMIT} classes: {method}"
+        yield Finding("warning", "large label sets", detail)
     if isinstance(options, FeatureOptions) and (small := [bags.bags[b] for b in np.flatnonzero(counts > sizes)]):
         text = f"{len(small):,} have more classes than instances: {abbreviate(small)}"
         leaves_out = options.small_bags == "leave-out"
@@ -285,9 +306,9 @@ def _sizes_of_sets(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
         rows, positions = _with_rows(bags), -(-sizes // STRIDE)
         named = [f"{rows[b]} has {counts[b]} classes and {sizes[b]:,} frames" for b in range(len(rows))]
         short, none = np.flatnonzero((counts > positions) & (counts <= sizes)), np.flatnonzero(counts > sizes)
-        yield from _listed("fatal", "sequences with too few frames", [named[b] for b in none], 4)
+        yield from _list_names("fatal", "sequences with too few frames", [named[b] for b in none], 4)
         what = f"sequences with too few positions of {STRIDE} frames (network.stride=1 gives more)"
-        yield from _listed("warning", what, [named[b] for b in short], 4)
+        yield from _list_names("warning", what, [named[b] for b in short], 4)
 
 
 def _duplicates(bags: OwnBags, kind: Kind) -> Iterator[Finding]:
@@ -299,16 +320,16 @@ def _duplicates(bags: OwnBags, kind: Kind) -> Iterator[Finding]:
     what = "bags" if kind == "features" else kind
     names = _with_rows(bags) if across == "fatal" else bags.bags
     named = [" = ".join(names[b] for b in twin) for twin in twins]
-    yield from _listed("warning", f"{what} of equal content", named, 4)
+    yield from _list_names("warning", f"{what} of equal content", named, 4)
     differing = [name for twin, name in zip(twins, named, strict=True) if len({*map(bytes, bags.labels[twin])}) > 1]
-    yield from _listed("warning", f"equal {what}, other labels", differing, 4)
+    yield from _list_names("warning", f"equal {what}, other labels", differing, 4)
     if bags.split or across == "fatal":
         parts = bags.split or bags.groups or bags.bags
         split_twins = [name for twin, name in zip(twins, named, strict=True) if len({parts[b] for b in twin}) > 1]
         where = "in two parts" if bags.split else "that may get into two parts, being in no common group"
-        yield from _listed(across, f"equal {what} {where}", split_twins, 4)
+        yield from _list_names(across, f"equal {what} {where}", split_twins, 4)
 
 
-def _listed(level: Level, what: str, names: Sequence[str], most: int = 8) -> Iterator[Finding]:
+def _list_names(level: Level, what: str, names: Sequence[str], most: int = 8) -> Iterator[Finding]:
     if names:
         yield Finding(level, what, f"{len(names):,}: {abbreviate(names, most)}")

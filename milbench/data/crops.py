@@ -39,10 +39,6 @@ class Crops:
     def __len__(self) -> int:
         return len(self.crops)
 
-    def most_classes(self) -> int:
-        """Return the largest number of different digits in a house number."""
-        return max(len({*row} - {-1}) for row in self.classes.tolist())
-
 
 def crop_enlargement(variant: CropVariant, digits: int) -> float:
     """Return the side of the crop relative to the longer side of the union of the boxes.
@@ -124,11 +120,11 @@ def load(folder: Path, variant: CropVariant, protocol: Protocol = "ours") -> Cro
         cropped = in_order(crop_record, records, f"cropping {folder.name}")
         with (new / "crops.npy").open("wb") as file:
             write_header(file, np.dtype(np.uint8), (len(records), CROP_SIDE, CROP_SIDE, 3))
-            for n, (record, (pixels, moved, of_file)) in enumerate(zip(records, cropped, strict=True)):
+            for n, (record, (pixels, moved, file_digest)) in enumerate(zip(records, cropped, strict=True)):
                 file.write(pixels.tobytes())
                 count = len(record.classes)
                 classes[n, :count], boxes[n, :count] = record.classes, moved
-                digest.update(f"{record.name} {record.classes} {of_file} ".encode())
+                digest.update(f"{record.name} {record.classes} {file_digest} ".encode())
                 digest.update(record.boxes.astype("<f8").tobytes())
         return {"classes": classes, "boxes": boxes, "digest": digest.hexdigest()}
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milbench._utils import extras
+from milbench._utils.files import reading
 from milbench.errors import UsageError
 
 FILE = "digitStruct.mat"
@@ -39,18 +40,13 @@ def read(path: Path) -> list[Record]:
         raise UsageError(f"{path} not found")
     h5py = extras.load("h5py", "h5", str(path))
     records: dict[str, Record] = {}
-    try:
-        with h5py.File(path) as file:
-            names, groups = (np.ravel(file["digitStruct"][key][()]) for key in ("name", "bbox"))
-            for n, (name, group) in enumerate(zip(names, groups, strict=True), start=1):
-                record = _record(file.id, name, group, f"{path}: record {n}")
-                if record.name in records:
-                    raise UsageError(f"{path}: record {n} names {record.name} a second time")
-                records[record.name] = record
-    except UsageError:
-        raise
-    except Exception as error:  # HDF5 has many errors for damaged files
-        raise UsageError(f"{path} is damaged: no HDF5 file with SVHN's records ({error})") from error
+    with reading(path, "is damaged: no HDF5 file with SVHN's records"), h5py.File(path) as file:
+        names, groups = (np.ravel(file["digitStruct"][key][()]) for key in ("name", "bbox"))
+        for n, (name, group) in enumerate(zip(names, groups, strict=True), start=1):
+            record = _record(file.id, name, group, f"{path}: record {n}")
+            if record.name in records:
+                raise UsageError(f"{path}: record {n} names {record.name} a second time")
+            records[record.name] = record
     if not records:
         raise UsageError(f"{path} has no records")
     return [*records.values()]

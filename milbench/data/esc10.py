@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milbench._utils import extras
+from milbench._utils.files import reading
 from milbench.data.array_cache import DeclareInputs, Fields, cache_place, cached_arrays
 from milbench.errors import UsageError
 
@@ -48,7 +49,7 @@ def read_all(root: Path, digest: str) -> Clips:
 
     def decode(new: Path, declare: DeclareInputs) -> Fields:  # noqa: ARG001
         declare([str(path.relative_to(root)) for path in paths])
-        waveforms = [_decoded(path) for path in paths]
+        waveforms = [_decode(path) for path in paths]
         return {"samples": np.concatenate(waveforms), "ends": np.cumsum([0, *map(len, waveforms)])}
 
     key = hashlib.sha256(f"{digest} {SAMPLE_RATE} {SILENCE}".encode()).hexdigest()[:16]
@@ -65,14 +66,12 @@ def _class_and_fold(path: Path) -> tuple[int, int]:
         raise UsageError(f"{path}: expected a name such as '001 - Dog bark/5-9032-A.ogg', {parts}") from None
 
 
-def _decoded(path: Path) -> NDArray[np.float32]:
+def _decode(path: Path) -> NDArray[np.float32]:
     from scipy.signal import resample_poly
 
     soundfile = extras.load("soundfile", "audio", str(path))
-    try:
+    with reading(path, "is damaged"):
         samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
-    except Exception as error:  # noqa: BLE001 soundfile has errors of its own
-        raise UsageError(f"{path} is damaged: {error}") from None
     mono = samples.mean(axis=1)
     loud = np.flatnonzero(np.abs(mono) > SILENCE)
     if not len(loud):

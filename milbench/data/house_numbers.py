@@ -55,11 +55,11 @@ def render(rng: Generator) -> tuple[NDArray[np.uint8], tuple[int, ...], Array]:
     masks, plate = _masks(rng, digits, tall)
     wall = _wall(rng, masks.shape[1:], tall)
     if rng.random() < 0.55:
-        wall = _covered(wall, plate, rng, tall, _colour(rng))
+        wall = _cover(wall, plate, rng, tall, _colour(rng))
     ink = masks.max(axis=0)
     behind = float((wall * ink[..., None]).sum() / ink.sum() / 3)
     contrast = rng.uniform(0.3, 0.75) * (1 if behind < 0.5 else -1)
-    picture = _covered(wall, ink, rng, tall, np.clip(behind + contrast + rng.normal(0, 0.03, 3), 0, 1))
+    picture = _cover(wall, ink, rng, tall, np.clip(behind + contrast + rng.normal(0, 0.03, 3), 0, 1))
     covered = [mask >= min(COVERED, mask.max() / 2) for mask in masks]
     spans = [[np.flatnonzero(mask.any(axis=axis)) for axis in (0, 1)] for mask in covered]
     boxes = [(x[0], y[0], x[-1] - x[0] + 1, y[-1] - y[0] + 1) for x, y in spans]
@@ -89,7 +89,7 @@ def _masks(rng: Generator, digits: tuple[int, ...], tall: float) -> tuple[Array,
     shift = size / 2 - turn @ (size / 2)  # the middle stays in its place
     view = [*turn[0], shift[0], *turn[1], shift[1], px, py]
 
-    def seen(image: Image.Image) -> Array:
+    def view_of(image: Image.Image) -> Array:
         moved = image.transform(tuple(size), Image.Transform.PERSPECTIVE, view, Image.Resampling.BILINEAR)
         return np.asarray(moved.reduce(2), float) / 255
 
@@ -97,11 +97,11 @@ def _masks(rng: Generator, digits: tuple[int, ...], tall: float) -> tuple[Array,
     for digit, place in zip(digits, places, strict=True):
         image = Image.new("L", tuple(size))
         ImageDraw.Draw(image).text(tuple(place - start), str(digit), fill=255, font=font)
-        masks.append(seen(image))
+        masks.append(view_of(image))
     image, edge = Image.new("L", tuple(size)), 2 * tall * rng.uniform(0.12, 0.3)
     rim = (*(box[:2] - start - edge), *(box[2:] - start + edge))
     ImageDraw.Draw(image).rounded_rectangle(rim, rng.choice([0, edge]), fill=255)
-    return np.array(masks), seen(image)
+    return np.array(masks), view_of(image)
 
 
 def _wall(rng: Generator, shape: tuple[int, ...], tall: float) -> Array:
@@ -119,7 +119,7 @@ def _wall(rng: Generator, shape: tuple[int, ...], tall: float) -> Array:
     return np.clip(_colour(rng) * light[..., None], 0, 1)
 
 
-def _covered(wall: Array, shape: Array, rng: Generator, tall: float, colour: Array) -> Array:
+def _cover(wall: Array, shape: Array, rng: Generator, tall: float, colour: Array) -> Array:
     """Return a wall with a shape (H, W) in a colour on it, and sometimes the shadow of it."""
     from scipy.ndimage import gaussian_filter, shift
 
@@ -149,12 +149,12 @@ def _photograph(rng: Generator, picture: Array, tall: float) -> NDArray[np.uint8
 
     blur = tall * (0.01 + 0.08 * rng.beta(1.3, 2.6))  # strokes are about a tenth of the height wide
     lit = gaussian_filter(picture, (blur, blur, 0)) ** np.exp(rng.normal(0, 0.25))
-    seen = (rng.uniform(0, 0.15) + rng.uniform(0.6, 0.95) * lit) * (1 + rng.normal(0, 0.04, 3))
-    seen += rng.uniform(0, 0.02) * rng.normal(0, 1, seen.shape)
-    image = Image.fromarray((np.clip(seen, 0, 1) * 255).round().astype(np.uint8))
+    exposed = (rng.uniform(0, 0.15) + rng.uniform(0.6, 0.95) * lit) * (1 + rng.normal(0, 0.04, 3))
+    exposed += rng.uniform(0, 0.02) * rng.normal(0, 1, exposed.shape)
+    image = Image.fromarray((np.clip(exposed, 0, 1) * 255).round().astype(np.uint8))
     if rng.random() < 0.4:
-        far = image.resize([max(2, round(side * min(1, 14 / tall))) for side in image.size], Image.Resampling.BOX)
-        image = far.resize(image.size, Image.Resampling.BICUBIC)
+        distant = image.resize([max(2, round(side * min(1, 14 / tall))) for side in image.size], Image.Resampling.BOX)
+        image = distant.resize(image.size, Image.Resampling.BICUBIC)
     file = io.BytesIO()
     image.save(file, "JPEG", quality=int(rng.integers(45, 96)))
     return np.asarray(Image.open(file).convert("RGB"))

@@ -9,16 +9,16 @@ from PIL import Image
 from milbench._utils.images import colours, grey, open_image
 
 
-def decoded(path: Path, size: int, channels: int) -> tuple[NDArray[np.uint8], tuple[int, int]]:
+def decode_image(path: Path, size: int, channels: int) -> tuple[NDArray[np.uint8], tuple[int, int]]:
     """Return the pixels (channels, size, size) of an image fitted into a square, and its size. Raises UsageError."""
     image = open_image(path)
-    square = fitted(image.convert("L" if channels == 1 else "RGB"), size)
+    square = fit_image(image.convert("L" if channels == 1 else "RGB"), size)
     return (grey if channels == 1 else colours)(square), image.size
 
 
-def fitted(image: Image.Image, size: int) -> Image.Image:
+def fit_image(image: Image.Image, size: int) -> Image.Image:
     """Return an image (L or RGB) that just fits into a square, its sides in their ratio, centred on its mean colour."""
-    left, top, width, height = placed(*image.size, size)
+    left, top, width, height = placement(*image.size, size)
     resized = image.resize((width, height), Image.Resampling.BILINEAR)
     if (width, height) == (size, size):
         return resized
@@ -28,7 +28,7 @@ def fitted(image: Image.Image, size: int) -> Image.Image:
     return square
 
 
-def placed(width: int, height: int, size: int) -> tuple[int, int, int, int]:
+def placement(width: int, height: int, size: int) -> tuple[int, int, int, int]:
     """Return left, top, width and height, in pixels of a square, of an image that is fitted into it."""
     scale = size / max(width, height)
     new = max(round(width * scale), 1), max(round(height * scale), 1)
@@ -37,15 +37,15 @@ def placed(width: int, height: int, size: int) -> tuple[int, int, int, int]:
 
 def fitted_boxes(boxes: NDArray[np.float32], width: int, height: int, size: int) -> NDArray[np.float32]:
     """Return boxes (M, 4) of an image where they are in the square that it is fitted into, clipped to the image."""
-    left, top, *new = placed(width, height, size)
+    left, top, *new = placement(width, height, size)
     corner = np.array([width, height] * 2)
     moved: NDArray[np.float64] = np.clip(boxes, 0, corner) / corner * (new * 2) + [left, top] * 2
     return moved.astype(np.float32)
 
 
-def unfitted(
+def unfit_points(
     xs: NDArray[np.float64], ys: NDArray[np.float64], width: int, height: int, size: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return x and y of points of a square where they are in the image that is fitted into it, clipped to the image."""
-    left, top, across, down = placed(width, height, size)
+    left, top, across, down = placement(width, height, size)
     return np.clip((xs - left) * width / across, 0, width), np.clip((ys - top) * height / down, 0, height)

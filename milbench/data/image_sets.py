@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from milbench.data.catalog import DATASETS, checked, data_dir, how_to_get
+from milbench._utils.files import reading
+from milbench.data.catalog import DATASETS, check_dataset, data_dir, how_to_get
 from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError
 
@@ -32,8 +33,8 @@ def class_names(name: MnistName) -> list[str]:
 
 
 def check(name: str, given: Path | None, any_data: bool) -> str:
-    """Return the digest of the files, see `milbench.data.catalog.checked`. Raises UsageError."""
-    return checked(name, _TITLES[name], given, partial(load, name), _missing_hint(name), any_data=any_data)
+    """Return the digest of the files, see `milbench.data.catalog.check_dataset`. Raises UsageError."""
+    return check_dataset(name, _TITLES[name], given, partial(load, name), _missing_hint(name), any_data=any_data)
 
 
 def load(name: str, given: Path | None) -> tuple[LabelledImages, LabelledImages]:
@@ -67,35 +68,32 @@ def _idx(images: Path, labels: Path) -> LabelledImages:
 
 def _values(path: Path, dimensions: int) -> Tensor:
     """Return the bytes of an idx file: big-endian 0x0800 + dimensions, every dimension in 4 bytes, the values."""
-    try:
+    with reading(path, "is damaged: no idx file of bytes"):
         contents = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         magic, *shape = struct.unpack_from(f">{1 + dimensions}I", contents)
         if magic != 0x0800 + dimensions:
             raise ValueError("another header")
         return torch.frombuffer(bytearray(contents), dtype=torch.uint8, offset=4 * (1 + dimensions)).view(shape)
-    except Exception as error:  # noqa: BLE001 gzip, struct and torch have errors of their own
-        raise UsageError(f"{path} is damaged: no idx file of bytes ({error})") from None
 
 
 class _ArraysOnly(pickle.Unpickler):
     """Unpickles numpy arrays and nothing else: CIFAR-10 comes as pickles, and a file in their place may hold code."""
 
-    known = (
+    allowed = (
         "numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct", "numpy.ndarray", "numpy.dtype",
         "_codecs.encode",  # how Python 3 writes bytes for Python 2
     )  # fmt: skip
 
     def find_class(self, module: str, name: str) -> Any:
-        if f"{module}.{name}" not in self.known:
+        if f"{module}.{name}" not in self.allowed:
             raise pickle.UnpicklingError(f"it refers to {module}.{name}")
         return super().find_class(module, name)
 
 
 def _batch(path: Path) -> tuple[Tensor, Tensor]:
     """Return the pixels (n, 3, 32, 32) uint8 and the classes (n,) int64 of a file of CIFAR-10."""
-    try:
-        with path.open("rb") as file:
-            batch = _ArraysOnly(file, encoding="latin1").load()
+    with reading(path, "is damaged"), path.open("rb") as file:
+        batch = _ArraysOnly(file, encoding="latin1").load()
         pixels, labels = batch["data"], batch["labels"]
         # A pickle of a few bytes can stand for an array of any size, or for lists that all hold the same lists.
         if not (isinstance(pixels, np.ndarray) and pixels.nbytes <= path.stat().st_size and pixels.dtype == np.uint8):
@@ -104,6 +102,4 @@ def _batch(path: Path) -> tuple[Tensor, Tensor]:
             raise ValueError(f"expected labels from 0 to {_CLASSES - 1}")
         if pixels.shape != (len(labels), 3 * CIFAR10_SIDE**2):
             raise ValueError("expected n rows of 3072 bytes and n labels")
-    except Exception as error:  # noqa: BLE001 a damaged pickle may raise anything
-        raise UsageError(f"{path} is damaged: {type(error).__name__}: {error}") from None
     return torch.tensor(pixels).view(-1, 3, CIFAR10_SIDE, CIFAR10_SIDE), torch.tensor(labels)

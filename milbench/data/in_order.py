@@ -1,10 +1,12 @@
-"""Reads many files in threads and yields the results in the order of the files."""
+"""Works in threads ahead of who takes the results, which come in their order: of files, and of batches to train on."""
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from functools import partial
+from itertools import repeat, takewhile
+from typing import Any, TypeVar
 
 from milbench.data.table import abbreviate
 from milbench.errors import UsageError
@@ -40,15 +42,24 @@ def in_order(work: Callable[[T], R], items: Sequence[T], label: str) -> Iterator
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = min(8, cores)
+    results = _ahead((partial(work, item) for item in items), threads)
+    yield from track(results, label, len(items), console=console, disable=not console.is_terminal, transient=True)
 
-    def results() -> Iterator[R]:
-        waiting: deque[Future[R]] = deque()
-        with ThreadPoolExecutor(threads) as pool:
-            for item in items:
-                waiting.append(pool.submit(work, item))
-                if len(waiting) > threads:
-                    yield waiting.popleft().result()
-            while waiting:
+
+def prefetched(batches: Iterable[T]) -> Iterator[T]:
+    """Yield batches in their order, while a thread makes the next one, and raise an error of it in its place."""
+    source, end = iter(batches), object()
+    made: Iterator[Any] = _ahead(repeat(partial(next, source, end)), 1)
+    return takewhile(lambda batch: batch is not end, made)
+
+
+def _ahead(jobs: Iterable[Callable[[], R]], threads: int) -> Iterator[R]:
+    """Yield the results of jobs, of which a number of threads compute as many ahead."""
+    waiting: deque[Future[R]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for job in jobs:
+            waiting.append(pool.submit(job))
+            if len(waiting) > threads:
                 yield waiting.popleft().result()
-
-    yield from track(results(), label, len(items), console=console, disable=not console.is_terminal, transient=True)
+        while waiting:
+            yield waiting.popleft().result()

@@ -11,10 +11,10 @@ from PIL import Image
 
 from milbench.data.bag_files import AUDIO, COORDINATES, BagFile, open_all, open_features, open_frames
 from milbench.data.bags_store import single
-from milbench.data.image_files import decoded
+from milbench.data.image_files import decode_image
 from milbench.data.in_order import read_all
 from milbench.data.own_bags import feature_files
-from milbench.data.table import abbreviate, bagged, bagged_alone, read_table
+from milbench.data.table import abbreviate, group_rows, read_table, take_rows
 from milbench.data.table_files import is_table
 from milbench.data.table_options import FEATURE_FILES, FeatureOptions, ImageOptions, SequenceOptions
 from milbench.errors import UsageError
@@ -22,8 +22,8 @@ from milbench.errors import UsageError
 
 def new_bags(paths: Sequence[Path], options: FeatureOptions, feature_names: Sequence[str]) -> dict[str, BagFile]:
     """Return the bags of tables with the columns that were trained on, of files of features, and folders, by names."""
-    files = _expanded(paths, FEATURE_FILES)
-    named = [bag for path in files if is_table(path) for bag in _of_table(path, options, feature_names)]
+    files = _expand_folders(paths, FEATURE_FILES)
+    named = [bag for path in files if is_table(path) for bag in _bags_of_table(path, options, feature_names)]
     lone = [str(path) for path in files if not is_table(path)]
     named += zip(lone, read_all(partial(open_features, key=options.key), [*map(Path, lone)], lone), strict=True)
     bags: dict[str, BagFile] = {}
@@ -37,7 +37,7 @@ def new_bags(paths: Sequence[Path], options: FeatureOptions, feature_names: Sequ
     return bags
 
 
-def finite(name: str, bag: BagFile) -> NDArray[np.float32]:
+def finite_features(name: str, bag: BagFile) -> NDArray[np.float32]:
     """Return the instances of a bag. Raises UsageError, which has its name, where a number is not finite."""
     features = np.array(single(bag.read(), bag.dtype))
     if (broken := np.flatnonzero(~np.isfinite(features).all(axis=1))).size:
@@ -51,12 +51,14 @@ def new_images(
     """Yield name (in a table, or the path), file, pixels (channels, size, size), and the size before, of images."""
     Image.init()
     files: dict[str, Path] = {}
-    for path in _expanded(paths, sorted(Image.EXTENSION)):
+    for path in _expand_folders(paths, sorted(Image.EXTENSION)):
         names = read_table(path, (options.image,)).unique(options.image, "image") if is_table(path) else [str(path)]
         if twice := [name for name in names if name in files]:
             raise UsageError(f"{path}: the image {twice[0]!r} is named twice")
         files |= {name: path.parent / name if is_table(path) else path for name in names}
-    images = read_all(lambda path: decoded(path, options.size, options.channels), [*files.values()], [*files], "images")
+    images = read_all(
+        lambda path: decode_image(path, options.size, options.channels), [*files.values()], [*files], "images"
+    )
     for (name, file), (pixels, size) in zip(files.items(), images, strict=True):
         yield name, file, pixels, size
 
@@ -65,7 +67,7 @@ def new_sequences(
     paths: Sequence[Path], options: SequenceOptions, kind: str
 ) -> Iterator[tuple[str, NDArray[np.float32], float]]:
     """Yield name, frames (T, F) and frames a second of sequences of the `kind` in training; those of tables first."""
-    files = _expanded(paths, (".npy", *AUDIO))
+    files = _expand_folders(paths, (".npy", *AUDIO))
     lone = [str(path.absolute()) for path in files if not is_table(path)]
     sources = [
         (path, read_table(path, (options.file,)).unique(options.file, "sequence")) for path in files if is_table(path)
@@ -75,28 +77,29 @@ def new_sequences(
         if opened[0].kind != kind:
             raise UsageError(f"{path}: its sequences have {opened[0].kind}, expected {kind} as in training")
         for name, file in zip(names, opened, strict=True):
-            yield name, finite(name, file), file.frames_per_second
+            yield name, finite_features(name, file), file.frames_per_second
 
 
-def _expanded(paths: Iterable[Path], endings: Sequence[str]) -> list[Path]:
+def _expand_folders(paths: Iterable[Path], endings: Sequence[str]) -> list[Path]:
     files: list[Path] = []
     for path in paths:
         if path.is_dir():
-            files += (found := sorted(f for f in path.iterdir() if f.suffix.lower() in endings and f.is_file()))
-            if not found:
+            members = sorted(file for file in path.iterdir() if file.suffix.lower() in endings and file.is_file())
+            files += members
+            if not members:
                 raise UsageError(f"the folder {path} has no file {', '.join(endings)}")
         else:
             files.append(path)
     return files
 
 
-def _of_table(path: Path, options: FeatureOptions, feature_names: Sequence[str]) -> Iterable[tuple[str, BagFile]]:
+def _bags_of_table(path: Path, options: FeatureOptions, feature_names: Sequence[str]) -> Iterable[tuple[str, BagFile]]:
     table = read_table(path, (options.bag, options.features.removeprefix("@")), options.decimal)
     if options.of_files:
-        bags = bagged_alone(table, options.bag, "bag")
+        bags = take_rows(table, options.bag, "bag")
         opened = open_all(partial(open_features, key=options.key), path, feature_files(bags, options))
         return zip(bags.names, opened, strict=True)
-    bags = bagged(table, options.bag)
+    bags = group_rows(table, options.bag)
     for name in feature_names:
         table.column(name, "a feature")
     order = np.argsort(bags.codes, kind="stable")
@@ -105,5 +108,5 @@ def _of_table(path: Path, options: FeatureOptions, feature_names: Sequence[str])
     files = [BagFile(part.shape, "float32", part.copy) for part in parts]
     if options.coords:
         places = np.split(table.numbers(table.matching(options.coords, "of x and y"))[order], cuts)
-        files = [replace(file, named={COORDINATES: at.copy}) for file, at in zip(files, places, strict=True)]
+        files = [replace(file, named={COORDINATES: place.copy}) for file, place in zip(files, places, strict=True)]
     return zip(bags.names, files, strict=True)

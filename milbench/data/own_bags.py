@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from milbench._utils.prefetch import prefetched
 from milbench.data.array_cache import DeclareInputs, Fields, cache_place, cached_arrays, write_header
 from milbench.data.bag_files import CLASSES, COORDINATES, BagFile, open_all, open_features, open_frames
 from milbench.data.bags_store import BagStore, row_parts, write_files
-from milbench.data.image_files import decoded
+from milbench.data.image_files import decode_image
+from milbench.data.in_order import prefetched
 from milbench.data.table import (
     NAMES,
     SEPARATOR,
@@ -24,12 +24,13 @@ from milbench.data.table import (
     Mark,
     Table,
     abbreviate,
-    bagged,
-    bagged_alone,
     class_name,
+    group_rows,
     is_group_name,
+    is_id_name,
     read_table,
     set_text,
+    take_rows,
 )
 from milbench.data.table_files import read_chunks, row_name
 from milbench.data.table_options import FeatureOptions, ImageOptions, SequenceOptions, TableOptions
@@ -50,6 +51,7 @@ class OwnBags:
     split: list[str] | None = None  # of the bags, each one of SPLITS
     ignored: Sequence[str] = ()  # columns that are not used
     likely_group: str = ""  # the column that seems to say which bags belong together, where none was named
+    likely_split: str = ""  # the column that seems to hold parts of a split, where none was named
     marks: list[list[Mark]] | None = None  # of images, boxes; of sequences, events as they begin
     digest: str = ""  # of names, labels, instances and annotations, independent of the format of the files
     feature_names: Sequence[str] = ()  # of tables of features
@@ -91,30 +93,30 @@ def load_bags(path: Path, options: TableOptions) -> OwnBags:
     files = [path.parent / name for name in cached.pop("files")]
     store = BagStore(**statistics, packed=cached.pop("instances", None), files=files, dtype=cached.pop("dtype"))
     cached["labels"] = np.array(cached["labels"])
-    cached["marks"] = cached["marks"] and [[Mark(cls, tuple(at)) for cls, at in marks] for marks in cached["marks"]]
+    cached["marks"] = cached["marks"] and [[Mark(c, tuple(place)) for c, place in marks] for marks in cached["marks"]]
     return OwnBags(path=path, store=store, **cached)
 
 
 def _pack_images(folder: Path, path: Path, options: ImageOptions, declare: DeclareInputs) -> OwnBags:
     table = read_table(path, (options.image, "boxes", *_texts(options)))
-    bags = bagged_alone(table, options.image, "image")
+    bags = take_rows(table, options.image, "image")
     declare(bags.names)
     sizes = np.zeros((len(bags.names), 2), np.int32)
 
     def read(row: int) -> NDArray[np.uint8]:
-        pixels, sizes[row] = decoded(path.parent / bags.names[row], options.size, options.channels)
+        pixels, sizes[row] = decode_image(path.parent / bags.names[row], options.size, options.channels)
         return pixels[None]
 
     shape = (1, options.channels, options.size, options.size)
-    annotated = _annotated(bags, options, {options.image}, "boxes")
+    annotated = _annotations(bags, options, {options.image}, "boxes")
     files = [BagFile(shape, "uint8", partial(read, row), name=table.place(row)) for row in range(len(bags.names))]
     return OwnBags(**annotated, store=write_files(folder, files, "images"), sizes=sizes)
 
 
 def _pack_sequences(folder: Path, path: Path, options: SequenceOptions, declare: DeclareInputs) -> OwnBags:
     table = read_table(path, (options.file, "events", *_texts(options)))
-    bags = bagged_alone(table, options.file, "sequence")
-    annotated = _annotated(bags, options, {options.file}, "events")
+    bags = take_rows(table, options.file, "sequence")
+    annotated = _annotations(bags, options, {options.file}, "events")
     declare(bags.names)
     files = open_all(partial(open_frames, options=options), path, bags.names)
     store = replace(write_files(folder, files), files=[*map(Path, bags.names)])
@@ -125,16 +127,17 @@ def _texts(options: TableOptions) -> tuple[str, str, str]:
     return options.labels, options.group, options.split
 
 
-def _annotated(bags: Bagged, options: TableOptions, other_columns: set[str], marks: str = "") -> dict[str, Any]:
+def _annotations(bags: Bagged, options: TableOptions, other_columns: set[str], marks: str = "") -> dict[str, Any]:
     """Return what columns say of bags; `other_columns` have another use, and `marks` has boxes or events."""
-    labels, names, used = bags.labels(options)
+    labels, names, label_columns = bags.labels(options)
     groups, split = bags.values(options.group, "group"), bags.split(options.split)
-    taken = {*used, *NAMES, *_texts(options), marks}
-    others = [name for name in bags.table.columns if name not in taken]
+    reserved = {*label_columns, *NAMES, *_texts(options), marks}
+    others = [name for name in bags.table.columns if name not in reserved]
     return {
         "path": bags.table.path, "bags": bags.names, "labels": labels, "class_names": names,
         "groups": groups, "split": split, "ignored": [name for name in others if name not in other_columns],
         "likely_group": "" if groups else bags.likely_group(others, labels, split),
+        "likely_split": "" if split else bags.likely_split(others),
         "marks": bags.marks(marks, labels, names) if marks else None,
     }  # fmt: skip
 
@@ -157,10 +160,10 @@ def _pack_features(folder: Path, path: Path, options: FeatureOptions, declare: D
         out.seek(0)
         write_header(out, np.dtype(np.float32), (len(table.frame), len(names)))
     features = np.load(in_rows, mmap_mode="r", allow_pickle=False)
-    named = {name: features[:, n] for n, name in enumerate(names) if is_group_name(name)}
-    bags = bagged(Table(path, table.frame.assign(**named)) if named else table, options.bag)
+    named = {name: features[:, n] for n, name in enumerate(names) if is_group_name(name) or is_id_name(name)}
+    bags = group_rows(Table(path, table.frame.assign(**named)) if named else table, options.bag)
     coords = table.matching(options.coords, "of x and y")
-    annotated = _annotated(bags, options, {options.bag, *coords, *names})
+    annotated = _annotations(bags, options, {options.bag, *coords, *names})
     order = np.argsort(bags.codes, kind="stable")
     classes = bags.instance_classes(annotated["labels"], annotated["class_names"])
     offsets = np.searchsorted(bags.codes[order], np.arange(len(bags.names) + 1))
@@ -182,7 +185,6 @@ def _feature_names(table: Table, options: FeatureOptions) -> list[str]:
     if len(coords) not in (0, 2):
         raise UsageError(f"{table.path}: coords = {options.coords!r} names {len(coords)} options, expected x and y")
     reserved = {*table.label_columns(options.labels), *NAMES, options.bag, options.group, options.split}
-    taken = {*reserved, *coords}
     table.column(options.bag, "the bag that an instance belongs to")
     if pattern := options.features:  # a "*" skips columns of names and labels
         listed = {part.strip() for part in pattern.split(SEPARATOR)}
@@ -192,7 +194,7 @@ def _feature_names(table: Table, options: FeatureOptions) -> list[str]:
             raise UsageError(f"{table.path}: {named}, which holds names or labels")
         names = [n for n in table.matching(pattern, "of features") if n in listed or n not in reserved]
     else:
-        names = table.holds_numbers([name for name in table.columns if name not in taken])
+        names = table.holds_numbers([name for name in table.columns if name not in {*reserved, *coords}])
     if not names:
         raise UsageError(f"{table.path} has no column of numbers for features (it has: {abbreviate(table.columns)})")
     return names
@@ -206,8 +208,8 @@ def feature_files(bags: Bagged, options: FeatureOptions) -> list[str]:
 
 
 def _pack_feature_files(folder: Path, table: Table, options: FeatureOptions, declare: DeclareInputs) -> OwnBags:
-    bags = bagged_alone(table, options.bag, "bag")
-    annotated = _annotated(bags, options, {options.bag, options.features.removeprefix("@")})
+    bags = take_rows(table, options.bag, "bag")
+    annotated = _annotations(bags, options, {options.bag, options.features.removeprefix("@")})
     names = feature_files(bags, options)
     declare(names)
     files = open_all(partial(open_features, key=options.key), table.path, names)
@@ -215,8 +217,8 @@ def _pack_feature_files(folder: Path, table: Table, options: FeatureOptions, dec
     coords = [file.named[COORDINATES]() for file in files if COORDINATES in file.named]
     are_places = [part.shape for part in coords] == [(file.shape[0], 2) for file in files]
     sets = np.pad(annotated["labels"], ((0, 0), (0, 1)), constant_values=True)
-    known = zip(files, sets, strict=True) if all(CLASSES in file.named for file in files) else ()
-    classes = [_classes_in(file, annotated["class_names"], has) for file, has in known]
+    labelled_files = zip(files, sets, strict=True) if all(CLASSES in file.named for file in files) else ()
+    classes = [_classes_in(file, annotated["class_names"], has) for file, has in labelled_files]
     return OwnBags(
         **annotated, store=store, feature_names=[f"f{number}" for number in range(files[0].shape[1])],
         instance_classes=np.concatenate(classes) if classes else None,

@@ -51,13 +51,13 @@ def cifar10(folder: Path, wanted: str) -> None:  # noqa: ARG001
     """Download CIFAR-10, not by CIFAR10(download=True), which goes on to unpickle what it downloaded."""
     from torchvision.datasets import CIFAR10
 
-    shutil.unpack_archive(_downloaded(CIFAR10.url, folder), folder, filter="data")
+    shutil.unpack_archive(_download(CIFAR10.url, folder), folder, filter="data")
 
 
 def svhn(folder: Path, wanted: str) -> None:
     """Download, check and unpack a part of SVHN."""
     extras.load("h5py", "h5", "SVHN")
-    archive = _downloaded(f"{SVHN}{wanted.removeprefix('svhn/')}.tar.gz", folder)
+    archive = _download(f"{SVHN}{wanted.removeprefix('svhn/')}.tar.gz", folder)
     if (digest := read_digest(archive, "sha256")) != ARCHIVES[wanted]:
         raise UsageError(f"{archive} is damaged: expected SHA-256 {ARCHIVES[wanted]}, found {digest}")
     shutil.unpack_archive(archive, folder / "svhn", filter="data")
@@ -65,24 +65,27 @@ def svhn(folder: Path, wanted: str) -> None:
 
 def recordings(folder: Path, wanted: str) -> None:
     """Download the Free Spoken Digit Dataset as of one commit, Z. Jackson et al., 2016-2024, CC BY-SA 4.0."""
-    shutil.unpack_archive(_downloaded(RECORDINGS, folder), folder, filter="data")
-    (folder / wanted).parent.mkdir()
-    (folder / f"free-spoken-digit-dataset-{COMMIT}/recordings").rename(folder / wanted)
+    _unpack(RECORDINGS, folder, f"free-spoken-digit-dataset-{COMMIT}/recordings", wanted)
 
 
 def clips(folder: Path, wanted: str) -> None:
     """Download ESC-10 as of one commit, K. J. Piczak, 2015, CC BY 3.0; its README.txt has the licence of each clip."""
-    shutil.unpack_archive(_downloaded(ESC10, folder), folder, filter="data")
-    (folder / f"ESC-10-{ESC10_COMMIT}").rename(folder / wanted)
+    _unpack(ESC10, folder, f"ESC-10-{ESC10_COMMIT}", wanted)
 
 
 def letters(folder: Path, wanted: str) -> None:
     """Download the letters of R. Kassel's handwritten words (MIT, 1995) as B. Taskar published them, for research."""
     (folder / wanted).parent.mkdir()
-    _downloaded(LETTERS, folder).rename(folder / wanted)
+    _download(LETTERS, folder).rename(folder / wanted)
 
 
-def _downloaded(address: str, folder: Path) -> Path:
+def _unpack(address: str, folder: Path, member: str, wanted: str) -> None:
+    shutil.unpack_archive(_download(address, folder), folder, filter="data")
+    (folder / wanted).parent.mkdir(exist_ok=True)
+    (folder / member).rename(folder / wanted)
+
+
+def _download(address: str, folder: Path) -> Path:
     from torchvision.datasets.utils import download_url
 
     name = address.rpartition("/")[2]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milbench.data.own_bags import OwnBags
-from milbench.data.table import PARTS, abbreviate, read_table
+from milbench.data.table import PARTS, SPLITS, abbreviate, read_table
 from milbench.data.table_files import column_names
 from milbench.data.table_options import TableOptions
 from milbench.errors import UsageError
@@ -44,24 +44,25 @@ def split_bags(table: OwnBags, options: TableOptions, seed: int) -> BagSplit:
         if options.folds or options.splits:
             other = f"folds = {options.folds}" if options.folds else f"splits = {options.splits!r}"
             raise UsageError(f"{table.path} has a column {options.split!r}: {other} would be another split")
-        return BagSplit(*(np.flatnonzero(np.array(table.split) == part) for part in BagSplit._fields))
-    if folds := _folds_of(table, options):
+        column, seed = np.array(table.split), 0  # one split for every seed
+        train, validation, tested = (np.flatnonzero(column == part) for part in BagSplit._fields)
+    elif folds := _find_folds(table, options):
         k, r = len(folds[0]), len(folds)
         seed *= k * r > 1  # a single split is that of every seed
         if seed >= k * r:
             raise UsageError(f"seed {seed}: {r} x {k} folds are the seeds 0-{k * r - 1}, one a fold")
         parts = {part: np.sort(bags) for part, bags in folds[seed // k][seed % k].items()}
-        tested, rest = parts["test"], np.setdiff1d(every, parts["test"])
-        if parts.keys() != {"test"}:
-            validation = parts.get("validation", rest[:0])
-            return BagSplit(parts.get("train", np.setdiff1d(rest, validation)), validation, tested)
-        if (share := options.validation * len(table) / len(rest)) >= 1:
-            found = f"validation = {options.validation:g} leaves no bag of {k - 1} of {k} folds to train on"
-            raise UsageError(f"{table.path}: {found}")
+        tested, validation = parts["test"], parts.get("validation", every[:0])
+        train = parts.get("train", np.setdiff1d(every, np.union1d(tested, validation)))
     else:
-        rest, tested = _apart(table, every, options.test, seed)
-        share = options.validation / (1 - options.test)
-    train, validation = _apart(table, rest, share, seed) if share else (rest, rest[:0])
+        train, tested = _draw_part(table, every, options.test, seed)
+        validation = every[:0]
+    if options.validation and not len(validation):
+        is_drawn = not (table.split or options.splits or options.folds)
+        share = options.validation / (1 - options.test if is_drawn else len(train) / len(table))
+        if share >= 1:
+            raise UsageError(f"{table.path}: validation = {options.validation:g} leaves no bag to train on")
+        train, validation = _draw_part(table, train, share, seed)
     return BagSplit(train, validation, tested)
 
 
@@ -69,7 +70,7 @@ def count_folds(table: OwnBags, options: TableOptions) -> tuple[int, int] | None
     """Return how many folds and repetitions there are, None for none."""
     if not options.splits:
         return (options.folds, options.repeats) if options.folds else None
-    folds = _folds_of(table, options)
+    folds = _find_folds(table, options)
     return (len(folds[0]), len(folds)) if len(folds) * len(folds[0]) > 1 else None
 
 
@@ -98,18 +99,18 @@ def split_files(table: OwnBags, options: TableOptions) -> list[Path]:
     return files
 
 
-def _folds_of(table: OwnBags, options: TableOptions) -> Sequence[Sequence[Fold]]:
+def _find_folds(table: OwnBags, options: TableOptions) -> Sequence[Sequence[Fold]]:
     """Return repetitions of folds, of a file or drawn; none where neither is asked for. Raises UsageError."""
     if options.folds > (units := len(set(table.groups or table.bags))):
         what = "groups" if table.groups else "bags"
         raise UsageError(f"{table.path}: folds = {options.folds} are more than its {units} {what}")
     if options.folds:
         seeds, every = range(options.repeats), np.arange(len(table))
-        return [[{"test": test} for test in _folds(table, every, options.folds, seed)] for seed in seeds]
+        return [[{"test": test} for test in _draw_folds(table, every, options.folds, seed)] for seed in seeds]
     files = split_files(table, options)
     if files and files[0].suffix.lower() == ".json":
         return _read_json(files[0], table)
-    return [[_numbered(file, table, _columns_of_parts(file)) for file in files]] if files else []
+    return [[_number_bags(file, table, _columns_of_parts(file)) for file in files]] if files else []
 
 
 def _columns_of_parts(path: Path) -> dict[str, list[str]]:
@@ -119,9 +120,10 @@ def _columns_of_parts(path: Path) -> dict[str, list[str]]:
     if lacking := {"train", "test"} - parts.keys():
         raise UsageError(f"{path} has no column {min(lacking)!r}, expected the columns train, val and test")
     texts = {part: table.texts(name) for part, name in parts.items()}
-    if all({*of_part.categories} <= {"True", "False"} for of_part in texts.values()):  # a row a bag
+    marks = {part: [text.casefold() for text in of_part] for part, of_part in texts.items()}
+    if all({*of_part} <= {"true", "false"} for of_part in marks.values()):  # a row a bag
         bags = table.texts(table.columns[0])
-        return {part: bags[of_part == "True"].tolist() for part, of_part in texts.items()}
+        return {part: bags[np.array(of_part) == "true"].tolist() for part, of_part in marks.items()}
     return {part: [*filter(None, of_part.tolist())] for part, of_part in texts.items()}
 
 
@@ -134,22 +136,24 @@ def _read_json(path: Path, table: OwnBags) -> list[list[Fold]]:
         names = [[*map(parts_of, repetition)] for repetition in json.loads(path.read_text("utf-8"))]
         if not names or len({*map(len, names)}) != 1 or not all("test" in fold for folds in names for fold in folds):
             raise ValueError("expected repetitions of equally many folds, each with test bags")
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except KeyError as error:
+        raise UsageError(f"{path}: {error} is no part of a split, expected {', '.join(SPLITS)}") from None
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UsageError(f"{path} cannot be read as folds, lists of test bags: {error}") from None
     for r, repetition in enumerate(names):
         if len(repetition) > 1 and all(fold.keys() == {"test"} for fold in repetition):  # a cross-validation
             where = f"{path}, repetition {r}"
-            numbered = _numbered(where, table, {str(n): fold["test"] for n, fold in enumerate(repetition)}, "fold")
+            numbered = _number_bags(where, table, {str(n): fold["test"] for n, fold in enumerate(repetition)}, "fold")
             placed = np.concatenate([*numbered.values()])
             if missing := [table.bags[bag] for bag in np.setdiff1d(np.arange(len(table)), placed)]:
                 raise UsageError(f"{where}: {len(missing)} bags are in no fold: {abbreviate(missing)}")
     return [
-        [_numbered(f"{path}, repetition {r}, fold {n}", table, fold) for n, fold in enumerate(repetition)]
+        [_number_bags(f"{path}, repetition {r}, fold {n}", table, fold) for n, fold in enumerate(repetition)]
         for r, repetition in enumerate(names)
     ]
 
 
-def _numbered(where: object, table: OwnBags, parts: Mapping[str, Sequence[str]], kind: str = "part") -> Fold:
+def _number_bags(where: object, table: OwnBags, parts: Mapping[str, Sequence[str]], kind: str = "part") -> Fold:
     """Return the numbers of named bags. Raises UsageError for a name that is none, or a bag or group in two parts."""
     number = {bag: n for n, bag in enumerate(table.bags)}
     # Where columns have different lengths, pandas writes names that are whole numbers with decimals.
@@ -160,7 +164,7 @@ def _numbered(where: object, table: OwnBags, parts: Mapping[str, Sequence[str]],
     faults = {
         f"no bags of {table.path}": [name for name in counts if name not in number],
         f"bags in two {kind}s": [name for name, count in counts.items() if count > 1],
-        f"groups of {table.path} in two {kind}s": apart_groups(groups, [*part_of.values()]),
+        f"groups of {table.path} in two {kind}s": divided_groups(groups, [*part_of.values()]),
     }
     for what, names in faults.items():
         if names:
@@ -168,7 +172,7 @@ def _numbered(where: object, table: OwnBags, parts: Mapping[str, Sequence[str]],
     return {part: np.array([number[name] for name in names], np.int64) for part, names in named.items()}
 
 
-def apart_groups(groups: Sequence[str], parts: Sequence[object]) -> list[str]:
+def divided_groups(groups: Sequence[str], parts: Sequence[object]) -> list[str]:
     """Return the groups whose bags are in several parts, such as parts of a split or folds."""
     first: dict[str, object] = {}
     pairs = zip(groups, parts, strict=False)
@@ -189,7 +193,7 @@ def official_split(folds: NDArray[np.int64], count: int, seed: int) -> BagSplit:
     return split
 
 
-def _apart(
+def _draw_part(
     table: OwnBags, bags: NDArray[np.int64], share: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     units = len({table.groups[bag] for bag in bags}) if table.groups else len(bags)
@@ -197,17 +201,17 @@ def _apart(
         what = "group" if table.groups else "bag"
         if len(bags) == len(table):
             raise UsageError(f"{table.path}: 1 {what} cannot be split into two parts, expected at least 2 {what}s")
-        one = f"beside the {what}s to test on there is 1 {what}, which cannot be split to train and to validate on"
-        raise UsageError(f"{table.path}: {one}; expected at least 3 {what}s in all, or validation = 0")
+        lone = f"beside the {what}s to test on there is 1 {what}, which cannot be split to train and to validate on"
+        raise UsageError(f"{table.path}: {lone}; expected at least 3 {what}s in all, or validation = 0")
     most = min(max(round(1 / min(share, 1 - share)), _MOST_FOLDS), units)
     # A share of 0.2 is one of five folds, and one of 0.4 two of them.
     fraction = Fraction(share).limit_denominator(most)
     fraction = min(max(fraction, Fraction(1, most)), Fraction(most - 1, most))
-    drawn = np.sort(np.concatenate(_folds(table, bags, fraction.denominator, seed)[: fraction.numerator]))
+    drawn = np.sort(np.concatenate(_draw_folds(table, bags, fraction.denominator, seed)[: fraction.numerator]))
     return np.setdiff1d(bags, drawn), drawn
 
 
-def _folds(table: OwnBags, bags: NDArray[np.int64], count: int, seed: int) -> list[NDArray[np.int64]]:
+def _draw_folds(table: OwnBags, bags: NDArray[np.int64], count: int, seed: int) -> list[NDArray[np.int64]]:
     """Return `count` folds of some bags, stratified by label set; groups stay together."""
     import warnings
 

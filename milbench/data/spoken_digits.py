@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from milbench._utils.files import reading
 from milbench.errors import UsageError
 
 SAMPLE_RATE = 8000
@@ -42,12 +43,9 @@ def _read(path: Path) -> tuple[NDArray[np.int16], int, int]:
         number = range(10).index(int(digit)), int(take)
     except ValueError:
         raise UsageError(f"{path}: expected a name such as 7_theo_12.wav, with a digit, a speaker, a number") from None
-    try:
-        with wave.open(str(path)) as file:
-            shape = file.getnchannels(), file.getsampwidth(), file.getframerate()
-            samples = np.frombuffer(file.readframes(file.getnframes()), "<i2")
-    except (wave.Error, EOFError, ValueError) as error:
-        raise UsageError(f"{path} is damaged: {error}") from error
+    with reading(path, "is damaged"), wave.open(str(path)) as file:
+        shape = file.getnchannels(), file.getsampwidth(), file.getframerate()
+        samples = np.frombuffer(file.readframes(file.getnframes()), "<i2")
     if shape != (1, 2, SAMPLE_RATE) or not len(samples):
         raise UsageError(f"{path}: expected a mono recording of 16 bits at {SAMPLE_RATE} Hz that is not empty")
     return samples, *number

@@ -23,8 +23,8 @@ from milbench.errors import UsageError, hint
 NAMES = ("bag", "labels", "instance_label", "group", "split", "features", "image", "boxes")  # never numbers
 SEPARATOR = ";"  # between the columns or classes that a parameter lists
 SPLITS = ("train", "validation", "test")
-PARTS = {"training": "train", "val": "validation", "valid": "validation", "dev": "validation", "testing": "test"}
-PARTS |= {part: part for part in SPLITS}  # by the names that people write
+PARTS = {part: part for part in SPLITS} | {"training": "train", "testing": "test"}  # by the names that people write
+PARTS |= dict.fromkeys(("val", "valid", "validate", "dev", "tune", "tuning"), "validation")
 _LISTED = re.compile(r"[^\s\[\](){}'\",][^\[\](){}'\",]*")  # a name in a list as Python, NumPy and JSON write it
 
 
@@ -109,10 +109,10 @@ class Table:
             column = int(missing.any(axis=0).argmax())
             rows = np.flatnonzero(missing[:, column])
             got = str(self.frame[names[column]].iloc[rows[0]])
+            choice = "; task.features names the columns to take, where this is none" * (not re.search(r"[^\W\d]", got))
             raise UsageError(
                 f"{self.place(int(rows[0]))}: column {names[column]!r} is {got!r}, expected a number"
-                + (" with a decimal point, or task.decimal=," if re.fullmatch(DECIMAL_COMMA, got) else "")
-                + ("" if got.strip() else "; task.features names the columns to take, where this is none")
+                + (" with a decimal point, or task.decimal=," if re.fullmatch(DECIMAL_COMMA, got) else choice)
                 + (f" (and so in {rows.size - 1} more rows)" if rows.size > 1 else "")
             )
         return values
@@ -145,38 +145,39 @@ class Bagged:
         rows = np.flatnonzero((values != values[before]).any(axis=1))
         if rows.size:
             row, first = int(rows[0]), int(before[rows[0]])
-            there = f"{text(first)} in {self.table.place(first).rpartition(', ')[2]}"
-            found = f"bag {self.names[self.codes[row]]!r} has the {what} {text(row)}, and {there}"
-            raise UsageError(f"{self.table.place(row)}: {found}; expected the same in all rows of a bag")
+            earlier = f"{text(first)} in {self.table.place(first).rpartition(', ')[2]}"
+            differing = f"bag {self.names[self.codes[row]]!r} has the {what} {text(row)}, and {earlier}"
+            raise UsageError(f"{self.table.place(row)}: {differing}; expected the same in all rows of a bag")
 
     def labels(self, options: TableOptions) -> tuple[NDArray[np.bool_], list[str], list[str]]:
         """Return label sets (B, C), the classes, and the columns that they were read from."""
-        table, where, classes = self.table, options.labels, options.classes
-        used = table.label_columns(where)
-        if used != [where]:
-            names, sets = used, _indicators(table, used)
+        table, where = self.table, options.labels
+        label_columns = table.label_columns(where)
+        if label_columns != [where]:
+            names, sets = label_columns, _indicators(table, label_columns)
         else:
             texts, mark = table.texts(where, "the classes of a bag"), options.separator
             parts = [_LISTED.findall(text) if mark == "list" else text.split(mark or None) for text in texts.categories]
             of_text = [{*map(class_name, names)} - {""} for names in parts]
             names = sorted(set().union(*of_text))
-            sets = np.array([[name in found for name in names] for found in of_text], bool).reshape(len(of_text), -1)
+            sets = np.array([[name in classes for name in names] for classes in of_text], bool)
+            sets = sets.reshape(len(of_text), -1)
             sets = sets[texts.codes]
-        if classes:
-            class_order = [class_name(name) for name in classes.split(SEPARATOR) if name.strip()]
+        if options.classes:
+            class_order = [class_name(name) for name in options.classes.split(SEPARATOR) if name.strip()]
             if len(set(class_order)) < len(class_order):
-                raise UsageError(f"{table.path}: classes = {classes!r} names a class twice, expected each once")
+                raise UsageError(f"{table.path}: classes = {options.classes!r} names a class twice, expected each once")
             strange = sets[:, [name not in class_order for name in names]].any(axis=1)
             if strange.any():
                 row = int(strange.argmax())
-                stranger = min(n for n, there in zip(names, sets[row], strict=True) if there and n not in class_order)
+                stranger = min(n for n, has in zip(names, sets[row], strict=True) if has and n not in class_order)
                 raise unknown_class(table.place(row), stranger, class_order)
-            at = [names.index(name) if name in names else len(names) for name in class_order]
-            sets, names = np.pad(sets, ((0, 0), (0, 1)))[:, at], class_order
+            columns = [names.index(name) if name in names else len(names) for name in class_order]
+            sets, names = np.pad(sets, ((0, 0), (0, 1)))[:, columns], class_order
         if not names:
             raise UsageError(f"{table.path}: the column {where!r} names no class in any row, expected some labels")
         self._check_alike(sets, "labels", lambda row: set_text(np.array(names)[sets[row]].tolist()))
-        return sets[self.first], names, used
+        return sets[self.first], names, label_columns
 
     def values(self, name: str, usual: str) -> list[str] | None:
         """Return a column's value for every bag, None where there is none of the `usual` name."""
@@ -188,29 +189,37 @@ class Bagged:
 
     def split(self, column: str) -> list[str] | None:
         """Return the part of every bag from a column, None for no such column."""
-        if (given := self.values(column, "split")) is None:
+        if (values := self.values(column, "split")) is None:
             return None
-        if wrong := [value for value in given if value.casefold() not in PARTS]:
+        if wrong := [value for value in values if value.casefold() not in PARTS]:
             place = self.table.place(int((self.table.texts(column) == wrong[0]).argmax()))
             raise UsageError(f"{place}: split {wrong[0]!r}{hint(wrong[0], SPLITS)}, expected {', '.join(SPLITS)}")
-        split = [PARTS[value.casefold()] for value in given]
-        if lacking := [part for part in ("train", "test") if part not in split]:
-            raise UsageError(f"{self.table.path}: the column {column!r} puts no bag into {lacking[0]}")
+        split = [PARTS[value.casefold()] for value in values]
+        if empty := [part for part in ("train", "test") if part not in split]:
+            raise UsageError(f"{self.table.path}: the column {column!r} puts no bag into {empty[0]}")
         return split
+
+    def likely_split(self, names: Sequence[str]) -> str:
+        """Return the first column that holds parts of a split, "" for none."""
+        texts = {name: {text.casefold() for text in self.table.texts(name).categories} for name in names}
+        return next((name for name in names if len(texts[name]) > 1 and texts[name] <= PARTS.keys()), "")
 
     def likely_group(self, names: Sequence[str], labels: NDArray[np.bool_], split: Sequence[str] | None) -> str:
         """Return the column that most likely says which bags belong together, such as patients; "" for none."""
         table, first, likely = self.table, self.first, dict[str, float]()
         sets = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
         for name in names:
-            codes, values = pd.factorize(table.frame[name].astype(str))
+            texts = table.frame[name].astype(str)
+            codes, values = pd.factorize(texts.mask(texts.isin(["", "nan", "None"])))
+            of_bags, has_value = codes[first], codes[first] >= 0
             # Several bags share a value, in several parts of a split, and no bag has two.
-            is_shared = 1 < len(values) < len(first) and not {"", "nan", "None"} & {*values}
-            is_apart = split is None or len({*zip(codes[first], split, strict=True)}) > len(values)
-            if not (is_shared and is_apart) or (codes != codes[first][self.codes]).any():
+            is_shared = 1 < len(values) < has_value.sum() and (has_value.all() or is_group_name(name))
+            pairs = {pair for pair in zip(of_bags, split or (), strict=False) if pair[0] >= 0}
+            is_apart = split is None or len(pairs) > len(values)
+            if not (is_shared and is_apart) or (codes != of_bags[self.codes]).any():
                 continue
-            is_label = sets.max() + 1 == len(values) == len({*zip(codes[first], sets, strict=True)})  # in other words
-            is_id = not is_label and (table.frame[name].dtype.kind not in "biufMm" or "id" in words_of(name))
+            is_label = sets.max() + 1 == len(values) == len({*zip(of_bags, sets, strict=True)})  # in other words
+            is_id = not is_label and (table.frame[name].dtype.kind not in "biufMm" or is_id_name(name))
             if is_group_name(name) or (is_id and len(values) >= max(_GROUPS_AT_LEAST, len(first) / _GROUPS_AT_LEAST)):
                 likely[name] = 2 * is_group_name(name) + len(values) / len(first)
         return max(likely, key=lambda name: likely[name], default="")
@@ -241,9 +250,9 @@ class Bagged:
             marks = _marks(text, column, names, self.table.place(row)) if text else []
             marked, expected = {mark.cls for mark in marks}, set(np.flatnonzero(labels[row]).tolist())
             if text and marked != expected:
-                there, labelled = (set_text(names[c] for c in classes) for classes in (marked, expected))
-                what = f"expected one of every class of the labels {labelled} and of no other, or an empty field"
-                raise UsageError(f"{self.table.place(row)}: the {column} are of {there}, {what}")
+                marked_text, label_text = (set_text(names[c] for c in classes) for classes in (marked, expected))
+                what = f"expected one of every class of the labels {label_text} and of no other, or an empty field"
+                raise UsageError(f"{self.table.place(row)}: the {column} are of {marked_text}, {what}")
             every_mark.append(marks)
         return every_mark
 
@@ -272,13 +281,13 @@ def _marks(text: str, column: str, names: list[str], place: str) -> list[Mark]:
     return sorted(marks, key=lambda mark: mark.place) if column == "events" else marks
 
 
-def bagged_alone(table: Table, column: str, kind: str) -> Bagged:
+def take_rows(table: Table, column: str, kind: str) -> Bagged:
     """Return each row of a table as a bag, named by a column, see `Table.unique`."""
     names = table.unique(column, kind)
     return Bagged(table, np.arange(len(names)), names)
 
 
-def bagged(table: Table, bag: str) -> Bagged:
+def group_rows(table: Table, bag: str) -> Bagged:
     """Return the rows of a table in bags by the names in a column. Raises UsageError where one is missing."""
     texts = table.filled(bag, "the bag that an instance belongs to", "a bag")
     return Bagged(table, texts.codes.astype(np.int64), texts.categories.tolist())
@@ -292,7 +301,12 @@ def words_of(name: str) -> list[str]:
 def is_group_name(name: str) -> bool:
     """Return whether a column is named like what bags share, such as case_id or patient."""
     words = {*words_of(name)}
-    return bool(words & _GROUPS) and words <= _GROUPS | {"id", "number", "no", "nr", "code", "name", "barcode"}
+    return bool(words & _GROUPS) and words <= _GROUPS | _IDS | {"number", "no", "nr", "code", "name", "barcode"}
+
+
+def is_id_name(name: str) -> bool:
+    """Return whether a column is named like one of ids, such as lesion_id."""
+    return not _IDS.isdisjoint(words_of(name))
 
 
 def class_name(text: str) -> str:
@@ -323,27 +337,30 @@ def read_table(path: Path, text: Collection[str] = (), decimal: str = "") -> Tab
 
 
 _GROUPS = {
-    "case", "patient", "subject", "participant", "person", "donor", "individual", "animal", "mouse", "family", "group",
-    "specimen", "speaker", "user",
+    "case", "cases", "patient", "patients", "subject", "subjects", "participant", "person", "donor", "individual",
+    "animal", "mouse", "family", "group", "groups", "specimen", "sample", "slide", "speaker", "user", "scan",
+    "session", "recording", "video", "pid", "mrn",
 }  # fmt: skip
+_IDS = {"id", "ids", "uid", "idx"}
 _GROUPS_AT_LEAST = 5  # and that many bags for each at most: a diagnosis has fewer values, or more bags for each
+_NUMBER = r"(?=.*\d)\s*[-+\u2212]?(\d{1,3}([.,'\s]\d{3})+|\d*)([.,]\d+)?([eE][-+]?\d+)?\s*%?\s*"  # as languages have it
 _NAMELESS = re.compile(r"Unnamed: \d+(\.\d+)*")  # the name that pandas gives to columns without one
 
 
 def _are_numbers(fields: pd.Series[Any]) -> bool:
     """Return whether most fields are numbers, all are or are empty, or most are as many languages write numbers."""
     is_number, text = pd.to_numeric(fields, errors="coerce").notna(), fields.astype(str)
-    if is_number.mean() > 0.5 or text.str.fullmatch(DECIMAL_COMMA).mean() > 0.5:
+    if is_number.mean() > 0.5 or text.str.fullmatch(_NUMBER).mean() > 0.5:
         return True
     empty = fields.isna() | (text.str.strip() == "")
     return bool(is_number.any() and (is_number | empty).all())
 
 
-def _indicators(table: Table, used: list[str]) -> NDArray[np.bool_]:
-    values = table.frame[used].apply(pd.to_numeric, errors="coerce")
+def _indicators(table: Table, label_columns: list[str]) -> NDArray[np.bool_]:
+    values = table.frame[label_columns].apply(pd.to_numeric, errors="coerce")
     wrong = ~values.isin([0, 1]).to_numpy()
     if wrong.any():
         row, column = (int(i[0]) for i in np.nonzero(wrong))
-        got = str(table.frame[used[column]].iloc[row])
-        raise UsageError(f"{table.place(row)}: column {used[column]!r} is {got!r}, expected 0 or 1")
+        got = str(table.frame[label_columns[column]].iloc[row])
+        raise UsageError(f"{table.place(row)}: column {label_columns[column]!r} is {got!r}, expected 0 or 1")
     return np.asarray(values.to_numpy() == 1)

@@ -22,7 +22,9 @@ _KINDS = " or ".join((", ".join(ENDINGS[:-1]), ENDINGS[-1]))
 CHUNK = 1 << 23  # fields of a table that are in memory together, of text files
 WIDE = 1000  # columns; pandas keeps each one of a wider table for itself, and a copy has them together
 SAMPLE = 1 << 16  # characters of a text file that say how numbers are written
-DECIMAL_COMMA = r"\s*[-+]?\d*,\d+\s*"
+DECIMAL_COMMA = r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*"
+_MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", ":": "colons", " ": "spaces"}
+_RARE = ":~^# "  # separators where the header has none of the usual ones
 
 
 class Form(NamedTuple):
@@ -35,7 +37,7 @@ class Form(NamedTuple):
     @property
     def marks(self) -> str:
         """What separates fields, in words."""
-        return {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}.get(self.separator, self.separator)
+        return _MARKS.get(self.separator, self.separator)
 
 
 def is_table(path: Path) -> bool:
@@ -109,7 +111,7 @@ def _as_table(path: Path) -> Iterator[None]:
     except UsageError:
         raise
     except UnicodeDecodeError as error:
-        reason = f"it is no text in UTF-8 ({error.reason}, byte {error.start}); save it so"
+        reason = f"it is no text in UTF-8 ({error.reason}, byte {error.start}); save it so (in Excel: CSV UTF-8)"
         raise UsageError(f"{path} cannot be read as a table: {reason}") from None
     except pd.errors.EmptyDataError:
         raise UsageError(f"{path} is empty, expected a header and a row an instance") from None
@@ -133,19 +135,25 @@ def unusual_form(path: Path, decimal: str) -> str:
     if (usual := SEPARATORS.get(path.suffix.lower())) is None:
         return ""
     form = form_of(path, decimal)
-    commas = "commas are decimal" if form.decimal == "," else ""
-    return " and ".join(filter(None, [f"separated by {form.marks}" * (form.separator != usual), commas]))
+    separated = f"separated by {form.marks}" * (form.separator != usual)
+    return ", ".join(filter(None, [separated, "with decimal commas" * (form.decimal == ",")]))
 
 
 @lru_cache(maxsize=64)
 def _form(path: Path, changed: int) -> Form:  # noqa: ARG001 the time of the change makes a new file be read
     with path.open(encoding="utf-8-sig", newline="") as file:
-        first, lines = file.readline(), file.read(SAMPLE).splitlines()
-    separator = SEPARATORS[path.suffix.lower()]
-    if given := re.fullmatch(r'"?sep=(.)"?', first.strip(), re.IGNORECASE):
-        separator, first = given[1], ""
-    elif separator not in first:
-        separator = max(";\t|,", key=first.count) if re.search(r"[;\t|,]", first) else separator
+        first, sample = file.readline(), file.read(SAMPLE)
+    lines = [*filter(None, sample.splitlines()[: None if len(sample) < SAMPLE else -1])]  # the last one may be cut
+    usual = SEPARATORS[path.suffix.lower()]
+    if given := re.fullmatch(r'"?sep=(.)"?', first.rstrip("\r\n"), re.IGNORECASE):
+        separator = given[1]
+    else:
+        candidates = usual + (",;\t|" if re.search(r"[,;\t|]", first) else _RARE)
+        is_usual = usual in first
+        separator = max(
+            candidates,
+            key=lambda mark: (_count_fields([first, *lines[:20]], mark), is_usual and mark == usual, first.count(mark)),
+        )
     fields = [field.strip() for row in csv.reader(lines, delimiter=separator) for field in row]
     with_comma = [field for field in fields if re.fullmatch(DECIMAL_COMMA, field)]
     decimal = "."
@@ -153,6 +161,12 @@ def _form(path: Path, changed: int) -> Form:  # noqa: ARG001 the time of the cha
         is_clear = any(not re.fullmatch(r"[-+]?[1-9]\d{0,2},\d{3}", field) for field in with_comma)
         decimal = "," if is_clear else "?"
     return Form(separator, int(bool(given)), decimal)
+
+
+def _count_fields(lines: Sequence[str], separator: str) -> int:
+    """Return how many fields all lines have by a separator, 0 where they have different numbers of them."""
+    counts = {*map(len, csv.reader(lines, delimiter=separator, skipinitialspace=True))}
+    return counts.pop() if len(counts) == 1 and len(lines) > 1 and counts != {1} else 0
 
 
 def _csv(path: Path, text: Collection[str], decimal: str) -> Iterator[pd.DataFrame]:

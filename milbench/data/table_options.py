@@ -37,7 +37,8 @@ class TableOptions:
         repeats: how often the bags are put into folds.
         test: the share of the bags to test on, where a seed draws the split; 0: all bags are trained on, whatever the
             table says of a split: a network for use, of which no error is known.
-        validation: the share of all bags to validate on, where neither the table nor `splits` say.
+        validation: the share of all bags to validate on, taken from those to train on where the table or `splits` says
+            nothing of validation.
         batch_bags: the number of bags in a training batch, at most.
     """
 

@@ -4,8 +4,9 @@
     history.csv          epoch, metric, value: appended after every epoch
     progress.json        the progress of training and evaluation, while it is running
     checkpoint.pt        from which training continues
-    outcomes.npz, reliability.json, decoder.json, task.json, weights.safetensors, gallery.npz   the results
+    outcomes.npz, classes.json, reliability.json, decoder.json, task.json, weights.safetensors, gallery.npz: the results
     error.txt            why it failed: the reason in the first line, then the traceback
+    output.txt           what plug-ins printed
     hang.txt             where it was when it exceeded its time limit
     result.json          written last, with the size and the digest of every file that belongs to the cell
     mlflow.json          which part of it is in MLflow
@@ -38,8 +39,8 @@ Row = tuple[int, str, float]  # an epoch, a metric with its split, and its value
 HEADER = "epoch,metric,value\n"
 WEIGHTS = "weights.safetensors"
 LISTED = (
-    "cell.json", "history.csv", "outcomes.npz", "reliability.json", "decoder.json", "task.json",
-    "gallery.npz", WEIGHTS,
+    "cell.json", "history.csv", "outcomes.npz", "classes.json", "reliability.json", "decoder.json",
+    "task.json", "gallery.npz", WEIGHTS,
 )  # fmt: skip
 """The files that belong to a finished cell."""
 EXPORTED = r"(?!mlflow|progress)[a-z][a-z_]*\.(json|csv|npz|safetensors|txt|pt)"
@@ -71,11 +72,13 @@ class CellFolder:
         self.weights = path / WEIGHTS
         self.gallery = path / "gallery.npz"
         self.outcomes = path / "outcomes.npz"
+        self.classes = path / "classes.json"
         self.reliability = path / "reliability.json"
         self.decoder = path / "decoder.json"
         self.memory = path / "task.json"
         self.checkpoint = path / "checkpoint.pt"
         self.error = path / "error.txt"
+        self.output = path / "output.txt"
         self.hang = path / "hang.txt"
         self._cell = path / "cell.json"
         self._result = path / "result.json"
@@ -145,7 +148,8 @@ class CellFolder:
     @property
     def begun(self) -> float:
         """When the running process began the cell, in seconds since 1970; 0.0 if none runs it."""
-        return float((_read_json(self._progress) or {}).get("begun", 0.0))
+        begun = (_read_json(self._progress) or {}).get("begun")
+        return begun if isinstance(begun, float) else 0.0
 
     @property
     def timed_out(self) -> bool:
@@ -186,7 +190,7 @@ class CellFolder:
         if os.path.lexists(self._result) or not self.path.is_dir():
             self._clear()
         self.path.mkdir(parents=True, exist_ok=True)
-        for path in self._left():
+        for path in [*self._left(), *([] if self.checkpoint.exists() else [self.output])]:
             _remove(path)
         # A cell that starts anew is another run in MLflow; one that continues is not.
         attempt = (self.is_described() and self.about()["attempt"]) or uuid.uuid4().hex
@@ -256,7 +260,7 @@ class CellFolder:
         """Return the cell. Raises UsageError where the folder does not tell."""
         try:
             return Cell(**json.loads(self._cell.read_text("utf-8"))["cell"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise UsageError(f"{self._cell} cannot be read: {error}") from None
 
     def is_described(self) -> bool:
@@ -268,7 +272,8 @@ class CellFolder:
 
     def about(self) -> dict[str, Any]:
         """Return what `begin` wrote: "label", the name in a comparison; "provenance"; "attempt", the id of the run."""
-        return {"label": "", "attempt": "", "provenance": {}} | (_read_json(self._cell) or {})
+        about, nothing = _read_json(self._cell) or {}, {"label": "", "attempt": "", "provenance": {}}
+        return {k: about[k] if isinstance(about.get(k), type(empty)) else empty for k, empty in nothing.items()}
 
     def result(self) -> dict[str, Any]:
         """Return what was given to `finish`, {} if the cell is not done; whether it is whole, `state` tells."""
@@ -291,14 +296,14 @@ class CellFolder:
 
     def artifacts(self) -> list[Path]:
         """Return the files of results that exist, and the traceback of a failure."""
-        files = (self.weights, self.gallery, self.outcomes, self.reliability, self.decoder, self.memory, self.error)
-        return [path for path in files if path.exists()]
+        results = self.outcomes, self.classes, self.reliability, self.decoder, self.memory
+        return [path for path in (self.weights, self.gallery, *results, self.error) if path.exists()]
 
     def mirrored(self) -> dict[str, Any]:
         """Return what `keep_mirrored` wrote last, {} for nothing."""
         record = _read_json(self._mirrored) or {}
-        is_own = record.get("cell", self.id) == self.id and {"run", "start", "rows"} <= record.keys()
-        return record if is_own else {}
+        types = [type(record.get(key)) for key in ("run", "start", "rows")]
+        return record if record.get("cell", self.id) == self.id and types == [str, int, int] else {}
 
     def keep_mirrored(self, content: Mapping[str, Any]) -> None:
         """Record which part of the cell is in MLflow."""
@@ -335,7 +340,7 @@ def _lines(rows: Iterable[Row]) -> str:
 def _read_json(path: Path) -> dict[str, Any] | None:
     try:
         content = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None
 

@@ -4,7 +4,6 @@ import faulthandler
 import json
 import os
 from collections.abc import Sequence
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from milbench._utils.process import process_as_before
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
 from milbench.api.loss import Loss
@@ -23,7 +23,7 @@ from milbench.api.resolver import resolve
 from milbench.api.targets import make_target
 from milbench.api.task import Task
 from milbench.engine.parts import check_max_labels, loss_for, network_for, typical_positions
-from milbench.engine.run import in_processes
+from milbench.engine.run import Processes
 from milbench.engine.worker import Job, describe_error, register, set_torch_defaults
 from milbench.errors import UsageError
 
@@ -31,7 +31,7 @@ SUM_TOLERANCE = 1e-3  # how far from 1 the probabilities of a position may add u
 LIMIT = 120.0  # seconds after which a check gives up: the cells will show the problem
 
 
-def check_all(jobs: Sequence[Job]) -> list[str]:
+def check_all(jobs: Sequence[Job], processes: Processes) -> list[str]:
     """Try every loss on the first batch of every task, in another process; return the warnings.
 
     Raises UsageError where a loss does not suit a task, or does not return what a loss must, or a network fails. Any
@@ -39,13 +39,10 @@ def check_all(jobs: Sequence[Job]) -> list[str]:
     """
     fields = ("loss", "loss_params", "network", "network_params", "task_key")
     distinct = [*{to_json([getattr(job.cell, name) for name in fields]): job for job in jobs}.values()]
-    checked = [check(job) for job in distinct] if distinct[0].execution.in_process else []
-    while len(checked) < len(distinct):
-        try:
-            for outcome in in_processes(check, distinct[len(checked) :], workers=1, threads=distinct[0].threads):
-                checked.append(outcome)  # noqa: PERF402 those before the error stay
-        except BrokenProcessPool:
-            checked.append(("", ""))
+    if distinct[0].execution.in_process:
+        checked = [check(job) for job in distinct]
+    else:  # one process imports PyTorch once
+        checked = [result or ("", "") for _, result, _ in processes.apply(check, distinct, by_one=True)]
     for error, _ in checked:
         if error:
             raise UsageError(error)
@@ -59,9 +56,11 @@ def check(job: Job) -> tuple[str, str]:
     set_torch_defaults(job.threads)
     with Path(os.devnull).open("w") as nowhere:  # for the trace of a check that takes too long
         if not job.execution.in_process:
-            faulthandler.dump_traceback_later(LIMIT, exit=True, file=nowhere)
+            limit = min(LIMIT, job.execution.timeout or LIMIT)
+            faulthandler.dump_traceback_later(limit, exit=True, file=nowhere)
         try:
-            warning = _try(job)
+            with process_as_before():
+                warning = _try(job)
         except UsageError as error:
             return f"{subject}: {error}", ""
         except BaseException as error:
@@ -80,6 +79,10 @@ def _try(job: Job) -> str:
     register(job.local)
     key = cell.task_file or cell.task, to_json(cell.task_params), cell.seed, job.execution.data_dir
     task, bags = _first_batch(*key, cell.task_revision, cell.data)
+    if job.is_draw and "validation" not in getattr(task, "eval_splits", ["validation"]):  # a task may have its own way
+        raise UsageError(
+            "a search needs validation bags, and the task has none; task.validation=0.1 holds some of a table out"
+        )
     check_max_labels(task, bags)
     loss = loss_for(cell, task)
     try:

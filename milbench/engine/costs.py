@@ -1,6 +1,7 @@
 """The costs of a cell: the time of a training step and of the loss alone, and memory."""
 
 import re
+import resource
 import sys
 import time
 from collections.abc import Sequence
@@ -65,6 +66,4 @@ def memory_peak(device: torch.device) -> float:
         return float(torch.cuda.max_memory_allocated(device))
     if sys.platform == "linux" and (peak := re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())):
         return 1024.0 * int(peak[1])
-    import resource  # which Windows does not have
-
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))

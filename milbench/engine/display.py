@@ -168,7 +168,7 @@ def duration(seconds: float) -> str:
     for unit, length in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
-    return counted(round(seconds), "second")
+    return counted(max(1, round(seconds)), "second")
 
 
 def number(name: str, value: float) -> str:

@@ -6,12 +6,13 @@ from itertools import islice
 from pathlib import Path
 from statistics import mean
 
+from milbench._utils.process import process_as_before
 from milbench._utils.words import counted
 from milbench.api.metric_info import describe
 from milbench.api.plan import Cell, Label, Plan
 from milbench.engine.display import duration, number
 from milbench.engine.folders import Root
-from milbench.errors import UsageError
+from milbench.errors import UsageError, message
 
 MEASURED_STEPS = 3
 BUDGET = 20.0  # seconds after which no further variant is measured
@@ -49,11 +50,13 @@ def outlook(
         if key in seconds or key in failures or time.monotonic() - begun > BUDGET:
             continue
         try:
-            steps, training, evaluation = _measure(cell, threads, data_dir)
+            with process_as_before():
+                steps, training, evaluation = _measure(cell, threads, data_dir)
         except UsageError as error:
             raise UsageError(f"{cell.loss} on {cell.task}: {error}") from error
-        except Exception as error:  # noqa: BLE001 of a plug-in, which fails only its own cells
-            failures[key] = " ".join(f"{plan.label(cell)} fails at once: {type(error).__name__}: {error}".split())
+        except (Exception, SystemExit) as error:  # noqa: BLE001 of a plug-in, which fails only its own cells
+            text = f"{plan.label(cell)} fails at once: {type(error).__name__}: {message(error)}"
+            failures[key] = " ".join(text.split())
             continue
         seconds[key] = training + evaluation
         with_evaluation = f", {duration(evaluation)} of evaluations" if evaluation else ""

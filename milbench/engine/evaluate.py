@@ -59,12 +59,15 @@ def score_function(setup: Setup, progress: Progress | None = None) -> ScoreFunct
 
 
 def keep_results(setup: Setup, cell: Cell, folder: CellFolder, last: Evaluation) -> dict[str, Any]:
-    """Write weights, gallery, outcomes, calibration, decoder and memory of the task; return the cell's `result`."""
+    """Write weights, gallery, outcomes, counts, calibration, decoder and memory; return the cell's `result`."""
     if last.outcomes:
         save_outcomes(folder.outcomes, last.outcomes)
     if last.reliability:
         save_reliability(folder.reliability, last.reliability)
-    for path, content in ((folder.decoder, last.decoder), (folder.memory, setup.task.memory())):
+    counts = last.class_counts and {cell.id: dict(zip(setup.task.class_names, last.class_counts, strict=True))}
+    for path, content in (
+        (folder.decoder, last.decoder), (folder.memory, setup.task.memory()), (folder.classes, counts),
+    ):  # fmt: skip
         if content:
             path.write_text(json.dumps(content, allow_nan=False) + "\n", "utf-8")
     about = {  # for a reader who has nothing else
@@ -109,7 +112,7 @@ def _save_gallery(path: Path, setup: Setup, threshold: float | None) -> None:
     }  # fmt: skip
     content = gallery.make(
         threshold=threshold,
-        kind="image" if bags.are_images else "set" if xs is None else "sequence",
+        kind="image" if bags.instances.ndim == 4 else "set" if xs is None else "sequence",
         frames_per_second=setup.task.frames_per_second,
         class_names=setup.task.class_names,
         **{k: None if v is None else v.cpu().numpy() for k, v in arrays.items()},

@@ -178,8 +178,8 @@ def _rows(plan: Plan, cell: Cell, folder: CellFolder, state: State) -> Iterator[
     prefix = *label, cell.supervision, cell.seed, state.status, state.reason
     history = [] if state.status == "missing" else folder.history()
     provenance = folder.about()["provenance"] if history or state.status == "failed" else {}
-    place = cell.id, folder.mirrored().get("run", "") if provenance else "", provenance.get("machine", "")
-    suffix = (*place, provenance.get("code", ""), draw)
+    place = cell.id, folder.mirrored().get("run", "") if provenance else "", str(provenance.get("machine", ""))
+    suffix = (*place, str(provenance.get("code", "")), draw)
     costs = folder.result().get("costs", {}) if state.status == "done" else {}
     costs = costs | {"steps": _steps(history)} if costs else costs
     rows: list[tuple[int | None, str, float]] = [row for row in history if not row[1].startswith("cost/")]

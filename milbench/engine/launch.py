@@ -22,6 +22,7 @@ from milbench.errors import INTERRUPTED, UsageError
 if TYPE_CHECKING:
     from milbench.engine.cell import Status
     from milbench.engine.display import Display
+    from milbench.engine.run import Processes
     from milbench.engine.worker import Job
 
 RERUN = {"missing": ("missing",), "failed": ("missing", "failed"), "all": ("missing", "failed", "done")}
@@ -81,12 +82,14 @@ class _Launch:
     def search_and_run(self) -> int:
         """Search settings as the spec says, then run the comparison with the chosen ones."""
         plan = self.make_plan()
-        code = self.run(plan)
-        if self.dry_run or code == INTERRUPTED:
-            return code
-        if any(state.status not in ("done", "failed") for state in self.root.states(plan.cells).values()):
-            return code  # the search was interrupted and has chosen nothing yet
+        if not (self.dry_run and self._is_searched(plan)):
+            code = self.run(plan)
+            if code == INTERRUPTED or not self._is_searched(plan):  # nothing is chosen yet
+                return code
         return self.run(self.make_plan(plan))
+
+    def _is_searched(self, plan: Plan) -> bool:
+        return all(state.status in ("done", "failed") for state in self.root.states(plan.cells).values())
 
     def _earlier(self) -> Plan | None:
         """Return the plan of earlier launches of the same name and origin, None if there are none."""
@@ -110,7 +113,7 @@ class _Launch:
     def run(self, plan: Plan) -> int:
         """Print a plan and run its missing cells: those of a search, or those that are compared."""
         from milbench.engine.display import Display
-        from milbench.engine.run import shard, worker_count
+        from milbench.engine.run import Processes, shard, worker_count
 
         # All cells count, also finished ones, so that a resumed cell keeps its number of threads.
         workers, slots = os.cpu_count() or 1, 1
@@ -130,35 +133,42 @@ class _Launch:
             display.print_plan([*plan.notes, *published(plan)])
             with catalog.downloads(allowed=False):
                 lines = outlook(plan, to_run, self.root, workers, threads, self.execution.data_dir)
-            for line in (*lines, *notes, "dry run: nothing was started"):
+            then = ["then the comparison, with the settings that these cells choose"] * bool(
+                plan.search and not plan.search.chosen
+            )
+            for line in (*lines, *then, *notes, "dry run: nothing was started"):
                 display.print_line(line)
             return 0
         display.print_plan([*plan.notes[len(self.spec.notes) :], *notes])
         jobs = [self._job(plan, cell, slots, threads) for cell in to_run]
-        with display.live() if jobs else nullcontext():
+        with display.live() if jobs else nullcontext(), closing(Processes(workers, threads)) as processes:
             if jobs:
                 from milbench.engine.check import check_all
 
-                for warning in check_all(jobs):
+                for warning in check_all(jobs, processes):
                     display.print_line(warning)
             for cell in cells:
                 if cell.id in display.to_run or states[cell.id].status != "failed":
                     self.root.cell(cell.id).tidy()
-            return self._run_jobs(self._save_plan(plan), cells, jobs, display, workers)
+            return self._run_jobs(self._save_plan(plan), cells, jobs, display, processes)
 
     def _job(self, plan: Plan, cell: Cell, slots: int, threads: int) -> Job:
         from milbench.engine.worker import Job
         from milbench.networks.registry import registries
 
+        entries = [registry.entries.get(getattr(cell, kind)) for kind, registry in registries().items()]
+        is_foreign = any(entry.origin != "milbench" for entry in entries if entry)  # a task's network is no entry
         local = tuple(  # classes that were defined in a notebook are sent to the workers
             (kind, plugin, registry.entry(getattr(cell, kind)).code)
             for kind, registry in registries().items()
             if (plugin := local_object(registry, getattr(cell, kind)))
         )
         folder = self.root.cell(cell.id)
-        return Job(cell, plan.label(cell), folder, self.execution, threads, self.devices, slots, local)
+        label, execution = plan.label(cell), self.execution
+        is_draw = bool(plan.search and not plan.search.chosen)
+        return Job(cell, label, folder, execution, threads, self.devices, slots, is_draw, is_foreign, local)
 
-    def _run_jobs(self, plan: Plan, cells: list[Cell], jobs: list[Job], display: Display, workers: int) -> int:
+    def _run_jobs(self, plan: Plan, cells: list[Cell], jobs: list[Job], display: Display, processes: Processes) -> int:
         """Run cells, bring MLflow up to date, also for earlier launches, and print how the launch ended."""
         from milbench.engine.mirror import Mirror
         from milbench.engine.run import ClusterLost, run_cells
@@ -170,8 +180,7 @@ class _Launch:
         mirror.start()
         stopped = ""
         try:
-            workers = 0 if self.execution.in_process else workers
-            with closing(run_cells(jobs, workers, self.execution.cluster)) as finished_cells:
+            with closing(run_cells(jobs, processes, self.execution.cluster)) as finished_cells:
                 for cell_id, state in finished_cells:
                     display.print_end(cell_id, state)
         except KeyboardInterrupt:
@@ -194,7 +203,7 @@ def _describe_end(name: str, statuses: Mapping[Status, int], stopped: str, rerun
         return f"{stopped}: {done} of {counted(total, 'cell')} done; the same command continues"
     if done == total:
         cells = "the cell is" if total == 1 else f"all {total:,} cells are"
-        return "the search is done" if searching else f"{cells} done; next: milbench report {name}"
+        return "the search is done" if searching else f"{cells} done"
     words: dict[Status, str] = {"failed": "failed", "missing": "unfinished", "running": "running in another launch"}
     parts = [f"{counted(statuses[status], 'cell')} {word}" for status, word in words.items() if statuses[status]]
     again = "; the same command continues" if statuses["missing"] else ""

@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -20,9 +21,11 @@ from mlflow.types import ColSpec, DataType, Schema, TensorSpec
 from milbench._version import __version__
 from milbench.api import gallery
 from milbench.api.plan import Cell, Plan
+from milbench.api.resolver import resolve
 from milbench.engine.cell import CellFolder, Status
 from milbench.engine.folders import Root
 from milbench.errors import UsageError
+from milbench.networks.registry import registries
 
 STATUSES: dict[Status, str] = {"done": "FINISHED", "failed": "FAILED", "running": "RUNNING", "missing": "KILLED"}
 ATTEMPT = "milbench.attempt"  # the tag of a run that tells it from runs of the same cell that was computed before
@@ -165,17 +168,24 @@ def write_model(place: Path, folder: CellFolder, cell: Cell, result: Mapping[str
         for path in (folder.weights, folder.memory):
             if path.exists():
                 shutil.copyfile(path, data / path.name)
-        packed, copies = dict[str, Any](), list[tuple[str, Path]]()
+        packed, copies, helpers = dict[str, Any](), list[tuple[str, Path]](), set[Path]()
         for kind, source in (("loss", cell.loss_file), ("task", cell.task_file), ("network", cell.network_file)):
             file, colon, member = source.partition(":")
             if file.endswith(".py"):
                 copies.append((file, data / kind / Path(file).name))
                 packed[f"{kind}_file"] = f"{kind}/{Path(file).name}{colon}{member}"
+                entry = registries()[kind].entry(resolve(registries()[kind], source))
+                helpers |= {*map(Path, entry.code.files)} - {Path(file)}
         CellFolder(data).begin(replace(cell, **packed), folder.about()["label"], provenance={})
         CellFolder(data).finish(result)
         for file, place_of_file in copies:
             place_of_file.parent.mkdir()
             shutil.copyfile(file, place_of_file)
+        for helper in helpers:  # below the folder from which Python imports it
+            roots = [root for root in map(Path.resolve, map(Path, sys.path)) if helper.is_relative_to(root)]
+            copy = Path(scratch) / "code" / helper.relative_to(max(roots, key=lambda root: len(root.parts)))
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(helper, copy)
         columns = [("labels", "string"), ("probability", "double")]  # as milbench.inference.saved_model returns them
         columns += [(f"presence {name}", "double") for name in result["classes"]]
         inputs = Schema([TensorSpec(example.dtype, test_bags.batch_shape)])
@@ -183,4 +193,5 @@ def write_model(place: Path, folder: CellFolder, cell: Cell, result: Mapping[str
         pyfunc.save_model(
             place, loader_module="milbench.inference.saved_model", data_path=str(data), input_example=example,
             signature=ModelSignature(inputs, outputs), pip_requirements=[f"milbench=={__version__}"],
+            code_paths=[*map(str, (Path(scratch) / "code").glob("*"))] or None,
         )  # fmt: skip

@@ -21,12 +21,12 @@ from milbench.api.recipe import Recipe
 from milbench.api.registry import losses, tasks
 from milbench.api.resolver import resolve
 from milbench.api.task import Task
-from milbench.data.catalog import found_file
+from milbench.data.catalog import find_file
 from milbench.engine.costs import reset_memory_peak
-from milbench.errors import UsageError
+from milbench.errors import UsageError, message
 from milbench.networks.registry import make_network, networks, registries, suitable_networks
 from milbench.optimizers.clipping import GradientNorm
-from milbench.optimizers.registry import learning_rate, make_optimizer
+from milbench.optimizers.registry import learning_rate, optimizers
 
 SMALL_STEP = 200_000_000  # multiplications of a forward pass, which one thread computes in about ten milliseconds
 
@@ -133,7 +133,8 @@ def build_setup(recipe: Recipe, seed: int, task: Task, network: Network, loss: L
     model, average = Model(network.move_to(device), loss), recipe.average_last is not None
     # Without its function torch averages in one operation, which refuses the whole number that BatchNorm counts.
     return Setup(
-        recipe, seed, task, model, make_optimizer(model, recipe, seed), GradientNorm(recipe.gradient_norm),
+        recipe, seed, task, model,
+        optimizers().get(recipe.optimizer)(model, recipe, seed), GradientNorm(recipe.gradient_norm),
         averaged_model=AveragedModel(model, avg_fn=get_swa_avg_fn(), use_buffers=True) if average else None,
         steps=min(recipe.steps_per_epoch or task.steps_per_epoch, task.steps_per_epoch),
         device=device,
@@ -162,7 +163,7 @@ def network_for(cell: Cell, task: Task, loss: Loss, data_dir: Path | None = None
     if cell.network_file:
         resolve(networks(), cell.network_file)
     if isinstance(weights := params.get("weights"), str) and weights:
-        path = found_file(weights, data_dir, "network.weights")
+        path = find_file(weights, data_dir, "network.weights")
         if initial and not cell.network_revision.endswith(file_digest(path, "sha256")[:16]):
             raise UsageError(f"{path} was changed after the cell was planned; run the same command again")
         params = params | {"weights": str(path) if initial else ""}
@@ -175,7 +176,7 @@ def typical_positions(network: Network, task: Task) -> int:
     try:
         logits = _evaluated(network, bag)
     except Exception as error:
-        problem = f"{type(error).__name__}: {error}, for one bag {(*bag.instances.shape,)}"
+        problem = f"{type(error).__name__}: {message(error)}, for one bag {(*bag.instances.shape,)}"
         suitable = ", ".join(suitable_networks(task))
         raise UsageError(f"the network does not suit {task.name}: {problem} (there are: {suitable})") from error
     if logits.shape[:2] != (1, task.num_classes + 1) or logits.ndim < 3:
@@ -213,11 +214,11 @@ def check_unchanged(cell: Cell) -> None:
     for kind, registry in registries().items():
         file, name, revision = (getattr(cell, field) for field in (f"{kind}_file", kind, f"{kind}_revision"))
         entry = registry.entries.get(resolve(registry, file) if file else name)
-        if entry is None or entry.is_installed:  # a network of a task, or a package whose version says enough
-            continue
+        if entry is None or (entry.code.digest.startswith(" of ") and not entry.code.files):
+            continue  # a network of a task, or an installed package, whose version says enough
         # A class of a notebook came with the cell, and what it imports did not.
         edited = not entry.source and not entry.code.is_current(elsewhere=True)
-        if edited or not revision.partition(" weights ")[0].endswith(entry.source_digest):
+        if edited or not revision.partition(" weights ")[0].endswith(entry.code.digest):
             raise UsageError(
                 f"{file or name} was changed after the cell was planned, or what it imports; run the same command again"
             )

@@ -19,7 +19,7 @@ from milbench.api.published import Published
 from milbench.api.registry import Registry, losses, tasks
 from milbench.api.resolver import resolve
 from milbench.api.validation import validated
-from milbench.data.catalog import found_file
+from milbench.data.catalog import find_file
 from milbench.engine.spec import DEFAULT, Params, PassMark, Spec, as_list, parse_seeds
 from milbench.errors import UsageError, as_usage, unknown
 
@@ -36,7 +36,7 @@ def make_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
     one of them is wrong, or losses of different supervision are compared without `spec.supervision`.
     """
     sections = {name: {k: v for k, v in table.items() if k != "networks"} for name, table in spec.loss.items()}
-    of_losses = [
+    loss_fields = [
         _fields(losses(), name, params) | {"supervision": losses().get(name).supervision}
         for name, params, _ in _variants(losses(), spec.losses, sections)
     ]
@@ -48,74 +48,74 @@ def make_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
         key = task_key(task.name, params)
         if key not in infos:
             data = task.check_data(spec.run.data_dir)  # reads what folds there are
-            of_task = _fields(tasks(), name, params) | {"task_name": short_name, "data": data}
+            task_fields = _fields(tasks(), name, params) | {"task_name": short_name, "data": data}
             infos[key] = _info(spec, task, params)
-            seeds = _seeds_of(spec, task)
+            seeds = _seeds(spec, task)
             notes.extend(remark for remark in task.remarks(spec.run.data_dir, seeds) if remark not in notes)
-            trained = [
-                of_loss | of_network | {"recipe": recipe}
-                for of_loss in of_losses
-                for of_network, suited in _networks(spec, task, of_loss)
-                for recipe in _recipes(spec, task, suited)
+            variants = [
+                loss | network | {"recipe": recipe}
+                for loss in loss_fields
+                for network, settings in _networks(spec, task, loss)
+                for recipe in _recipes(spec, task, settings)
             ]
-            if not precision and any(fields["recipe"]["precision"] == "auto" for fields in trained):
+            if not precision and any(fields["recipe"]["precision"] == "auto" for fields in variants):
                 precision, note = _auto_precision(device, spec)
                 notes.append(note)
-            if (count := len(trained) * len(seeds)) > MOST_CELLS:
+            if (count := len(variants) * len(seeds)) > MOST_CELLS:
                 raise UsageError(f"{count:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}")
-            for fields, seed in itertools.product(trained, seeds):
+            for fields, seed in itertools.product(variants, seeds):
                 if fields["recipe"]["precision"] == "auto":
                     fields["recipe"] |= {"precision": precision}
-                cell = Cell(**fields, **of_task, seed=seed)
+                cell = Cell(**fields, **task_fields, seed=seed)
                 cells[cell.id] = cell
         if mark:
-            sides = (mark.at_most, True), (mark.at_least, False)
-            bounds = [Mark(mark.name, metric, n, at_most) for side, at_most in sides for metric, n in side.items()]
-            infos[key].marks.extend(bound for bound in bounds if bound not in infos[key].marks)
+            marks = [Mark(mark.name, metric, bound) for metric, bound in mark.at_most.items()]
+            marks += [Mark(mark.name, metric, bound, at_most=False) for metric, bound in mark.at_least.items()]
+            infos[key].marks.extend(mark for mark in marks if mark not in infos[key].marks)
     _check_networks(spec, cells.values())
     cell_labels = labels(cells.values())
     # Searched settings are no part of a variant: what is compared has those that the search has chosen.
-    of_variants = {cell: label._replace(recipe="") for cell, label in cell_labels.items()} if spec.tune else cell_labels
-    contrasts, left_out = _contrasts(spec, cells.values(), of_variants)
-    notes = [*spec.notes, *left_out, *_unknown_code(cells.values()), *notes]
+    if spec.tune:
+        cell_labels = {cell: label._replace(recipe="") for cell, label in cell_labels.items()}
+    contrasts, omissions = _contrasts(spec, cells.values(), cell_labels)
+    notes = [*spec.notes, *omissions, *_untraced_code(cells.values()), *notes]
     return Plan(spec.model_dump(mode="json"), [*cells.values()], infos, notes, contrasts, precision=precision)
 
 
-def _unknown_code(cells: Iterable[Cell]) -> list[str]:
-    """Return what the ids of cells do not tell of the code of each plug-in, a line each."""
+def _untraced_code(cells: Iterable[Cell]) -> list[str]:
+    """Return a line for each plug-in that depends on code which the ids of its cells do not cover."""
     from milbench.networks.registry import registries
 
     parts = {(kind, getattr(cell, kind)) for cell in cells for kind in registries()}
     return [
-        f"An edit of what the {kind} {name} depends on may go unnoticed: {'; '.join(entry.code.unknown)}."
+        f"An edit of what the {kind} {name} depends on may go unnoticed: {'; '.join(entry.code.untraced)}."
         for kind, name in sorted(parts)
-        if (entry := registries()[kind].entries.get(name)) and entry.code.unknown
+        if (entry := registries()[kind].entries.get(name)) and entry.code.untraced
     ]
 
 
 def _tests(spec: Spec) -> Iterator[tuple[str, Params, str, PassMark | None]]:
-    """Yield every task with its parameters, its short name and a mark, those of the spec first, without one."""
+    """Yield each task with its parameters and short name, without a mark, then that of each mark with the mark."""
     for variant in _variants(tasks(), spec.tasks, spec.task):
         yield (*variant, None)
-    spellings = {resolve(tasks(), spelling): spelling for spelling in spec.tasks}
+    references = {resolve(tasks(), reference): reference for reference in spec.tasks}
     for mark in spec.marks:
         name = resolve(tasks(), mark.task)
-        if name in spellings:  # else a flag has left it out
-            section = spec.task.get(name, {})
-            tables = [table | mark.params for table in as_list(section)]
-            for variant in _variants(tasks(), [spellings[name]], {name: tables}):
+        if name in references:  # else a flag has left it out
+            tables = [table | mark.params for table in as_list(spec.task.get(name, {}))]
+            for variant in _variants(tasks(), [references[name]], {name: tables}):
                 yield (*variant, mark)
 
 
-def _variants(registry: Any, requested: Sequence[str], sections: Params) -> Iterator[tuple[str, Params, str]]:
+def _variants(registry: Any, references: Sequence[str], sections: Params) -> Iterator[tuple[str, Params, str]]:
     """Yield the entries with complete parameters, for every combination of axes, and a short name or ""."""
-    for name in dict.fromkeys(resolve(registry, spelling) for spelling in requested):
+    for name in dict.fromkeys(resolve(registry, reference) for reference in references):
         cls, tables, names = registry.get(name), sections.get(name, {}), [""]
         if isinstance(tables, list):
             names = [str(table.get("name", "")) for table in tables]
             tables = [{key: value for key, value in table.items() if key != "name"} for table in tables]
-        if twice := next((short_name for short_name in names if short_name and names.count(short_name) > 1), None):
-            raise UsageError(f"two variants of {registry.kind} {name} are named {twice!r}")
+        if duplicate := next((short_name for short_name in names if short_name and names.count(short_name) > 1), None):
+            raise UsageError(f"two variants of {registry.kind} {name} are named {duplicate!r}")
         for table, short_name in zip(as_list(tables), names, strict=True):
             for params in _axes(table):
                 yield name, check_params(f"{registry.kind} {name}", cls, params), short_name
@@ -134,21 +134,21 @@ def _axes(params: Params) -> Iterator[Params]:
 
 
 def _fields(registry: Registry[Any], name: str, params: Params) -> Params:
-    """Return the fields of a cell that tell its loss or its task."""
+    """Return the fields of a cell that describe its loss or its task."""
     entry, kind = registry.entry(name), registry.kind
-    revision = f"{registry.get(name).revision}{entry.source_digest}"
+    revision = f"{registry.get(name).revision}{entry.code.digest}"
     return {kind: entry.name, f"{kind}_params": params, f"{kind}_file": entry.source, f"{kind}_revision": revision}
 
 
-def _networks(spec: Spec, task: Task, of_loss: Params) -> Iterator[tuple[Params, Params]]:
-    """Yield the fields of each network, and combination of axes, of a loss on a task, and the settings that suit it."""
-    from milbench.networks.registry import network_maker, network_name, source_of, unwrapped
+def _networks(spec: Spec, task: Task, loss: Params) -> Iterator[tuple[Params, Params]]:
+    """Yield the fields of each network, and combination of axes, for a loss on a task, and its own recipe settings."""
+    from milbench.networks.registry import network_maker, network_name, network_source, unwrapped
 
-    head = losses().create(of_loss["loss"], of_loss["loss_params"]).head
-    for requested in as_list(spec.loss.get(of_loss["loss"], {}).get("networks", spec.networks)):
+    head = losses().create(loss["loss"], loss["loss_params"]).head
+    for requested in as_list(spec.loss.get(loss["loss"], {}).get("networks", spec.networks)):
         name = network_name(task, requested, head)
         maker = network_maker(task, name, head)
-        revision, file = source_of(task, name, head)
+        revision, file = network_source(task, name, head)
         parameters = network_parameters(maker)
         # What only another task's network of this name knows is not for this one.
         namesakes = [tasks().get(resolve(tasks(), requested)).networks.get(name) for requested in spec.tasks]
@@ -156,29 +156,29 @@ def _networks(spec: Spec, task: Task, of_loss: Params) -> Iterator[tuple[Params,
         section = {k: v for k, v in spec.network.get(name, {}).items() if k in parameters or k not in elsewhere}
         for params in _axes(section):
             complete = check_values(f"network {name}", parameters, params)
-            of_network = {
+            fields = {
                 "network": name, "network_params": complete, "network_file": file, "network_revision": revision,
                 "network_is_default": requested == DEFAULT,
             }  # fmt: skip
             if isinstance(weights := complete.get("weights"), str) and weights:
-                path = found_file(weights, spec.run.data_dir, "network.weights")
+                path = find_file(weights, spec.run.data_dir, "network.weights")
                 with as_usage():
-                    of_network["network_revision"] += f" weights {file_digest(path, 'sha256')[:16]}"
-            yield of_network, dict(getattr(unwrapped(maker), "recipe", {}))
+                    fields["network_revision"] += f" weights {file_digest(path, 'sha256')[:16]}"
+            yield fields, dict(getattr(unwrapped(maker), "recipe", {}))
 
 
 def _check_networks(spec: Spec, cells: Iterable[Cell]) -> None:
     """Raise UsageError where a section of the spec is for a network that no task has."""
     from milbench.networks.registry import network_maker, suitable_networks
 
-    of_tasks = [tasks().get(resolve(tasks(), task)) for task in spec.tasks]
+    task_classes = [tasks().get(resolve(tasks(), task)) for task in spec.tasks]
     for name in spec.network.keys() - {cell.network for cell in cells}:
-        for task in of_tasks:
+        for task in task_classes:
             with suppress(UsageError):
                 network_maker(task, name)
                 break
         else:
-            raise unknown("network section", name, {n for task in of_tasks for n in suitable_networks(task)})
+            raise unknown("network section", name, {n for task in task_classes for n in suitable_networks(task)})
 
 
 def _info(spec: Spec, task: Task, params: Params) -> TaskInfo:
@@ -194,7 +194,7 @@ def _info(spec: Spec, task: Task, params: Params) -> TaskInfo:
         amount=task.amount,
         published=[*task.published, *literature],
         folds=(task.folds.count, task.folds.repeats or 0) if task.folds else None,
-        overlap=task.overlap(spec.run.data_dir) or (task.folds.ratio if task.folds else 0.0),
+        overlap=task.overlap(spec.run.data_dir) or (1 / (task.folds.count - 1) if task.folds else 0.0),
         is_tested=task.is_tested,
     )
 
@@ -206,12 +206,12 @@ def _auto_precision(device: str, spec: Spec) -> tuple[str, str]:
     from milbench._utils.devices import auto_precision, device_name
 
     precision = auto_precision(torch.device(device))
-    does = "multiplies" if precision == "bfloat16" else "does not multiply"
-    on_cluster = " It holds for the cells of the cluster too; set recipe.precision." if spec.run.cluster else ""
-    return precision, f"Precision auto is {precision} here: {device_name(device)} {does} bfloat16.{on_cluster}"
+    verb = "multiplies" if precision == "bfloat16" else "does not multiply"
+    cluster = " It holds for the cells of the cluster too; set recipe.precision." if spec.run.cluster else ""
+    return precision, f"Precision auto is {precision} here: {device_name(device)} {verb} bfloat16.{cluster}"
 
 
-def _seeds_of(spec: Spec, task: Task) -> list[int]:
+def _seeds(spec: Spec, task: Task) -> list[int]:
     """Return the seeds of a task: those of the spec, or all folds of its cross-validation where it names none."""
     if task.folds and spec.seeds is None:
         return list(range(task.folds.seeds))
@@ -223,18 +223,17 @@ def _seeds_of(spec: Spec, task: Task) -> list[int]:
 
 
 def _check_supervision(spec: Spec) -> None:
-    kinds = {losses().get(name).supervision: name for name in (resolve(losses(), given) for given in spec.losses)}
+    kinds = {losses().get(name).supervision: name for name in (resolve(losses(), loss) for loss in spec.losses)}
     if len(kinds) > 1 and not set(kinds) <= set(spec.supervision):
         listed = ", ".join(f"{name} has {supervision} supervision" for supervision, name in kinds.items())
-        use = f"if that is meant, add -p supervision={','.join(kinds)}"
-        raise UsageError(f"the losses do not have the same supervision: {listed}; {use}")
-    task_names = [resolve(tasks(), given) for given in spec.tasks]
-    without = next((name for name in task_names if not tasks().get(name).instances_are_ordered), None)
-    if "order" in kinds and without is not None:
-        raise UsageError(
-            f"{kinds['order']} learns from the order of the instances, and those of {without} have none; it needs a "
-            "task with instances_are_ordered = True, as those of sequences have it"
-        )
+        mend = f"if that is meant, add -p supervision={','.join(kinds)}"
+        raise UsageError(f"the losses do not have the same supervision: {listed}; {mend}")
+    for task in (tasks().get(resolve(tasks(), task)) for task in spec.tasks):
+        if "order" in kinds and not task.instances_are_ordered:
+            raise UsageError(
+                f"{kinds['order']} learns from the order of the instances, and those of {task.name} have none; it "
+                "needs a task with instances_are_ordered = True, as those of sequences have it"
+            )
 
 
 def _check_metrics(spec: Spec) -> None:
@@ -255,20 +254,23 @@ def _check_metrics(spec: Spec) -> None:
         if name not in metrics:
             raise unknown(f"metric of {owner}", name, metrics)
         if owner.startswith("margin") and name not in compared and not spec.changed:
-            use = " or ".join(compared)
-            raise UsageError(f"{owner}: losses are not compared by {name}; use {use}, or compare_by = [{name!r}]")
+            choices = " or ".join(compared)
+            raise UsageError(f"{owner}: losses are not compared by {name}; use {choices}, or compare_by = [{name!r}]")
 
 
 def _contrasts(spec: Spec, cells: Iterable[Cell], labels: Mapping[str, Label]) -> tuple[list[Contrast], list[str]]:
-    """Return the contrasts of a spec, and a remark on each whose variants flags have left out: else it is an error."""
-    of_tasks: dict[str, dict[str, None]] = {}
+    """Return the contrasts of a spec, and a remark on each whose variants flags have left out.
+
+    Raises UsageError where no flag has: a contrast then names a variant that does not exist.
+    """
+    variants: dict[str, dict[str, None]] = {}
     for cell in cells if spec.contrasts else ():
-        of_tasks.setdefault(labels[cell.id].task, {})[labels[cell.id].variant] = None
+        variants.setdefault(labels[cell.id].task, {})[labels[cell.id].variant] = None
     contrasts, names, notes = list[Contrast](), dict[frozenset[str], str](), list[str]()
     for contrast in spec.contrasts:
         pair, name = (contrast.first, contrast.second), contrast.name
-        if missing := next(((side, known) for known in of_tasks.values() for side in pair if side not in known), None):
-            error = unknown(f"variant in contrast {name!r}", *missing)
+        if missing := [(side, available) for available in variants.values() for side in pair if side not in available]:
+            error = unknown(f"variant in contrast {name!r}", *missing[0])
             if not spec.changed:
                 raise error
             notes.append(f"The contrast {name!r} was left out, since flags changed what is compared: {error}.")
@@ -277,13 +279,13 @@ def _contrasts(spec: Spec, cells: Iterable[Cell], labels: Mapping[str, Label]) -
             raise UsageError(f"contrast {name!r}: first and second are one variant, {contrast.first!r}")
         if (earlier := names.setdefault(frozenset(pair), name)) != name:
             raise UsageError(f"contrasts {earlier!r} and {name!r} have the same variants")
-        contrasts.append(Contrast(name, contrast.margin, dict.fromkeys(of_tasks, pair)))
+        contrasts.append(Contrast(name, contrast.margin, dict.fromkeys(variants, pair)))
     return contrasts, notes
 
 
-def _recipes(spec: Spec, task: Task, of_network: Params) -> list[Params]:
+def _recipes(spec: Spec, task: Task, network_settings: Params) -> list[Params]:
     """Return the recipes of a task with a network, changed by the spec, one for every combination of axes."""
-    defaults = changed_recipe(task.recipe().model_dump(), of_network)
+    defaults = changed_recipe(task.recipe().model_dump(), network_settings)
     common = {key: value for key, value in spec.recipe.items() if not isinstance(value, dict)}
     return [changed_recipe(defaults, changes) for changes in _axes(common | spec.recipe.get(task.name, {}))]
 
@@ -298,5 +300,5 @@ def changed_recipe(defaults: Params, changes: Params) -> Params:
     settings = SETTINGS.get(optimizer, {}) if optimizer != defaults["optimizer"] and isinstance(optimizer, str) else {}
     recipe: Recipe = validated("the recipe", Recipe, {**defaults, **settings, **changes})
     check_recipe(recipe)
-    origin = optimizers().entry(recipe.optimizer).source_digest.removeprefix(" of ")
+    origin = optimizers().entry(recipe.optimizer).code.digest.removeprefix(" of ")
     return recipe.model_copy(update={"optimizer_origin": origin}).model_dump()

@@ -1,118 +1,126 @@
-"""Run cells: joblib gives them to processes of this machine or of a dask cluster; one that dies fails one cell."""
+"""Run cells in processes of this machine, or on a dask cluster; a process that dies fails one cell."""
 
 import logging
 import os
 import re
-import warnings
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from milbench._utils import extras
+from milbench._utils.process import uninterrupted
 from milbench.engine.cell import State
 from milbench.engine.spec import MOST_WORKERS
 from milbench.engine.worker import Job, follow_launcher, record_death, run_cell
 from milbench.errors import UsageError
 
 T = TypeVar("T")
+Ends = Iterator[tuple[Job, T | None, str]]
+"""Jobs as they end, each with its result and "", or None and how its process has died."""
 
-FIRST_WORKER = 600.0  # seconds to wait for the first worker of a cluster: a batch system may start it late
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+"""The variables that tell libraries how many threads to have."""
 
 
 class ClusterLost(Exception):  # noqa: N818 it is named for what has happened
     """Raised when the scheduler of a cluster does not answer any more."""
 
 
-def run_cells(jobs: Sequence[Job], workers: int, cluster: str | None = None) -> Generator[tuple[str, State]]:
+def run_cells(jobs: Sequence[Job], processes: "Processes", cluster: str | None = None) -> Generator[tuple[str, State]]:
     """Run cells and yield the id and the state of each as it ends.
 
-    When a process dies, the cells that were running continue from their checkpoints, each alone, until one of them
-    kills its process again: that one has failed. With 0 workers all cells run in this process; a cluster is the address
-    of a dask scheduler, or "local:N". Raises UsageError where there is none, or processes die before they begin.
+    A cell whose process dies continues from its checkpoint after the others, alone, and has failed if it dies again.
+    A cluster is the address of a dask scheduler, or "local:N". Raises UsageError where there is none, or processes die
+    before they begin.
     """
-    if not workers or not jobs:
+    if not jobs or jobs[0].execution.in_process:
         yield from map(run_cell, jobs)
         return
-    remaining = {job.cell.id: job for job in jobs}
+    died = []
     with _cluster(cluster) as client:
-        while remaining:
-            try:
-                left = list(remaining.values())
-                for cell_id, state in in_processes(run_cell, left, workers, jobs[0].threads, client):
-                    del remaining[cell_id]
-                    yield cell_id, state
-            except Exception as error:
-                if not (cause := _explain_death(error, client)):
-                    raise
-                if not any(job.folder.begun or job.folder.failure() for job in remaining.values()):
-                    raise UsageError(f"worker processes die before they begin with a cell: {cause}") from None
-                for cell_id, state in _one_by_one([*remaining.values()], client):
-                    del remaining[cell_id]
-                    yield cell_id, state
+        compute = partial(_on_cluster, client) if client else partial(processes.apply, run_cell)
+        for job, end, cause in compute(jobs):
+            if end or job.folder.failure() or job.folder.timed_out:
+                yield end or record_death(job, cause)
+            elif job.folder.begun or job.folder.is_done:
+                died.append(job)
+            else:
+                raise UsageError(f"worker processes die before they begin with a cell: {cause}")
+        for last in died:
+            for job, end, cause in compute([last]):
+                yield end or record_death(job, cause)
 
 
-def _one_by_one(remaining: Sequence[Job], client: Any) -> Iterator[tuple[str, State]]:
-    """Run the cells that were begun, one alone after the other, the latest first, until the process of one dies."""
-    for job in remaining:
-        if reason := job.folder.failure():  # its process lost its GPU and ended itself
-            yield job.cell.id, State("failed", reason)
-    suspects = [job for job in remaining if job.folder.begun]
-    for job in sorted(suspects, key=lambda job: job.folder.begun, reverse=True):
-        if job.folder.timed_out:
-            yield record_death(job, "")
-            continue
-        try:
-            yield from in_processes(run_cell, [job], 1, job.threads, client)
-        except Exception as error:
-            if not (cause := _explain_death(error, client)):
-                raise
-            yield record_death(job, cause)
-            return
+class Processes:
+    """Processes of this machine, of so many threads each, that apply functions to jobs.
 
-
-def in_processes(
-    function: Callable[[Job], T], jobs: Sequence[Job], workers: int, threads: int, client: Any = None
-) -> Iterator[T]:
-    """Apply a function to jobs in other processes, by joblib, and yield the results as they come.
-
-    The processes are `workers` of this machine, of so many `threads` each, or those of the cluster of a dask client.
+    One that has run somebody's own loss, task or network gets no other cell: what such code may change has no end.
     """
-    from joblib import Parallel, delayed, parallel_config
 
-    # joblib starts a process anew that keeps 300 MB more than at first, as one with the data of a task does.
-    warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
-    options: dict[str, Any] = {"return_as": "generator_unordered", "batch_size": 1}
-    if client is None:
-        # With one job joblib would compute in this process. Only `workers` cells are handed out at a time.
-        initializer: dict[str, Any] = {"initializer": follow_launcher, "initargs": (os.getpid(),)}
-        config = parallel_config(backend="loky", inner_max_num_threads=threads, **initializer)
-        options |= {"n_jobs": max(workers, 2), "pre_dispatch": workers, "max_nbytes": None}
-    else:
-        config = parallel_config(backend="dask", client=client, wait_for_workers_timeout=FIRST_WORKER)
-        options |= {"n_jobs": -1} if len(jobs) > 1 else {"n_jobs": -1, "pre_dispatch": 1}
-    with config:
-        outcomes = Parallel(**options)(delayed(function)(job) for job in jobs)
-    try:
-        yield from outcomes
-    finally:
-        outcomes.close()  # which ends processes that still compute
+    def __init__(self, count: int, threads: int) -> None:
+        self.count = count
+        self.environment = {"PYTHONUNBUFFERED": "1", **dict.fromkeys(THREADS, str(threads))}
+        self._idle: list[Any] = []
+
+    def apply(self, function: Callable[[Job], T], jobs: Sequence[Job], *, by_one: bool = False) -> Ends[T]:
+        """Apply a function to jobs, and yield each as it ends; `by_one` process all of them, one after the other."""
+        waiting, running, is_spent = deque(jobs), dict[Any, tuple[Any, Job]](), False
+        try:
+            while waiting or running:
+                with uninterrupted():
+                    while waiting and len(running) < (1 if by_one else self.count):
+                        process = self._idle.pop() if self._idle else self._start()
+                        job = waiting.popleft()
+                        running[process.submit(function, job)] = process, job
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    process, job = running.pop(future)
+                    result, cause = None, ""
+                    try:
+                        result = future.result()
+                    except BrokenProcessPool as error:
+                        exit_codes = re.search(r"The exit codes of the workers are \{(.*?)\}", str(error))
+                        cause = (exit_codes[1].strip() if exit_codes else "") or "its exit code is not known"
+                    is_spent = job.is_foreign or (is_spent and by_one)
+                    if cause or (is_spent and not (by_one and waiting)):
+                        process.shutdown(kill_workers=True)
+                    else:
+                        self._idle.append(process)
+                    yield job, result, cause
+        finally:
+            self._idle += [process for process, _ in running.values()]
+            if running:
+                self.close()
+
+    def _start(self) -> Any:
+        from joblib.externals.loky import ProcessPoolExecutor
+
+        return ProcessPoolExecutor(1, initializer=follow_launcher, initargs=(os.getpid(),), env=self.environment)
+
+    def close(self) -> None:
+        """End the processes, also those that still compute."""
+        with uninterrupted():
+            while self._idle:
+                self._idle.pop().shutdown(kill_workers=True)
 
 
-def _explain_death(error: Exception, client: Any) -> str:
-    """Return the cause of the death of a process, "" for any other error. Raises ClusterLost."""
-    if isinstance(error, BrokenProcessPool):
-        exit_codes = re.search(r"The exit codes of the workers are \{(.*?)\}", str(error))
-        return (exit_codes[1].strip() if exit_codes else "") or "its exit code is not known"
-    if client is None:
-        return ""
-    from distributed import KilledWorker
+def _on_cluster(client: Any, jobs: Sequence[Job]) -> Ends[tuple[str, State]]:
+    """Run cells on a dask cluster. Raises ClusterLost where its scheduler does not answer any more."""
+    from distributed import KilledWorker, as_completed
 
-    if isinstance(error, KilledWorker):
-        return "each worker that computed it died"
-    if client.status != "running":
-        raise ClusterLost from None
-    return ""
+    futures = {client.submit(run_cell, job, pure=False): job for job in jobs}
+    for future in as_completed(futures, loop=client.loop):
+        try:
+            yield futures[future], future.result(), ""
+        except KilledWorker:
+            yield futures[future], None, "each worker that computed it died"
+        except Exception:
+            if client.status != "running":
+                raise ClusterLost from None
+            raise
 
 
 def check_cluster(address: str) -> None:
@@ -139,7 +147,8 @@ def _cluster(address: str | None) -> Iterator[Any]:
     kind, _, number = address.partition(":")
     with ExitStack() as stack:
         if kind == "local":
-            cluster = LocalCluster(n_workers=int(number), threads_per_worker=1, dashboard_address=None)
+            with uninterrupted():
+                cluster = LocalCluster(n_workers=int(number), threads_per_worker=1, dashboard_address=None)
             address = stack.enter_context(cluster).scheduler_address
         try:
             client = stack.enter_context(Client(address, timeout=15, set_as_default=False))

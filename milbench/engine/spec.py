@@ -1,13 +1,9 @@
-"""The spec: everything that a user can say of a comparison, whether in a TOML file, by flags or in Python."""
+"""The spec: everything that a user can say of a comparison, in a TOML file or in Python."""
 
-import hashlib
-import itertools
-import json
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -16,23 +12,17 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from milbench.api.metric_info import METRICS
-from milbench.api.parameters import constructor_parameters, network_parameters, parsed, type_of
 from milbench.api.plan import COMPARISON_NAME, LONGEST_NAME, Selection
 from milbench.api.recipe import Recipe
 from milbench.api.registry import Registry, losses, tasks
-from milbench.api.resolver import read_edited, resolve
+from milbench.api.resolver import resolve
 from milbench.api.supervision import Supervision
 from milbench.api.validation import validated
 from milbench.engine.folders import Root
-from milbench.errors import UsageError, closest, unknown
+from milbench.errors import UsageError, unknown
 
 Params = dict[str, Any]
 DEFAULT = "default"  # stands for the first network of each task
-SETTABLE = ("supervision", "compare_by", "selection", "title", "notes")  # by `-p` and their names alone
-SYNONYMS = {  # what other programs call settings
-    "batch_size": "batch_bags", "learning_rate": "lr", "num_epochs": "epochs", "num_threads": "threads",
-    "workers": "jobs", "num_workers": "jobs", "gpu": "device", "gpus": "device",
-}  # fmt: skip
 MOST_WORKERS = 1024  # processes, or threads of each: more are a slip, which would exhaust the machine
 MOST_DRAWS = 4096  # more are a slip
 MOST_SEEDS = 100_000  # more are a slip, and would not fit into memory
@@ -93,7 +83,7 @@ class PassMark(Table):
     """The reason for the bounds, and what the test asks."""
 
     @model_validator(mode="after")
-    def _has_a_bound(self) -> Self:
+    def _check_bounds(self) -> Self:
         if not self.at_most and not self.at_least:
             raise ValueError("it has no bound: expected at_most or at_least = {METRIC = N}")
         return self
@@ -120,7 +110,7 @@ class Literature(Table):
     """How its measurement differs from that of the results here."""
 
     @model_validator(mode="after")
-    def _is_a_share(self) -> Self:
+    def _check_share(self) -> Self:
         if self.metric in METRICS and METRICS[self.metric].percent and not 0 <= self.value <= 1:
             raise ValueError(f"{self.metric} is a share between 0 and 1, got {self.value:g}")
         return self
@@ -164,7 +154,7 @@ class Range(Table):
     integer: bool = False
 
     @model_validator(mode="after")
-    def _in_order(self) -> Self:
+    def _check_ends(self) -> Self:
         if not self.low < self.high:
             raise ValueError(f"low = {self.low:g} must be less than high = {self.high:g}")
         if self.scale == "log" and self.low <= 0:
@@ -173,13 +163,13 @@ class Range(Table):
             raise ValueError(f"there is no whole number from {self.low:g} to {self.high:g}")
         return self
 
-    def at(self, share: float) -> float | int:
+    def quantile(self, share: float) -> float | int:
         """Return the value below which `share` of the values are, to four digits."""
-        least, most = math.ceil(self.low), math.floor(self.high)
+        first, last = math.ceil(self.low), math.floor(self.high)
         # Half a number is added at both ends, where whole numbers would otherwise have half the share of others.
-        low, high = (least - 0.5, most + 0.5) if self.integer else (self.low, self.high)
+        low, high = (first - 0.5, last + 0.5) if self.integer else (self.low, self.high)
         value = low * (high / low) ** share if self.scale == "log" else low + share * (high - low)
-        return min(max(round(value), least), most) if self.integer else float(f"{value:.4g}")
+        return min(max(round(value), first), last) if self.integer else float(f"{value:.4g}")
 
 
 Dimension = Range | list[Any]
@@ -205,11 +195,11 @@ class Search(Table):
     """Task -> changes to its parameters during the search."""
 
     @model_validator(mode="after")
-    def _something_to_search(self) -> Self:
+    def _check_spaces(self) -> Self:
         if not self.recipe and not any(self.loss.values()):
             raise ValueError("there is nothing to search: add [tune.recipe] or [tune.loss.NAME]")
-        of_tasks = [values for values in self.recipe.values() if isinstance(values, dict)]
-        spaces: list[Any] = [self.recipe, *of_tasks, *self.loss.values()]
+        task_spaces = [values for values in self.recipe.values() if isinstance(values, dict)]
+        spaces: list[Any] = [self.recipe, *task_spaces, *self.loss.values()]
         for name, values in ((name, values) for space in spaces for name, values in space.items()):
             if values == []:
                 raise ValueError(f"{name} = [] has no values")
@@ -218,8 +208,8 @@ class Search(Table):
     def recipe_of(self, task: str) -> dict[str, Dimension]:
         """Return the dimensions of the recipe on a task."""
         common = {k: v for k, v in self.recipe.items() if not isinstance(v, dict)}
-        own = self.recipe.get(task, {})
-        return common | own if isinstance(own, dict) else common
+        task_space = self.recipe.get(task, {})
+        return common | task_space if isinstance(task_space, dict) else common
 
 
 def _check_name(name: str) -> str:
@@ -291,7 +281,7 @@ TABLES: dict[str, type[BaseModel]] = {
 
 
 def settings(*tables: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the name, the default and the meaning of every key of these tables of a spec; none: of all of them."""
+    """Yield the key, the default and the meaning of every setting in these tables of a spec; none: in all of them."""
     for table in tables or TABLES:
         for name, field in TABLES[table].model_fields.items():
             default = field.get_default(call_default_factory=True)
@@ -300,53 +290,44 @@ def settings(*tables: str) -> Iterator[tuple[str, str, str]]:
             yield key, "(required)" if field.is_required() else text, field.description or ""
 
 
-def setting_of(name: str) -> str | None:
-    """Return the key of a recipe, a run, a search or a task of this name, such as "recipe.lr" for "lr"; None: none."""
-    name = SYNONYMS.get(name, name)
-    keys = [key for key, *_ in settings("recipe", "run", "tune")]
-    for task in tasks().names():
-        with suppress(UsageError):  # of a plug-in that cannot be imported
-            keys += [f"task.{parameter}" for parameter in constructor_parameters(tasks().get(task))]
-    return next((key for key in keys if key.endswith(f".{name}")), None)
-
-
-def read_spec(given: str, preset: str | None = None, root: Path | None = None) -> Spec:
+def read_spec(reference: str, preset: str | None = None, root: Path | None = None) -> Spec:
     """Read a TOML file or a built-in spec, with one of its presets: tables `[presets.NAME]`, by default the first.
 
-    Else it is the spec of the comparison of this name in the store of a root. Raises UsageError where there is no such
-    spec or preset, or something in it is wrong.
+    Where there is neither, read the spec of the comparison of this name in the store of a root. Raises UsageError where
+    there is no such spec or preset, or something in it is wrong.
     """
-    name, values = _read(given, root)
+    name, values = _read(reference, root)
     presets = values.pop("presets", {})
     if not isinstance(presets, dict) or not all(isinstance(changes, dict) for changes in presets.values()):
-        raise UsageError(f"spec {given}: presets are tables, [presets.NAME]")
+        raise UsageError(f"spec {reference}: presets are tables, [presets.NAME]")
     if not presets and preset is not None:
-        raise UsageError(f"spec {given} has no presets; leave out --preset {preset}")
+        raise UsageError(f"spec {reference} has no presets; leave out --preset {preset}")
     if presets:
         preset = next(iter(presets)) if preset is None else preset
         if preset not in presets:
-            raise unknown(f"preset of {given}", preset, presets)
+            raise unknown(f"preset of {reference}", preset, presets)
         values = {**merged(values, presets[preset]), "preset": preset}
-    return make_spec({"name": name} | values, owner=f"spec {given}")
+    return make_spec({"name": name} | values, owner=f"spec {reference}")
 
 
-def presets(given: str) -> dict[str, str]:
-    """Return what the presets of a spec say about themselves, by name, the default first."""
-    return {name: changes.get("about", "") for name, changes in _read(given)[1].get("presets", {}).items()}
+def presets(reference: str) -> dict[str, str]:
+    """Return the descriptions of the presets of a spec, by name, the default first."""
+    return {name: changes.get("about", "") for name, changes in _read(reference)[1].get("presets", {}).items()}
 
 
-def _read(given: str, root: Path | None = None) -> tuple[str, Params]:
-    path, built_in, stored = Path(given), built_in_specs(), Root(root).names() if root else []
+def _read(reference: str, root: Path | None = None) -> tuple[str, Params]:
+    """Return the name of a spec and its fields, those of its presets among them."""
+    path, built_in, stored = Path(reference), built_in_specs(), Root(root).names() if root else []
     name = path.name.removesuffix(".toml")
     file = path if path.is_file() else built_in.get(name)
-    if file is None and root and given in stored:
-        return given, {key: value for key, value in Root(root).plan(given).spec.items() if key != "run"}
+    if file is None and root and reference in stored:
+        return reference, {key: value for key, value in Root(root).plan(reference).spec.items() if key != "run"}
     if file is None:
-        raise unknown("spec (no such file, and no built-in one)", given, [*built_in, *stored])
+        raise unknown("spec (no such file, and no built-in one)", reference, [*built_in, *stored])
     try:
         return name, tomllib.loads(file.read_text("utf-8").removeprefix("\ufeff"))  # editors of Windows begin with it
     except (ValueError, RecursionError) as error:  # a number of 5,000 digits, tables in tables without end
-        raise UsageError(f"{given} is not TOML: {error}") from None
+        raise UsageError(f"{reference} is not TOML: {error}") from None
 
 
 def merged(values: Params, changes: Params) -> Params:
@@ -370,158 +351,26 @@ def make_spec(values: Params, owner: str = "the run") -> Spec:
             raise UsageError(f"{owner}: loss.{loss}.networks = {names!r}: expected names of networks")
     for kind, entries in (("marks", spec.marks), ("contrasts", spec.contrasts)):
         names = [entry.name for entry in entries]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise UsageError(f"{owner}: two {kind} are named {twice!r}")
-    of_tasks = [name for name, value in spec.recipe.items() if isinstance(value, dict)]
-    if table := next((name for name in of_tasks if name in Recipe.model_fields), None):
+        if duplicate := next((name for name in names if names.count(name) > 1), None):
+            raise UsageError(f"{owner}: two {kind} are named {duplicate!r}")
+    task_recipes = [name for name, value in spec.recipe.items() if isinstance(value, dict)]
+    if table := next((name for name in task_recipes if name in Recipe.model_fields), None):
         raise UsageError(f"{owner}: recipe.{table} is a table; a list of values is an axis, [tune.recipe] a search")
-    searched = spec.tune or Search.model_construct()
+    search = spec.tune or Search.model_construct()
     sections: dict[str, tuple[Iterable[str], list[str], Registry[Any]]] = {
         "loss": (spec.loss, spec.losses, losses()),
         "task": (spec.task, spec.tasks, tasks()),
-        "recipe": (of_tasks, spec.tasks, tasks()),
-        "tune.loss": (searched.loss, spec.losses, losses()),
-        "tune.recipe": ([k for k, v in searched.recipe.items() if isinstance(v, dict)], spec.tasks, tasks()),
+        "recipe": (task_recipes, spec.tasks, tasks()),
+        "tune.loss": (search.loss, spec.losses, losses()),
+        "tune.recipe": ([k for k, v in search.recipe.items() if isinstance(v, dict)], spec.tasks, tasks()),
     }
-    for kind, (given, chosen, registry) in sections.items():
+    for section, (keys, references, registry) in sections.items():
         # A section of a loss or task that exists but is not chosen is no mistake: a flag may have left it out.
-        available = {resolve(registry, name) for name in chosen} | {*registry.names()}
-        if (wrong := next((name for name in given if name not in available), None)) is not None:
-            raise unknown(f"{kind} section of {owner}", wrong, available)
+        available = {resolve(registry, reference) for reference in references} | {*registry.names()}
+        for name in keys:
+            if name not in available:
+                raise unknown(f"{section} section of {owner}", name, available)
     return spec
-
-
-def requested_spec(
-    spec: str | None, preset: str | None, given: Params, settings: Sequence[str] = (), root: Path | None = None
-) -> Spec:
-    """Return a spec (a file, a built-in name, a comparison in the store of a root, or None) with flags and `-p` in it.
-
-    `given` are fields of the spec that flags replace; those of the table `run` are added to its own.
-    """
-    read_edited()
-    values: Params = {}
-    if spec:
-        values = read_spec(spec, preset, root).model_dump(exclude_unset=True)
-    elif preset is not None:
-        raise UsageError(f"--preset {preset} needs a spec to take it from")
-    elif missing := [flag for flag, key in (("--loss", "losses"), ("--task", "tasks")) if not given.get(key)]:
-        said = f"give a spec, or --loss and --task ({' and '.join(missing)} missing)"
-        raise UsageError(f"{said}; milbench list losses|tasks|specs shows what there is")
-    else:
-        values["name"] = "+".join(resolve(tasks(), task) for task in given["tasks"])
-    run = {key: value for key, value in given.get("run", {}).items() if value is not None}
-    changes = {key: value for key, value in given.items() if key != "run" and value is not None}
-    deciding = [setting for setting in settings if not setting.startswith("run.")]
-    identity_fields = [
-        {key: value for key, value in values.items() if spec and key != "run"},
-        {key: value for key, value in changes.items() if key not in ("name", "losses", "tasks", "networks", "seeds")},
-        deciding,
-    ]
-    if spec:
-        values["notes"] = _notes_that_hold(values, changes, deciding)
-    values |= changes | {"run": values.get("run", {}) | run}
-    for setting in sorted(settings, key=lambda text: not re.match(r"loss\.[^.=]+\.networks=", text)):
-        parse_setting(values, setting)  # first which networks there are
-    if "origin" not in values or any(identity_fields[1:]):  # else a comparison of the store goes on
-        values["origin"] = hashlib.sha256(json.dumps(identity_fields, default=str).encode()).hexdigest()[:16]
-    values["changed"] = values.get("changed", False) or bool(spec and (changes.keys() - {"name"} or deciding))
-    return make_spec(values)
-
-
-def _notes_that_hold(values: Params, changes: Params, settings: Sequence[str]) -> list[str]:
-    """Return the notes of a spec without those that flags may have made false, and what these flags changed.
-
-    A note may state any setting of the training; where seeds alone are others, those that speak of none stay.
-    """
-    notes: list[str] = values.get("notes", [])
-    trained = [text for text in settings if text.partition(".")[0] in ("recipe", "loss", "task", "network", "tune")]
-    others = {k: changes[k] for k in ("seeds", "networks") if k in changes and changes[k] != values.get(k)}
-    if not trained and not others:
-        return notes
-    kept = [] if trained or "networks" in others else [n for n in notes if not re.search(r"\bseeds?\b", n)]
-    flags = [f"{key} {', '.join(map(str, as_list(value)))}" for key, value in others.items()] + trained
-    return [*kept, f"Changed by flags: {'; '.join(flags)}. Notes of the spec that this may make false are left out."]
-
-
-def parse_setting(values: Params, setting: str) -> None:
-    """Change the values of a spec by one setting of the command line (`-p`).
-
-    It is recipe.KEY=VALUE for all tasks, recipe.TASK.KEY=VALUE for one, loss.KEY=VALUE for every chosen loss that has
-    such a parameter, loss.NAME.KEY=VALUE for one (tasks and networks likewise), run.KEY=VALUE, tune.KEY=VALUE, or
-    KEY=VALUE for another field of the spec. Commas between values make an axis. Raises UsageError for any other form,
-    and where no chosen loss or task has such a parameter.
-    """
-    key, equals, text = setting.partition("=")
-    kind, *names = key.strip().split(".")
-    # Quotes keep a comma, and text of commas and spaces alone is one value.
-    texts = re.findall(r"""\s*("[^"]*"|'[^']*'|[^,]*?)\s*(?:,|$)""", text)[:-1] if text.strip(", \t") else [text]
-    if equals and not names and kind in SETTABLE:
-        values[kind] = _value(texts, str)
-        if kind in ("supervision", "compare_by", "notes"):
-            values[kind] = as_list(values[kind])
-        return
-    longest = {"recipe": 2, "loss": 2, "task": 2, "network": 2, "run": 1, "tune": 1}.get(kind, 0)
-    if not equals or not 1 <= len(names) <= longest or not all(names):
-        keys = [*SETTABLE, *(name for name, *_ in settings("recipe", "run")), "recipe", "loss", "task", "network"]
-        close = setting_of(kind) or (None if longest else closest(kind, keys))
-        raise UsageError(
-            f"-p {setting}: expected recipe.KEY=VALUE, recipe.TASK.KEY=VALUE, loss.KEY=VALUE, loss.NAME.KEY=VALUE, "
-            f"task.KEY=VALUE, network.KEY=VALUE or run.KEY=VALUE{f'; did you mean {close}?' if close else ''}"
-        )
-    *names, parameter = names
-    if kind in TABLES:
-        field, earlier = TABLES[kind].model_fields.get(parameter), values.get(kind, {})
-        change = {parameter: _value(texts, field.annotation if field else Any)}
-        if kind == "recipe" and not names:  # for all tasks, in place of what single ones have
-            tables = {name: table for name, table in earlier.items() if isinstance(table, dict)}
-            rest = {name: {k: v for k, v in table.items() if k != parameter} for name, table in tables.items()}
-            earlier = earlier | rest
-        values[kind] = merged(earlier, {names[0]: change} if names else change)
-        return
-    sections = values.setdefault(kind, {})
-    for name, annotation in _entries_with(values, kind, names, parameter, setting).items():
-        section = sections.get(name, {})
-        change = {parameter: _value(texts, annotation)}
-        variants = [{**variant, **change} for variant in as_list(section)]
-        sections[name] = variants if isinstance(section, list) else variants[0]
-
-
-def _value(texts: Sequence[str], annotation: Any) -> Any:
-    """Return a value of a type, or a list of several, which is an axis."""
-    values = [parsed(text, annotation) for text in texts]
-    return values if len(values) > 1 else values[0]
-
-
-def _entries_with(values: Params, kind: str, names: list[str], parameter: str, setting: str) -> Params:
-    """Return a parameter's type by the chosen loss, task or network that a setting names, else by all that have it."""
-    types = _types_of(values, kind)
-    if names:
-        if names[0] not in types:
-            raise unknown(f"{kind} of this run in -p {setting}", names[0], types)
-        return {names[0]: types[names[0]].get(parameter, Any)}
-    takers = {name: of_entry[parameter] for name, of_entry in types.items() if parameter in of_entry}
-    if not takers:
-        raise unknown(f"parameter of {kind} {', '.join(types)}", parameter, set().union(*types.values()))
-    return takers
-
-
-def _types_of(values: Params, kind: str) -> dict[str, Params]:
-    """Return the parameters of every chosen loss, task or network with their types, by its name."""
-    registry: Registry[Any] = losses() if kind == "loss" else tasks()
-    chosen = [resolve(registry, requested) for requested in values["losses" if kind == "loss" else "tasks"]]
-    parameters: dict[str, Params] = {}
-    if kind == "network":
-        from milbench.networks.registry import network_maker, network_name
-
-        loss_networks = [as_list(table.get("networks", [])) for table in values.get("loss", {}).values()]
-        requested = [*values.get("networks", [DEFAULT]), *itertools.chain.from_iterable(loss_networks)]
-        for cls, network in itertools.product(map(tasks().get, chosen), requested):
-            name = network_name(cls, network)
-            parameters.setdefault(name, {}).update(network_parameters(network_maker(cls, name)))
-    else:
-        parameters = {name: dict(constructor_parameters(registry.get(name))) for name in chosen}
-    types = {name: {key: type_of(one) for key, one in of_entry.items()} for name, of_entry in parameters.items()}
-    return {name: of_entry | ({"networks": str} if kind == "loss" else {}) for name, of_entry in types.items()}
 
 
 def as_list(value: Any) -> list[Any]:
@@ -529,14 +378,14 @@ def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def parse_seeds(given: str | int | list[int] | None) -> list[int]:
+def parse_seeds(seeds: str | int | list[int] | None) -> list[int]:
     """Turn "0-9", "0,2,5-7", 3 or [0, 1] into a sorted list of seeds, None into seed 0. Raises UsageError."""
-    if given is None:
+    if seeds is None:
         return [0]
-    if given == []:
+    if seeds == []:
         raise UsageError("seeds = [] names no seed")
     ranges: list[range] = []
-    for part in map(str, given if isinstance(given, list) else str(given).split(",")):
+    for part in map(str, seeds if isinstance(seeds, list) else str(seeds).split(",")):
         match = re.fullmatch(r"\s*(\d{1,18})\s*(?:-\s*(\d{1,18})\s*)?", part)
         if not match:
             raise UsageError(f"seeds: {part[:40]!r} is neither a number of at most 18 digits nor a range such as 0-9")

@@ -26,11 +26,11 @@ def search_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
     """
     search = spec.tune
     assert search is not None  # noqa: S101 the caller checks it
-    of_tasks = dict(spec.task)  # in each of the variants of a task
+    task_sections = dict(spec.task)
     for name, params in search.draw_task.items():
-        variants = spec.task.get(name, {})
-        of_tasks[name] = [one | params for one in variants] if isinstance(variants, list) else variants | params
-    spec = spec.model_copy(update={"recipe": merged(spec.recipe, search.draw_recipe), "task": of_tasks})
+        section = spec.task.get(name, {})
+        task_sections[name] = [v | params for v in section] if isinstance(section, list) else section | params
+    spec = spec.model_copy(update={"recipe": merged(spec.recipe, search.draw_recipe), "task": task_sections})
     _check_axes(spec, search)
     base = make_plan(spec, device, precision)
     if base.for_use:
@@ -58,8 +58,8 @@ def tuned_plan(spec: Spec, draws: Plan, values: Mapping[str, float], device: str
     assert draws.search is not None  # noqa: S101 of `search_plan`
     for task in {cell.task for cell in draws.cells}:
         if not any(cell.id in values for cell in draws.cells if cell.task == task):
-            why = "none is done, or the task does not evaluate validation bags"
-            raise UsageError(f"no draw on task {task} has a {draws.search.metric} to choose settings by: {why}")
+            reason = "none is done, or the task does not evaluate validation bags"
+            raise UsageError(f"no draw on task {task} has a {draws.search.metric} to choose settings by: {reason}")
     base = make_plan(spec, device, draws.precision)
     cells_by_draw: dict[Arm, dict[int, list[Cell]]] = {}
     for cell in draws.cells:
@@ -73,7 +73,7 @@ def tuned_plan(spec: Spec, draws: Plan, values: Mapping[str, float], device: str
         chosen_draws["|".join(arm)] = best
         settings = draws.search.draws[draws_of_arm[best][0].id]["settings"]
         for cell in planned:
-            tuned_cell = _with_settings(cell, settings)
+            tuned_cell = _changed_cell(cell, settings)
             cells.append(tuned_cell)
             compared[tuned_cell.id] = base.labels[cell.id]
     search = replace(draws.search, chosen=chosen_draws, compared=compared)
@@ -101,8 +101,8 @@ def _arms(base: Plan) -> dict[Arm, list[Cell]]:
 
 def _check_seeds(seeds: list[int], compared: list[Cell], base: Plan) -> None:
     if common := sorted({*seeds} & {cell.seed for cell in compared}):
-        why = "settings are not compared on the runs that chose them"
-        raise UsageError(f"tune.seeds: seed {common[0]} is also one of the comparison; expected others, so that {why}")
+        aim = "settings are not compared on the runs that chose them"
+        raise UsageError(f"tune.seeds: seed {common[0]} is also one of the comparison; expected others, so that {aim}")
     count, repeats = base.tasks[compared[0].task_key].folds or (0, 0)
     if repeats and max(seeds) >= count * repeats:
         raise UsageError(
@@ -120,13 +120,12 @@ def draw(spaces: Sequence[Mapping[str, Dimension]], count: int, coordinates: int
     """
     from scipy.stats import qmc
 
-    dimensions = max(coordinates, sum(map(len, spaces)), 1)
-    sequence = qmc.Sobol(dimensions, scramble=True, rng=SCRAMBLE)
+    sequence = qmc.Sobol(max(coordinates, sum(map(len, spaces)), 1), scramble=True, rng=SCRAMBLE)
     points = sequence.random_base2(max(0, math.ceil(math.log2(count))))  # its balance holds for powers of two
 
     def value(dimension: Dimension, share: float) -> Any:
         if isinstance(dimension, Range):
-            return dimension.at(share)
+            return dimension.quantile(share)
         return dimension[min(int(share * len(dimension)), len(dimension) - 1)]
 
     return [
@@ -135,17 +134,17 @@ def draw(spaces: Sequence[Mapping[str, Dimension]], count: int, coordinates: int
     ]
 
 
-def _draws(search: Search, first: Cell) -> Iterator[tuple[Params, Cell]]:
-    """Yield the settings of every draw of an arm, and a cell with them."""
-    loss_space = search.loss.get(first.loss, {})
-    recipe_space = search.recipe_of(first.task)
+def _draws(search: Search, cell: Cell) -> Iterator[tuple[Params, Cell]]:
+    """Yield the settings of every draw of the arm that a cell is of, and the cell with them."""
+    loss_space = search.loss.get(cell.loss, {})
+    recipe_space = search.recipe_of(cell.task)
     coordinates = len(recipe_space) + max([0, *map(len, search.loss.values())])
-    for of_recipe, of_loss in draw([recipe_space, loss_space], search.draws, coordinates):
-        settings = {f"recipe.{k}": v for k, v in of_recipe.items()} | {f"loss.{k}": v for k, v in of_loss.items()}
-        yield settings, _with_settings(first, settings)
+    for recipe, loss in draw([recipe_space, loss_space], search.draws, coordinates):
+        settings = {f"recipe.{k}": v for k, v in recipe.items()} | {f"loss.{k}": v for k, v in loss.items()}
+        yield settings, _changed_cell(cell, settings)
 
 
-def _with_settings(cell: Cell, settings: Params) -> Cell:
+def _changed_cell(cell: Cell, settings: Params) -> Cell:
     """Return a cell with settings of a draw in its recipe and in the parameters of its loss. Raises UsageError."""
     recipe_changes, loss_changes = (
         {k.removeprefix(kind): v for k, v in settings.items() if k.startswith(kind)} for kind in ("recipe.", "loss.")
@@ -162,8 +161,8 @@ def _check_axes(spec: Spec, search: Search) -> None:
     """Raise UsageError where a setting is an axis of the draws."""
     for table in (spec.recipe, *(value for value in spec.recipe.values() if isinstance(value, dict))):
         if axis := next((key for key, value in table.items() if isinstance(value, list)), ""):
-            how = "has one value or is searched, or has one value for the draws in [tune.draw_recipe]"
-            raise UsageError(f"recipe.{axis} is an axis; beside [tune] a setting {how}")
+            choices = "has one value or is searched, or has one value for the draws in [tune.draw_recipe]"
+            raise UsageError(f"recipe.{axis} is an axis; beside [tune] a setting {choices}")
     for loss, space in search.loss.items():
         for name in space:
             if isinstance(spec.loss.get(loss, {}).get(name), list):

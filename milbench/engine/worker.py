@@ -6,12 +6,13 @@ import platform
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -20,11 +21,12 @@ from typing import Any
 
 from milbench._utils import locks
 from milbench._utils.code import Code
+from milbench._utils.process import STOPPING, TERMINAL_SIGNALS, process_as_before
 from milbench._version import __version__
 from milbench.api.plan import Cell
 from milbench.engine.cell import CellFolder, State
 from milbench.engine.spec import Execution
-from milbench.errors import UsageError, disk_failure
+from milbench.errors import UsageError, disk_failure, message
 
 _ONE_CELL = threading.Lock()
 """Held while a cell is computed: workers of dask may have threads, and torch's generators belong to the process."""
@@ -42,6 +44,8 @@ class Job:
     threads: int  # of PyTorch
     devices: Sequence[str]  # the worker takes a free one; on a cluster they are as the user gave them, such as ["auto"]
     slots: int  # how many cells may be computed on a GPU at once
+    is_draw: bool = False  # of a search, for which validation bags choose
+    is_foreign: bool = False  # whether its loss, task or network is not milbench's own
     local: tuple[tuple[str, Any, Code], ...] = ()  # kind, class (or function) and code of plug-ins of a notebook
 
 
@@ -71,8 +75,9 @@ def train_cell(job: Job, folder: CellFolder, device: str) -> State:
     set_torch_defaults(job.threads)
     register(job.local)
     folder.begin(job.cell, job.label, provenance(device, job.threads))
+    output = nullcontext() if job.execution.in_process else _output_to(folder.output)
     try:
-        with _time_limit(job.execution.timeout, folder.hang):
+        with process_as_before(), output, _time_limit(job.execution.timeout, folder.hang):
             by_work = job.execution.threads is None
             result = train(job.cell, folder, torch.device(device), job.execution.data_dir, threads_by_work=by_work)
         folder.finish(result | {"seconds": time.time() - begun, "finished": time.time()})
@@ -84,7 +89,7 @@ def train_cell(job: Job, folder: CellFolder, device: str) -> State:
         folder.fail(describe_error(error, job), "".join(traceback.format_exception(error)))
         if not isinstance(error, UsageError):  # other data or code, for which the checkpoint is not to blame
             folder.checkpoint.unlink(missing_ok=True)  # it would fail again from there
-        if "CUDA error" in str(error) and not job.execution.in_process:
+        if "CUDA error" in message(error) and not job.execution.in_process:
             os._exit(1)  # after a failed assertion on the GPU every later call of CUDA by this process fails as well
         return State("failed", describe_error(error, job))
     finally:
@@ -145,7 +150,10 @@ def set_torch_defaults(threads: int) -> None:
     torch.set_grad_enabled(True)
     torch.autograd.set_detect_anomaly(False)
     torch.use_deterministic_algorithms(False)
+    torch.set_flush_denormal(False)
     torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.benchmark = torch.backends.cudnn.deterministic = False
     # TF32 reads 11 significant bits of a float32 number: what is called float32 is computed in float32.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
 
@@ -189,9 +197,34 @@ def _time_limit(seconds: float | None, trace: Path) -> Iterator[None]:
     trace.unlink(missing_ok=True)
 
 
+@contextmanager
+def _output_to(path: Path) -> Iterator[None]:
+    """Write what this process prints to a file, which stays where there is anything."""
+    kept = {number: os.dup(number) for number in (1, 2)}
+    try:
+        with path.open("ab") as file:
+            for number in kept:
+                os.dup2(file.fileno(), number)
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # of whatever a plug-in has put in its place
+                stream.flush()
+        for number, before in kept.items():
+            os.dup2(before, number)
+            os.close(before)
+        if path.exists() and not path.stat().st_size:
+            path.unlink()
+
+
 def follow_launcher(launcher: int) -> None:
-    """Ignore Ctrl-C, which the launching process handles, and end this process as soon as that one has ended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it reaches every process of a group
+    """Print nothing, leave the signals of a terminal to the launching process, and end as soon as that has ended."""
+    for number in TERMINAL_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+    with Path(os.devnull).open("wb") as nowhere:
+        for stream in (1, 2):
+            os.dup2(nowhere.fileno(), stream)
 
     def watch() -> None:
         while os.getppid() == launcher:
@@ -204,6 +237,8 @@ def follow_launcher(launcher: int) -> None:
 def record_death(job: Job, cause: str) -> tuple[str, State]:
     """Record why the process of a cell died, the cause being such as an exit code; return the cell's id and state."""
     folder = job.folder
+    if reason := folder.failure():  # it lost its GPU and ended itself
+        return job.cell.id, State("failed", reason)
     trace = folder.hang.read_text("utf-8", "replace") if folder.timed_out else ""
     if trace:
         frames = re.findall(r'File "(.+)", line (\d+) in', trace.rpartition("Thread 0x")[2])  # the main thread is last
@@ -219,7 +254,7 @@ def record_death(job: Job, cause: str) -> tuple[str, State]:
 
 def describe_error(error: BaseException, job: Job) -> str:
     """Describe an error in one line: its type, its message and the place in the plug-in that raised it."""
-    text = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+    text = f"{type(error).__name__}: {' '.join(message(error).split())}".removesuffix(": ")
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, UsageError) or not frames:
         return text

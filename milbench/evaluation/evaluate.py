@@ -2,10 +2,9 @@
 
 import hashlib
 import math
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,7 +51,8 @@ class Predictions:
     hits: Tensor | None  # (B, C) bool, see `metrics.class_hits`; None without instance truth, or centres for images
     wrong: Tensor  # (B,) int64, how many instances have another most probable class than their own
     sizes: Tensor  # (B,) int64, how many instances there are; 0 where their classes are not known by position
-    items: str  # a digest of the bags, see `ItemsDigest`
+    instances: Tensor  # (M,) int64, the classes of all these instances
+    items: str  # a digest of the bags in their order, see `add_items`
     log_odds: Tensor | None = None  # (B, C), of the presence
     log_prob: Tensor | None = None  # (B,)
     even_odds_log_prob: Tensor | None = None  # (B,)
@@ -96,62 +96,49 @@ def evaluate_bags(
         training_labels: (N, C) bool, label sets of training bags, for the no-skill line; None: there is none.
 
     Returns:
-        Metrics by `split/metric`, what was chosen before the test bags are seen as `chosen/...`, the outcomes, and the
-        bins behind the calibration errors.
-
-    Examples:
-        Two bags of two instances: {0} and {0, 1}. The scores miss class 1 of the second bag.
-
-        >>> import torch
-        >>> from milbench import Bags, Scores, Truth
-        >>> position_classes = torch.tensor([[0, 2], [0, 1]])  # 2 is background
-        >>> truth = Truth(torch.tensor([[0, -1], [0, 1]]), position_classes=position_classes)
-        >>> bags = Bags(torch.zeros(2, 2, 1), torch.tensor([[True, False], [True, True]]), truth=truth)
-        >>> def score(bags):
-        ...     presence = torch.tensor([[0.9, 0.2], [0.8, 0.1]])
-        ...     instances = torch.tensor([[[0.9, 0.1], [0.0, 0.1], [0.1, 0.8]], [[0.8, 0.6], [0.1, 0.3], [0.1, 0.1]]])
-        ...     return Scores(presence, presence, instances)
-        >>> found = evaluate_bags(score, {"validation": EvalSplit(single_instance=(), bags=[bags])})
-        >>> found.metrics["validation/set_error"], found.metrics["validation/posterior_error"]
-        (0.5, 0.25)
+        Metrics by `split/metric`, what was chosen before the test bags are seen as `chosen/...`, and of the test split
+        the outcomes, the bins behind the calibration errors, and the counts by class.
     """
+
+    def scored(batches: Sequence[Bags], split: str = "") -> Iterator[Scored]:
+        for number in range(len(batches)):
+            bags = batches[number]
+            scores = score(bags)
+            if hook and split:
+                hook(split, scores, bags, threshold)
+            yield bags, scores
+
     splits = limited_splits(splits, limit)
     chosen_on, near = ("validation", None) if calibration is None else ("calibration", metrics.EVEN_ODDS)
-    batches = scored(score, splits["validation"].bags if calibration is None else first_bags(calibration, limit))
+    batches = scored(splits["validation"].bags if calibration is None else first_bags(calibration, limit))
     retained = list(batches) if hook else []  # a hook needs the maps, and the threshold that is chosen by them
     chosen_by = predictions_of(retained or batches)
     threshold = metrics.best_threshold(chosen_by.presence, chosen_by.labels, near)
     by_labels = metrics.best_threshold(chosen_by.presence, chosen_by.labels, near, by="labels")
 
-    def hooked(batches: Iterable[Scored], split: str) -> Iterator[Scored]:
-        for bags, scores in batches:
-            if hook:
-                hook(split, scores, bags, threshold)
-            yield bags, scores
-
-    deque(hooked(retained, chosen_on), maxlen=0)
-    retained.clear()  # maps are large
+    while hook and retained:
+        bags, scores = retained.pop(0)  # maps are large
+        hook(chosen_on, scores, bags, threshold)
     values, outcomes, reliability = {THRESHOLD: threshold, LABEL_THRESHOLD: by_labels}, {}, {}
+    class_counts = None
     for name, split in splits.items():
-        predicted = chosen_by if name == chosen_on else predictions_of(hooked(scored(score, split.bags), name))
+        predicted = chosen_by if name == chosen_on else predictions_of(scored(split.bags, name))
         alone = predicted if split.single_instance is split.bags else None
         if split.single_instance and alone is None:
-            alone = predictions_of(scored(score, split.single_instance))
+            alone = predictions_of(scored(split.single_instance))
         terms, curves = outcomes_by_metric(predicted, alone, threshold, by_labels), predicted.reliability()
         of_split = {metric: term.value for metric, term in terms.items()}
         of_split |= metrics.ranking_metrics(predicted.presence, predicted.labels)
         if training_labels is not None:
-            of_split |= metrics.no_skill_errors(training_labels, predicted.labels, alone.labels if alone else None)
+            one_instance = alone.labels if alone else None
+            of_split |= metrics.no_skill_errors(training_labels, predicted.labels, one_instance, predicted.instances)
         of_split |= {metric: calibration_error(bins) for metric, bins in curves.items()}
         values |= {f"{name}/{metric}": value for metric, value in of_split.items() if not math.isnan(value)}
         if name == "test":
             outcomes, reliability = terms, curves
-    return Evaluation(values, outcomes=outcomes or None, reliability=reliability or None)
-
-
-def scored(score: ScoreFunction, batches: Sequence[Bags]) -> Iterator[Scored]:
-    """Yield every batch of bags with its scores, computed when it is asked for, as the batches may be."""
-    return ((bags, score(bags)) for bags in map(batches.__getitem__, range(len(batches))))
+            named = metrics.predicted_sets(predicted.presence, threshold)
+            class_counts = metrics.class_counts(named, predicted.labels).tolist()
+    return Evaluation(values, None, outcomes or None, reliability or None, class_counts)
 
 
 def outcomes_by_metric(
@@ -162,7 +149,7 @@ def outcomes_by_metric(
     `alone` is of bags of one instance. The thresholds are chosen by the set error, and by the label error.
     """
     presence, labels, hits, items = predicted.presence, predicted.labels, predicted.hits, predicted.items
-    misjudged, least = (metrics.wrong_labels(presence, labels, t) for t in (threshold, by_labels))
+    misjudged, least = ((metrics.predicted_sets(presence, t) != labels).sum(dim=1) for t in (threshold, by_labels))
     log_prob, count = predicted.log_prob, labels.shape[1]
     outcomes = {
         "set_error": outcomes_of(metrics.wrong_sets(presence, labels, threshold), items),
@@ -178,25 +165,15 @@ def outcomes_by_metric(
     return {metric: of_bags for metric, of_bags in outcomes.items() if of_bags is not None}
 
 
-class ItemsDigest:
-    """A digest of batches of bags in their order: of their shapes, label sets, masks and truth, not of instances."""
-
-    def __init__(self) -> None:
-        self._digest = hashlib.sha256()
-
-    def add(self, bags: Bags) -> Self:
-        """Add the next batch of bags and return this digest."""
-        truth = bags.truth
-        truth_parts = (truth.classes, truth.boxes, truth.position_classes) if truth else ()
-        self._digest.update(repr(tuple(bags.instances.shape)).encode())
-        for values in (bags.labels.bool(), bags.mask, *truth_parts):
-            exact = None if values is None else values.detach().cpu().contiguous()
-            head = "none" if exact is None else f"{exact.dtype} {tuple(exact.shape)} "
-            self._digest.update(head.encode() + (b"" if exact is None else exact.numpy().tobytes()))
-        return self
-
-    def __str__(self) -> str:
-        return self._digest.hexdigest()[:32]
+def add_items(digest: Any, bags: Bags) -> None:
+    """Add the shapes, label sets, masks and truth of bags to a digest of hashlib, not their instances."""
+    truth = bags.truth
+    truth_parts = (truth.classes, truth.boxes, truth.position_classes) if truth else ()
+    digest.update(repr(tuple(bags.instances.shape)).encode())
+    for values in (bags.labels.bool(), bags.mask, *truth_parts):
+        exact = None if values is None else values.detach().cpu().contiguous()
+        head = "none" if exact is None else f"{exact.dtype} {tuple(exact.shape)} "
+        digest.update(head.encode() + (b"" if exact is None else exact.numpy().tobytes()))
 
 
 def outcomes_of(sums: Tensor, items: str, weights: Tensor | int = 1) -> Outcomes | None:
@@ -221,7 +198,7 @@ def first_bags(batches: Sequence[Bags], limit: int | None) -> Sequence[Bags]:
         return batches
     limited: list[Bags] = []
     while limit > 0 and len(limited) < len(batches):
-        limited.append(batches[len(limited)].part(0, limit))
+        limited.append(batches[len(limited)].selected(slice(limit)))
         limit -= len(limited[-1])
     return limited
 
@@ -232,24 +209,28 @@ def predictions_of(batches: Iterable[Scored]) -> Predictions:
     Without instance truth no instance counts as wrong. Raises UsageError where some batches have truth and others none.
     """
     parts: list[tuple[Tensor, ...]] = []
-    probabilities: list[tuple[Tensor | None, ...]] = []
-    hits, items = list[Tensor](), ItemsDigest()
+    probabilities: list[tuple[Any, ...]] = []  # None where the loss has none
+    hits, digest = list[Tensor](), hashlib.sha256()
     for bags, scores in batches:
         truth = bags.truth and fitting_truth(bags.truth, scores).to(CPU)
         mask = bags.mask if scores.mask is None else scores.mask
         boxed = truth is not None and truth.boxes is not None and scores.centres is not None
         if truth is not None and (boxed or truth.position_classes is not None):
             hits.append(metrics.class_hits(scores.evidence.cpu(), truth, scores.centres))
-        wrong, sizes = metrics.wrong_instances(scores.instances.cpu(), truth, None if mask is None else mask.cpu())
+        mask = None if mask is None else mask.cpu()
+        wrong, sizes = metrics.wrong_instances(scores.instances.cpu(), truth, mask)
+        by_place = truth.position_classes if sizes.any() and truth else None
+        instances = wrong[:0] if by_place is None else by_place[... if mask is None else mask].flatten()
         probabilities.append((scores.log_odds, scores.log_prob, scores.even_odds_log_prob))
-        parts.append((scores.classes.cpu(), scores.presence.cpu(), bags.labels.cpu(), wrong, sizes))
-        items.add(bags)
+        parts.append((scores.classes.cpu(), scores.presence.cpu(), bags.labels.cpu(), wrong, sizes, instances))
+        add_items(digest, bags)
     if len(hits) not in (0, count := len(parts)):
         raise UsageError(f"of {count} batches to evaluate on, {len(hits)} have instance truth: expected all or none")
-    classes, presence, labels, wrong, sizes = (torch.cat(column) for column in zip(*parts, strict=True))
+    classes, presence, labels, wrong, sizes, instances = (torch.cat(column) for column in zip(*parts, strict=True))
+    known = (None if any(p is None for p in ps) else torch.cat(ps).cpu() for ps in zip(*probabilities, strict=True))
     return Predictions(
-        classes, presence, labels, torch.cat(hits) if hits else None, wrong, sizes, str(items),
-        *(_joined(column) for column in zip(*probabilities, strict=True)),
+        classes, presence, labels, torch.cat(hits) if hits else None, wrong, sizes, instances, digest.hexdigest()[:32],
+        *known,
     )  # fmt: skip
 
 
@@ -258,9 +239,3 @@ def fitting_truth(truth: Truth, scores: Scores) -> Truth:
     known = truth.position_classes
     fits = known is None or known.shape[1:] == scores.instances.shape[2:]
     return truth if fits else replace(truth, position_classes=None)
-
-
-def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
-    """Return the values of all batches as one tensor on the CPU; None where one of them has none."""
-    present = [part.cpu() for part in parts if part is not None]
-    return torch.cat(present) if len(present) == len(parts) else None

@@ -15,6 +15,7 @@ from milbench.api.reliability import BINS, Bin
 EVEN_ODDS = 0.0
 """The threshold where nothing is known, preferred among equally good ones on bags that were trained on, which a network
 may separate by a wide gap: where presence scores are log-odds, label sets then hold what is as likely as not."""
+MOST_CONFUSED = 30  # of more classes nobody reads which is taken for which
 MOST_BAGS = 1000  # so many label sets show which is the most common where bags are drawn anew or have to be read
 
 
@@ -86,9 +87,14 @@ def wrong_sets(presence: Tensor, labels: Tensor, threshold: float) -> Tensor:
     return (predicted_sets(presence, threshold) != labels).any(dim=1)
 
 
-def wrong_labels(presence: Tensor, labels: Tensor, threshold: float) -> Tensor:
-    """Return (B,) int64, how many classes of each bag are predicted and absent, or present and not predicted."""
-    return (predicted_sets(presence, threshold) != labels).sum(dim=1)
+def class_counts(predicted: Tensor, labels: Tensor) -> Tensor:
+    """Return (C, 3 + C) int64, of label sets (B, C), bool, in how many bags a class is present, predicted, and both.
+
+    Then in how many it is missed while another one, the column, is predicted wrongly; not for many classes.
+    """
+    counts = torch.stack([labels, predicted, labels & predicted]).sum(dim=1).T
+    instead = (labels & ~predicted).double().T @ (predicted & ~labels).double()
+    return torch.cat([counts, instead.long()], dim=1) if len(counts) <= MOST_CONFUSED else counts
 
 
 def ranking_metrics(presence: Tensor, labels: Tensor) -> dict[str, float]:
@@ -171,13 +177,15 @@ def label_sets(batches: Iterable[Bags]) -> Tensor:
     return torch.cat(labels)
 
 
-def no_skill_errors(training: Tensor, labels: Tensor, alone: Tensor | None) -> dict[str, float]:
+def no_skill_errors(
+    training: Tensor, labels: Tensor, alone: Tensor | None, instances: Tensor | None = None
+) -> dict[str, float]:
     """Return the errors of the best constant answers, by the names of the metrics.
 
     The label set is the most common one of the training bags (the first of equals in their order as numbers), the
     classes by themselves are those of more than half of these bags, and the class of an instance is the most common.
     The label sets are bool: `training` (N, C), `labels` (B, C) of the bags of a split, `alone` (K, C) of its bags of
-    one instance, None without such.
+    one instance. `instances` (M,) are the classes of its instances, whose most common one training bags do not tell.
     """
     sets, counts = training.unique(dim=0, return_counts=True)
     wrong = labels != sets[counts.argmax()]
@@ -188,12 +196,9 @@ def no_skill_errors(training: Tensor, labels: Tensor, alone: Tensor | None) -> d
     }
     if alone is not None:
         errors["no_skill_instance_error"] = 1 - alone[:, shares.argmax()].double().mean()
+    if instances is not None and len(instances):
+        errors["no_skill_posterior_error"] = 1 - instances.bincount().max().double() / len(instances)
     return {name: float(error) for name, error in errors.items()}
-
-
-def share(outcomes: Tensor) -> float:
-    """Return the share of outcomes that are true; NaN of none."""
-    return float(outcomes.double().mean())
 
 
 def _ordered(scores: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ def bag_posterior(
         log_weight: (B, 2^C) float64, log pi_n(L) - log q_n(L) for the size of each bag; None: 0, L is that of z.
         log_joint_with_0: `log_joint` in bags whose label set contains class 0; None: the same.
     """
-    log_probs, log_sets = _independent(log_joint, mask)
+    log_probs, log_sets = _independent_posterior(log_joint, mask)
     if log_weight is None and log_joint_with_0 is None:
         return BagPosterior(log_sets.log_softmax(dim=1), log_probs)
     if log_weight is None:
@@ -58,11 +58,11 @@ def bag_posterior(
     has_0 = contains(log_joint.shape[1] - 1)[:, 0]
     models = [(log_probs, torch.ones_like(has_0))]
     if log_joint_with_0 is not None:
-        with_0, log_sets_with_0 = _independent(log_joint_with_0, mask)
+        with_0, log_sets_with_0 = _independent_posterior(log_joint_with_0, mask)
         models = [(log_probs, ~has_0), (with_0, has_0)]
         log_sets = torch.where(has_0, log_sets_with_0, log_sets)
     log_sets = (log_sets + log_weight).log_softmax(dim=1)
-    parts = [_instances(of_model, mask, log_sets.exp() * its_sets) for of_model, its_sets in models]
+    parts = [_weighted_posterior(of_model, mask, log_sets.exp() * its_sets) for of_model, its_sets in models]
     return BagPosterior(log_sets, torch.stack(parts).sum(dim=0).log())
 
 
@@ -73,7 +73,7 @@ def optimal_errors(
 
     `of_single_instance` returns the log posterior (B, C+1, 1) of the classes of instances (B, 1, d).
     """
-    lone = torch.cat([of_single_instance(bags.instances)[:, :-1, 0] for bags in split.single_instance])
+    log_posteriors = torch.cat([of_single_instance(bags.instances)[:, :-1, 0] for bags in split.single_instance])
     classes = torch.cat([bags.labels.cpu().int().argmax(dim=1) for bags in split.single_instance])
     wrong_sets, wrong_instances = [], []
     for bags in split.bags:
@@ -82,8 +82,8 @@ def optimal_errors(
         wrong_sets.append((most_probable != on_cpu.labels).any(dim=1))
         wrong_instances.append(metrics.wrong_instances(posterior.log_instances, on_cpu.truth, on_cpu.mask))
     return {
-        "instance_error": metrics.share(metrics.wrong_classes(lone, classes)),
-        "set_error": metrics.share(torch.cat(wrong_sets)),
+        "instance_error": float(metrics.wrong_classes(log_posteriors, classes).double().mean()),
+        "set_error": float(torch.cat(wrong_sets).double().mean()),
         "posterior_error": metrics.posterior_error(wrong_instances),
     }
 
@@ -96,17 +96,17 @@ def instancewise_scores(log_posterior: Callable[[Tensor], Tensor], groups: Seque
     (B, K, d); `groups` are those of the C+1 channels, background last, that label sets do not divide.
     """
     group = torch.tensor(groups)
-    alike = (group.unsqueeze(0) == group.unsqueeze(1)).double()
-    always = (group[:-1] == group[-1]).unsqueeze(0)
+    is_same_group = (group.unsqueeze(0) == group.unsqueeze(1)).double()
+    is_always_present = (group[:-1] == group[-1]).unsqueeze(0)
 
     def score(bags: Bags) -> Scores:
         probs = log_posterior(bags.instances).exp()
-        absent = torch.log1p(-torch.einsum("cd,bdk->bck", alike, probs)[:, :-1].clamp(max=1 - 1e-16))
+        absent = torch.log1p(-torch.einsum("cd,bdk->bck", is_same_group, probs)[:, :-1].clamp(max=1 - 1e-16))
         if bags.mask is not None:
             absent = absent.masked_fill(~bags.mask.cpu().unsqueeze(1), 0.0)
         log_absent = absent.sum(dim=2)
         presence = torch.log(-torch.expm1(log_absent)) - log_absent
-        return Scores(probs[:, :-1].sum(dim=2), presence.masked_fill(always, ALWAYS_PRESENT), probs)
+        return Scores(probs[:, :-1].sum(dim=2), presence.masked_fill(is_always_present, ALWAYS_PRESENT), probs)
 
     return score
 
@@ -138,7 +138,7 @@ def merged_errors(score: ScoreFunction, splits: Mapping[Split, EvalSplit], group
     return errors
 
 
-def _instances(log_probs: Tensor, mask: Tensor, weight: Tensor) -> Tensor:
+def _weighted_posterior(log_probs: Tensor, mask: Tensor, weight: Tensor) -> Tensor:
     """Return (B, C+1, K), the sum over label sets L of their weight p(L | x) (B, 2^C) times P(z_k = c | x, L)."""
     total = torch.zeros_like(log_probs)
     sets = contains(log_probs.shape[1] - 1)
@@ -149,7 +149,7 @@ def _instances(log_probs: Tensor, mask: Tensor, weight: Tensor) -> Tensor:
     return total
 
 
-def _independent(log_joint: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+def _independent_posterior(log_joint: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     evidence = log_joint.logsumexp(dim=1, keepdim=True)
     log_probs = log_joint - evidence
     of_bag = evidence.squeeze(1).masked_fill(~mask, 0.0).sum(dim=1, keepdim=True)

@@ -34,13 +34,13 @@ class Lazy(Sequence[T]):
         return self.make(self.parts[n])
 
 
-def in_rounds(items: int, count: int, rng: torch.Generator) -> Tensor:
+def draw_in_rounds(items: int, count: int, rng: torch.Generator) -> Tensor:
     """Return (count,) numbers of items in random order, every one before any again."""
     rounds = -(-count // items)
     return torch.cat([torch.randperm(items, generator=rng) for _ in range(rounds)])[:count]
 
 
-def truth_of(instances: Sequence[Sequence[tuple[int, Sequence[float]]]], most: int) -> Truth:
+def make_truth(instances: Sequence[Sequence[tuple[int, Sequence[float]]]], most: int) -> Truth:
     """Return the truth about bags of up to `most` things, each one given by its class and its box."""
     classes, boxes = torch.full((len(instances), most), -1), torch.zeros(len(instances), most, 4)
     for bag, members in enumerate(instances):
@@ -66,7 +66,7 @@ class FixedBags(Task):
         return -(-(self.bags_per_epoch or self.training_count) // self.batch_bags)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        order = in_rounds(self.training_count, self.bags_per_epoch or self.training_count, rng)
+        order = draw_in_rounds(self.training_count, self.bags_per_epoch or self.training_count, rng)
         for numbers in order.split(self.batch_bags):
             yield self.training_batch(numbers, rng)
 

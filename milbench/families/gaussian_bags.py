@@ -147,10 +147,7 @@ class GaussianBags:
         return torch.cat([of_class, of_background.sum().unsqueeze(0)]) / total, context
 
     def _log_joint(self, instances: Tensor, rates: Tensor, context: float = 0.0) -> Tensor:
-        """Return log p(z) + log p(x | z) + const (B, C+1, K) float64 of instances x (B, K, d) for every class z.
-
-        `rates` (C+1,) are p(z), and `context` is the share of the background that is context.
-        """
+        """Return log p(z) + log p(x | z) + const (B, C+1, K); p(z) are `rates`, `context` is a share of background."""
         classes, x = self.num_classes, instances.cpu()
         squares = (x.double().unsqueeze(-2) - self.means.double()).square().sum(dim=-1)
         shares = torch.cat([rates[:-1], rates[-1:] * (1 - context), rates[-1:] * context])[: len(self.means)]

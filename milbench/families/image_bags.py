@@ -60,11 +60,8 @@ class OneInstanceImages(ImageTask):
 
     It measures what set supervision costs: a loss is told which class occurs, but not that it occurs once. Losses with
     the head "class", such as cross-entropy, assume that, and train `classifiers`, networks with less padding, one
-    position and no background. There is no hit rate, as every position depends on the one instance.
-
-    Args:
-        validation: the number of training images, the last ones, that are kept for validation.
-        any_data: accept other images in the files of the data set.
+    position and no background. There is no hit rate, as every position depends on the one instance. The last
+    `validation` training images are kept for validation; with `any_data` the files may hold other images.
     """
 
     instances_are_ordered = True
@@ -101,8 +98,8 @@ class OneInstanceImages(ImageTask):
         self.calibration = None if self.validation else self._batches(self._splits.train[:CALIBRATION_IMAGES])
 
     def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:
-        drawn = self._splits.train[numbers]
-        return single_instance_bags(replace(drawn, pixels=self.augmented(drawn.pixels, rng)), self.num_classes)
+        images = self._splits.train[numbers]
+        return single_instance_bags(replace(images, pixels=self.augmented(images.pixels, rng)), self.num_classes)
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         return super().evaluate(lambda bags: replace(score(bags), centres=None))

@@ -96,14 +96,14 @@ class LabelSetPrior:
         completed = torch.cat([torch.zeros(1 + len(classes), dtype=torch.int64), 2**classes])
         of_set, *of_positions = uniform.T.unsqueeze(2).contiguous()
         steps = self._cumulative[sizes]
-        left = torch.searchsorted(steps / steps[:, -1:], of_set, right=True).squeeze(1)
+        remaining = torch.searchsorted(steps / steps[:, -1:], of_set, right=True).squeeze(1)
         drawn = []
         for k, of_position in enumerate(of_positions):
             # Beyond its size a bag has to have the empty set, so that what is drawn is background.
-            steps = self._outcomes[(sizes - k - 1).clamp(min=0), left]
+            steps = self._outcomes[(sizes - k - 1).clamp(min=0), remaining]
             outcome = torch.searchsorted(steps, of_position, right=True).squeeze(1)
             drawn.append(of_outcome[outcome])
-            left = left - completed[outcome]
+            remaining = remaining - completed[outcome]
         return torch.stack(drawn, dim=1)
 
     @cached_property
@@ -156,8 +156,8 @@ def _prior(rule: LabelSetRule, presence: Tensor) -> Tensor:
     both = (first + second) / 2
     of_pair = torch.where(has_first, both, 1 - both).masked_fill(has_first != has_second, 0.0)
     if rule.kind != "together":
-        one = torch.where(has_first, first, torch.where(has_second, second, (1 - first - second).clamp(min=0)))
-        exclusive = one.masked_fill(has_first & has_second, 0.0)
+        at_most_one = torch.where(has_first, first, torch.where(has_second, second, (1 - first - second).clamp(min=0)))
+        exclusive = at_most_one.masked_fill(has_first & has_second, 0.0)
         of_pair = exclusive if rule.kind == "exclusive" else MOSTLY * of_pair + (1 - MOSTLY) * exclusive
     return of_pair.prod(dim=1)
 

@@ -16,7 +16,7 @@ from milbench.api.task import Split
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit
-from milbench.families.fixed_bags import Lazy, in_rounds
+from milbench.families.fixed_bags import Lazy, draw_in_rounds
 from milbench.families.image_bags import DIGITS, ImageTask, single_instance_bags
 
 TRIES = 1000  # to put digits onto a canvas without overlap
@@ -24,11 +24,8 @@ FIGURE_2 = ((1.3, 1.3, 1), (1.5, 4.6, 3), (4.5, 2.0, 5), (4.5, 4.5, 8), (3.0, 2.
 """The canvases of the paper's Figure 2: height and width in sides of a digit, and the number of digits."""
 
 
-def nested(digits: LabelledImages, index: Tensor, tops: Tensor, lefts: Tensor, height: int, width: int) -> Bags:
-    """Return canvases of digits `index` (B, M) at rows `tops` and columns `lefts` as bags (B, 1, height, width).
-
-    Where digits overlap their pixels add up, to 1 at most.
-    """
+def nest_digits(digits: LabelledImages, index: Tensor, tops: Tensor, lefts: Tensor, height: int, width: int) -> Bags:
+    """Return bags (B, 1, height, width) of digits `index` (B, M) at `tops` and `lefts`, added up, to 1 at most."""
     device, (h, w) = digits.pixels.device, digits.pixels.shape[-2:]
     index, tops, lefts = all_to_device([index, tops, lefts], device)
     drawn = digits[index]
@@ -45,27 +42,19 @@ def nested(digits: LabelledImages, index: Tensor, tops: Tensor, lefts: Tensor, h
 
 
 def draw_canvases(digits: LabelledImages, index: Tensor, sizes: tuple[int, int], rng: torch.Generator) -> Bags:
-    """Return bags of the digits `index` (B, M), each anywhere as a whole on canvases of one random size.
-
-    Height and width are independent and uniform on sizes[0]..sizes[1].
-    """
+    """Return bags of digits `index` (B, M) anywhere on canvases of one size, sides uniform on sizes[0]..sizes[1]."""
     h, w = digits.pixels.shape[-2:]
     height, width = torch.randint(sizes[0], sizes[1] + 1, (2,), generator=rng).tolist()
     tops = torch.randint(height - h + 1, index.shape, generator=rng)
     lefts = torch.randint(width - w + 1, index.shape, generator=rng)
-    return nested(digits, index, tops, lefts, height, width)
+    return nest_digits(digits, index, tops, lefts, height, width)
 
 
 class NestedDigits(ImageTask):
     """Base class of tasks whose bag is a canvas with a few digits at random places, and its label set their classes.
 
     A subclass adds the digits, the canvas sizes and the networks, which are evaluated on fixed canvases and on single
-    digits.
-
-    Args:
-        digits_per_bag: M, the number of digits on a canvas.
-        batch_bags: the number of canvases in a training batch.
-        bags_per_epoch: the number of training canvases of an epoch; None: as many as use every digit once.
+    digits; `extended-digits` describes the parameters.
     """
 
     sizes: tuple[int, int]  # smallest and largest side of a canvas, in pixels
@@ -112,7 +101,7 @@ class NestedDigits(ImageTask):
         Without `bags_per_epoch` they hold each once, except for the few, others in each epoch, that fill no bag.
         """
         bags = self.bags_per_epoch or self.training_count
-        order = in_rounds(len(self._train), bags * self.digits_per_bag, rng)
+        order = draw_in_rounds(len(self._train), bags * self.digits_per_bag, rng)
         for index in order.view(bags, self.digits_per_bag).split(self.batch_bags):
             yield draw_canvases(self._train, index, self.sizes, rng)
 
@@ -131,11 +120,11 @@ class NestedDigits(ImageTask):
                 places.append((top, left))
         index = torch.randint(len(self._test), (1, len(places)), generator=rng)
         tops, lefts = torch.tensor(places).T.unsqueeze(1)
-        return nested(self._test, index, tops, lefts, height, width)
+        return nest_digits(self._test, index, tops, lefts, height, width)
 
     def _canvases(self, split: Split, digits: LabelledImages) -> list[Bags]:
         """Draw the fixed canvases of a split: every digit once in random order before any digit again."""
         rng = generator(self.name, self.revision, *self.canvas_axes, split, self.digits_per_bag)
         count = self.limited(self.eval_bags[split]) * self.digits_per_bag
-        order = in_rounds(len(digits), count, rng).view(-1, self.digits_per_bag)
+        order = draw_in_rounds(len(digits), count, rng).view(-1, self.digits_per_bag)
         return [draw_canvases(digits, index, self.sizes, rng) for index in order.split(self.eval_batches[1])]

@@ -18,7 +18,7 @@ from milbench.api.recipe import Recipe
 from milbench.api.task import Split
 from milbench.data.log_mel import LogMel
 from milbench.evaluation.evaluate import EvalSplit
-from milbench.families.fixed_bags import FixedBags, Lazy, truth_of
+from milbench.families.fixed_bags import FixedBags, Lazy, make_truth
 from milbench.networks.sequence import SequenceConvolutional, SequenceGRU, pad_frames
 from milbench.networks.standardise import divisors
 
@@ -69,26 +69,22 @@ Recording = tuple[Tensor, list[tuple[int, int, int]]]
 
 def log_mel_sequences(recordings: Iterable[Recording], log_mel: LogMel, num_classes: int, most: int) -> Sequences:
     """Return recordings with up to `most` events each as sequences of log-mel frames."""
-    frames, events, left = list[Tensor](), list[list[tuple[int, int, int]]](), iter(recordings)
-    while batch := list(islice(left, RECORDINGS_AT_ONCE)):
+    frames, events, remaining = list[Tensor](), list[list[tuple[int, int, int]]](), iter(recordings)
+    while batch := list(islice(remaining, RECORDINGS_AT_ONCE)):
         waveforms, of_waveforms = zip(*batch, strict=True)
         padded = log_mel(pad_sequence([*waveforms], batch_first=True))  # a frame past the end of a waveform is silence
-        frames += [one[:, : log_mel.count(len(own))].clone() for one, own in zip(padded, waveforms, strict=True)]
+        frames += [mel[:, : log_mel.count(len(wave))].clone() for mel, wave in zip(padded, waveforms, strict=True)]
         events += of_waveforms
     hop, bands = log_mel.hop, log_mel.bands
-    truth = truth_of([[(cls, (start / hop, 0, end / hop, bands)) for cls, start, end in own] for own in events], most)
-    return Sequences(frames, [one.shape[1] for one in frames], label_matrix(truth.classes, num_classes), truth)
+    truth = make_truth([[(cls, (start / hop, 0, end / hop, bands)) for cls, start, end in bag] for bag in events], most)
+    return Sequences(frames, [mel.shape[1] for mel in frames], label_matrix(truth.classes, num_classes), truth)
 
 
 class SequenceTask(FixedBags):
     """Base class of tasks with sequences; a subclass adds the sequences and sets `num_classes`.
 
-    Features are standardised by the mean and the standard deviation of the training frames.
-
-    Args:
-        batch_bags: the number of sequences in a training batch.
-        bags_per_epoch: how many training sequences an epoch has, cycling through all of them; None: each once.
-        batch_instances: the most frames in a batch, padding counted, unless a single sequence has more.
+    Features are standardised by the mean and the standard deviation of the training frames. A batch has at most
+    `batch_instances` frames, padding counted, unless a single sequence has more.
     """
 
     bag_kind = "sequences"

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -106,19 +105,19 @@ class StreetNumbers(ImageTask):
             for part, crops in parts.items()
         }
         train, self._test, count = numbers["train"], numbers["test"], len(numbers["train"])
-        self.max_labels = max(crops.most_classes() for crops in parts.values())
+        self.max_labels = max(len({*row} - {-1}) for crops in parts.values() for row in crops.classes.tolist())
         if self.validation >= count:
             raise UsageError(f"{self.name}: validation = {self.validation} leaves none of {count} training pictures")
         shuffled = torch.randperm(count, generator=generator("street numbers", "validation", count))  # for all seeds
-        held, trained = (part.sort().values for part in shuffled.tensor_split([self.validation]))
+        validated, trained = (part.sort().values for part in shuffled.tensor_split([self.validation]))
         self._pools = [(train, trained)]
         if extra := numbers.get("extra"):
             self._pools += [(extra, torch.arange(start, len(extra), 2)) for start in (0, 1) if start < len(extra)]
         if self.protocol == "paper":
             rngs = [generator("street numbers", "order", n, self.seed) for n in range(len(self._pools))]
-            self._pools = [(images, _shuffle(own, rng)) for (images, own), rng in zip(self._pools, rngs, strict=True)]
+            self._pools = [(images, _shuffle(ids, rng)) for (images, ids), rng in zip(self._pools, rngs, strict=True)]
         self.calibration = None if self.validation else self._batches(train[trained[:CALIBRATION_CROPS]])
-        self.eval_splits = {"validation": EvalSplit((), self._batches(train[held]))} if self.validation else {}
+        self.eval_splits = {"validation": EvalSplit((), self._batches(train[validated]))} if self.validation else {}
         self.eval_splits["test"] = EvalSplit((), self._batches(self._test))
 
     @property
@@ -164,12 +163,7 @@ class StreetNumbers(ImageTask):
         """Return the metrics of the crops as they are, none augmented; the decoder is chosen on validation strings."""
         reading = ReadingMetrics()
         limit, labels = self.evaluation_limit, self.training_labels
-        of_sets = evaluate_bags(score, self.eval_splits, self.calibration, reading, limit, labels)
-        of_strings = reading.evaluation()
-        outcomes = (of_sets.outcomes or {}) | (of_strings.outcomes or {})
-        return replace(
-            of_sets, metrics=of_sets.metrics | of_strings.metrics, decoder=of_strings.decoder, outcomes=outcomes
-        )
+        return reading.added_to(evaluate_bags(score, self.eval_splits, self.calibration, reading, limit, labels))
 
     def figure_bags(self, rng: torch.Generator) -> list[Bags]:
         return [number_bags(self._test[torch.randperm(len(self._test), generator=rng)[:FIGURE_1]])]

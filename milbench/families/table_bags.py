@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from milbench._utils.prefetch import prefetched
 from milbench.api.bags import Bags
 from milbench.api.task import Folds
-from milbench.data.catalog import found_file
+from milbench.data.catalog import find_file
 from milbench.data.checks import check_bags, checked_splits, fatal
+from milbench.data.in_order import prefetched
 from milbench.data.own_bags import OwnBags, load_bags
 from milbench.data.splits import BagSplit, count_folds, mean_overlap, split_bags, split_files
 from milbench.data.table_options import TableOptions
@@ -66,7 +66,7 @@ class TableBags(FixedBags):
 
     def own_bags(self, data_dir: Path | None) -> OwnBags:
         """Return the bags of the table, packed now if they were not before. Raises UsageError."""
-        return load_bags(found_file(self.options.table, data_dir, "task.table"), self.options)
+        return load_bags(find_file(self.options.table, data_dir, "task.table"), self.options)
 
     def check_data(self, data_dir: Path | None) -> str:
         """Return the name of the table, its counts and a digest; raise UsageError for unusable bags."""
@@ -86,7 +86,7 @@ class TableBags(FixedBags):
     def remarks(self, data_dir: Path | None, seeds: Sequence[int]) -> list[str]:
         bags = self.own_bags(data_dir)
         findings = check_bags(bags, self.options, quick=True, splits=checked_splits(bags, self.options, seeds))
-        return [f"{bags.path.name}: {what}: {found}" for level, what, found in findings if level == "warning"]
+        return [f"{bags.path.name}: {what}: {detail}" for level, what, detail in findings if level == "warning"]
 
     def overlap(self, data_dir: Path | None) -> float:
         return mean_overlap(self.own_bags(data_dir), self.options)

@@ -14,7 +14,7 @@ from PIL.Image import Image
 from milbench._utils.images import bounded, grey, open_image
 from milbench._utils.palette import class_colours
 from milbench._utils.pictures import extent_of, literal, name_at, plain
-from milbench.inference.predict_bags import Found
+from milbench.inference.predict_bags import BagPredictions
 
 MOST_CLASSES, COLUMNS = 8, 4  # that are drawn of one bag, and beside each other
 PANEL = 4.2  # inches, the side of a panel
@@ -23,21 +23,21 @@ LEAST = 1e-6  # span of a scale: probabilities that differ by less are the same
 STRENGTH = 0.9  # the opacity of the largest probability over an image
 
 
-def draw(found: Found, bag: int) -> Figure | None:
-    """Draw the probability of each class that was found in a bag, or of the likeliest where none was.
+def draw(predictions: BagPredictions, bag: int) -> Figure | None:
+    """Draw the probability of each class of the predicted label set, or of the likeliest class where it is empty.
 
     Each class has a scale of its own, from the smallest to the largest probability in the bag; that of a sequence
     begins at 0. None where the bags have no places.
     """
-    places = {name: place[bag].numpy() for name, place in found.batch.places.items()}
-    probs, classes = found.probs[bag, :-1].numpy(), found.classes_of(bag)
-    title = f"{found.batch.names[bag]}: {{{', '.join(found.class_names[c] for c in classes)}}}"
+    places = {name: place[bag].numpy() for name, place in predictions.batch.places.items()}
+    probs, classes = predictions.probs[bag, :-1].numpy(), predictions.classes_of(bag)
+    title = f"{predictions.batch.names[bag]}: {{{', '.join(predictions.class_names[c] for c in classes)}}}"
     if not classes:
         classes = [int(probs.reshape(len(probs), -1).max(axis=1).argmax())]
-        title += f", the likeliest is {found.class_names[classes[0]]}"
+        title += f", the likeliest is {predictions.class_names[classes[0]]}"
     classes = classes[:MOST_CLASSES]
     if "start" in places:
-        return _over_time(found, bag, classes, title)
+        return _over_time(predictions, bag, classes, title)
     if not {"x", "y"} <= places.keys():
         return None
     columns, rows = min(len(classes), COLUMNS), -(-len(classes) // COLUMNS)
@@ -46,17 +46,17 @@ def draw(found: Found, bag: int) -> Figure | None:
     panels = figure.subplots(rows, columns, squeeze=False).flat
     for axes in panels[len(classes) :]:
         axes.set_visible(False)
-    colours = class_colours(len(found.class_names))
-    image = open_image(found.batch.files[bag]) if found.batch.files else None
-    there = found.mask[bag].numpy()
+    colours = class_colours(len(predictions.class_names))
+    image = open_image(predictions.batch.files[bag]) if predictions.batch.files else None
+    is_instance = predictions.mask[bag].numpy()
     for axes, cls in zip(panels, classes, strict=False):
         if image:
             shades = _over_image(axes, image, places["x"][0], places["y"][:, 0], probs[cls], colours[cls])
         else:
-            shades = _in_plane(axes, places["x"][there], places["y"][there], probs[cls][there])
+            shades = _in_plane(axes, places["x"][is_instance], places["y"][is_instance], probs[cls][is_instance])
         low, high = shades.get_clim()
         shades.set_clim(low, max(high, low + LEAST))
-        axes.set_title(_wrapped(f"P({found.class_names[cls]})", PANEL))
+        axes.set_title(_wrapped(f"P({predictions.class_names[cls]})", PANEL))
         figure.colorbar(shades, ax=axes, shrink=0.8)
     return figure
 
@@ -94,24 +94,24 @@ def _inside(centres: NDArray[Any], size: int) -> tuple[NDArray[Any], NDArray[Any
     return (which, centres[which]) if len(which) else (np.array([len(centres) // 2]), np.array([size / 2]))
 
 
-def _over_time(found: Found, bag: int, classes: list[int], title: str) -> Figure:
+def _over_time(predictions: BagPredictions, bag: int, classes: list[int], title: str) -> Figure:
     """Draw the frames of a sequence with the names of its classes where they are likeliest, and below them curves."""
-    there = found.mask[bag].numpy()
-    starts, ends = (found.batch.places[name][bag].numpy()[there] for name in ("start", "end"))
-    frames = found.batch.bags.instances[bag].numpy()
+    is_instance = predictions.mask[bag].numpy()
+    starts, ends = (predictions.batch.places[name][bag].numpy()[is_instance] for name in ("start", "end"))
+    frames = predictions.batch.bags.instances[bag].numpy()
     frames = frames[:, ~np.isnan(frames[0])]
     figure = Figure(figsize=(2 * PANEL, PANEL), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
     low, high = np.percentile(frames, [1, 99])
     extent = (0, ends[-1], 0, len(frames))
     above.imshow(frames, cmap="gray", vmin=low, vmax=high, aspect="auto", origin="lower", extent=extent)
-    colours = class_colours(len(found.class_names))
+    colours = class_colours(len(predictions.class_names))
     for number, cls in enumerate(classes):
-        values, name = found.probs[bag, cls].numpy()[there], found.class_names[cls]
+        values, name = predictions.probs[bag, cls].numpy()[is_instance], predictions.class_names[cls]
         below.stairs(values, [*starts, ends[-1]], color=colours[cls], lw=1.6, label=literal(name), baseline=None)
-        best = int(found.evidence[bag, cls].numpy()[there].argmax())
+        best = int(predictions.evidence[bag, cls].numpy()[is_instance].argmax())
         height = len(frames) * (1 - (number + 0.5) / len(classes))
-        if found.labels[bag, cls]:
+        if predictions.labels[bag, cls]:
             name_at(above, (starts[best] + ends[best]) / 2, height, name)
     above.set_ylabel("features")
     below.set(xlabel="seconds", ylabel="probability", xlim=(0, ends[-1]), ylim=(0, max(LEAST, below.get_ylim()[1])))

@@ -8,6 +8,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from milbench._utils.files import reading
 from milbench.api.bags import Bags
 from milbench.api.loss import Loss
 from milbench.api.network import Network
@@ -38,10 +39,7 @@ class Trained:
 
     @torch.no_grad()
     def scores(self, bags: Bags) -> Scores:
-        """Return the scores of a batch of bags, in float64 on the CPU; their labels are not read.
-
-        Raises UsageError where the network returns values that are not finite.
-        """
+        """Return the scores of bags, float64, on the CPU, without a look at labels; UsageError: they are not finite."""
         bags = bags.to(self.device)
         logits, mask = self.network.logits_of(bags).cpu().double(), self.network.mask_of(bags)
         mask = None if mask is None else mask.cpu()
@@ -65,10 +63,8 @@ def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = N
     task = task_for(cell)
     task.seed = cell.seed
     if folder.memory.is_file():
-        try:
+        with reading(f"{folder.memory} of {whose}"):
             task.recall(json.loads(folder.memory.read_text("utf-8")))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{folder.memory} of {whose} cannot be read: {error!r}") from None
     try:
         loss = loss_for(cell, task)
         network = network_for(cell, task, loss, initial=False)
@@ -93,9 +89,7 @@ def _reader(path: Path) -> Reader | None:
     """Return the reader of a cell; None where it has none, or one of another kind, which a task may define."""
     if not path.exists():
         return None
-    try:
+    with reading(path):
         content = json.loads(path.read_text("utf-8"))
         is_known = content["format"].startswith("components")
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UsageError(f"{path} cannot be read: {error!r}") from None
     return validated(str(path), Reader, content) if is_known else None

@@ -32,9 +32,9 @@ def sensitivity_figure(model: Trained, picture: Image, prediction: Prediction) -
     show_image(axes, DIMMED * grey(picture) / 255)
     if winning := sorted(set(prediction.components.cls.tolist())):
         instances = model.task.instances_from(picture).to(model.device)
-        shown = prediction.probs.argmax(dim=0)
-        maps = [sensitivity(model.network, model.loss, instances, c, shown == c).numpy() for c in winning]
-        values = np.stack([one / max(one.max(), 1e-300) for one in maps])  # 0 where a class depends on no pixel
+        classes = prediction.probs.argmax(dim=0)
+        maps = [sensitivity(model.network, model.loss, instances, c, classes == c).numpy() for c in winning]
+        values = np.stack([shares / max(shares.max(), 1e-300) for shares in maps])  # 0 where a class needs no pixel
         extent = (0, picture.width, picture.height, 0)
         strongest = np.array(winning)[values.argmax(axis=0)]
         draw_classes(axes, strongest, values.max(axis=0), len(model.task.class_names), extent)

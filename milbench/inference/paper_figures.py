@@ -31,7 +31,7 @@ class _Tile(NamedTuple):
     """A picture with its prediction, the text read in it, the true text, and the size that it was read at."""
 
     picture: Image
-    found: Prediction
+    prediction: Prediction
     read: str
     truth: str
     size: str
@@ -46,9 +46,9 @@ def draw_figure(number: str, model: Trained, seed: int, data_dir: Path | None) -
     rng = generator("figure", number, seed)
     if number not in getattr(task, "figures", ()):
         raise UsageError(f"figure {number} shows {CONTENT[number]}, which the task of {model.cell} does not have")
-    here, there = task.check_data(data_dir), model.cell.data
+    data, data_of_cell = task.check_data(data_dir), model.cell.data
     task.prepare(data_dir, torch.device("cpu"))
-    other = [f"note: these are other data than the cell's ({here} here, {there} there)"] if here != there else []
+    other = [f"note: these are other data than the cell's ({data}, not {data_of_cell})"] if data != data_of_cell else []
     if number == "4":
         pictures = task.figure_pictures(data_dir)
         tiles = [_whole_picture(model, *pictures[n]) for n in torch.randperm(len(pictures), generator=rng)[:PICTURES]]
@@ -61,12 +61,12 @@ def draw_figure(number: str, model: Trained, seed: int, data_dir: Path | None) -
         left, right = part.subplots(1, 2)
         left.imshow(tile.picture.convert("RGB"), interpolation="none", extent=(0, *tile.picture.size, 0))
         draw = draw_letters if number == "1" else draw_prediction
-        draw(right, model, tile.picture, tile.found)
+        draw(right, model, tile.picture, tile.prediction)
         for axes in (left, right):
             plain(axes)
             if number == "2":  # the digits of all canvases have one size
                 axes.set(xlim=(0, largest[0]), ylim=(largest[1], 0), frame_on=False)
-        write_caption(left, tile.read, f"{tile.size}\n{details(model, tile.found)}", tile.truth)
+        write_caption(left, tile.read, f"{tile.size}\n{details(model, tile.prediction)}", tile.truth)
     figure.supxlabel(f"{model.name}, cell {model.cell.id}; test pictures drawn with seed {seed}", fontsize=10)
     return figure, [*other, *notes(model)]
 

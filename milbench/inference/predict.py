@@ -28,7 +28,7 @@ from milbench.evaluation.reading.components import Components, find_components, 
 from milbench.evaluation.reading.patterns import String
 from milbench.evaluation.reading.reader import posterior_given, read_columns
 from milbench.inference.load import Trained
-from milbench.inference.predict_bags import Found, find
+from milbench.inference.predict_bags import BagPredictions, predict_bags
 
 Size = tuple[int, int]  # width and height, in pixels
 LARGEST_SCALE = 1000.0  # of a picture, and the smallest is its inverse
@@ -42,7 +42,7 @@ class Prediction:
 
     probs: Tensor  # (C+1, h, w) float64, the probability that each position shows each class
     centres: tuple[Tensor, Tensor]  # y of every row and x of every column of positions, in pixels
-    labels: Tensor  # (C,) bool, the label set that the loss finds by the cell's threshold, else the most probable one
+    labels: Tensor  # (C,) bool, the label set by the cell's threshold, else the most probable one
     log_prob: float  # of that set in nats, by the map; a lower bound for more classes than the exact sum can do
     presence: Tensor  # (C,) the probability that each class occurs, by the map
     components: Components  # the connected positions whose most probable class is the same
@@ -59,31 +59,31 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
     where the network has no map of positions.
     """
     learnt = model.reader.learnt if model.reader else None
-    used: Decoder = decoder or (model.reader.decoder if model.reader else "components")
+    chosen_decoder: Decoder = decoder or (model.reader.decoder if model.reader else "components")
     height, width = instances.shape[1:]
-    nothing_known = torch.zeros(1, model.task.num_classes, dtype=torch.bool)
-    found = find([model], [NamedBags("image", [""], Bags(instances.unsqueeze(0), nothing_known))])
-    if found.probs.ndim != 4:
+    no_labels = torch.zeros(1, model.task.num_classes, dtype=torch.bool)
+    predictions = predict_bags([model], [NamedBags("image", [""], Bags(instances.unsqueeze(0), no_labels))])
+    if predictions.probs.ndim != 4:
         raise UsageError(f"the network of {model.cell} has no map of positions to show")
     centres = model.network.position_centres(height, width)
     if centres is None:  # not known: evenly over the picture
-        sides = zip(found.probs.shape[2:], (height, width), strict=True)
+        sides = zip(predictions.probs.shape[2:], (height, width), strict=True)
         ys, xs = ((torch.arange(count).double() + 0.5) * (size / count) for count, size in sides)
         centres = ys, xs
-    components = find_components(found.probs)
+    components = find_components(predictions.probs)
     boxes = with_margin(boxes_of(components, centres), learnt.margin if learnt else (0.0, 0.0))
-    reading, read_from = _read(found, used, learnt)
+    reading, read_from = _read(predictions, chosen_decoder, learnt)
     return Prediction(
-        probs=found.probs[0],
+        probs=predictions.probs[0],
         centres=centres,
-        labels=found.labels[0],
-        log_prob=float(found.log_prob[0]),
-        presence=found.presence[0],
+        labels=predictions.labels[0],
+        log_prob=float(predictions.log_prob[0]),
+        presence=predictions.presence[0],
         components=components,
         boxes=boxes.clamp(min=0).minimum(torch.tensor([width, height] * 2, dtype=torch.float64)),
         reading=reading,
         read_from=components[components.mass >= LEAST_MASS] if read_from is None else read_from,
-        decoder=used,
+        decoder=chosen_decoder,
     )
 
 
@@ -97,10 +97,7 @@ def read_picture(
 
 
 def size_at(model: Trained, size: Size, scale: float) -> Size:
-    """Return the width and height in pixels at which a picture of this size is read; very large ones are shrunk.
-
-    Raises UsageError where the scale is out of range, or the network has no position in so small a picture.
-    """
+    """Return width and height at which a picture is read, a very large one shrunk; UsageError: it is too small."""
     if not 1 / LARGEST_SCALE <= scale <= LARGEST_SCALE:
         raise UsageError(f"--scale {scale:g}: expected a number from {1 / LARGEST_SCALE:g} to {LARGEST_SCALE:g}")
     width, height = bounded(*(max(round(side * scale), 1) for side in size))
@@ -198,13 +195,15 @@ def as_json(
     return about
 
 
-def _read(found: Found, decoder: Decoder, learnt: ComponentDecoder | None) -> tuple[String, Components | None]:
+def _read(
+    predictions: BagPredictions, decoder: Decoder, learnt: ComponentDecoder | None
+) -> tuple[String, Components | None]:
     """Return the string read in one bag, and the components that it is read from, if the decoder uses components."""
-    probs, sets, numbers = found.probs, found.labels, learnt or ComponentDecoder()
+    probs, sets, numbers = predictions.probs, predictions.labels, learnt or ComponentDecoder()
     if decoder == "columns":
         return read_columns(probs.argmax(dim=1), probs.shape[1] - 1)[0], None
     if decoder == "strongest":
-        components = strongest_positions(found.evidence, probs, sets)
+        components = strongest_positions(predictions.evidence, probs, sets)
         return read_strongest(components, 1, numbers)[0], components
     components = find_components(*posterior_given(probs, sets))
     if learnt is None:  # nothing is known of how far a digit reaches: each component is one

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from milbench.api.bags import Bags, NamedBags
 from milbench.engine.cell import CellFolder
 from milbench.inference.load import Trained, load_trained
-from milbench.inference.predict_bags import bag_table, find
+from milbench.inference.predict_bags import bag_table, predict_bags
 
 BAGS_AT_ONCE = 64
 
@@ -31,7 +31,7 @@ class SavedModel:
         labels = torch.zeros(len(instances), self.trained.task.num_classes, dtype=torch.bool)
         bags = Bags(torch.from_numpy(np.asarray(instances, np.float32)), labels)
         tables = [
-            bag_table(find([self.trained], [NamedBags("bag", [""] * len(part), part)]))
+            bag_table(predict_bags([self.trained], [NamedBags("bag", [""] * len(part), part)]))
             for part in bags.parts(BAGS_AT_ONCE) or [bags]
         ]
         return pd.concat(tables, ignore_index=True).drop(columns=["bag", "log_probability", "positions"])

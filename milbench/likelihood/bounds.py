@@ -73,13 +73,13 @@ def bag_log_prob_bounds(
         return Bounds(*log_probs.new_zeros(2, 0, dtype=columns.result_dtype(log_probs)))
     slots = checks.largest_set(labels, max_labels)
     if log_probs.device.type == "cpu" and not checks.tracing():
-        lower, upper = _by_size(log_probs, labels, mask, exact_labels)
+        lower, upper = _bounds_by_size(log_probs, labels, mask, exact_labels)
     else:
         lower, upper = _bounds(log_probs, labels, mask, slots, exact_labels)
-    return _outward(lower, upper, log_probs.shape[2:].numel(), columns.result_dtype(log_probs))
+    return _widen(lower, upper, log_probs.shape[2:].numel(), columns.result_dtype(log_probs))
 
 
-def _by_size(log_probs: Tensor, labels: Tensor, mask: Tensor | None, exact_labels: int) -> tuple[Tensor, Tensor]:
+def _bounds_by_size(log_probs: Tensor, labels: Tensor, mask: Tensor | None, exact_labels: int) -> tuple[Tensor, Tensor]:
     """Return both bounds, one |L| at a time: no work is done for slots that a bag does not use."""
     groups = columns.by_size(labels)
     bounds = [
@@ -94,16 +94,16 @@ def _bounds(
     log_probs: Tensor, labels: Tensor, mask: Tensor | None, slots: int, exact_labels: int
 ) -> tuple[Tensor, Tensor]:
     """Return both bounds, (B,) each; NaN for bags of more classes than `slots`. No operation looks at a value."""
-    bags = _Bags.of(columns.select(log_probs, mask, labels, slots)[0])
+    bags = _Bags.from_columns(columns.select(log_probs, mask, labels, slots)[0])
     lower, upper = _sides(bags, exact_labels)
     shows_class = (~(bags.share <= columns.IMPOSSIBLE)).any(dim=1)  # which positions may, (B, K); NaN may
     impossible, too_many = bags.size > shows_class.sum(dim=-1), bags.size > slots
 
-    def finished(side: Tensor) -> Tensor:
+    def restored(side: Tensor) -> Tensor:
         side = columns.floor_to_infinity(bags.log_scale + side).masked_fill(impossible, -torch.inf)
         return side.masked_fill(too_many, torch.nan)
 
-    return finished(lower), finished(upper.clamp(max=0.0))
+    return restored(lower), restored(upper.clamp(max=0.0))
 
 
 class _Bags(NamedTuple):
@@ -118,7 +118,7 @@ class _Bags(NamedTuple):
     absent: Tensor  # (B, n), log A_l; -inf in unused slots
 
     @classmethod
-    def of(cls, parts: Columns) -> _Bags:
+    def from_columns(cls, parts: Columns) -> _Bags:
         shares = parts.shares.transpose(0, 1)
         used = torch.arange(shares.shape[1] - 1, device=shares.device) < parts.size.unsqueeze(1)
         present = presence_log_prob(shares, validate=False).clamp(min=FLOOR)
@@ -130,24 +130,25 @@ class _Bags(NamedTuple):
 def _sides(bags: _Bags, exact_labels: int) -> tuple[Tensor, Tensor]:
     """Sum the least certain classes exactly: one bag with all others as background, one more without each of them."""
     slots = bags.used.shape[1]
-    exact, others = bags.absent.argsort(dim=1, descending=True).tensor_split([min(exact_labels, slots)], dim=1)
+    exact, remaining = bags.absent.argsort(dim=1, descending=True).tensor_split([min(exact_labels, slots)], dim=1)
 
     def shares_of(classes: Tensor) -> Tensor:
         return bags.share.gather(1, classes.unsqueeze(-1).expand(-1, -1, bags.share.shape[-1]))
 
-    left_out = torch.eye(others.shape[1] + 1, dtype=torch.bool, device=bags.share.device)[:, 1:]
-    joint = _without(shares_of(others), bags.background, left_out)
+    left_out = torch.eye(remaining.shape[1] + 1, dtype=torch.bool, device=bags.share.device)[:, 1:]
+    joint = _without(shares_of(remaining), bags.background, left_out)
     alone = shares_of(exact).unsqueeze(1).expand(-1, len(left_out), -1, -1)
     virtual = torch.cat([alone, joint.unsqueeze(2)], dim=2).flatten(0, 1)
     required = bags.used.gather(1, exact).unsqueeze(1).expand(-1, len(left_out), -1).flatten(0, 1)
     value = bag_log_prob(virtual, required, validate=False, max_labels=exact.shape[1]).clamp(min=FLOOR)
     value = value.view(len(bags.size), -1)
-    first, rest = value[:, 0], value[:, 1:].exp().masked_fill(~bags.used.gather(1, others), 0.0).sum(dim=1)
+    first, correction = value[:, 0], value[:, 1:].exp().masked_fill(~bags.used.gather(1, remaining), 0.0).sum(dim=1)
     # A bound of the relative rounding error of a sum of probabilities, each a product over positions.
     slack = torch.finfo(bags.share.dtype).eps * (4 * bags.share.shape[-1] + 256)
-    lower = _safe_log(first.exp() - rest - slack * (first.exp() + rest).detach())
+    mass = first.exp() - correction - slack * (first.exp() + correction).detach()
+    lower = torch.where(mass > 0, torch.where(mass > 0, mass, 1.0).log(), FLOOR)  # at FLOOR without a gradient
     lower = torch.where(bags.size <= exact_labels, first, lower)
-    return torch.maximum(lower, _disjoint(bags)), first + bags.present.gather(1, others).sum(dim=1)
+    return torch.maximum(lower, _disjoint(bags)), first + bags.present.gather(1, remaining).sum(dim=1)
 
 
 def _disjoint(bags: _Bags) -> Tensor:
@@ -166,10 +167,10 @@ def _disjoint(bags: _Bags) -> Tensor:
             best &= bags.used.gather(1, slot)
             owner, free = torch.where(best, slot, owner), free & ~best
         is_owned = (owner.unsqueeze(1) == torch.arange(slots, device=owner.device).unsqueeze(-1)) & ~unused
-    one_less = torch.eye(slots, dtype=torch.bool, device=owner.device)
-    rest = _without(bags.share, bags.background, one_less).masked_fill(~is_owned, 0.0)
-    own = torch.stack([bags.share.masked_fill(~is_owned, FLOOR), rest], dim=2).flatten(0, 1)
-    occurs = presence_log_prob(own, validate=False).view(-1, slots)
+    identity = torch.eye(slots, dtype=torch.bool, device=owner.device)
+    others = _without(bags.share, bags.background, identity).masked_fill(~is_owned, 0.0)
+    owned = torch.stack([bags.share.masked_fill(~is_owned, FLOOR), others], dim=2).flatten(0, 1)
+    occurs = presence_log_prob(owned, validate=False).view(-1, slots)
     return occurs.clamp(min=FLOOR).masked_fill(~bags.used, 0.0).sum(dim=1)
 
 
@@ -180,20 +181,14 @@ def _without(share: Tensor, background: Tensor, left_out: Tensor) -> Tensor:
     return torch.logsumexp(torch.cat([every, background[:, None, None].expand(-1, shape[1], -1, -1)], dim=2), dim=2)
 
 
-def _safe_log(x: Tensor) -> Tensor:
-    """Return log x; where x is not positive, FLOOR with a gradient of zero."""
-    positive = x > 0
-    return torch.where(positive, torch.log(torch.where(positive, x, torch.ones_like(x))), torch.full_like(x, FLOOR))
-
-
-def _outward(lower: Tensor, upper: Tensor, positions: int, dtype: torch.dtype) -> Bounds:
+def _widen(lower: Tensor, upper: Tensor, positions: int, dtype: torch.dtype) -> Bounds:
     """Move both bounds outwards by a bound of their rounding error, and once more for the type of the result."""
     eps, steps = torch.finfo(lower.dtype).eps, 4 * positions + 256
 
-    def moved(bound: Tensor, sign: int) -> Tensor:
+    def widened(bound: Tensor, sign: int) -> Tensor:
         bound = bound + sign * eps * (steps + 64 * bound.detach().abs().nan_to_num(posinf=0.0))
         if dtype != bound.dtype:
             bound = bound + sign * torch.finfo(dtype).eps * bound.detach().abs().nan_to_num(posinf=0.0)
         return bound.to(dtype)
 
-    return Bounds(moved(lower, -1), moved(upper, 1))
+    return Bounds(widened(lower, -1), widened(upper, 1))

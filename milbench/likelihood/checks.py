@@ -19,9 +19,9 @@ def check_logits(logits: Tensor, mask: Tensor | None, validate: bool) -> None:
     _check_shapes("logits", logits, mask)
     if not _checkable(logits, validate):
         return
-    if first := _first(~torch.isfinite(logits.detach()), None if mask is None else mask.unsqueeze(1)):
-        where = f"bag {first[0]}, channel {first[1]}, position {first[2:]}, of logits {tuple(logits.shape)}"
-        raise UsageError(f"logits must be finite; got {logits[first]:.4g} at {where}")
+    if index := _first_index(~torch.isfinite(logits.detach()), None if mask is None else mask.unsqueeze(1)):
+        place = f"bag {index[0]}, channel {index[1]}, position {index[2:]}, of logits {tuple(logits.shape)}"
+        raise UsageError(f"logits must be finite; got {logits[index]:.4g} at {place}")
 
 
 def check_log_probs(log_probs: Tensor, mask: Tensor | None, validate: bool) -> None:
@@ -31,13 +31,13 @@ def check_log_probs(log_probs: Tensor, mask: Tensor | None, validate: bool) -> N
         return
     values = log_probs.detach()
     total = torch.logsumexp(values.to(torch.promote_types(values.dtype, torch.float32)), dim=1)
-    if first := _first(~(total.abs() <= _SLACK[values.dtype]), mask):
+    if index := _first_index(~(total.abs() <= _SLACK[values.dtype]), mask):
         expected = "natural logarithms of probabilities that sum to 1 over dim 1, as from log_softmax"
-        where = f"bag {first[0]}, position {first[1:]}, of log_probs {tuple(log_probs.shape)}"
-        raise UsageError(f"log_probs must be {expected}; got a sum of {total[first].exp():.4g} at {where}")
+        place = f"bag {index[0]}, position {index[1:]}, of log_probs {tuple(log_probs.shape)}"
+        raise UsageError(f"log_probs must be {expected}; got a sum of {total[index].exp():.4g} at {place}")
 
 
-def _first(bad: Tensor, mask: Tensor | None) -> tuple[int, ...]:
+def _first_index(bad: Tensor, mask: Tensor | None) -> tuple[int, ...]:
     """Return the index of the first entry that is bad and not masked, () if there is none."""
     if mask is not None:
         bad &= mask
@@ -48,8 +48,8 @@ def check_labels(values: Tensor, labels: Tensor, validate: bool, *, name: str = 
     """Raise UsageError unless `labels` is (B, C), bool or 0/1, for `values` (B, C+1, *positions), called `name`."""
     expected = (values.shape[0], values.shape[1] - 1)
     if tuple(labels.shape) != expected:
-        of_values = f"{name} (B, C+1, *positions) = {tuple(values.shape)}"
-        raise UsageError(f"labels must be (B, C) = {expected} for {of_values}, got shape {tuple(labels.shape)}")
+        shape = f"(B, C+1, *positions) = {tuple(values.shape)}"
+        raise UsageError(f"labels must be (B, C) = {expected} for {name} {shape}, got shape {tuple(labels.shape)}")
     if labels.device != values.device:
         raise UsageError(f"labels {expected} are on {labels.device}, {name} on {values.device}")
     if labels.dtype != torch.bool and _checkable(labels, validate) and bool(((labels != 0) & (labels != 1)).any()):
@@ -65,9 +65,9 @@ def largest_set(labels: Tensor, max_labels: int | None, limit: int | None = None
     else:
         largest = int(labels.sum(dim=1).max()) if len(labels) else 0
     if limit is not None and largest > limit:
-        what, hint = ("may have bags of up to", "give max_labels, or ") if is_bound else ("have a bag with", "")
+        verb, hint = ("may have bags of up to", "give max_labels, or ") if is_bound else ("have a bag with", "")
         hint += "use bag_log_prob_bounds for larger label sets (method upper or lower)"
-        raise UsageError(f"labels {shape} {what} |L| = {largest}, above the exact limit of {limit}: {hint}")
+        raise UsageError(f"labels {shape} {verb} |L| = {largest}, above the exact limit of {limit}: {hint}")
     if max_labels is not None and largest > max_labels:
         raise UsageError(f"labels {shape} have a bag with |L| = {largest}, above max_labels = {max_labels}")
     return largest

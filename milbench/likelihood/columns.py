@@ -27,7 +27,7 @@ class Columns(NamedTuple):
     shares: Tensor  # (n+1, B, K), log of the share of x of each class, FLOOR in slots beyond |L|, background last
     size: Tensor  # (B,) int64, |L|
 
-    def of(self, bags: Tensor) -> Columns:
+    def select(self, bags: Tensor) -> Columns:
         """Return the columns of the bags numbered (G,)."""
         return Columns(self.log_scale[bags], self.shares[:, bags], self.size[bags])
 

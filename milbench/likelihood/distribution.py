@@ -39,8 +39,8 @@ def label_set_distribution(log_probs: Tensor, mask: Tensor | None = None, *, val
     checks.check_log_probs(log_probs, mask, validate)
     classes, positions = log_probs.shape[1] - 1, math.prod(log_probs.shape[2:])
     if classes > DISTRIBUTION_LIMIT:
-        many = f"log_probs {tuple(log_probs.shape)} have {classes} classes, 2^{classes} label sets"
-        raise UsageError(f"{many}: at most {DISTRIBUTION_LIMIT} classes can be listed")
+        size = f"log_probs {tuple(log_probs.shape)} have {classes} classes, 2^{classes} label sets"
+        raise UsageError(f"{size}: at most {DISTRIBUTION_LIMIT} classes can be listed")
     result = log_probs.new_empty(len(log_probs), 2**classes, dtype=columns.result_dtype(log_probs))
     bags = max(1, GROUP // (max(1, positions) << classes))
     for begin in range(0, len(log_probs), bags):
@@ -90,7 +90,7 @@ def _listed(parts: columns.Columns) -> Tensor:
     rare = table < math.log(levels.CERTAIN)
     bags = torch.nonzero(rare.any(dim=1)).squeeze(1)
     if len(bags):
-        table[bags] = torch.where(rare[bags], levels.every_set(parts.of(bags), levels.Logs), table[bags])
+        table[bags] = torch.where(rare[bags], levels.every_set(parts.select(bags), levels.Logs), table[bags])
     return parts.log_scale.unsqueeze(-1) + table
 
 

@@ -61,16 +61,11 @@ def bag_log_prob(
 
     Source: X.-L. Li, arXiv:1811.12346, 2018, Proposition 1; see docs/likelihood.md.
     """
-    return _log_prob(*_checked(log_probs, labels, mask, validate, max_labels))
+    return _log_prob(*_check(log_probs, labels, mask, validate, max_labels))
 
 
 def bag_log_prob_from_logits(
-    logits: Tensor,
-    labels: Tensor,
-    mask: Tensor | None = None,
-    *,
-    validate: bool = True,
-    max_labels: int | None = None,
+    logits: Tensor, labels: Tensor, mask: Tensor | None = None, *, validate: bool = True, max_labels: int | None = None
 ) -> Tensor:
     """Return `bag_log_prob` of the softmax of logits over dim 1; on the CPU it is quicker for small label sets.
 
@@ -83,7 +78,7 @@ def bag_log_prob_from_logits(
         >>> bag_log_prob_from_logits(logits, torch.tensor([[True]])).exp()  # three of four label maps
         tensor([0.7500])
     """
-    return _log_prob(*_checked(logits, labels, mask, validate, max_labels, are_logits=True))
+    return _log_prob(*_check(logits, labels, mask, validate, max_labels, are_logits=True))
 
 
 def instance_posterior(
@@ -110,10 +105,10 @@ def instance_posterior(
         tensor([[[0.6667, 0.6667],
                  [0.3333, 0.3333]]])
     """
-    log_probs, bags = _checked(log_probs, labels, mask, validate, max_labels)
+    log_probs, bags = _check(log_probs, labels, mask, validate, max_labels)
     if len(log_probs) == 0:
         return log_probs.clone()
-    solver = _by_levels if _derived(log_probs) or _has_own_derivatives(log_probs) else _solved
+    solver = _solve_by_levels if _needs_gradient(log_probs) or _has_own_derivatives(log_probs) else _solve
     return solver(log_probs, bags, gradient=True)[1]
 
 
@@ -126,7 +121,7 @@ class _Bags(NamedTuple):
     are_logits: bool
 
 
-def _checked(
+def _check(
     values: Tensor,
     labels: Tensor,
     mask: Tensor | None,
@@ -151,14 +146,14 @@ def _log_prob(values: Tensor, bags: _Bags) -> Tensor:
     if len(values) == 0:
         return values.new_zeros(0) + values.sum()
     if _has_own_derivatives(values):
-        return _by_levels(values, bags, gradient=False)[0].to(values.dtype)
-    if not _derived(values):
-        return _solved(values, bags, gradient=False)[0].to(values.dtype)
+        return _solve_by_levels(values, bags, gradient=False)[0].to(values.dtype)
+    if not _needs_gradient(values):
+        return _solve(values, bags, gradient=False)[0].to(values.dtype)
     value: Tensor = _LogProb.apply(values, bags)
     return value
 
 
-def _derived(values: Tensor) -> bool:
+def _needs_gradient(values: Tensor) -> bool:
     return torch.is_grad_enabled() and values.requires_grad
 
 
@@ -167,10 +162,10 @@ def _has_own_derivatives(values: Tensor) -> bool:
     return transformed() or torch.autograd.forward_ad.unpack_dual(values).tangent is not None
 
 
-def _solved(values: Tensor, bags: _Bags, *, gradient: bool) -> tuple[Tensor, Tensor]:
+def _solve(values: Tensor, bags: _Bags, *, gradient: bool) -> tuple[Tensor, Tensor]:
     """Return log Prb (B,) and, with `gradient`, its gradient by the values, in their shape and type."""
     if values.device.type != "cpu" or values.numel() == 0 or checks.tracing():
-        return _by_levels(values, bags, gradient=gradient)
+        return _solve_by_levels(values, bags, gradient=gradient)
     labels, mask, _, are_logits = bags
     with torch.no_grad(), torch.autocast("cpu", enabled=False):  # autocast would take the sums in bfloat16
         flat = values.reshape(*values.shape[:2], -1)
@@ -180,15 +175,15 @@ def _solved(values: Tensor, bags: _Bags, *, gradient: bool) -> tuple[Tensor, Ten
         unsure = torch.nonzero(value.isnan()).squeeze(1)
         if len(unsure):
             unsure_bags = bags._replace(labels=labels[unsure], mask=None if mask is None else mask[unsure])
-            value[unsure], recomputed = _by_levels(values[unsure], unsure_bags, gradient=gradient)
+            value[unsure], recomputed = _solve_by_levels(values[unsure], unsure_bags, gradient=gradient)
             if gradient:
                 slope[unsure] = recomputed
                 slope[value.isnan()] = torch.nan
         return value, slope
 
 
-def _by_levels(values: Tensor, bags: _Bags, *, gradient: bool) -> tuple[Tensor, Tensor]:
-    """Return the same as `_solved`, on any device, differentiable any number of times."""
+def _solve_by_levels(values: Tensor, bags: _Bags, *, gradient: bool) -> tuple[Tensor, Tensor]:
+    """Return the same as `_solve`, on any device, differentiable any number of times."""
     labels, mask, slots, are_logits = bags
     log_probs = values.to(columns.working_dtype(values))  # also since float32 would round differences of large logits
     if are_logits:
@@ -206,11 +201,11 @@ def _by_levels(values: Tensor, bags: _Bags, *, gradient: bool) -> tuple[Tensor, 
 
 
 class _LogProb(torch.autograd.Function):
-    """log Prb, whose gradient is found with it."""
+    """log Prb, whose gradient is computed with it."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, bags: _Bags) -> Tensor:
-        value, slope = _solved(values, bags, gradient=True)
+        value, slope = _solve(values, bags, gradient=True)
         ctx.save_for_backward(values, slope)
         ctx.bags = bags
         return value.to(values.dtype)
@@ -218,7 +213,7 @@ class _LogProb(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         values, slope = ctx.saved_tensors
-        if _derived(values):  # a second derivative is that of `levels`
-            differentiable = _by_levels(values, ctx.bags, gradient=True)[1]
+        if _needs_gradient(values):  # a second derivative is that of `levels`
+            differentiable = _solve_by_levels(values, ctx.bags, gradient=True)[1]
             slope = slope + (differentiable - differentiable.detach())
         return slope * grad.view(-1, *[1] * (slope.dim() - 1)), None

@@ -86,28 +86,28 @@ def solve_bags(
     On the CPU, bags are grouped by |L|, and logarithms are taken only where numbers underflow. Elsewhere, and where a
     call is traced, no operation looks at a value: `slots` is an upper bound of |L|, and larger label sets give NaN.
     """
-    looks = log_probs.device.type == "cpu" and not checks.tracing()
+    reads_values = log_probs.device.type == "cpu" and not checks.tracing()
     positions = math.prod(log_probs.shape[2:])
     groups: list[tuple[Tensor | None, int]] = [(None, slots)]
-    if looks:  # within AT_ONCE
+    if reads_values:  # within AT_ONCE
         most = AT_ONCE // max(1, positions)
         groups = [(part, size) for bags, size in columns.by_size(labels) for part in bags.split(max(1, most >> size))]
     values, rows, posteriors = [], [], []
     for bags, size in groups:
         parts, rows_of_parts = columns.select(log_probs, mask, labels, size, bags)
-        ratio, shares = (_solve_with_fallback if looks else solve)(parts, posterior=posterior)
+        ratio, shares = (_solve_with_fallback if reads_values else solve)(parts, posterior=posterior)
         value = columns.floor_to_infinity(parts.log_scale + ratio).masked_fill(parts.size > size, torch.nan)
         values.append(value)
         if shares is not None:
             rows.append(rows_of_parts.flatten())
             posteriors.append(shares.masked_fill((value == -torch.inf).unsqueeze(-1), 0.0).flatten(0, 1))
     value = torch.cat(values)
-    if looks:
+    if reads_values:
         value = value[torch.cat([bags for bags, _ in groups if bags is not None]).argsort()]
     if not posterior:
         return value, None
     dense = torch.zeros(log_probs.shape[0] * log_probs.shape[1], positions, dtype=value.dtype, device=value.device)
-    fill = torch.Tensor.index_copy_ if looks else torch.Tensor.index_copy  # vmap cannot write into what it does not map
+    fill = torch.Tensor.index_copy_ if reads_values else torch.Tensor.index_copy  # vmap writes into nothing else
     return value, fill(dense, 0, torch.cat(rows), torch.cat(posteriors)).view(*log_probs.shape[:2], positions)
 
 
@@ -119,9 +119,9 @@ def _solve_with_fallback(parts: Columns, *, posterior: bool) -> tuple[Tensor, Te
         return ratio, shares
     # What underflowed has no derivative: bags that did not are solved apart.
     groups = certain.nonzero().squeeze(1), (~certain).nonzero().squeeze(1)
-    both = zip(groups, (Numbers, Logs), strict=True)
-    solved = [solve(parts.of(bags), arithmetic, posterior=posterior) for bags, arithmetic in both if len(bags)]
-    ratios, posteriors = zip(*solved, strict=True)
+    pairs = zip(groups, (Numbers, Logs), strict=True)
+    results = [solve(parts.select(bags), arithmetic, posterior=posterior) for bags, arithmetic in pairs if len(bags)]
+    ratios, posteriors = zip(*results, strict=True)
     order = torch.cat(groups).argsort()
     return torch.cat(ratios)[order], torch.cat(posteriors, dim=1)[:, order] if posterior else None
 
@@ -232,10 +232,10 @@ def _sets(parts: Columns) -> _Sets:
 
 def _build_sets(slots: int, device: torch.device) -> _Sets:
     """Return the sets of `slots` classes; computed on the device, so that the host does not wait for a copy."""
-    held = columns.contains(slots, device).long()
-    number = held.sum(dim=1).argsort(stable=True)
+    contains = columns.contains(slots, device).long()
+    number = contains.sum(dim=1).argsort(stable=True)
     place = number.argsort()
-    classes = held[number].argsort(dim=1, descending=True, stable=True)  # the members of each set first
+    classes = contains[number].argsort(dim=1, descending=True, stable=True)  # the members of each set first
     without = place[number.unsqueeze(1) ^ (1 << classes)]
     counts = [math.comb(slots, size) for size in range(slots + 1)]
     starts = [0, 0, *itertools.accumulate(counts)]  # where the sets begin that have one class less

@@ -68,11 +68,11 @@ def _solve_groups(
     shares = chosen.split([group.rows.size for group in groups])
     totals = own.split([len(group.bags) for group in groups])
     with np.errstate(divide="ignore", invalid="ignore"):  # of bags that are solved again
-        solved = [
+        results = [
             _series(share.view(*group.rows.shape, -1), total, gradient=gradient)
             for group, share, total in zip(groups, shares, totals, strict=True)
         ]
-    ratio, error = map(np.concatenate, zip(*solved, strict=True))
+    ratio, error = map(np.concatenate, zip(*results, strict=True))
     scale = -torch.div(others, own).log1p_() if normalise else own.log()
     value = ratio + scale.sum(dim=-1, dtype=torch.float64).numpy()
     tolerance, most = _TOLERANCE[probs.dtype]
@@ -160,7 +160,7 @@ def _sets(size: int) -> tuple[Tensor, Tensor, np.ndarray]:
 
     What is allowed, (2^n, n + 1), is 1 for the classes that T lacks, and for the background.
     """
-    held = contains(size)
-    allowed = functional.pad((~held).double(), (0, 1), value=1.0)
-    sign = 1.0 - 2.0 * (held.sum(dim=1, keepdim=True) % 2).double()
+    members = contains(size)
+    allowed = functional.pad((~members).double(), (0, 1), value=1.0)
+    sign = 1.0 - 2.0 * (members.sum(dim=1, keepdim=True) % 2).double()
     return allowed, allowed.T.contiguous(), sign.numpy()

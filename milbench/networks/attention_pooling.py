@@ -52,8 +52,8 @@ class AttentionPooling(Network):
         bag, log_attention = self.pool(embedded.masked_fill(~present.unsqueeze(2), 0), present)
         relative = (log_attention - log_attention.amax(dim=2, keepdim=True)).detach()
         logits = (bag.unsqueeze(2) + relative).masked_fill(~present.unsqueeze(1), 0)
-        with_background: Tensor = F.pad(logits, (0, 0, 0, 1)).unflatten(2, positions)
-        return with_background
+        padded: Tensor = F.pad(logits, (0, 0, 0, 1)).unflatten(2, positions)
+        return padded
 
     def mask_of(self, bags: Bags) -> Tensor | None:
         return bags.mask if self.encoder is None else self.encoder.mask_of(bags)
@@ -131,8 +131,8 @@ class DSMIL(AttentionPooling):
         scores = self.instance(embedded).transpose(1, 2).masked_fill(~mask.unsqueeze(1), -math.inf)
         largest, critical = scores.max(dim=2)
         queries = self.query(embedded).tanh()
-        of_critical = queries.gather(1, critical.unsqueeze(2).expand(-1, -1, queries.shape[2]))
-        likeness = of_critical @ queries.transpose(1, 2) / math.sqrt(queries.shape[2])
+        critical_queries = queries.gather(1, critical.unsqueeze(2).expand(-1, -1, queries.shape[2]))
+        likeness = critical_queries @ queries.transpose(1, 2) / math.sqrt(queries.shape[2])
         log_attention = masked_log_softmax(likeness, mask)
         pooled = log_attention.exp() @ self.value(embedded)
         return (largest + class_logits(pooled, self.head)) / 2, log_attention

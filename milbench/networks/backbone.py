@@ -16,8 +16,7 @@ from milbench.errors import UsageError, unknown
 
 FAMILIES = ("resnet", "resnext", "wide_resnet", "convnext", "efficientnet", "mobilenet", "vgg")
 """What the names of backbones begin with: networks whose layers before the pooling are convolutional."""
-_MEAN, _SCALE = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of the pixels of ImageNet, which torchvision's weights are trained on."""
+_MEAN, _SCALE = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels, as torchvision's weights expect
 
 
 @cache
@@ -112,10 +111,7 @@ def fetch_weights(name: str, root: Path) -> Path:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file .pth, .pt or .safetensors. Nothing but tensors is unpickled.
-
-    Raises UsageError where the file is missing or damaged, or holds anything else.
-    """
+    """Return the tensors of a file .pth, .pt or .safetensors, and unpickle nothing else; UsageError: it has others."""
     if not path.is_file():
         raise UsageError(f"there is no file of weights {path}")
     try:
@@ -133,15 +129,12 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def _stages(network: nn.Module, stride: int) -> tuple[dict[str, nn.Module], tuple[Layer, ...]]:
-    """Return the stages before the pooling and before the first one that makes the stride too large; their geometry.
-
-    Stages have the names that they have in a state_dict.
-    """
+    """Return the stages before the pooling or a stride that is too large, by names in a state_dict; their geometry."""
     features = getattr(network, "features", None)
-    prefix, whole = ("features.", features) if isinstance(features, nn.Module) else ("", network)
+    prefix, container = ("features.", features) if isinstance(features, nn.Module) else ("", network)
     stages: dict[str, nn.Module] = {}
     geometry: tuple[Layer, ...] = ()
-    for name, stage in whole.named_children():
+    for name, stage in container.named_children():
         if name == "avgpool":
             break
         layers = (*geometry, *layers_on_path(stage))
@@ -159,5 +152,5 @@ def _fill(network: nn.Module, weights: Mapping[str, Tensor], stages: tuple[str, 
     except RuntimeError as error:  # of shapes; it names the weight
         raise UsageError(f"the weights are not those of torchvision's {name}: {error}") from None
     # Files of early versions lack the numbers of batches, and nothing depends on them.
-    if lacking := [key for key in missing if key.startswith(stages) and not key.endswith("num_batches_tracked")]:
-        raise UsageError(f"the weights have no {lacking[0]!r}, expected the state_dict of torchvision's {name}")
+    if absent := [key for key in missing if key.startswith(stages) and not key.endswith("num_batches_tracked")]:
+        raise UsageError(f"the weights have no {absent[0]!r}, expected the state_dict of torchvision's {name}")

@@ -43,10 +43,7 @@ class AllConvolutional(Network):
 
 
 class Classifier(AllConvolutional):
-    """The same without a background, for losses with the head "class".
-
-    The last layer has C channels; a background channel of zeros, which these losses ignore, is added.
-    """
+    """The same for losses with the head "class", which ignore the background: its channel, the last one, is 0."""
 
     def forward(self, images: Tensor) -> Tensor:
         return nn.functional.pad(super().forward(images), (0, 0, 0, 0, 0, 1))

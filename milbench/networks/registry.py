@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 
+from milbench._utils.files import python_files
 from milbench.api.loss import Head
 from milbench.api.network import Network, NetworkMaker, input_standardised
 from milbench.api.parameters import check_values, network_parameters
-from milbench.api.registry import Registry, losses, own_functions, tasks
+from milbench.api.registry import Registry, built_in_functions, losses, tasks
 from milbench.api.resolver import read_edited, resolve
 from milbench.api.task import Task
 from milbench.errors import UsageError, hint
@@ -20,8 +21,7 @@ from milbench.networks.attention_pooling import DSMIL, AttentionPooling, GatedAt
 from milbench.networks.backbone import FAMILIES, Backbone, backbones
 
 TaskOrClass = Task | type[Task]
-HIDDEN = 64
-"""The features of an instance that a network pools."""
+HIDDEN = 64  # the features of an instance that a network pools
 POOLING: dict[str, NetworkMaker] = {
     "gated-attention": GatedAttention, "dsmil": DSMIL, "set-transformer": SetTransformer
 }  # fmt: skip
@@ -31,7 +31,7 @@ POOLING: dict[str, NetworkMaker] = {
 @cache
 def networks() -> Registry[NetworkMaker]:
     """Return the registry of networks that suit more than one task."""
-    return Registry("network", "networks", own_functions(POOLING), base=lambda: Network)
+    return Registry("network", "networks", built_in_functions(POOLING), base=lambda: Network)
 
 
 def registries() -> dict[str, Registry[Any]]:
@@ -39,34 +39,31 @@ def registries() -> dict[str, Registry[Any]]:
     return {registry.kind: registry for registry in (losses(), tasks(), networks())}
 
 
-def network_name(task: TaskOrClass, given: str, head: Head | None = None) -> str:
-    """Return the name of what a user has given for a task: "default", a name, a file or a module; or UsageError."""
-    of_task = _own(task, head)
-    if given == "default":
-        if not of_task:
+def network_name(task: TaskOrClass, reference: str, head: Head | None = None) -> str:
+    """Return the name of the network that a user refers to: "default", a name, a file or a module; or UsageError."""
+    makers = _task_makers(task, head)
+    if reference == "default":
+        if not makers:
             raise UsageError(f"{task.name} has no network" + f" for losses with the head {head}" * bool(head))
-        return next(iter(of_task))
-    if given in of_task or _of_torchvision(task, given):
-        return given
-    if given not in networks().entries and not re.search("[.:]", given):
-        raise _unsuitable(task, given, head)
-    name = resolve(networks(), given)
-    if name in of_task or _of_torchvision(task, name):
-        raise UsageError(f"the network of {given} is named {name!r}, as another one of {task.name} is: rename it")
+        return next(iter(makers))
+    if reference in makers or _is_torchvision(task, reference):
+        return reference
+    if reference not in networks().entries and not re.search("[.:]", reference):
+        raise _unsuitable(task, reference, head)
+    name = resolve(networks(), reference)
+    if name in makers or _is_torchvision(task, name):
+        raise UsageError(f"the network of {reference} is named {name!r}, as another one of {task.name} is: rename it")
     return name
 
 
 def network_maker(task: TaskOrClass, name: str, head: Head | None = None) -> NetworkMaker:
-    """Return the maker of a network of this name for a task and losses with this head, None: any.
-
-    Raises UsageError, with those that suit, where there is none, or it does not suit.
-    """
-    of_task = _own(task, head)
-    if name in of_task:
-        return of_task[name]
-    if name not in networks().entries and not _of_torchvision(task, name):
+    """Return the maker of a network for a task and losses with a head, None: any; UsageError with those that suit."""
+    makers = _task_makers(task, head)
+    if name in makers:
+        return makers[name]
+    if name not in networks().entries and not _is_torchvision(task, name):
         raise _unsuitable(task, name, head)
-    maker = partial(Backbone, name) if _of_torchvision(task, name) else networks().get(name)
+    maker = partial(Backbone, name) if _is_torchvision(task, name) else networks().get(name)
     if head == "class" or (head == "softmax" and pools(maker)):
         raise _unsuitable(task, name, head)
     return maker
@@ -74,24 +71,24 @@ def network_maker(task: TaskOrClass, name: str, head: Head | None = None) -> Net
 
 def suitable_networks(task: TaskOrClass, head: Head | None = None) -> list[str]:
     """Return the names of networks for a task and losses with this head, the default first."""
-    of_task = _own(task, head)
+    makers = _task_makers(task, head)
     general = [] if head == "class" else [n for n in networks().names() if head != "softmax" or n not in POOLING]
-    return [*of_task, *(name for name in general if name not in of_task)]
+    return [*makers, *(name for name in general if name not in makers)]
 
 
-def source_of(task: TaskOrClass, name: str, head: Head | None = None) -> tuple[str, str]:
+def network_source(task: TaskOrClass, name: str, head: Head | None = None) -> tuple[str, str]:
     """Return what identifies the code of a network for a task, and its file or module where it is the user's own."""
     maker = network_maker(task, name, head)
     revision = str(getattr(unwrapped(maker), "revision", 1))
     if pools(maker):  # on the task's first network
         encoder = network_name(task, "default")
-        revision += f" on {encoder} {source_of(task, encoder)[0]}"
-    if name in _own(task, head):
+        revision += f" on {encoder} {network_source(task, encoder)[0]}"
+    if name in _task_makers(task, head):
         return revision, ""  # that of the task tells its file
-    if _of_torchvision(task, name):
+    if _is_torchvision(task, name):
         return f"{revision} of torchvision {version('torchvision').partition('+')[0]}", ""
     entry = networks().entry(name)
-    return f"{revision}{entry.source_digest}", entry.source
+    return f"{revision}{entry.code.digest}", entry.source
 
 
 def make_network(task: Task, name: str, params: Mapping[str, Any], seed: int, head: Head = "softmax") -> Network:
@@ -102,7 +99,8 @@ def make_network(task: Task, name: str, params: Mapping[str, Any], seed: int, he
     """
     maker = network_maker(task, name, head)
     if pools(maker):
-        encoder = _own(task, head)[network_name(task, "default")](task.inputs, HIDDEN - 1, seed)  # C + 1 outputs
+        make_encoder = network_maker(task, network_name(task, "default"))
+        encoder = make_encoder(task.inputs, HIDDEN - 1, seed)  # C + 1 outputs
         pooling = maker(HIDDEN, task.num_classes, seed, **params)
         network: Network = pooling.with_encoder(encoder, seed)  # type: ignore[operator]
     else:
@@ -119,8 +117,7 @@ def load_network(name: str, inputs: int, num_classes: int, seed: int, **params: 
     The name is that of a network that pools instances, of torchvision or an installed package, or of a file, `FILE.py`
     or `FILE.py:NAME`, or a module; those that belong to tasks are in their `networks`. Inputs are N, the channels of
     images (B, N, H, W), or D, the features of instances (B, K, D) or frames (B, D, T), and `num_classes` is C, the
-    background not counted. Raises UsageError where there is no such network, it cannot be imported, or what it makes is
-    no `Network`.
+    background not counted. Raises UsageError where there is no such network, or it cannot be imported or made.
 
     Examples:
         >>> import torch
@@ -156,25 +153,27 @@ def unwrapped(maker: NetworkMaker) -> NetworkMaker:
 
 def pools(maker: NetworkMaker) -> bool:
     """Return whether a maker is a class of networks that pool instances, and need an encoder."""
-    made = unwrapped(maker)
-    return inspect.isclass(made) and issubclass(made, AttentionPooling)
+    cls = unwrapped(maker)
+    return inspect.isclass(cls) and issubclass(cls, AttentionPooling)
 
 
-def _own(task: TaskOrClass, head: Head | None) -> Mapping[str, NetworkMaker]:
-    of_task = task.classifiers if head == "class" else task.networks
-    if not isinstance(of_task, Mapping):
-        raise UsageError(f"networks of {task.name} must be a mapping from names, got {type(of_task).__name__}")
-    return of_task
+def _task_makers(task: TaskOrClass, head: Head | None) -> Mapping[str, NetworkMaker]:
+    makers = task.classifiers if head == "class" else task.networks
+    if not isinstance(makers, Mapping):
+        raise UsageError(f"networks of {task.name} must be a mapping from names, got {type(makers).__name__}")
+    return makers
 
 
-def _of_torchvision(task: TaskOrClass, name: str) -> bool:
+def _is_torchvision(task: TaskOrClass, name: str) -> bool:
     return task.bag_kind == "images" and name.startswith(FAMILIES) and name in backbones()
 
 
 def _unsuitable(task: TaskOrClass, name: str, head: Head | None) -> UsageError:
-    suitable = suitable_networks(task, head)
-    exists = name in networks().entries or name in task.networks or _of_torchvision(task, name)
+    """Return the error that a network does not suit a task and head, or does not exist, with those that suit."""
+    suitable, files = suitable_networks(task, head), [] if name in networks().entries else python_files()
+    exists = name in networks().entries or name in task.networks or _is_torchvision(task, name)
     subject = f"{task.name} and a loss with the head {head}" if head and exists else task.name
     problem = f"network {name!r} does not suit {subject}" if exists else f"unknown network {name!r} for {subject}"
-    rest = ", and torchvision's, such as resnet18" if task.bag_kind == "images" and head != "class" else ""
-    return UsageError(f"{problem}{hint(name, suitable)} (there are: {', '.join(suitable) or 'none'}{rest})")
+    torchvision = ", and torchvision's, such as resnet18" if task.bag_kind == "images" and head != "class" else ""
+    similar = hint(name, [*suitable, *files])
+    return UsageError(f"{problem}{similar} (there are: {', '.join(suitable) or 'none'}{torchvision})")

@@ -19,8 +19,7 @@ from milbench.errors import UsageError
 from milbench.networks.initialisation import SLOPE, initialise
 
 Count = Annotated[int, Field(ge=1)]
-PADDING = float("nan")
-"""What frames hold that are not there."""
+PADDING = float("nan")  # the value of frames that a shorter sequence lacks
 
 
 def pad_frames(sequences: Sequence[Tensor]) -> Tensor:

@@ -10,18 +10,12 @@ LEAST_CONTRAST = 1 / 32
 
 
 def divisors(mean: Tensor, spread: Tensor) -> Tensor:
-    """Return what each feature is divided by: its standard deviation, whatever its unit, or 1 where it is constant.
-
-    A standard deviation that rounding alone can cause counts as 0.
-    """
+    """Return the standard deviation of each feature, whatever its unit, or 1 where rounding alone can cause it."""
     return torch.where(spread > ROUNDING * mean.abs(), spread, 1)
 
 
 class StandardiseFeatures(nn.Module):
-    """Features (B, K, D) less their mean (D,), divided by their standard deviation (D,) but where they are constant.
-
-    Both are stored with the weights of the network.
-    """
+    """Features (B, K, D) less their mean, divided by `divisors`; both (D,) are stored with the network's weights."""
 
     mean: Tensor
     divisor: Tensor

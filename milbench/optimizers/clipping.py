@@ -17,10 +17,7 @@ class GradientNorm:
         self._norms = torch.empty(0)
 
     def apply(self, parameters: Sequence[Tensor]) -> Tensor:
-        """Change the gradients of the parameters by the rule; return () bool, whether they were changed.
-
-        The rule `rms` is one of steps, which the optimizer follows itself.
-        """
+        """Change gradients by the rule, unless it is `rms`, one of steps; return () bool, whether they were changed."""
         if self.rule in ("none", "rms"):
             return torch.zeros((), dtype=torch.bool)
         if self.rule == "max":

@@ -21,13 +21,13 @@ class Muon(torch.optim.Optimizer):
         parameters = [p for p in model.parameters() if p.requires_grad]
         super().__init__(parameters, {"lr": lr})
         self.views = {p: nn.Parameter(_as_matrix(p.detach())) for p in parameters if p.ndim > 1}
-        rest = [p for p in parameters if p.ndim <= 1]
+        vectors = [p for p in parameters if p.ndim <= 1]
         options: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
         self.inner: list[torch.optim.Optimizer] = []  # torch takes none that is without parameters
         if self.views:
             self.inner += [torch.optim.Muon(self.views.values(), adjust_lr_fn="match_rms_adamw", **options)]
-        if rest:
-            self.inner += [torch.optim.AdamW(rest, **options)]
+        if vectors:
+            self.inner += [torch.optim.AdamW(vectors, **options)]
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]

@@ -48,9 +48,9 @@ class KroneckerPSGD(torch.optim.Optimizer):
         """Compute the gradients of all parameters, and the Hessian-vector products for `step`, of a loss ()."""
         parameters = [p for group in self.param_groups for p in group["params"]]
         rng = generator("curvature probe", self.seed, int(self.state[parameters[0]]["step"]))
-        drawn = [torch.randn(p.shape, generator=rng) for p in parameters]  # on the CPU: the same on a GPU
-        moved = all_to_device(drawn, parameters[0].device)
-        directions = [v.to(p) for v, p in zip(moved, parameters, strict=True)]
+        noise = [torch.randn(p.shape, generator=rng) for p in parameters]  # on the CPU: the same on a GPU
+        noise = all_to_device(noise, parameters[0].device)
+        directions = [v.to(p) for v, p in zip(noise, parameters, strict=True)]
         gradients = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True, materialize_grads=True)
         # A gradient that does not depend on any weight has no curvature: its products are zeros.
         curved = [(g, v) for g, v in zip(gradients, directions, strict=True) if g.requires_grad]
@@ -73,7 +73,9 @@ class KroneckerPSGD(torch.optim.Optimizer):
             state["left"], state["right"] = left, right
             state["step"] += 1
             gradient = _as_matrix([p.grad for p in parameters])
-            changes = _as_parameters(left.T @ (left @ gradient @ right.T) @ right, parameters)
+            change = left.T @ (left @ gradient @ right.T) @ right
+            rows = len(change) - len(parameters) + 1  # the last one is that of the biases, if there are two
+            changes = change[:rows].T.reshape(parameters[0].shape), *change[rows:]
             updates |= zip(parameters, changes, strict=True)
         norm = torch.stack([u.square().sum() for u in updates.values()]).sum().sqrt()
         count = sum(u.numel() for u in updates.values())
@@ -88,10 +90,7 @@ class KroneckerPSGD(torch.optim.Optimizer):
 def update_factors(
     left: Tensor, right: Tensor, direction: Tensor, product: Tensor, factor_step: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the upper triangular factors L (rows, rows) and R (columns, columns) of a layer after a step.
-
-    The direction V and the Hessian-vector product H along it are (rows, columns).
-    """
+    """Return the factors L and R of a layer after a step along V with the Hessian-vector product H, (rows, columns)."""
     # With A = L H R^T and B = L^-T V R^-1 the relative gradients are A A^T - B B^T and A^T A - B^T B.
     a = left @ product @ right.T
     b = torch.linalg.solve_triangular(left.T, direction, upper=False)
@@ -121,9 +120,3 @@ def _as_matrix(parts: list[Tensor]) -> Tensor:
     if len(parts) == 2:
         return torch.cat([parts[0].flatten(1).T, parts[1].unsqueeze(0)])
     return parts[0].flatten(1).T if parts[0].ndim > 1 else parts[0].reshape(1, -1)
-
-
-def _as_parameters(matrix: Tensor, parts: list[Tensor]) -> list[Tensor]:
-    """Undo `_as_matrix`."""
-    rows = len(matrix) - len(parts) + 1
-    return [matrix[:rows].T.reshape(parts[0].shape), *matrix[rows:]]

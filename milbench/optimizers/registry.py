@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from milbench.api.recipe import Recipe, gradient_rule
-from milbench.api.registry import Registry, own_functions
+from milbench.api.registry import Registry, built_in_functions
 from milbench.errors import UsageError, unknown
 from milbench.optimizers.muon import Muon
 from milbench.optimizers.psgd import KroneckerPSGD
@@ -22,8 +22,8 @@ Schedule = Callable[[int, int], float]
 checkpoints need not hold it."""
 
 
-def _of_torch(cls: Any, **fixed: Any) -> OptimizerMaker:
-    """Return what makes an optimiser of torch, with its own defaults besides learning rate and weight decay."""
+def _torch_maker(cls: Any, **fixed: Any) -> OptimizerMaker:
+    """Return the maker of an optimiser of torch, with its own defaults besides learning rate and weight decay."""
     arguments = inspect.signature(cls).parameters
 
     def make(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
@@ -50,10 +50,10 @@ def _muon(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Opti
 _UNSUITABLE = ("optimizer", "lbfgs", "sparseadam", "muon", "adafactor", "asgd")
 """Classes of `torch.optim` that need more than gradients, or wait for a GPU."""
 OPTIMIZERS: dict[str, OptimizerMaker] = {
-    name.lower(): _of_torch(cls)
+    name.lower(): _torch_maker(cls)
     for name, cls in vars(torch.optim).items()
     if inspect.isclass(cls) and issubclass(cls, torch.optim.Optimizer) and name.lower() not in _UNSUITABLE
-} | {"sgd": _of_torch(torch.optim.SGD, momentum=0.9, nesterov=True), "muon": _muon, "psgd": _psgd}
+} | {"sgd": _torch_maker(torch.optim.SGD, momentum=0.9, nesterov=True), "muon": _muon, "psgd": _psgd}
 """The optimisers of torch by their names in lower case, and those of milbench itself."""
 _ONE_CYCLE = {"schedule": "one-cycle", "gradient_norm": "unit"}
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -85,7 +85,7 @@ SCHEDULES: dict[str, Schedule] = {
 @cache
 def optimizers() -> Registry[OptimizerMaker]:
     """Return the registry of optimisers."""
-    return Registry("optimizer", "optimizers", own_functions(OPTIMIZERS))
+    return Registry("optimizer", "optimizers", built_in_functions(OPTIMIZERS))
 
 
 def check_recipe(recipe: Recipe) -> None:
@@ -95,15 +95,10 @@ def check_recipe(recipe: Recipe) -> None:
         raise unknown("schedule", recipe.schedule, SCHEDULES)
     rule, number = gradient_rule(recipe.gradient_norm)
     if rule == "rms" and recipe.optimizer != "psgd":
-        given = f"recipe.gradient_norm = {recipe.gradient_norm}"
-        raise UsageError(f"{given} is for psgd alone, not {recipe.optimizer}; did you mean max:{number:g}?")
+        rule_text = f"recipe.gradient_norm = {recipe.gradient_norm}"
+        raise UsageError(f"{rule_text} is for psgd alone, not {recipe.optimizer}; did you mean max:{number:g}?")
     if recipe.weight_decay and recipe.optimizer == "psgd":
         raise UsageError(f"recipe.weight_decay = {recipe.weight_decay}: psgd has none; leave it at 0")
-
-
-def make_optimizer(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:
-    """Return the recipe's optimiser in its initial state; the seed is that of what the optimiser draws."""
-    return optimizers().get(recipe.optimizer)(model, recipe, seed)
 
 
 def learning_rate(recipe: Recipe, step: int, steps: int) -> float:

@@ -44,8 +44,6 @@ def number(value: float, digits: int, metric: Metric, signed: bool = False) -> s
     """Return a value in the metric's unit, without the sign of the unit; nan is a dash."""
     if math.isnan(value):
         return NOTHING
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
     text = f"{scaled(value, metric):.{digits}f}"
     if float(text) == 0:
         return text.removeprefix("-")
@@ -103,7 +101,7 @@ def readable(label: str) -> str:
         >>> readable("noisy-or head=softmax with gru"), readable("extended-digits digits_per_bag=2")
         ('noisy-or (softmax) with gru', 'extended-digits (digits_per_bag=2)')
     """
-    return re.sub(r"(?: [\w.]+=[^\s()]+)+", lambda found: f" ({', '.join(map(_value, found[0].split()))})", label)
+    return re.sub(r"(?: [\w.]+=[^\s()]+)+", lambda match: f" ({', '.join(map(_value, match[0].split()))})", label)
 
 
 def _value(setting: str) -> str:

@@ -59,9 +59,9 @@ def _lengths(study: Study, task: str) -> Lengths | None:
         return None
     frame, studies = study.results.frame, {}
     for length, group in several.groupby(unit):
-        own = frame[frame["cell"].isin(group.index)]
-        own = own.assign(recipe=own["cell"].astype(str).map(group["name"]))
-        studies[float(str(length))] = Study(replace(study.results, frame=own))
+        rows_of_length = frame[frame["cell"].isin(group.index)]
+        rows_of_length = rows_of_length.assign(recipe=rows_of_length["cell"].astype(str).map(group["name"]))
+        studies[float(str(length))] = Study(replace(study.results, frame=rows_of_length))
     return Lengths(task, unit, studies)
 
 
@@ -112,20 +112,21 @@ def last_changes(study: Study) -> list[str]:
     """Return by how much the metric changed between the last two evaluations, a line a task that had two."""
     lines, once = [], []
     for task in study.tasks:
-        metric, own = study.metric(task), study.history(task)
-        own = own[(own["metric"] == f"test/{study.primary(task)}") & (own["status"] == "done")]
-        means = own.pivot_table(index="variant", columns="epoch", values="value").dropna(axis=1)
+        metric, values = study.metric(task), study.history(task)
+        values = values[(values["metric"] == f"test/{study.primary(task)}") & (values["status"] == "done")]
+        means = values.pivot_table(index="variant", columns="epoch", values="value").dropna(axis=1)
         if means.shape[1] < 2:
-            once += [readable(task)] * (not own.empty)
+            once += [readable(task)] * (not values.empty)
             continue
-        change, best = means.iloc[:, -1] - means.iloc[:, -2], str(study.summary(task).index[0])
-        others = change.drop(best)
-        shown = [change[best], others.min(), others.max()]
-        own_change, least, most = (number(float(v), 2 if metric.percent else 3, metric, signed=True) for v in shown)
+        changes, best = means.iloc[:, -1] - means.iloc[:, -2], str(study.summary(task).index[0])
+        others, digits = changes.drop(best), 2 if metric.percent else 3
+        of_best, least, most = (
+            number(float(change), digits, metric, signed=True) for change in (changes[best], others.min(), others.max())
+        )
         rest = f"{least} to {most} with the others" if len(others) > 1 else f"{least} with {'; '.join(others.index)}"
         beside = f" and by {rest}" if len(others) else ""
         lines.append(
-            f"On {readable(task)} the {metric.label} changed by {own_change}{' points' * metric.percent} with "
+            f"On {readable(task)} the {metric.label} changed by {of_best}{' points' * metric.percent} with "
             f"{readable(best)}{beside} from epoch {means.columns[-2]} to {means.columns[-1]}, the last two evaluations."
         )
     if once:

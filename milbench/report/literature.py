@@ -21,12 +21,10 @@ from milbench.report.tables import Table
 FEWEST_TO_DIFFER, FEWEST_TO_AGREE = 3, 5  # seeds
 Bounds = tuple[float, float]
 _DRAWS = 100_000
-_WORDS = {
-    "recipe.steps_per_epoch": "{} steps an epoch", "recipe.epochs": "{} epochs", "task.batch_bags": "{} bags a batch",
-}  # fmt: skip
+_WORDS = {"recipe.steps_per_epoch": "{} steps an epoch", "task.batch_bags": "{} bags a batch"}
 
 
-class Beside(NamedTuple):
+class Comparison(NamedTuple):
     """A published value of a loss beside ours."""
 
     variant: str  # ours; "" for a published method that milbench lacks
@@ -37,53 +35,51 @@ class Beside(NamedTuple):
     reasons: tuple[str, ...]  # why, and every deviation from the source
 
 
-def beside(study: Study, task: str) -> list[Beside]:
+def comparisons(study: Study, task: str) -> list[Comparison]:
     """Return every published value of a task, each loss with every variant of it here."""
-    own, found = study.cells_of(task).drop_duplicates("variant"), []
-    names = {row.variant: {row.loss, study.planned[row.cell].loss} for row in rows_of(own)}
+    rows, compared = rows_of(study.cells_of(task).drop_duplicates("variant")), []
     for published in study.info(task).published:
         if published.method:
-            found.append(Beside("", published, pd.Series(dtype=float), (np.nan, np.nan), "", (published.note,)))
-        variants = [variant for variant, known in names.items() if published.loss and published.loss in known]
-        found += [_compared(study, task, variant, published) for variant in variants]
-    return found
+            compared.append(Comparison("", published, pd.Series(dtype=float), (np.nan, np.nan), "", (published.note,)))
+        variants = [r.variant for r in rows if published.loss in (r.loss, study.planned[r.cell].loss)]
+        compared += [_compare(study, task, variant, published) for variant in variants if published.loss]
+    return compared
 
 
 def literature_tables(study: Study, task: str) -> tuple[Table, Table] | None:
     """Return the published values of a task beside ours, and what differs; None where nothing was published."""
-    found = beside(study, task)
-    if not found:
+    compared = comparisons(study, task)
+    if not compared:
         return None
-    sources = list(dict.fromkeys(one.published.source for one in found))
-    rows = []
-    for one in found:
-        metric, known = describe(one.published.metric), len(one.ours)
-        spread = np.nan if one.published.deviation is None else one.published.deviation
-        runs = "" if one.published.count is None else f", {one.published.statistic} of {one.published.count}"
-        ours = measured(one.ours.mean(), one.ours.std() if known > 1 else np.nan, metric) if known else NOTHING
+    sources = list(dict.fromkeys(published.source for _, published, *_ in compared))
+    rows, reasons = [], []
+    for variant, published, ours, bounds, verdict, why in compared:
+        metric, seeds = describe(published.metric), len(ours)
+        spread = np.nan if published.deviation is None else published.deviation
+        runs = "" if published.count is None else f", {published.statistic} of {published.count}"
+        theirs = f"{measured(published.mean, spread, metric)}{runs} [{1 + sources.index(published.source)}]"
         rows.append((
-            one.variant or one.published.method, metric.heading,
-            f"{measured(one.published.mean, spread, metric)}{runs} [{1 + sources.index(one.published.source)}]",
-            f"{ours} (n={known})" if known else NOTHING,
-            interval(one.interval, float(np.mean(one.interval)), metric, True), one.verdict or NOTHING,
+            variant or published.method, metric.heading, theirs,
+            f"{measured(ours.mean(), ours.std(), metric)} (n={seeds})" if seeds else NOTHING,
+            interval(bounds, float(np.mean(bounds)), metric, True), verdict or NOTHING,
         ))  # fmt: skip
-    head = ["loss", "metric", "published", "here", "difference, 95 %", "verdict"]
-    reasons = [(row[0], row[2], "; ".join(filter(None, one.reasons)) or NOTHING)
-               for row, one in zip(rows, found, strict=True)]  # fmt: skip
-    why = pd.DataFrame(reasons, columns=["loss", "published", "why, and every deviation from the source"])
-    rules = ", ".join(dict.fromkeys(RULES[one.published.rule] for one in found))
+        reasons.append((variant or published.method, theirs, "; ".join(filter(None, why)) or NOTHING))
+    rules = ", ".join(dict.fromkeys(RULES[published.rule] for _, published, *_ in compared))
     note = " ".join(f"[{k}] {source}." for k, source in enumerate(sources, start=1)) + (
         f" Here: the same statistic at the epoch that the source would choose ({rules})."
     )
-    shown = Table(f"Published numbers beside ours on {task}", pd.DataFrame(rows, columns=head).set_index("loss"), note)
-    return shown, Table(f"Why, and what differs from the sources, on {task}", why.set_index("loss"))
+    shown = pd.DataFrame(rows, columns=["loss", "metric", "published", "here", "difference, 95 %", "verdict"])
+    details = pd.DataFrame(reasons, columns=["loss", "published", "why, and every deviation from the source"])
+    return (
+        Table(f"Published numbers beside ours on {task}", shown.set_index("loss"), note),
+        Table(f"Why, and what differs from the sources, on {task}", details.set_index("loss")),
+    )
 
 
-def _compared(study: Study, task: str, variant: str, published: Published) -> Beside:
+def _compare(study: Study, task: str, variant: str, published: Published) -> Comparison:
     metric, margin = describe(published.metric), published.margin
     values = pd.Series(study.table(task, published.metric, published.rule).loc[variant], dtype=float).dropna()
-    own = study.cells_of(task)
-    cells = [study.planned[cell] for cell in own.loc[own["variant"] == variant, "cell"]]
+    cells = [study.planned[row.cell] for row in rows_of(study.cells_of(task)) if row.variant == variant]
     obstacles = []
     if different := deviations(published.protocol, [cell.params() for cell in cells]):
         obstacles.append(f"another protocol: {', '.join(different)}")
@@ -96,11 +92,11 @@ def _compared(study: Study, task: str, variant: str, published: Published) -> Be
     few = [f"{done}, where {fewest} are needed"] if len(values) < fewest else []
     if obstacles or few:
         verdict, unknown = "not comparable" if obstacles else "open", (np.nan, np.nan)
-        return Beside(variant, published, values, unknown, verdict, (*few, *obstacles, published.note))
+        return Comparison(variant, published, values, unknown, verdict, (*few, *obstacles, published.note))
     bounds = difference(values.to_numpy(), published, metric.lower_is_better)
-    said = "no margin of agreement was stated" if margin is None else f"margin {with_unit(margin, metric)}"
+    agreed = "no margin of agreement was stated" if margin is None else f"margin {with_unit(margin, metric)}"
     verdict = agreement(bounds, len(values), margin, metric.lower_is_better)
-    return Beside(variant, published, values, bounds, verdict, (said, published.note))
+    return Comparison(variant, published, values, bounds, verdict, (agreed, published.note))
 
 
 def agreement(interval: Bounds, seeds: int, margin: float | None, lower_is_better: bool = True) -> str:
@@ -158,15 +154,15 @@ def _best_of(sample: NDArray[np.float64], best: float, runs: int, lower_is_bette
 
 def deviations(protocol: Mapping[str, Any], params: list[dict[str, Any]]) -> list[str]:
     """Return in words every parameter in which cells differ from what was published: a value, or a list of several."""
-    found = []
+    differing = []
     for name, expected in protocol.items():
         accepted = expected if isinstance(expected, tuple | list) else [expected]
         values = [p[name] for p in params if name in p]
         if any(value not in accepted for value in values):
             texts = list(dict.fromkeys(_text(name, value) for value in values))
-            ours = _WORDS.get(name, name.partition(".")[2] + " {}").format(" and ".join(texts))
-            found.append(f"{ours} (published: {' or '.join(_text(name, value) for value in accepted)})")
-    return found
+            ours = _WORDS.get(name, name.split(".", 1)[-1] + " {}").format(" and ".join(texts))
+            differing.append(f"{ours} (published: {' or '.join(_text(name, value) for value in accepted)})")
+    return differing
 
 
 def _text(name: str, value: Any) -> str:

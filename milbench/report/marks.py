@@ -55,7 +55,8 @@ def equivalence_frame(study: Study) -> pd.DataFrame:
     varied = [key for key in params[study.tasks[0]] if len({str(p.get(key)) for p in params.values()}) > 1]
     half, (first, *others), rows = len(varied) // 2, study.supervision, []
     crossed = half and len({(study.cell_of(task).task, study.primary(task)) for task in study.tasks}) == 1
-    margin, lower = study.plan.margin.get(study.primary(study.tasks[0])), study.metric(study.tasks[0]).lower_is_better
+    margin = study.plan.spec["margin"].get(study.primary(study.tasks[0]))
+    lower = study.metric(study.tasks[0]).lower_is_better
     for task in study.tasks if crossed else ():
         row, column = (", ".join(f"{k}={params[task][k]}" for k in keys) for keys in (varied[:half], varied[half:]))
         for other in others:
@@ -66,21 +67,20 @@ def equivalence_frame(study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["first", "other", "row", "column", "difference", "half", "verdict"])
 
 
-def equivalence(found: Difference, margin: float, lower_is_better: bool = True) -> str:
+def equivalence(pair: Difference, margin: float, lower_is_better: bool = True) -> str:
     """Return what the difference of two losses says about the first.
 
-    They are equivalent where both one-sided tests at 5 % reject a difference of the margin or more: where the 90 %
-    interval lies within the margin. Else the first is better or worse where the 95 % interval leaves out 0. Source:
-    D. J. Schuirmann, "A comparison of the two one-sided tests procedure and the power approach for assessing
-    the equivalence of average bioavailability", Journal of Pharmacokinetics and Biopharmaceutics 15, 1987, pp. 657-680.
+    They are equivalent where the 90 % interval lies within the margin: two one-sided tests at 5 % (D. J. Schuirmann,
+    Journal of Pharmacokinetics and Biopharmaceutics 15, 1987, pp. 657-680). Else the first is better or worse where the
+    95 % interval leaves out 0.
     """
-    if found.seeds < FEWEST_SEEDS or not math.isfinite(found.variance):
+    if pair.seeds < FEWEST_SEEDS or not math.isfinite(pair.variance):
         return "open"
-    if abs(found.difference) + found.half_width(2 * (1 - LEVEL)) < margin:
+    if abs(pair.difference) + pair.half_width(2 * (1 - LEVEL)) < margin:
         return "equivalent"
-    if abs(found.difference) <= found.half_width():
+    if abs(pair.difference) <= pair.half_width():
         return "open"
-    return "better" if (found.difference < 0) == lower_is_better else "worse"
+    return "better" if (pair.difference < 0) == lower_is_better else "worse"
 
 
 def equivalence_sentences(study: Study) -> list[str]:
@@ -88,10 +88,10 @@ def equivalence_sentences(study: Study) -> list[str]:
     frame, metric, lines = equivalence_frame(study), study.metric(study.tasks[0]), []
     for (first, other), own in frame.groupby(["first", "other"], sort=False):
         counts = Counter(own["verdict"])
-        said = ", ".join(f"{word} on {counts[key]}" for key, word in VERDICTS.items() if counts[key])
-        size = scaled(study.plan.margin[study.primary(study.tasks[0])], metric)
+        verdicts = ", ".join(f"{word} on {counts[key]}" for key, word in VERDICTS.items() if counts[key])
+        size = scaled(study.plan.spec["margin"][study.primary(study.tasks[0])], metric)
         unit = "" if not metric.percent else " point" if size == 1 else " points"
         tasks, margin = counted(len(own), "task"), f"{size:g}{unit}"
         one, beside = readable(str(first)), readable(str(other))
-        lines.append(f"Of {tasks} {one} is {said} against {beside} ({metric.label}, margin {margin}).")
+        lines.append(f"Of {tasks} {one} is {verdicts} against {beside} ({metric.label}, margin {margin}).")
     return lines

@@ -1,6 +1,7 @@
 """Published reports: a comparison as small files, from which `milbench report --from` makes its page again."""
 
 import gzip
+import json
 import re
 import zlib
 from pathlib import Path
@@ -8,21 +9,22 @@ from pathlib import Path
 import pandas as pd
 
 from milbench._utils.files import write_atomically
-from milbench.api.outcomes import OUTCOMES_FILE, Outcomes, load_outcomes, save_outcomes
+from milbench.api.outcomes import CLASSES_FILE, OUTCOMES_FILE, Outcomes, load_outcomes, save_outcomes
 from milbench.api.plan import COMPARISON_NAME, Plan
 from milbench.api.results import COLUMNS, Results
 from milbench.errors import UsageError
+from milbench.report.classes import load_counts
 from milbench.report.study import Study
 
 PLAN, FRAME = "comparison.json.gz", "results.csv.gz"
-_WHOLE = ("seed", "epoch", "draw")
+_NUMBERS = ("seed", "epoch", "draw", "value")
 
 
-def keep(results: Results, folder: Path) -> None:
+def save(results: Results, folder: Path) -> None:
     """Write what a page is made from, as small files, or raise a UsageError where the folder cannot be written.
 
     They are comparison.json.gz (the plan), results.csv.gz (the frame, with the column `final` of `Study.is_final`) and,
-    where cells have outcomes, outcomes.npz (of the metrics that losses are compared by).
+    where cells have them, outcomes.npz (of the metrics that losses are compared by) and classes.json.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -30,13 +32,16 @@ def keep(results: Results, folder: Path) -> None:
         frame = results.frame[list(COLUMNS)].assign(final=Study(results).is_final())
         compression = {"method": "gzip", "mtime": 0}  # the same bytes for the same frame
         frame.to_csv(folder / FRAME, index=False, float_format="%.8g", compression=compression)
-        _keep_outcomes(results, folder / OUTCOMES_FILE)
+        _save_outcomes(results, folder / OUTCOMES_FILE)
+        sources = {source / CLASSES_FILE for source in results.folders.values()}
+        if counts := {cell: of for source in sources for cell, of in load_counts(source).items()}:
+            (folder / CLASSES_FILE).write_text(json.dumps(dict(sorted(counts.items())), separators=(",", ":")) + "\n")
     except OSError as error:
         raise UsageError(f"cannot write into {folder}: {error.strerror or error}") from None
 
 
 def read(folder: Path) -> Results:
-    """Return the results that `keep` wrote into a folder. Raises UsageError where a file is missing or damaged."""
+    """Return the results that `save` wrote into a folder. Raises UsageError where a file is missing or damaged."""
     for name in (PLAN, FRAME):
         if not (folder / name).is_file():
             raise UsageError(f"{folder} is not a published report: it lacks {name}")
@@ -44,9 +49,9 @@ def read(folder: Path) -> Results:
         plan = Plan.from_json(gzip.decompress((folder / PLAN).read_bytes()).decode())
         if not re.fullmatch(COMPARISON_NAME, plan.name):
             raise ValueError(f"{plan.name!r} is no name of a comparison")
-        text = {name: str for name in COLUMNS if name not in (*_WHOLE, "value")}
-        frame = pd.read_csv(folder / FRAME, dtype=text | dict.fromkeys(_WHOLE, "Int64"), keep_default_na=False,
-                            na_values={"value": [""], **{name: [""] for name in _WHOLE}})  # fmt: skip
+        text = {name: str for name in COLUMNS if name not in _NUMBERS}
+        frame = pd.read_csv(folder / FRAME, dtype=text | dict.fromkeys(_NUMBERS[:3], "Int64"), keep_default_na=False,
+                            na_values={name: [""] for name in _NUMBERS})  # fmt: skip
         frame = frame.astype({"seed": int, "value": float})[list(COLUMNS)]
     except (OSError, ValueError, KeyError, EOFError, zlib.error) as error:
         raise UsageError(f"{folder} cannot be read: {error}") from None
@@ -55,16 +60,15 @@ def read(folder: Path) -> Results:
     return Results(plan, frame, dict.fromkeys(map(str, done), folder))
 
 
-def _keep_outcomes(results: Results, path: Path) -> None:
-    names = results.plan.compare_by or [info.primary for info in results.plan.tasks.values()]
+def _save_outcomes(results: Results, path: Path) -> None:
+    names = results.plan.spec["compare_by"] or [info.primary for info in results.plan.tasks.values()]
     compared = {name.removeprefix("excess_") for name in names}  # which differs by the same as the metric itself
     outcomes: dict[str, Outcomes] = {}
     for cell, folder in sorted(results.folders.items()):
         if (source := folder / OUTCOMES_FILE) == path:  # published before: nothing has changed
             return
-        if source.is_file():
-            found = load_outcomes(source)
-            outcomes |= {f"{cell}/{name}": one for name, one in found.items() if name in compared}
+        stored = load_outcomes(source) if source.is_file() else {}
+        outcomes |= {f"{cell}/{name}": of_items for name, of_items in stored.items() if name in compared}
     if not outcomes:
         path.unlink(missing_ok=True)
         return

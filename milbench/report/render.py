@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from milbench.api.results import Results
 from milbench.api.supervision import SUPERVISIONS
 from milbench.errors import UsageError
 from milbench.report import tables
+from milbench.report.classes import class_tables
 from milbench.report.figures import galleries, heatmap, lines, overview, reliability
 from milbench.report.figures.picture import Picture, drawn
 from milbench.report.figures.search import CAPTION, search_figure
@@ -23,13 +24,18 @@ from milbench.report.formatting import counted, listed, readable, slug
 from milbench.report.lengths import Lengths, last_changes, length_lines, lengths_of, lengths_table, longest
 from milbench.report.literature import literature_tables
 from milbench.report.marks import marks_frame
-from milbench.report.search import Arm, search_lines, search_table, searches
+from milbench.report.search import search_lines, search_table, searches
 from milbench.report.sentences import more_seeds, sentences
 from milbench.report.study import Study, failures
-from milbench.report.supervision import series_of, worth_table
+from milbench.report.supervision import Series, series_of, worth_table
 
 MOST_PICTURES = 8  # beside the page, which itself shows all
 PICTURES = "pictures"
+_ENVIRONMENT = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=select_autoescape(["html.j2"]),
+    undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+)  # fmt: skip
+_ENVIRONMENT.filters["md"] = tables.markdown
 
 
 def sentence(results: Results) -> str:
@@ -57,7 +63,7 @@ def render(results: Results, out: Path, *, gallery: bool = True) -> Path:
                 old.unlink()
         for picture in context["kept"]:
             (out / PICTURES / f"{picture.name}.png").write_bytes(picture.png())
-        markdown, page = (_environment().get_template(f"report.{name}.j2").render(context) for name in ("md", "html"))
+        markdown, page = (_ENVIRONMENT.get_template(f"report.{name}.j2").render(context) for name in ("md", "html"))
         texts = {"table.tex": context["main"].latex(), "report.md": f"{markdown.strip()}\n", "index.html": page}
         for name, text in texts.items():
             write_atomically(out / name, partial(Path.write_text, data=text, encoding="utf-8"))
@@ -69,13 +75,16 @@ def render(results: Results, out: Path, *, gallery: bool = True) -> Path:
 def _context(whole: Study, pictures: Path, gallery: bool) -> dict[str, Any]:
     lengths = lengths_of(whole)
     study = longest(whole, lengths)  # shorter trainings have pictures and tables of their own
-    arms = searches(study)
+    arms, of_searches = searches(study), []
+    for task in dict.fromkeys(arm.task for arm in arms):
+        figure = search_figure(study, [arm for arm in arms if arm.task == task])
+        of_searches += drawn(f"search-{slug(task)}", f"Draws on {task}", CAPTION, figure)
     many = len(study.tasks) > overview.MOST_TASKS
-    opening = list(_opening(study, lengths, many))
+    series = series_of(study)
+    opening = list(_opening(study, lengths, series, many))
     sections = [_section(whole, study, task, pictures if gallery else None, many) for task in study.tasks]
     shown = [*opening, *(p for section in sections for p in (*section["pictures"], *section["pairs"]))]
     kept = sorted(shown, key=lambda p: not (p in opening or p.photographs))[:MOST_PICTURES]
-    series = series_of(study)
     worth = [worth_table(study, one) for one in series]
     metrics = dict.fromkeys(name for task in study.tasks for name in study.metrics(task))
     return {
@@ -88,12 +97,12 @@ def _context(whole: Study, pictures: Path, gallery: bool) -> dict[str, Any]:
         "lengths": [lengths_table(one) for one in lengths],
         "extra": [t for t in (tables.ranking_table(study), tables.contrasts_table(whole), *worth) if t],
         "search": search_table(arms), "doubts": search_lines(arms),
-        "searches": list(_searches(study, arms)), "terms": {name: describe(name) for name in metrics},
+        "searches": of_searches, "terms": {name: describe(name) for name in metrics},
         "machines": sorted(set(whole.cells["machine"]) - {""}), "codes": sorted(set(whole.cells["code"]) - {""}),
     }  # fmt: skip
 
 
-def _opening(study: Study, lengths: list[Lengths], many: bool) -> Iterator[Picture]:
+def _opening(study: Study, lengths: list[Lengths], series: list[Series], many: bool) -> Iterator[Picture]:
     """Yield the pictures of the first screen: the tests or amounts that the comparison is about, else every seed."""
     yield from drawn("lengths", "Errors by the length of training", lines.LENGTHS, lines.lengths_figure(lengths))
     for label, figure in heatmap.marks_figures(study):
@@ -101,7 +110,6 @@ def _opening(study: Study, lengths: list[Lengths], many: bool) -> Iterator[Pictu
     equivalence = heatmap.equivalence_figure(study)
     title = f"Better, equivalent or worse: {study.metric(study.tasks[0]).label}"
     yield from drawn("equivalence", title, heatmap.EQUIVALENCE, equivalence)
-    series = series_of(study)
     for one in series:
         title = f"{study.metric(next(iter(one.tasks.values()))).label} by number of bags"
         yield from drawn(f"amounts-{slug(one.name)}", title, lines.AMOUNTS, lines.amounts_figure(study, one.tasks))
@@ -122,21 +130,15 @@ def _section(whole: Study, study: Study, task: str, folder: Path | None, many: b
         first += drawn(f"differences-{name}", title, heatmap.PAIRS, figure)
         pairs += drawn(f"curves-{name}", f"Learning curves: {label}", lines.CURVES, lines.curves_figure(study, task))
         pairs += drawn(f"training-{name}", "Training loss", lines.TRAINING, lines.training_figure(study, task))
-        pairs += drawn(f"costs-{name}", f"{label} against cost", lines.PARETO, lines.pareto_figure(study, task))
+        pairs += drawn(f"costs-{name}", f"Cost: {label}", lines.PARETO, lines.pareto_figure(study, task))
         diagram = reliability.reliability_figure(study, task)
         first += drawn(f"reliability-{name}", "Do probabilities come true?", reliability.CAPTION, diagram)
-    published, *why = literature_tables(study, task) or (None,)
+    published, *folded = literature_tables(study, task) or (None,)
+    folded += [tables.metrics_table(study, task), *class_tables(study, task), tables.cells_table(whole, task)]
     return {
         "task": task, "anchor": f"task-{name}", "pictures": first, "pairs": pairs,
-        "tables": [published] if published else [],
-        "folded": [*why, tables.metrics_table(study, task), tables.cells_table(whole, task)],
+        "tables": [published] if published else [], "folded": folded,
     }  # fmt: skip
-
-
-def _searches(study: Study, arms: list[Arm]) -> Iterator[Picture]:
-    for task in dict.fromkeys(arm.task for arm in arms):
-        figure = search_figure(study, [arm for arm in arms if arm.task == task])
-        yield from drawn(f"search-{slug(task)}", f"Draws on {task}", CAPTION, figure)
 
 
 def _gallery(study: Study, task: str, folder: Path) -> list[Picture]:
@@ -176,28 +178,17 @@ def _limits(study: Study) -> list[str]:
     epochs = sorted({cell.recipe["epochs"] for cell in study.plan.compared})
     length = counted(epochs[0], "epoch") if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]} epochs"
     tuned = "each loss has its best draw of settings" if study.plan.search else "no loss had a search of its own"
-    notes = [*study.plan.notes, f"Training took {length}; {tuned}."]
-    if study.cells["seed"].nunique() == 1:
-        notes.append("There is one seed: how much a loss varies from seed to seed is not known.")
-    if overlaps := [readable(task) for task in study.tasks if study.info(task).overlap]:
-        notes.append(
-            f"Seeds split the same data on {listed(overlaps)}: intervals and contenders are corrected for that."
-        )
-    if without := [readable(task) for task in study.tasks if study.noise(task) is None]:
-        where = "" if len(without) == len(study.tasks) else f" on {listed(without)}"
-        notes.append(f"Intervals and contenders cover training seeds, not another draw of the test bags{where}.")
-    if len(set(study.cells["code"]) - {""}) > 1:
-        notes.append("Cells were computed by several revisions of the code, named below.")
-    if len(set(study.cells["machine"]) - {""}) > 1:
-        notes.append("Cells were computed on several machines; their step times do not compare.")
-    return [*notes, "A loss whose seeds sometimes collapse, but did not here, can't be told from one that never does."]
-
-
-@cache
-def _environment() -> Environment:
-    found = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=select_autoescape(["html.j2"]),
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    found.filters["md"] = tables.markdown
-    return found
+    overlaps = [readable(task) for task in study.tasks if study.info(task).overlap]
+    without = [readable(task) for task in study.tasks if study.noise(task) is None]
+    where = "" if len(without) == len(study.tasks) else f" on {listed(without)}"
+    limits = {
+        f"Training took {length}; {tuned}.": True,
+        "There is one seed: how much a loss varies from seed to seed is not known.": study.cells["seed"].nunique() == 1,
+        f"Seeds split the same data on {listed(overlaps)}: intervals and contenders are corrected for that.": overlaps,
+        f"Intervals and contenders cover training seeds, not another draw of the test bags{where}.": without,
+        "Cells were computed by several revisions of the code, named below.": len(set(study.cells["code"]) - {""}) > 1,
+        "Cells were computed on several machines; their step times do not compare.":
+            len(set(study.cells["machine"]) - {""}) > 1,
+        "A loss whose seeds sometimes collapse, but did not here, can't be told from one that never does.": True,
+    }  # fmt: skip
+    return [*study.plan.notes, *(text for text, holds in limits.items() if holds)]

@@ -1,5 +1,6 @@
 """What the data of a comparison exclude, a sentence a task: the losses that are worse than the best one."""
 
+import math
 from collections import Counter
 
 from milbench.api.metric_info import describe
@@ -29,26 +30,33 @@ def sentences(study: Study) -> list[str]:
 
 def more_seeds(study: Study) -> list[str]:
     """Return how many seeds would separate the best mean from the other contenders, a line a task with several."""
-    lines = []
+    lines, endless = [], []
     for task in study.tasks:
         best, *others = (study.has_learnt(task) and _contenders(study, task)) or [""]
-        found = {other: study.seeds_to_separate(task, best, other) for other in others}
-        known = {other: seeds for other, seeds in found.items() if seeds and seeds <= MOST_SEEDS}
-        counts = sorted(set(known.values()))[:MOST_NAMED]
-        parts = [f"from {listed([readable(v) for v in known if known[v] == n])}" for n in counts]
-        parts[1:] = [f"{n} {part}" for n, part in zip(counts[1:], parts[1:], strict=True)]
-        rest = f", not even {MOST_SEEDS:,} from {number_word(left)} more" if (left := len(others) - len(known)) else ""
-        seeds = f"about {counts[0]} seeds" if parts else f"not even {MOST_SEEDS:,} seeds"
-        whom = f"{listed(parts)}{rest}" if parts else "from another contender"
+        if not others:
+            continue
+        rows, verdict = list(study.table(task).index), study.contenders(task, study.primary(task))[study.kinds[0]]
+        seeds = [verdict.seeds_to_separate(rows.index(best), rows.index(other)) or math.inf for other in others]
+        known = sorted((n, readable(other)) for n, other in zip(seeds, others, strict=True) if n <= MOST_SEEDS)
+        if not known:
+            endless.append(readable(task))
+            continue
+        (least, nearest), *more = known
+        parts = [f"{least} seeds would separate {readable(best)} from {nearest}", *(f"{n} from {v}" for n, v in more)]
+        left = len(others) - len(known)
+        rest = f", not even {MOST_SEEDS:,} from {number_word(left)} more" if left else ""
         stay = "differences stay" if len(others) > 1 else "difference stays"
-        if others:
-            lines.append(f"On {readable(task)} {seeds} would separate {readable(best)} {whom}, if the {stay}.")
+        lines.append(f"On {readable(task)} about {first_of(parts)}{rest}, if the {stay}.")
+    if endless:
+        stay = "if differences stay as small"
+        lines.append(f"On {first_of(endless)} not even {MOST_SEEDS:,} seeds would separate the best one, {stay}.")
     return lines
 
 
 def _contenders(study: Study, task: str) -> list[str]:
-    found = study.summary(task)
-    return [str(v) for v in found.index[found["contender"] & (found["supervision"] == study.kinds[0])]]
+    """Return the losses with the least supervision that may be the best, the best mean first."""
+    summary = study.summary(task)
+    return [str(v) for v in summary.index[summary["contender"] & (summary["supervision"] == study.kinds[0])]]
 
 
 def _of_many(study: Study, tasks: list[str]) -> list[str]:
@@ -57,18 +65,18 @@ def _of_many(study: Study, tasks: list[str]) -> list[str]:
     several = [t for t in tasks if t not in unlearnt and study.contenders(t, study.primary(t))]
     lines = nothing if unlearnt else []
     if not several:
-        one = f"One seed cannot tell which loss is best on any of {len(tasks)} tasks."
-        return lines if len(unlearnt) == len(tasks) else [one, *lines]
+        unknown = f"One seed cannot tell which loss is best on any of {len(tasks)} tasks."
+        return lines if len(unlearnt) == len(tasks) else [unknown, *lines]
     counts = Counter(v for task in several for v in _contenders(study, task))
-    order = [v for v in study.order() if study.supervision[v] == study.kinds[0]]
+    ranking = [v for v in study.ranking() if study.supervision[v] == study.kinds[0]]
     parts = [
-        f"{first_of([readable(v) for v in order if counts[v] == count])} on {count}"
+        f"{first_of([readable(v) for v in ranking if counts[v] == count])} on {count}"
         for count in sorted(set(counts.values()), reverse=True)[:2]
     ]
-    worse = [readable(v) for v in order if not counts[v]]
+    worse = [readable(v) for v in ranking if not counts[v]]
     never = f" Worse than the best on all: {listed(worse)}." if 0 < len(worse) <= MOST_NAMED else ""
-    found = f"{parts[0]} of {counted(len(several), 'task')}{''.join(f'; {part}' for part in parts[1:])}"
-    return [f"Not shown to be worse than the best{_kind(study)} ({CONFIDENCE} on each task): {found}.{never}", *lines]
+    most = f"{parts[0]} of {counted(len(several), 'task')}{''.join(f'; {part}' for part in parts[1:])}"
+    return [f"Not shown to be worse than the best{_kind(study)} ({CONFIDENCE} on each task): {most}.{never}", *lines]
 
 
 def _kind(study: Study) -> str:
@@ -77,30 +85,31 @@ def _kind(study: Study) -> str:
 
 def _of_task(study: Study, task: str) -> str:
     """Return the sentence of a task; at its end where cells lack, since a loss without them may be the best too."""
-    done = study.cells_of(task)["status"] == "done"
-    said = _excluded(study, task)
-    return said if done.all() else f"{said.removesuffix('.')}; {done.sum()} of {len(done)} cells are done."
+    done, verdict = study.cells_of(task)["status"] == "done", _verdict(study, task)
+    return verdict if done.all() else f"{verdict.removesuffix('.')}; {done.sum()} of {len(done)} cells are done."
 
 
-def _excluded(study: Study, task: str) -> str:
-    found, metric, on = study.summary(task), study.metric(task), f"{_kind(study)} on {readable(task)}"
-    found = found[(found["supervision"] == study.kinds[0]) & found["mean"].notna()]
-    if not len(found):
+def _verdict(study: Study, task: str) -> str:
+    summary, metric, on = study.summary(task), study.metric(task), f"{_kind(study)} on {readable(task)}"
+    summary = summary[(summary["supervision"] == study.kinds[0]) & summary["mean"].notna()]
+    if not len(summary):
         return f"No loss{_kind(study)} has a result{on.removeprefix(_kind(study))} yet."
-    value, first = with_unit(found["mean"].iloc[0], metric), readable(str(found.index[0]))
-    seeds = int(found["seeds"].max())
+    value, first = with_unit(summary["mean"].iloc[0], metric), readable(str(summary.index[0]))
+    seeds = int(summary["seeds"].max())
     if not study.has_learnt(task):
-        who = "No loss has learnt anything" if len(found) > 1 else f"{first} has learnt nothing"
+        who = "No loss has learnt anything" if len(summary) > 1 else f"{first} has learnt nothing"
         name = study.line_metric(task)
-        metric, own = describe(name), study.summary(task, name)["mean"][str(found.index[0])]
-        line, value = with_unit(float(study.no_skill(task, name).mean()), metric), with_unit(float(own), metric)
-        return f"{who} yet{on}: the best constant answer has a {metric.label} of {line}, {first} {value}."
-    if len(found) == 1:
-        said = f"{first} has a {metric.label} of {value} ({'mean of ' * (seeds > 1)}{counted(seeds, 'seed')})"
-        return f"One loss has nothing to be better than{on}: {said}."
+        metric, own = describe(name), float(study.summary(task, name)["mean"][str(summary.index[0])])
+        no_skill = float(study.no_skill(task, name).mean())
+        line, value = with_unit(no_skill, metric), with_unit(own, metric)
+        chance = ", which may be chance" if value != line and (own < no_skill) == metric.lower_is_better else ""
+        return f"{who} yet{on}: the best constant answer has a {metric.label} of {line}, {first} {value}{chance}."
+    if len(summary) == 1:
+        result = f"{first} has a {metric.label} of {value} ({'mean of ' * (seeds > 1)}{counted(seeds, 'seed')})"
+        return f"One loss has nothing to be better than{on}: {result}."
     leads = f"{first} has the {'smallest' if metric.lower_is_better else 'largest'} {metric.label}, {value}"
     names = [readable(name) for name in _contenders(study, task)]
-    worse = [readable(str(name)) for name in found.index[~found["contender"]]]
+    worse = [readable(str(name)) for name in summary.index[~summary["contender"]]]
     if not names:
         return f"One seed cannot tell which loss is best{on}; {leads}."
     sure = f"({CONFIDENCE}{', but two seeds say little' if seeds < 3 else ''})"

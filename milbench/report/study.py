@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import ndtri
 
 from milbench.api.metric_info import METRICS, Metric, describe
 from milbench.api.outcomes import OUTCOMES_FILE, Outcomes, load_outcomes
@@ -19,10 +20,10 @@ from milbench.api.results import Results
 from milbench.api.supervision import SUPERVISIONS
 from milbench.errors import UsageError
 from milbench.report.statistics.contenders import Contenders, contenders
-from milbench.report.statistics.differences import Difference, compare_pair, share_interval, student_interval
+from milbench.report.statistics.differences import LEVEL, Difference, compare_pair, share_interval, student_interval
 from milbench.report.statistics.sampling import SamplingNoise, sampling_noise
 
-CELL = [
+CELL_COLUMNS = [
     "task", "variant", "loss", "network", "recipe", "supervision", "seed", "status", "reason", "cell", "run", "machine",
     "code",
 ]  # fmt: skip
@@ -35,7 +36,6 @@ RULES: dict[Rule, str] = {
 }
 SELECTED_BY = "set_error"  # the metric of validation bags by which epochs are chosen: it needs no more than label sets
 _EXCESS = "excess_"  # differences in an excess over an optimum are those of the metric itself
-_CLOSE = 1e-5  # outcomes are sums in single precision
 
 
 class Study:
@@ -44,26 +44,24 @@ class Study:
     def __init__(self, results: Results) -> None:
         self.results, self.plan = results, results.plan
         frame = results.frame[results.frame["draw"].isna()].drop(columns="draw")
-        text = [name for name in frame.columns if isinstance(frame[name].dtype, pd.CategoricalDtype)]
-        frame = frame.astype(dict.fromkeys(text, object))
+        frame = frame.astype(dict.fromkeys(frame.select_dtypes("category"), object))
         networks = frame["network"].map(lambda name: f" with {name}" if name else "")
         recipes = frame["recipe"].map(lambda name: f" ({name})" if name else "")
         frame = frame.assign(variant=frame["loss"] + networks + recipes)  # see `Label.variant`
-        self.cells = frame[CELL].drop_duplicates("cell").reset_index(drop=True)
-        self._histories = {str(task): own for task, own in frame[frame["metric"] != ""].groupby("task", sort=False)}
+        self.cells = frame[CELL_COLUMNS].drop_duplicates("cell").reset_index(drop=True)
+        self._histories = {str(task): rows for task, rows in frame[frame["metric"] != ""].groupby("task", sort=False)}
         self.tasks: list[str] = list(dict.fromkeys(self.cells["task"]))
         self.supervision: dict[str, str] = dict(zip(self.cells["variant"], self.cells["supervision"], strict=True))
         self.planned = {cell.id: cell for cell in self.plan.cells}
-        names = self.cells[["task", "variant", "seed", "cell"]].itertuples(index=False, name=None)
-        self._ids = {(task, variant, seed): str(cell) for task, variant, seed, cell in names}
+        self._cell_ids = {(row.task, row.variant, row.seed): str(row.cell) for row in rows_of(self.cells)}
         for name in ("selected", "table", "summary", "noise", "contenders", "_outcomes_in"):  # asked for many times
             setattr(self, name, cache(getattr(self, name)))
 
     @cached_property
     def colours(self) -> dict[str, int]:
         """The number of the colour of each loss that is a contender on some task; the others are grey."""
-        found = {str(v) for task in self.tasks for v, one in self.summary(task)["contender"].items() if one}
-        return {variant: number for number, variant in enumerate(v for v in self.order() if v in found)}
+        coloured = {v for task in self.tasks for v, is_one in self.summary(task)["contender"].items() if is_one}
+        return {variant: number for number, variant in enumerate(v for v in self.ranking() if v in coloured)}
 
     @cached_property
     def kinds(self) -> list[str]:
@@ -78,6 +76,12 @@ class Study:
         """Return the rows of `cells` of a task."""
         return self.cells[self.cells["task"] == task]
 
+    def files(self, task: str, variant: str, name: str) -> dict[str, Path]:
+        """Return the files of a name that the done cells of a loss have, by cell."""
+        own, folders = self.cells_of(task), self.results.folders
+        cells = [str(cell) for cell in own.loc[own["variant"] == variant, "cell"] if cell in folders]
+        return {cell: path for cell in cells if (path := folders[cell] / name).is_file()}
+
     def info(self, task: str) -> TaskInfo:
         """Return what the plan says of a task."""
         return self.plan.tasks[self.cell_of(task).task_key]
@@ -88,7 +92,7 @@ class Study:
 
     def primary(self, task: str) -> str:
         """Return the metric that losses are ranked by on a task, without its split."""
-        return next(iter(self.plan.compare_by), self.info(task).primary)
+        return str(next(iter(self.plan.spec["compare_by"]), self.info(task).primary))
 
     def metric(self, task: str) -> Metric:
         """Return the description of the metric that losses are ranked by."""
@@ -99,15 +103,15 @@ class Study:
         if self.plan.spec["selection"] != "validation":
             return "last"
         done = self.cells_of(task).query("status == 'done'")["cell"]
-        known = self.history(task).loc[self.history(task)["metric"] == f"validation/{SELECTED_BY}", "cell"]
-        return "validation" if len(done) and done.isin(known).all() else "last"
+        validated = self.history(task).loc[self.history(task)["metric"] == f"validation/{SELECTED_BY}", "cell"]
+        return "validation" if len(done) and done.isin(validated).all() else "last"
 
     def selected(self, task: str, metric: str = "", rule: Rule | None = None) -> pd.DataFrame:
         """Return the values of a task's done cells at the epoch that counts for a metric, "" being the primary one."""
         name = metric or self.primary(task)
-        own = self.history(task)[self.history(task)["status"] == "done"]
-        at = own["cell"].map(select_epochs(own, rule or self.rule(task), name, describe(name).lower_is_better))
-        return own[(own["epoch"] == at) | own["metric"].str.startswith("cost/")]
+        done = self.history(task)[self.history(task)["status"] == "done"]
+        epochs = select_epochs(done, rule or self.rule(task), name, describe(name).lower_is_better)
+        return done[(done["epoch"] == done["cell"].map(epochs)) | done["metric"].str.startswith("cost/")]
 
     def is_final(self) -> pd.Series[bool]:
         """Return of each row of `Results.frame` whether its epoch is the one that counts; False in a search."""
@@ -118,11 +122,11 @@ class Study:
     def table(self, task: str, metric: str = "", rule: Rule | None = None) -> pd.DataFrame:
         """Return a metric, without its split, or a "cost/..." by variant and seed, NaN where no value is finite."""
         name = metric or self.primary(task)
-        costs = name.startswith("cost/")
-        found = self.selected(task, "" if costs else name, rule)
-        found = found[found["metric"] == (name if costs else f"test/{name}")]
-        found = found[np.isfinite(found["value"])].drop_duplicates(["variant", "seed"], keep="last")
-        wide = pd.DataFrame(found.set_index(["variant", "seed"])["value"].unstack())  # noqa: PD010
+        is_cost = name.startswith("cost/")
+        rows = self.selected(task, "" if is_cost else name, rule)
+        rows = rows[(rows["metric"] == (name if is_cost else f"test/{name}")) & np.isfinite(rows["value"])]
+        rows = rows.drop_duplicates(["variant", "seed"], keep="last")
+        wide = pd.DataFrame(rows.set_index(["variant", "seed"])["value"].unstack())  # noqa: PD010
         seeds = sorted(map(int, self.cells_of(task)["seed"].unique()))
         return wide.reindex(index=self.cells_of(task)["variant"].unique(), columns=seeds).astype(float)
 
@@ -130,8 +134,8 @@ class Study:
         """Return the test metrics of a task, the primary one first, then known ones in their order."""
         tested = {name.removeprefix("test/") for name in self.selected(task)["metric"] if name.startswith("test/")}
         names = sorted(name for name in tested if not name.startswith(NO_SKILL))
-        known = dict.fromkeys([self.primary(task), *self.plan.compare_by, *METRICS, *names])
-        return [name for name in known if name in names]
+        ordered = dict.fromkeys([self.primary(task), *self.plan.spec["compare_by"], *METRICS, *names])
+        return [name for name in ordered if name in names]
 
     def summary(self, task: str, metric: str = "") -> pd.DataFrame:
         """Return what is known of each variant by a metric, the best mean first, indexed by variant.
@@ -144,28 +148,28 @@ class Study:
         table = self.table(task, name)
         planned = self.cells_of(task).groupby("variant")["seed"].nunique()
         bounds = [self._interval(task, name, str(variant), row.dropna()) for variant, row in table.iterrows()]
-        step = self.table(task, STEP).mean(axis=1)
-        judged = self.contenders(task, name).values()
-        found = pd.DataFrame({
+        verdicts = self.contenders(task, name).values()  # each is about the losses of one kind of supervision
+        summary = pd.DataFrame({
             "mean": table.mean(axis=1), "sd": table.std(axis=1), "low": [low for low, _ in bounds],
             "high": [high for _, high in bounds], "seeds": table.notna().sum(axis=1), "planned": planned,
-            "contender": np.logical_or.reduce([np.zeros(len(table), bool), *(one.contender for one in judged)]),
-            "worse_by": np.fmax.reduce([np.full(len(table), np.nan), *(one.worse_by for one in judged)]), "step": step,
+            "contender": np.logical_or.reduce([np.zeros(len(table), bool), *(v.contender for v in verdicts)]),
+            "worse_by": np.fmax.reduce([np.full(len(table), np.nan), *(v.worse_by for v in verdicts)]),
+            "step": self.table(task, STEP).mean(axis=1),
         }, index=table.index)  # fmt: skip
-        shares = describe(name).percent or not describe(name).lower_is_better  # areas below curves are shares as well
-        if shares and not ((table < 0) | (table > 1)).any(axis=None):  # Student's interval knows no bounds of a share
-            found[["low", "high"]] = found[["low", "high"]].clip(0, 1)
-        found["supervision"] = [self.supervision[str(variant)] for variant in found.index]
-        return found.sort_values("mean", ascending=describe(name).lower_is_better, kind="stable")
+        is_share = describe(name).percent or not describe(name).lower_is_better  # as areas below curves are
+        if is_share and not ((table < 0) | (table > 1)).any(axis=None):  # Student's interval knows no bounds of a share
+            summary[["low", "high"]] = summary[["low", "high"]].clip(0, 1)
+        summary["supervision"] = [self.supervision[str(variant)] for variant in summary.index]
+        return summary.sort_values("mean", ascending=describe(name).lower_is_better, kind="stable")
 
-    def order(self) -> list[str]:
+    def ranking(self) -> list[str]:
         """Return all variants, the best first: by their mean rank over tasks, those with less supervision first."""
         ranks = pd.DataFrame({
             task: self.table(task).mean(axis=1).rank(ascending=self.metric(task).lower_is_better)
             for task in self.tasks
         }).mean(axis=1)  # fmt: skip
-        kind = {variant: self.kinds.index(of) for variant, of in self.supervision.items()}
-        return sorted(ranks.index, key=lambda v: (kind[v], np.nan_to_num(ranks[v], nan=np.inf)))
+        levels = {variant: self.kinds.index(kind) for variant, kind in self.supervision.items()}
+        return sorted(ranks.index, key=lambda variant: (levels[variant], np.nan_to_num(ranks[variant], nan=np.inf)))
 
     def compare(self, task: str, first: str, second: str, metric: str = "") -> Difference:
         """Return the first loss less the second by a metric, paired by seeds and test items."""
@@ -187,72 +191,79 @@ class Study:
             for kind in self.kinds
         }  # fmt: skip
 
-    def seeds_to_separate(self, task: str, first: str, second: str) -> int | None:
-        """Return how many seeds would tell two losses of a kind apart; see `Contenders.seeds_to_separate`."""
-        rows, judged = list(self.table(task).index), self.contenders(task, self.primary(task))
-        found = judged.get(self.supervision[first])
-        return None if found is None else found.seeds_to_separate(rows.index(first), rows.index(second))
-
     def no_skill(self, task: str, metric: str = "") -> pd.Series[float]:
         """Return what the best constant answer reaches with each seed, else guessing; NaN where neither is known."""
         name, info = metric or self.primary(task), self.info(task)
-        found = self.table(task, NO_SKILL + name).mean()  # the same for every loss
-        return found.fillna(info.chance) if info.chance is not None and name == info.primary else found
+        line = self.table(task, NO_SKILL + name).mean()  # the same for every loss
+        return line.fillna(info.chance) if info.chance is not None and name == info.primary else line
 
     def line_metric(self, task: str) -> str:
-        """Return the metric that shows whether anything was learnt: the primary one, or set error if it has no line."""
-        names = (self.primary(task), SELECTED_BY)
+        """Return the metric that shows whether anything was learnt: the primary one, or set error if it has no line.
+
+        Of the posterior error it is the set error: label sets are learnt before most instances leave the background.
+        """
+        names = [name for name in (self.primary(task), SELECTED_BY) if name != "posterior_error"]
         return next((name for name in names if self.no_skill(task, name).notna().any()), names[0])
 
     def has_learnt(self, task: str) -> bool:
         """Return whether a loss is better than the best constant answer beyond noise; True where that is not known.
 
-        The constant answer is judged as one more loss; with one seed or two a loss has to beat it with each, and by the
-        interval over test items where that is known.
+        The constant answer is judged as one more loss; with one seed or two a loss has to beat it with each. The mean
+        of a loss also has to beat it by more than another draw of the test items explains, where that is known.
         """
         name = self.line_metric(task)
-        kind = [self.supervision[str(variant)] == self.kinds[0] for variant in self.table(task).index]
-        table, line, lower = self.table(task, name)[kind], self.no_skill(task, name), describe(name).lower_is_better
-        if line.isna().all() or table.isna().all(axis=None):
+        table, line, lower = self.table(task, name), self.no_skill(task, name), describe(name).lower_is_better
+        gains, noise = (line - table) * (1 if lower else -1), self.noise(task, name)
+        gains = gains[[self.supervision[str(variant)] == self.kinds[0] for variant in table.index]]
+        if gains.isna().all(axis=None):
             return True
-        if int(table.notna().any().sum()) >= 3:
-            both = np.vstack([table, line.where(table.notna().any())])
-            found = contenders(both, lower_is_better=lower, overlap=self.info(task).overlap)
-            return not found.contender[-1]
-        summary, sign = self.summary(task, name).loc[table.index], 1 if lower else -1
-        worst = (sign * summary["high" if lower else "low"]).fillna((sign * table).max(axis=1))
-        return bool((worst < sign * line.mean()).any())
+        if int(gains.notna().any().sum()) >= 3:
+            with_line = np.vstack([table.loc[gains.index], line.where(gains.notna().any())])
+            if contenders(with_line, lower_is_better=lower, overlap=self.info(task).overlap).contender[-1]:
+                return False
+        else:
+            gains = gains[gains.min(axis=1) > 0]
+        weights = table.notna().div(table.notna().sum(axis=1), axis=0).to_numpy()
+        variances = 0 if noise is None else np.einsum("isit,is,it->i", noise.covariance, weights, weights)
+        # The line has the variance of a loss as well. Of about so many constant answers alike, a loss may have hit on
+        # one that suits the test items better than the one that training bags have shown.
+        alike = 1 / max(1 - float(line.mean()), 0.01)
+        least = ndtri(1 - (1 - LEVEL) / len(table) / alike) * np.sqrt(2 * pd.Series(variances, table.index))
+        return bool((gains.mean(axis=1) > least[gains.index]).any())
 
     def noise(self, task: str, metric: str = "") -> SamplingNoise | None:
         """Return what the draw of the test items adds to `table`; None where the outcomes of a value are not known."""
         name = (metric or self.primary(task)).removeprefix(_EXCESS)
-        table, known, info = self.table(task, metric), self.table(task, name), self.info(task)
+        table, values, info = self.table(task, metric), self.table(task, name), self.info(task)
         rows: list[list[Outcomes | None]] = []
         for variant, row in table.iterrows():
-            found = {}
+            by_seed = {}
             for seed in row.dropna().index:
-                one = self._outcomes(task, str(variant), seed, name, known[seed][variant])
-                if one is None:
+                outcomes = self._outcomes(task, str(variant), seed, name, values[seed][variant])
+                if outcomes is None:
                     return None
                 if info.overlap or info.folds:  # equal digests of other seeds are still other bags
-                    one = replace(one, items=f"{one.items} of seed {seed}")
-                found[seed] = one
-            rows.append([found.get(seed) for seed in table.columns])
+                    outcomes = replace(outcomes, items=f"{outcomes.items} of seed {seed}")
+                by_seed[seed] = outcomes
+            rows.append([by_seed.get(seed) for seed in table.columns])
         return sampling_noise(rows)
 
     def _interval(self, task: str, metric: str, variant: str, values: pd.Series[float]) -> tuple[float, float]:
-        one = self._outcomes(task, variant, values.index[0], metric, values.iloc[0]) if len(values) == 1 else None
-        if one is None or not (one.weights == 1).all() or not np.isin(one.sums, (0, 1)).all():
+        """Return the 95 % interval of the mean of a loss, or over test items where it has one seed and is a share."""
+        only = self._outcomes(task, variant, values.index[0], metric, values.iloc[0]) if len(values) == 1 else None
+        if only is None or not (only.weights == 1).all() or not np.isin(only.sums, (0, 1)).all():
             return student_interval(values.to_numpy(), overlap=self.info(task).overlap)
-        return share_interval(int(one.sums.sum(dtype=np.int64)), len(one))
+        return share_interval(int(only.sums.sum(dtype=np.int64)), len(only))
 
     def _outcomes(self, task: str, variant: str, seed: int, metric: str, value: float) -> Outcomes | None:
         """Return the outcomes behind a value; None where they were not kept, or are those of another epoch."""
-        cell = self._ids[task, variant, seed]
+        cell = self._cell_ids[task, variant, seed]
         folder = self.results.folders.get(cell)
-        kept = {} if folder is None else self._outcomes_in(folder / OUTCOMES_FILE)
-        found = kept.get(metric) or kept.get(f"{cell}/{metric}")
-        return found if found is not None and np.isclose(found.value, value, rtol=_CLOSE, atol=1e-9) else None
+        stored = {} if folder is None else self._outcomes_in(folder / OUTCOMES_FILE)
+        outcomes = stored.get(metric) or stored.get(f"{cell}/{metric}")
+        if outcomes is None or not np.isclose(outcomes.value, value, rtol=1e-5, atol=1e-9):  # sums in single precision
+            return None
+        return outcomes
 
     def _outcomes_in(self, path: Path) -> dict[str, Outcomes]:
         """Return the outcomes of a cell, or those of all cells of a published report, below their ids."""
@@ -273,12 +284,12 @@ def select_epochs(history: pd.DataFrame, rule: Rule, metric: str, lower_is_bette
     if rule == "last":
         return pd.Series(tested.groupby("cell")["epoch"].max())
     name = f"test/{metric}" if rule == "test" else f"validation/{SELECTED_BY}"
-    judged = history.loc[history["metric"] == name, ["cell", "epoch", "value"]]
-    judged = judged[np.isfinite(judged["value"])].merge(tested, on=["cell", "epoch"])
-    judged = judged.sort_values(["cell", "epoch"], ascending=[True, False]).reset_index(drop=True)
-    by_cell = judged.groupby("cell")["value"]
+    candidates = history.loc[history["metric"] == name, ["cell", "epoch", "value"]]
+    candidates = candidates[np.isfinite(candidates["value"])].merge(tested, on=["cell", "epoch"])
+    candidates = candidates.sort_values(["cell", "epoch"], ascending=[True, False]).reset_index(drop=True)
+    by_cell = candidates.groupby("cell")["value"]
     best = by_cell.idxmax() if rule == "test" and not lower_is_better else by_cell.idxmin()  # the first of equals
-    return pd.Series(judged.loc[best].set_index("cell")["epoch"])
+    return pd.Series(candidates.loc[best].set_index("cell")["epoch"])
 
 
 def rows_of(frame: pd.DataFrame) -> list[Any]:
@@ -288,7 +299,7 @@ def rows_of(frame: pd.DataFrame) -> list[Any]:
 
 def failures(study: Study) -> Iterator[str]:
     """Yield a line for every group of cells of one variant that are not done, with the reason."""
-    left = study.cells[study.cells["status"] != "done"]
-    for (task, variant, status, reason), group in left.groupby(["task", "variant", "status", "reason"], sort=False):
+    unfinished, by = study.cells[study.cells["status"] != "done"], ["task", "variant", "status", "reason"]
+    for (task, variant, status, reason), group in unfinished.groupby(by, sort=False):
         seeds = ", ".join(map(str, sorted(group["seed"])))
         yield f"{status}: {variant} on {task}, seed {seeds}{f' ({reason})' if reason else ''}"

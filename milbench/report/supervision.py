@@ -30,16 +30,15 @@ class Series:
 
 def series_of(study: Study) -> list[Series]:
     """Return every series of tasks with at least FEWEST_AMOUNTS numbers of training bags."""
-    found: dict[tuple[str, str], dict[float, str]] = {}
+    groups: dict[tuple[str, str], dict[float, str]] = {}
     for task in study.tasks:
         cell, amount = study.cell_of(task), study.info(task).amount
         params = {name: value for name, value in cell.task_params.items() if name != amount}
         value = cell.task_params.get(amount)
         if isinstance(value, int | float):
-            found.setdefault((cell.task, to_json(params)), {})[value] = task
-    return [
-        Series(name, dict(sorted(tasks.items()))) for (name, _), tasks in found.items() if len(tasks) >= FEWEST_AMOUNTS
-    ]
+            groups.setdefault((cell.task, to_json(params)), {})[value] = task
+    series = [Series(name, dict(sorted(tasks.items()))) for (name, _), tasks in groups.items()]
+    return [one for one in series if len(one.tasks) >= FEWEST_AMOUNTS]
 
 
 def equivalent_amount(
@@ -83,16 +82,17 @@ def worth_table(study: Study, series: Series) -> Table | None:
     """Return how many bags of the weakest supervision replace one of stronger; None for one kind of supervision."""
     tasks = list(series.tasks.values())
     name = study.primary(tasks[0])
-    found = [set(study.table(task, name).dropna(how="all").index) for task in tasks]
-    known = {v: study.supervision[v] == study.kinds[0] for v in study.order() if v in set.intersection(*found)}
-    weak, strong = ([v for v in known if known[v] == is_weak] for is_weak in (True, False))
+    on_all = set.intersection(*(set(study.table(task, name).dropna(how="all").index) for task in tasks))
+    losses = [variant for variant in study.ranking() if variant in on_all]
+    weak, strong = ([v for v in losses if (study.supervision[v] == study.kinds[0]) == is_weak] for is_weak in (1, 0))
     if not weak or not strong:
         return None
     rows = []
-    for one, (amount, task) in product(strong, series.tasks.items()):
-        values = study.table(task, name).loc[one]
-        shown = measured(float(np.mean(values)), float(np.std(values, ddof=1)), describe(name))
-        rows.append([f"{one}, {amount:,.0f} bags", shown, *(_worth(study, series, v, one, amount) for v in weak)])
+    for variant, (amount, task) in product(strong, series.tasks.items()):
+        values = study.table(task, name).loc[variant]
+        value = measured(float(np.mean(values)), float(np.std(values, ddof=1)), describe(name))
+        worths = (_worth(study, series, other, variant, amount) for other in weak)
+        rows.append([f"{variant}, {amount:,.0f} bags", value, *worths])
     columns = ["supervised more", describe(name).heading, *(f"as many bags for {v}" for v in weak)]
     note = (
         "Where the mean curves meet, linear between measured numbers in their logarithm; in brackets all numbers at "
@@ -106,13 +106,13 @@ def worth_table(study: Study, series: Series) -> Table | None:
 def _worth(study: Study, series: Series, weak: str, strong: str, amount: float) -> str:
     task = series.tasks[amount]
     name = study.primary(task)
-    curves = pd.concat([study.table(one, name).loc[weak] for one in series.tasks.values()], axis=1).dropna()
+    curves = pd.concat([study.table(other, name).loc[weak] for other in series.tasks.values()], axis=1).dropna()
     target = study.table(task, name).loc[strong].dropna()
     seeds = curves.index.intersection(target.index)
     if seeds.empty:
         return NOTHING
     lower, overlap = describe(name).lower_is_better, study.info(task).overlap
-    found = equivalent_amount([*series.tasks], curves.loc[seeds].to_numpy(), target[seeds].to_numpy(), lower, overlap)
-    worth, low, high = ("<" if bags == 0 else ">" if math.isinf(bags) else f"{bags:,.0f}" for bags in found)
-    ratio = f" × {found[0] / amount:.2g}" if 0 < found[0] < math.inf else ""
-    return worth + ("" if math.isnan(found[1]) else f" [{low}, {high}]") + ratio
+    bags = equivalent_amount([*series.tasks], curves.loc[seeds].to_numpy(), target[seeds].to_numpy(), lower, overlap)
+    worth, low, high = ("<" if count == 0 else ">" if math.isinf(count) else f"{count:,.0f}" for count in bags)
+    ratio = f" × {bags[0] / amount:.2g}" if 0 < bags[0] < math.inf else ""
+    return worth + ("" if math.isnan(bags[1]) else f" [{low}, {high}]") + ratio

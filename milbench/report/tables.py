@@ -64,10 +64,7 @@ class Table:
 
     def latex(self) -> str:
         """Return the table in LaTeX, for the package booktabs."""
-        styler = self.frame.style.format(escape="latex")
-        for axis in (0, 1):
-            styler = styler.format_index(escape="latex", axis=axis)
-        return str(styler.to_latex(hrules=True, caption=self.title))
+        return str(self.frame.to_latex(escape=True, caption=self.title))
 
 
 def markdown(text: object) -> str:
@@ -78,7 +75,7 @@ def markdown(text: object) -> str:
 
 def main_table(study: Study) -> Table:
     """Return the mean of each loss, whether it may be the best, by how much it may be worse, its cost and its seeds."""
-    index, is_known = pd.Index(study.order(), name="loss"), bool(study.colours)  # one seed names no contenders
+    index, is_known = pd.Index(study.ranking(), name="loss"), bool(study.colours)  # one seed names no contenders
     kinds = "" if len(study.kinds) == 1 else " Losses are compared with those of the same supervision."
     if len(study.tasks) > 1:
         columns = {}
@@ -136,7 +133,7 @@ def _with_line(frame: pd.DataFrame, study: Study, columns: dict[str, tuple[str, 
 
 def metrics_table(study: Study, task: str) -> Table:
     """Return the mean and the standard deviation of every test metric of a task, and the mean costs."""
-    order, by = study.summary(task).index, study.plan.compare_by
+    order, by = study.summary(task).index, study.plan.spec["compare_by"]
     columns = {}
     for name in study.metrics(task):
         values, metric = study.table(task, name).reindex(order), describe(name)
@@ -162,8 +159,8 @@ def pairs_frame(study: Study, task: str, metric: str = "") -> pd.DataFrame:
     """
     rows = []
     for first, second in combinations(study.summary(task, metric).index, 2):
-        found = study.compare(task, first, second, metric)
-        rows.append((first, second, found.difference, *found.interval, found.p, found.seeds, found.items))
+        pair = study.compare(task, first, second, metric)
+        rows.append((first, second, pair.difference, *pair.interval, pair.p, pair.seeds, pair.items))
     return pd.DataFrame(rows, columns=["first", "second", "difference", "low", "high", "p", "seeds", "items"])
 
 
@@ -177,15 +174,15 @@ def contrasts_table(study: Study) -> Table | None:
     ]
     if not contrasts:
         return None
-    adjusted, rows = holm([found.p for *_, found in contrasts]), []
-    for (contrast, task, names, found), p in zip(contrasts, adjusted, strict=True):
-        metric, margin = study.metric(task), (study.plan.margin | contrast.margin).get(study.primary(task))
+    adjusted, rows = holm([pair.p for *_, pair in contrasts]), []
+    for (contrast, task, names, pair), p in zip(contrasts, adjusted, strict=True):
+        metric, margin = study.metric(task), (study.plan.spec["margin"] | contrast.margin).get(study.primary(task))
         rows.append({
             "question": contrast.name, "task": task, "difference of": f"{names[0]} less {names[1]}",
-            "difference": number(found.difference, 2, metric, signed=True),
-            "95 % interval": interval(found.interval, found.difference, metric, True),
-            "p (Holm)": NOTHING if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.2g}", "seeds": str(found.seeds),
-            "within the margin": NOTHING if margin is None else YES if is_within(found.interval, margin) else NO,
+            "difference": number(pair.difference, 2, metric, signed=True),
+            "95 % interval": interval(pair.interval, pair.difference, metric, True),
+            "p (Holm)": NOTHING if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.2g}", "seeds": str(pair.seeds),
+            "within the margin": NOTHING if margin is None else YES if is_within(pair.interval, margin) else NO,
         })  # fmt: skip
     frame = pd.DataFrame(rows).set_index("question")
     if (frame["within the margin"] == NOTHING).all():
@@ -203,7 +200,7 @@ def ranking_table(study: Study) -> Table | None:
     """
     tables = {task: study.table(task).dropna(how="all") for task in study.tasks}
     common = set.intersection(*(set(table.index) for table in tables.values()))
-    losses = [v for v in study.order() if v in common and study.supervision[v] == study.kinds[0]]
+    losses = [v for v in study.ranking() if v in common and study.supervision[v] == study.kinds[0]]
     blocks: dict[tuple[str, str], list[str]] = {}
     for task in study.tasks:
         blocks.setdefault((study.cell_of(task).task, study.cell_of(task).data), []).append(task)

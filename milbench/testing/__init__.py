@@ -1,12 +1,4 @@
-"""Contract tests to inherit: what every loss, network and task has to do. They need `pip install milbench[testing]`.
-
-A test file beside the file of a loss is as short as this, and the path is relative to it:
-
-    from milbench.testing import LossContract
-
-    class TestMine(LossContract):
-        loss = "mine.py"
-"""
+"""Contract tests to inherit: what every loss, network and task has to do. They need `pip install milbench[testing]`."""
 
 try:
     import pytest

@@ -31,7 +31,7 @@ def checked_logits(network: Network, bags: Bags, num_classes: int) -> tuple[Tens
     mask = torch.ones_like(logits[:, 0], dtype=torch.bool) if mask is None else mask
     assert mask.shape == (len(bags), *positions), "a mask has the shape of the positions"
     if (centres := network.centres_in(bags)) is not None:
-        assert tuple(map(len, centres)) == (positions if bags.are_images else (1, *positions))
+        assert tuple(map(len, centres)) == (positions if bags.instances.ndim == 4 else (1, *positions))
     return logits, mask
 
 
@@ -40,7 +40,7 @@ def assert_padding_has_no_part(network: Network, bags: Bags, kind: BagKind, num_
     """Assert that each bag has the same logits alone and padded among the others."""
     together, mask = checked_logits(network.eval(), bags, num_classes)
     for number in range(len(bags)):
-        bag = bags.part(number, number + 1)
+        bag = bags.selected(slice(number, number + 1))
         if bag.mask is not None:
             real = (slice(None), bag.mask[0]) if kind == "sets" else (..., bag.mask[0])
             bag = replace(bag, instances=bag.instances[real], mask=None)

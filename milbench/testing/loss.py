@@ -68,7 +68,7 @@ class LossContract:
             metafunc.parametrize("variant", variants, ids=str)
 
     @pytest.fixture(name="loss")
-    def _made(self, variant: Variant) -> Loss:
+    def _loss(self, variant: Variant) -> Loss:
         return variant.load()
 
     @pytest.fixture
@@ -81,10 +81,10 @@ class LossContract:
         _skip_if_ordered(loss)
         logits = some_logits(*positions)
         flat_logits = logits.reshape(B, C + 1, -1)
-        grid, classes, whole = (B, C + 1, *positions), (B, C), flat_logits.shape[2] == K
-        for mask in (None, MASK) if whole else (None,):
+        grid, classes, is_whole = (B, C + 1, *positions), (B, C), flat_logits.shape[2] == K
+        for mask in (None, MASK) if is_whole else (None,):
             # Of bags of fewer than C positions the first class alone fits.
-            fitting = labels & (MASK[:, :C] if mask is not None else whole | (labels.cumsum(dim=1) == 1))
+            fitting = labels & (MASK[:, :C] if mask is not None else is_whole | (labels.cumsum(dim=1) == 1))
             results = computed(loss, logits, fitting, None if mask is None else mask.reshape(B, *positions))
             flat = computed(loss, flat_logits, fitting, mask)
             assert [part.shape for part in results] == [(B,), grid, classes, classes, grid, (*classes, *positions)]

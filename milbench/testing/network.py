@@ -96,7 +96,9 @@ class NetworkContract:
 
     def test_parameters_are_checked_and_can_be_stored(self) -> None:
         parameters = network_parameters(general_maker(common.beside(type(self), self.network)))
-        for name, one in parameters.items():
-            assert one.empty not in (one.annotation, one.default), f"{name} needs an annotation and a default"
+        for name, parameter in parameters.items():
+            assert parameter.empty not in (parameter.annotation, parameter.default), (
+                f"{name} needs an annotation and a default"
+            )
         complete = check_values("the network", parameters, self.params)
         assert json.loads(json.dumps(complete)) == complete

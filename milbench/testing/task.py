@@ -126,8 +126,8 @@ class TaskContract:
         random.seed(12345)
         again = list(self.make(data_dir).train_batches(0, generator("contract")))
         assert len(again) == len(batches)
-        for one, other in zip(batches, again, strict=True):
-            assert_same(one, other)
+        for first, second in zip(batches, again, strict=True):
+            assert_same(first, second)
 
     def test_an_earlier_epoch_does_not_matter(self, data_dir: Path | None, batches: list[Bags]) -> None:
         """A cell that was killed is resumed at the beginning of an epoch that it had begun, in a new process."""
@@ -138,7 +138,7 @@ class TaskContract:
 
     def test_another_seed_or_epoch_gives_other_batches(self, prepared: Task, batches: list[Bags]) -> None:
         others = prepared.train_batches(0, generator("another"))
-        assert any(digests(one) != digests(other) for one, other in zip(batches, others, strict=False))
+        assert any(digests(first) != digests(second) for first, second in zip(batches, others, strict=False))
 
     def test_batches_fit_together(self, prepared: Task, batches: list[Bags]) -> None:
         assert len(batches) == prepared.steps_per_epoch
@@ -179,7 +179,7 @@ class TaskContract:
 
     def test_every_network_fits_the_bags(self, prepared: Task, batches: list[Bags]) -> None:
         for network in networks_of(prepared):
-            for bags in (batches[0].part(0, FEW), prepared.gallery().part(0, FEW)):
+            for bags in (batches[0].parts(FEW)[0], prepared.gallery().parts(FEW)[0]):
                 _, mask = common.checked_logits(network, bags, prepared.num_classes)
                 assert (bags.labels.sum(dim=1) <= mask.flatten(1).sum(dim=1)).all(), "an instance for every class"
             typical = typical_positions(network, prepared)
@@ -187,12 +187,12 @@ class TaskContract:
             bias = network.head.get_parameter("bias").tolist()
             assert bias == pytest.approx([-math.log(typical)] * prepared.num_classes + [0])
         for network in networks_of(prepared, head="class"):
-            logits = network.logits_of(batches[0].part(0, FEW)).float()
+            logits = network.logits_of(batches[0].parts(FEW)[0]).float()
             assert logits.flatten(2).shape[1:] == (prepared.num_classes + 1, 1), "a classifier has one position"
 
     def test_padding_does_not_reach_the_logits(self, prepared: Task, batches: list[Bags]) -> None:
         """Where bags are sets: a network that is given no mask sees the padding of a batch as instances."""
-        bags = batches[0].part(0, FEW)
+        bags = batches[0].parts(FEW)[0]
         if bags.mask is None or prepared.bag_kind != "sets" or bags.mask.all():
             pytest.skip("no bag of the task is a set that is padded")
         for network in networks_of(prepared):
@@ -203,7 +203,7 @@ class TaskContract:
             common.assert_weights_depend_on_the_seed_alone(partial(network_of, prepared, name))
 
     def test_the_exact_loss_has_a_gradient_in_every_weight(self, prepared: Task, batches: list[Bags]) -> None:
-        bags = next(bags.part(0, FEW) for bags in batches if bags.labels[:FEW].any())
+        bags = next(bags.parts(FEW)[0] for bags in batches if bags.labels[:FEW].any())
         for network in networks_of(prepared):
             value = load_loss("exact")(network.logits_of(bags).float(), bags.labels, network.mask_of(bags)).mean()
             value.backward()
@@ -216,7 +216,7 @@ class TaskContract:
         elsewhere.recall(json.loads(json.dumps(prepared.memory())))
         assert elsewhere.class_names == prepared.class_names
         assert elsewhere.num_classes == prepared.num_classes
-        bags = batches[0].part(0, FEW)
+        bags = batches[0].parts(FEW)[0]
         heads: tuple[Head, ...] = ("softmax", "class")
         pairs = [zip(networks_of(prepared, 0, h), networks_of(elsewhere, 1, h), strict=True) for h in heads]
         for trained, loaded in chain(*pairs):
@@ -301,13 +301,13 @@ def evaluated_on(task: Task) -> dict[Split, set[str]]:
     splits: dict[Split, set[str]] = {}
     limited_splits = evaluate.limited_splits
 
-    def recording(given: Mapping[Split, EvalSplit], limit: int | None) -> dict[Split, EvalSplit]:
-        for name, split in given.items():
+    def record(all_splits: Mapping[Split, EvalSplit], limit: int | None) -> dict[Split, EvalSplit]:
+        for name, split in all_splits.items():
             splits[name] = {digest for number in range(len(split.bags)) for digest in digests(split.bags[number])}
-        return limited_splits(given, limit)
+        return limited_splits(all_splits, limit)
 
     task.evaluation_limit = LIMIT
-    with mock.patch.object(evaluate, "limited_splits", recording):
+    with mock.patch.object(evaluate, "limited_splits", record):
         task.evaluate(untrained(task))
     if not splits:
         pytest.skip("the task does not evaluate by milbench.evaluate_bags, which knows the splits")
@@ -330,10 +330,10 @@ def untrained(task: Task, *, knows_labels: bool = False) -> ScoreFunction:
     return score
 
 
-def assert_same(one: Bags, other: Bags) -> None:
+def assert_same(bags: Bags, other: Bags) -> None:
     """Assert that two batches are the same, to the bit."""
     for name in ("instances", "labels", "mask"):
-        first, second = getattr(one, name), getattr(other, name)
+        first, second = getattr(bags, name), getattr(other, name)
         assert (first is None) == (second is None), name
         if first is not None:  # a sequence has NaN where another of its batch is longer
             torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True, msg=name)

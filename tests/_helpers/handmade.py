@@ -60,18 +60,16 @@ def publish(
     root: Root,
     one: Cell,
     network: torch.nn.Module | None,
-    failed: bool = False,
     decoder: Reader | None = None,
     metrics: dict[str, float] | None = None,
     memory: dict[str, Any] | None = None,
     threshold: float | None = None,
-    label: str = "",
     gallery: Gallery | None = None,
 ) -> str:
-    """Put a cell into a store as a launch leaves it; return its id."""
+    """Put a cell into a store as a launch leaves it, failed if it has no network; return its id."""
     folder = root.make().cell(one.id)
     folder.remove()
-    folder.begin(one, label, {})
+    folder.begin(one, "", {})
     if network is not None:
         model = torch.nn.ModuleDict({"network": network})
         save_file({k: v.contiguous() for k, v in model.state_dict().items()}, folder.weights)
@@ -81,7 +79,7 @@ def publish(
     if gallery is not None:
         galleries.write(folder.gallery, gallery)
     folder.append(1, metrics or {})
-    if failed:
+    if network is None:
         folder.fail("ValueError: it broke")
     else:
         classes = memory["classes"] if memory else [str(n) for n in range(10)]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from milbench.likelihood import bag_log_prob, checks, exact
+from milbench.likelihood import bag_log_prob, checks, instance_posterior
 
 _PRECISE = decimal.Context(prec=80, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
 
@@ -156,20 +156,15 @@ def derived(function: Callable[[Tensor, Tensor], Tensor], values: Tensor, labels
     return value.detach(), torch.autograd.grad(value.sum(), leaf)[0]
 
 
-def _by_levels(log_probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    bags = exact._Bags(labels, None, int(labels.sum(1).max()), are_logits=False)
-    value, posterior = exact._by_levels(log_probs, bags, gradient=True)
-    return value.to(log_probs.dtype), posterior
-
-
-def _in_logarithms(log_probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def _on_accelerator(log_probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    largest = int(labels.sum(dim=1).max())
     with accelerator():
-        return _by_levels(log_probs, labels)
+        return derived(partial(bag_log_prob, max_labels=largest), log_probs, labels)
 
 
 PATHS: dict[str, Solver] = {
     "eager": partial(derived, bag_log_prob),
-    "levels": _by_levels,
-    "logarithms": _in_logarithms,
+    "accelerator": _on_accelerator,
+    "posterior": lambda log_probs, labels: (bag_log_prob(log_probs, labels), instance_posterior(log_probs, labels)),
 }
-"""Functions of log_probs (B, C+1, K) and labels (B, C) that return log Prb (B,) and its gradient."""
+"""Functions of log_probs (B, C+1, K) and labels (B, C) that return log Prb (B,) and its gradient, the posterior."""

@@ -11,7 +11,7 @@ from PIL import Image
 
 from milbench._utils.files import scratch_folder, write_atomically
 from milbench._utils.images import bounded, eight_bits, unique_stems
-from milbench._utils.prefetch import prefetched
+from milbench.data.in_order import prefetched
 
 
 def test_an_error_in_the_middle_names_the_file_and_leaves_the_old_one(tmp_path: Path) -> None:

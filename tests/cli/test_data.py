@@ -80,11 +80,11 @@ def test_every_setting_of_a_run_is_taken_and_the_plan_repeats_the_warnings(
     words = ["task.bag=0", "task.labels=species", "task.test=0.3", "task.batch_bags=4,8", "recipe.epochs=1"]
     given = [word for setting in words for word in ("-p", setting)]
     shown = milbench("data", "check", "t.csv", *given).done()
-    assert "'a,b' may be several classes; task.separator=, takes them apart" in shown.replace("\n", " ")
+    assert "'a,b' may be several classes; task.separator=',' takes them apart" in shown.replace("\n", " ")
     assert "test = 2 is wrong" in milbench("data", "check", "t.csv", *given, "-p", "task.test=2").complaint()
     run = ("run", "--loss", "exact", "--task", "feature-bags", "-p", "task.table=t.csv", "-p", 'task.bag="0"')
     plan = " ".join(milbench(*run, *given[2:], "--dry-run").done().split())
-    assert "t.csv: classes that read like several: 'a,b' may be several classes; task.separator=," in plan
+    assert "t.csv: classes that read like several: 'a,b' may be several classes; task.separator=','" in plan
     assert plan.count("task.group=patient_id") == 1
     apart = milbench("data", "check", "t.csv", *given, "-p", "task.separator=,", "-p", "task.group=patient_id")
     assert "several" not in apart.out

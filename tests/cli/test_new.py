@@ -73,7 +73,7 @@ def test_a_task_without_truth_is_ranked_by_the_set_error_and_its_report_asks_for
         ("loss", "../up", "did you mean 'up'?"),
         ("loss", "exact", "there is a loss 'exact' already, from milbench"),
         ("loss", "random", "random.py would hide the Python module 'random'"),
-        ("loss", "none", "the class of 'none' would be None, a name that Python or the file uses"),
+        ("loss", "none", "None, the class of 'none', is a name that Python or the file uses"),
         ("loss", "class", "class.py would hide the Python module 'class'"),
         ("network", "conv", "there is a network 'conv' already, from the task "),
         ("network", "resnet18", "there is a network 'resnet18' already, from torchvision"),

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from milbench.engine.spec import settings
-from milbench.report.published import keep
+from milbench.report.published import save
 from milbench.report.render import render
 from tests._helpers.command_line import SMALL, TINY, Milbench
 from tests._helpers.report_data import ONE, make_results
@@ -25,15 +25,16 @@ def test_lists(milbench: Milbench) -> None:
     assert all(meaning for *_, meaning in settings()), "every setting says what it means"
 
 
-def test_a_published_report_is_made_again_below_the_root_and_its_sentence_is_last(
+def test_a_published_report_is_made_again_below_the_root_and_its_sentence_printed(
     milbench: Milbench, root: Path, tmp_path: Path
 ) -> None:
     results = make_results(tmp_path / "cells", losses={"a": 0.01, "b": 0.4}, tasks=ONE)
     render(results, tmp_path / "published")
-    keep(results, tmp_path / "published")
+    save(results, tmp_path / "published")
     done = milbench("report", "--from", str(tmp_path / "published"))
     page = root / "reports" / "demo" / "index.html"
-    assert done.out.splitlines()[-1] == f"Best on extended-digits: a. b is worse (95 % confidence). {page}"
+    said = ["Best on extended-digits: a. b is worse (95 % confidence).", f"next: open {page}"]
+    assert done.out.splitlines()[-2:] == said
     assert "What each loss finds where" in page.read_text("utf-8"), "the picture of its gallery came along"
 
 

@@ -38,7 +38,8 @@ def test_every_state_is_shown_with_what_is_known_of_it(milbench: Milbench, root:
     shown = ((done, "done", ""), (failed, "failed", "ValueError: it broke"), (running, "running", "reading data"))
     for cell, *texts in shown:
         assert all(text in next(line for line in lines if cell.id in line) for text in texts)
-    assert ran.out.splitlines()[-1] == "1 of 4 cells done, 1 running, 1 failed, 1 missing"
+    end = "1 of 4 cells done, 1 running, 1 failed, 1 missing; next: milbench run mine --rerun failed"
+    assert ran.out.splitlines()[-1] == end
     assert f"traceback: {Root(root).cell(failed.id).error}" in ran.out
 
 
@@ -66,4 +67,4 @@ def test_watch_ends_when_no_cell_is_running(milbench: Milbench, root: Path, monk
     monkeypatch.setattr(Root, "states", look)
     ran = milbench("status", "--watch")
     assert ran.code == 0
-    assert ran.out.splitlines()[-1] == "1 of 1 cell done"
+    assert ran.out.splitlines()[-1] == "1 of 1 cell done; next: milbench report mine"

@@ -89,13 +89,6 @@ def test_all_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     assert "good" not in message
 
 
-def test_features_of_two_widths_are_refused(tmp_path: Path) -> None:
-    write(tmp_path, "a.npy", x=FEATURES)
-    write(tmp_path, "b.npy", x=FEATURES[:, :1])
-    with pytest.raises(UsageError, match=r"the others, which have .* 2 features: .*row 3: b\.npy has .* 1 features"):
-        bag_features(tmp_path, ["a.npy", "b.npy"])
-
-
 class Trap:
     def __reduce__(self) -> tuple[Any, ...]:
         return Path.touch, (Path("sprung"),)

@@ -110,7 +110,7 @@ def test_a_download_that_fails_leaves_nothing_behind(tmp_path: Path, known: Know
 
 
 def check_toy(root: Path) -> str:
-    return catalog.checked("toy", "Toys", root, Path, "go elsewhere", any_data=False)
+    return catalog.check_dataset("toy", "Toys", root, Path, "go elsewhere", any_data=False)
 
 
 def test_what_is_missing_is_downloaded_and_what_is_damaged_stays(tmp_path: Path, known: Known) -> None:

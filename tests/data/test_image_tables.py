@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from milbench.data.checks import check_bags, fatal
-from milbench.data.image_files import fitted, fitted_boxes
+from milbench.data.image_files import fit_image, fitted_boxes
 from milbench.data.own_bags import load_bags
 from milbench.data.table import Mark
 from milbench.data.table_options import ImageOptions
@@ -52,7 +52,7 @@ def test_images_are_fitted_into_squares_and_mapped_from_a_file(table: Path) -> N
 def test_boxes_move_with_the_pixels() -> None:
     picture = Image.new("L", (90, 60), 0)
     picture.paste(255, (30, 12, 60, 36))
-    square = np.asarray(fitted(picture, 48)) > 127
+    square = np.asarray(fit_image(picture, 48)) > 127
     rows, columns = (np.flatnonzero(square.any(axis=axis)) for axis in (1, 0))
     (box,) = fitted_boxes(np.array([[30, 12, 60, 36]], np.float32), 90, 60, 48)
     assert box == pytest.approx([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1], abs=0.5)

@@ -18,6 +18,7 @@ from milbench.errors import UsageError
 BAGS = 80
 SEVERAL, NOTHING, IDS = "classes that read like several", "classes that read like nothing", "classes that read like ids"
 GROUP, RARE, BLIND = "a column that reads like a group", "classes missing from a part", "no threshold can be chosen"
+SPLIT, ODD, BINARY = "a column that reads like a split", "features that read like ids", "the classes are"
 
 
 def written(folder: Path, labels: Any, name: str = "t.csv", **columns: Any) -> Path:
@@ -37,14 +38,16 @@ def warnings_of(path: Path, **params: Any) -> dict[str, str]:
     options = FeatureOptions(table=str(path), **params)
     bags = load_bags(path, options)
     findings = check_bags(bags, options, splits=checked_splits(bags, options))
-    return {finding.what: finding.found for finding in findings if finding.level != "fact"}
+    return {finding.what: finding.detail for finding in findings if finding.level != "fact"}
 
 
 @pytest.mark.parametrize(("labels", "columns", "expected"), [
-    *((["a", "b", several], {}, [SEVERAL]) for several in ("a,b", "a|b", "a/b", "a + b", "a b")),
+    *((["a", "b", text], {}, [SEVERAL]) for text in ("a,b", "a|b", "a/b", "a + b", "a b", "a-b", "a\nb", "{a, b}")),
     (["a,b", "b,c", "a,c"], {}, [SEVERAL]),
     (["['a', 'b']", "['a']", "[]"], {}, [SEVERAL]),
-    (["a", "b", "nan"], {}, [NOTHING]),
+    *((["a", "b", name], {}, [NOTHING]) for name in ("nan", "N.A.", "Unknown", "#N/A")),
+    *((names, {}, [BINARY]) for names in (["0", "1"], ["0.0", "1.0"], ["True", "False"])),
+    (["big cat", "big_cat", "Lynx", "lynx"], {}, ["classes that differ in case or spaces alone"]),
     ([f"P{n}" for n in range(BAGS)], {}, [IDS]),
     ([f"{n * 0.37:.2f}" for n in range(BAGS)], {}, [IDS]),  # months of survival
     ([str(20 + n % 40) for n in range(BAGS)], {}, [IDS]),  # ages
@@ -52,6 +55,10 @@ def warnings_of(path: Path, **params: Any) -> dict[str, str]:
     (["a", ""], {"case_id": [f"P{n // 3}" for n in range(BAGS)]}, [GROUP]),
     (["a", ""], {"patient": [n // 2 for n in range(BAGS)]}, [GROUP]),  # numbers, which would be a feature
     (["a", ""], {"patient": [n // 2 for n in range(BAGS)], "split": ["train", "val", "test"]}, [GROUP]),
+    (["a", ""], {"patient": [f"P{n // 2}" * (n > 5) for n in range(BAGS)]}, [GROUP]),  # not known of all
+    (["a", ""], {"lesion_id": [n // 2 for n in range(BAGS)]}, [GROUP]),
+    (["a", ""], {"subset": ["train", "train", "val", "test"]}, [SPLIT]),
+    *((["a", ""], {name: [*range(BAGS)]}, [ODD]) for name in ("slide_id", "coord_x", "target", "label_code")),
     (["a", ""], {"origin": [f"farm {n // 4}" for n in range(BAGS)]}, [GROUP]),
 ])  # fmt: skip
 def test_what_gives_wrong_numbers_is_warned_of(
@@ -67,8 +74,8 @@ def test_what_gives_wrong_numbers_is_warned_of(
         ["a", "b;a", ""], ["New York", "New Jersey", ""], ["lung cancer", "skin cancer", "cancer-free"],
         ["Smith, John", "Doe, Jane"], ["carcinoma, NOS", "adenoma, NOS", ""], ["day/night", "twilight"],
         ["C++", "C", "Python"], ["CD4+ T cell", "B cell"], ["(other)", "wren"], ["Käuzchen", "Éclair", "日本"],
-        ["1", "2", "3"], ["0.0", "1.0"], ["0.5", "1.5", "3.0"], ["normal", "negative"], ["Na", "Cl"],
-        ["wren;owl", "owl", "wren;robin", ""],
+        ["1", "2", "3"], ["-1", "1"], ["0.5", "1.5", "3.0"], ["normal", "negative"], ["Na", "Cl"], ["1-2", "3-4"],
+        ["wren;owl", "owl", "wren;robin", ""], ["2020-01-01", "2020-07-01"],
     )),
     ([str(n % 10) for n in range(BAGS)], {"split": [*["train"] * 10, *["val"] * 10, *["test"] * 10]}),
     (["a", ""], {"sex": ["f", "m", "m"]}),
@@ -79,7 +86,9 @@ def test_what_gives_wrong_numbers_is_warned_of(
     (["a", ""], {"patient": [f"P{n}" for n in range(BAGS)]}),
     (["a", ""], {"case_id": [f"P{n // 4}" for n in range(BAGS)], "group": [f"P{n // 4}" for n in range(BAGS)]}),
     (["a", ""], {"split": ["train", "train", "val", "Dev", "test", "TEST"]}),
-    (["a", ""], {"patient": [n // 4 for n in range(BAGS)], "split": [*["train"] * 4, *["val"] * 4, *["test"] * 4]}),
+    (["a", ""], {"patient": [f"P{n // 4}" for n in range(BAGS)],
+                 "split": [*["train"] * 4, *["val"] * 4, *["test"] * 4]}),
+    (["a", ""], {"body_mass_index": [0.1 * n for n in range(BAGS)], "acc_y": [n**2 for n in range(BAGS)]}),
     (["a", ""], {"split": ["training", "training", "testing", "testing"]}),
     ([f"class {n % 20}" for n in range(BAGS)], {"split": [*["train"] * 20, *["valid"] * 20, *["test"] * 20] * 2}),
 ])  # fmt: skip
@@ -103,6 +112,10 @@ def test_a_separator_takes_classes_apart(tmp_path: Path, separator: str, texts: 
     ('sep=;\nbag;labels;f0\nr1;"a;c";0.5\nr2;b;1e3\n', "", [0.5, 1000]),
     ("bag\tlabels\tf0\nr1\ta\t0,5\nr2\tb\t2\n", "", [0.5, 2]),
     ("bag|labels|f0\nr1|a|0.5\nr2|b|2\n", "", [0.5, 2]),
+    ("sep=\t\nbag\tlabels\tf0\nr1\ta\t0,5\nr2\tb\t2e0\n", "", [0.5, 2]),
+    ('bag;labels;"f0, mm"\nr1;a;0,5\nr2;b;1,5e1\n', "", [0.5, 15]),
+    ("bag labels f0\nr1 a 0.5\nr2 b 2\n", "", [0.5, 2]),
+    ("bag,labels,k|p|c|s|g\nr1,a,0.5\nr2,b,2\n", "", [0.5, 2]),
     ('bag,labels,f0\nr1,a,"0,5"\nr2,b,"1,5"\n', ",", [0.5, 1.5]),
     ("bag;labels;f0\nr1;a;1,234\nr2;b;2,500\n", ",", [1.234, 2.5]),
 ])  # fmt: skip
@@ -118,6 +131,7 @@ def test_fields_and_decimals_are_read_as_spreadsheets_write_them(
 @pytest.mark.parametrize(("text", "complaint"), [
     ("bag;labels;f0\nr1;a;1,234\nr2;b;2,500\n", "fields are separated by semicolons, .* task.decimal=, says"),
     ('bag,labels,f0\nr1,a,"0,5"\nr2,b,"1,5"\n', "row 2: column 'f0' is '0,5', .* or task.decimal=,"),
+    ("bag,labels,f0,f1\nr1,a,1,1.234 %\nr2,b,2,5 %\n", "row 2: column 'f1' is '1.234 %', .* names the columns to take"),
     ("sep=;\nbag;labels;f0\nr1;a;1\nr2;b\n", "row 4: got 2 fields, expected 3 .* by semicolons"),
 ])  # fmt: skip
 def test_what_is_not_certain_of_fields_and_decimals_is_one_line(tmp_path: Path, text: str, complaint: str) -> None:
@@ -128,7 +142,7 @@ def test_what_is_not_certain_of_fields_and_decimals_is_one_line(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("ending", [".h5", ".npz", ".pt"])
-@pytest.mark.parametrize("name", ["coords", "patches/coordinates", "positions", "bag_ids", "labels", "feature_indices"])
+@pytest.mark.parametrize("name", ["coords", "patches/coordinates", "positions", "bag_ids", "labels", "locs"])
 def test_coordinates_and_their_kind_are_never_features(tmp_path: Path, ending: str, name: str) -> None:
     path, values = tmp_path / f"s1{ending}", np.arange(6.0).reshape(3, 2)
     options = FeatureOptions(table="", features=f"*{ending}")

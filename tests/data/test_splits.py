@@ -60,6 +60,16 @@ def test_a_given_split_is_taken_as_it_is() -> None:
     assert parts_of(split_bags(bags, TableOptions(table=""), 1)) == [[0, 3, 5], [2], [1, 4]]
 
 
+def test_of_a_given_split_without_validation_bags_some_to_train_on_are_held_out_the_same_for_every_seed() -> None:
+    bags = table(split=["test" if i % 4 == 0 else "train" for i in range(120)])
+    split = drawn(bags)
+    assert split.test.tolist() == [*range(0, 120, 4)]
+    assert len(split.validation) == 12
+    assert sorted([*split.train, *split.validation]) == [i for i in range(120) if i % 4]
+    assert parts_of(split) == parts_of(drawn(bags, seed=7))
+    assert not drawn(bags, validation=0).validation.size
+
+
 def test_folds_hold_every_bag_once_in_each_repetition_and_a_seed_is_a_fold() -> None:
     bags, options = table(50), TableOptions(table="", folds=5, repeats=2, validation=0.0)
     splits = [split_bags(bags, options, seed) for seed in range(10)]

@@ -12,6 +12,7 @@ from milbench.engine.cell import CellFolder
 from milbench.engine.check import check_all
 from milbench.engine.parts import set_up
 from milbench.engine.planning import make_plan
+from milbench.engine.run import Processes
 from milbench.engine.spec import Execution, make_spec
 from milbench.engine.train import train_step
 from milbench.engine.worker import Job
@@ -24,7 +25,9 @@ FAULTY = str(PLUGINS / "faulty_loss.py")
 def check(name: str, tmp_path: Path, **values: object) -> list[str]:
     cells = make_plan(make_spec({"name": "t", "losses": [name], "tasks": [TINY], **values})).cells
     execution = Execution(in_process=True)
-    return check_all([Job(cell, "", CellFolder(tmp_path / cell.id), execution, 1, ["cpu"], 1) for cell in cells])
+    return check_all(
+        [Job(cell, "", CellFolder(tmp_path / cell.id), execution, 1, ["cpu"], 1) for cell in cells], Processes(1, 1)
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import pytest
 
 from milbench import UsageError
 from milbench.api.plan import Plan
+from milbench.engine.flags import parse_setting
 from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec, parse_setting
+from milbench.engine.spec import make_spec
 from milbench.networks.registry import networks
 from tests._helpers.command_line import TINY, Milbench
 from tests._helpers.small_data import PARAMS
@@ -86,7 +87,7 @@ def test_a_network_in_a_file_counts_by_what_is_in_it_and_is_refused_when_it_was_
         (("cross-entropy", TINY, "default"), "tiny has no network for losses with the head class"),
         (("cross-entropy", "cifar10", "resnet18"), "does not suit cifar10 and a loss with the head class"),
         (("exact", TINY, "absent.py"), "no file absent.py to load a network from"),
-        (("exact", TINY, TINY), "must hold exactly one Network, found: mlp, linear"),
+        (("exact", TINY, TINY), "tiny_task.py holds 2 network entries: name one of them, "),
         (("exact", TINY, "mlp", "-p", "network.width=3"), "unknown parameter of network mlp 'width'"),
         (("exact", TINY, "mlp", "-p", "network.linear.hidden=3"), "unknown network of this run in -p network.linear"),
         (("exact", TINY, "mlp", "-p", "network.hidden=0"), "network mlp: hidden = 0 is wrong"),

@@ -4,8 +4,10 @@ import contextlib
 import json
 import os
 import signal
+import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import psutil
@@ -15,11 +17,12 @@ from milbench.engine.cell import CellFolder
 from milbench.engine.folders import Root, results
 from milbench.engine.run import worker_count
 from milbench.engine.worker import free_device
-from tests._helpers.command_line import HOSTILE, TINY, Milbench, process, wait_for
+from tests._helpers.command_line import HOSTILE, LOSS, TINY, Milbench, process, wait_for
 
 AWAY = os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}  # the environment of a process whose MLflow is away
 REASONS = {
     "exit 5": "SystemExit: 5 (hostile_loss.py:",
+    "odd": "OddError: <exception str() failed> (hostile_loss.py:",
     "interrupt": "KeyboardInterrupt (hostile_loss.py:",
     "assert": "RuntimeError: CUDA error: device-side assert triggered",
     "kill": "the process died (",
@@ -62,6 +65,55 @@ def test_a_plug_in_that_ends_the_process_of_the_check_leaves_the_cells_of_other_
     states = state_of(root)
     assert states["exact"][0] == "done", (ran, states)
     assert states["hostile"][0] == "failed"
+
+
+@pytest.mark.timeout(280)
+def test_what_a_plug_in_changes_of_its_process_is_as_before_for_the_next_cell(
+    milbench: Milbench, root: Path, tmp_path: Path
+) -> None:
+    words = ["run", "--task", TINY, "--loss"]
+    assert milbench(*words, "exact", "--root", str(tmp_path / "alone")).code == 0
+    (alone,) = Root(tmp_path / "alone").cells.glob("*/weights.safetensors")
+    strikes = ["-p", "loss.hostile.how=change", "-p", "loss.hostile.strike=1"]
+    before = Path.cwd(), dict(os.environ), sys.path[0], sys.getrecursionlimit(), [*warnings.filters]
+    for place, where in ((root, ["-p", "run.in_process=true"]), (tmp_path / "there", ["--jobs", "1"])):
+        ran = milbench(*words, f"{HOSTILE},exact", *strikes, *where, "--root", str(place))
+        assert state_of(place)["exact"][0] == "done", ran
+        assert (Root(place).cells / alone.parent.name / alone.name).read_bytes() == alone.read_bytes()
+        assert (Path.cwd(), dict(os.environ), sys.path[0], sys.getrecursionlimit(), [*warnings.filters]) == before
+    (output,) = Root(place).cells.glob("*/output.txt")
+    assert output.parent.name != alone.parent.name
+    assert "printed in a step\n" in output.read_text()
+
+
+def test_what_the_import_of_a_file_does_is_not_seen_by_the_launch(
+    milbench: Milbench, root: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "loud_loss.py"
+    file.write_text(f"import os\nprint('loud')\nos.environ['LEFT_BEHIND'] = os.chdir('/') or '1'\n{LOSS.read_text()}")
+    before = Path.cwd()
+    ran = milbench("run", "--loss", str(file), "--task", TINY, "--jobs", "1")
+    assert (ran.code, "loud\n" in ran.out + ran.err) == (0, False), ran
+    assert (Path.cwd(), os.environ.get("LEFT_BEHIND")) == (before, None)
+    assert [path.read_text() for path in Root(root).cells.glob("*/output.txt")] == ["loud\n"]
+    file = file.with_name("leaves.py")
+    file.write_text("import os\nos._exit(0)\n")
+    complaint = milbench("run", "--loss", str(file), "--task", TINY).complaint()
+    assert complaint == f"cannot import the loss file {file}: SystemExit: os._exit(0) ({file}, line 2)"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("children", [1, 2])
+def test_a_signal_while_processes_start_is_one_line(number: signal.Signals, children: int, root: Path) -> None:
+    heeded = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup what is started here would ignore it
+    running = process("run", "--loss", "exact", "--task", TINY, "--jobs", "1", "--root", str(root), env=AWAY)
+    signal.signal(signal.SIGHUP, heeded)
+    while len(psutil.Process(running.pid).children()) < children:
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.01)
+    os.killpg(running.pid, number)  # as a terminal sends it
+    _, err = running.communicate(timeout=120)
+    assert (running.returncode, err) == (130, "milbench: interrupted\n")
 
 
 @pytest.mark.timeout(280)

@@ -11,16 +11,9 @@ from milbench import UsageError
 from milbench.api.parameters import constructor_parameters, parsed, type_of
 from milbench.api.plan import Label, Plan
 from milbench.api.registry import tasks
+from milbench.engine.flags import parse_setting, requested_spec
 from milbench.engine.planning import make_plan
-from milbench.engine.spec import (
-    built_in_specs,
-    make_spec,
-    parse_seeds,
-    parse_setting,
-    presets,
-    read_spec,
-    requested_spec,
-)
+from milbench.engine.spec import built_in_specs, make_spec, parse_seeds, presets, read_spec
 from milbench.report.literature import deviations
 from tests._helpers.command_line import TINY
 
@@ -72,7 +65,7 @@ def test_identity_is_what_is_computed() -> None:
 def test_the_first_metric_to_compare_by_takes_the_place_of_the_primary_one() -> None:
     plan = tiny_plan(compare_by=["set_error", "instance_error"])
     assert {info.primary for info in plan.tasks.values()} == {"set_error"}
-    assert plan.compare_by == ["set_error", "instance_error"]
+    assert plan.spec["compare_by"] == ["set_error", "instance_error"]
 
 
 def test_a_plan_that_would_not_fit_into_memory_is_refused_before_it_is_made() -> None:

@@ -161,8 +161,8 @@ LR = Range(low=1e-4, high=1e-1, scale="log")
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
 def test_a_log_range_is_uniform_in_the_logarithm(share: float) -> None:
-    assert LR.at(share) == pytest.approx(10 ** (-4 + 3 * share), rel=1e-3)
-    assert Range(low=2, high=4).at(share) == pytest.approx(2 + 2 * share)
+    assert LR.quantile(share) == pytest.approx(10 ** (-4 + 3 * share), rel=1e-3)
+    assert Range(low=2, high=4).quantile(share) == pytest.approx(2 + 2 * share)
 
 
 @pytest.mark.parametrize(
@@ -175,8 +175,8 @@ def test_a_log_range_is_uniform_in_the_logarithm(share: float) -> None:
     ],
 )
 def test_whole_numbers_have_equal_shares(space: Range, counts: dict[int, int]) -> None:
-    assert Counter(space.at((i + 0.5) / 1200) for i in range(1200)) == counts
-    assert (space.at(0.0), space.at(1.0)) == (min(counts), max(counts))
+    assert Counter(space.quantile((i + 0.5) / 1200) for i in range(1200)) == counts
+    assert (space.quantile(0.0), space.quantile(1.0)) == (min(counts), max(counts))
 
 
 def test_draws_fill_the_space_evenly_and_a_value_is_as_probable_as_it_is_often() -> None:

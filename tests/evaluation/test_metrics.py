@@ -27,7 +27,7 @@ def test_instance_error_counts_bags_for_which_nothing_is_named() -> None:
 
 
 def set_error(presence: Tensor, labels: Tensor, threshold: float) -> float:
-    return metrics.share(metrics.wrong_sets(presence, labels, threshold))
+    return float(metrics.wrong_sets(presence, labels, threshold).double().mean())
 
 
 def naive_set_error(presence: Tensor, labels: Tensor, threshold: float) -> float:
@@ -188,6 +188,16 @@ def test_no_constant_answer_is_better_on_the_training_bags(seed: int) -> None:
     })  # fmt: skip
     of_instances = metrics.no_skill_errors(alone, labels, alone)["no_skill_instance_error"]
     assert of_instances == pytest.approx(min(float((~alone[:, c]).double().mean()) for c in range(4)))
+    classes = torch.randint(5, (50,), generator=rng)
+    of_positions = metrics.no_skill_errors(labels, labels, None, classes)["no_skill_posterior_error"]
+    assert of_positions == pytest.approx(min(float((classes != c).double().mean()) for c in range(5)))
+
+
+def test_counts_by_class_by_hand() -> None:
+    """Of three bags the first is right, the second has 1 in place of 0, the third 1 in place of 2."""
+    predicted, labels = torch.tensor([[1, 0, 0], [0, 1, 0], [1, 1, 0]]), torch.tensor([[1, 0, 0], [1, 0, 0], [1, 0, 1]])
+    expected = [[3, 2, 2, 0, 1, 0], [0, 2, 0, 0, 0, 0], [1, 0, 0, 0, 1, 0]]
+    assert metrics.class_counts(predicted > 0, labels > 0).tolist() == expected
 
 
 def test_the_answer_is_chosen_on_training_bags_and_judged_on_others() -> None:

@@ -10,12 +10,12 @@ from PIL import Image
 
 from milbench.api.bags import Bags, NamedBags
 from milbench.inference.bag_pictures import draw
-from milbench.inference.predict_bags import Found
+from milbench.inference.predict_bags import BagPredictions
 
 NAME = "a recording with a name of many words, as they are made by devices in the field, number 1"
 
 
-def found_in(probs: Any, labels: list[int], instances: Any = None, files: Any = (), **places: Any) -> Found:
+def found_in(probs: Any, labels: list[int], instances: Any = None, files: Any = (), **places: Any) -> BagPredictions:
     """Return what was found in one bag, of classes cat and dog, whose background has the rest of the probability."""
     values = torch.tensor(np.array(probs))
     probs = torch.cat([values, 1 - values.sum(dim=0, keepdim=True)]).unsqueeze(0)
@@ -24,10 +24,12 @@ def found_in(probs: Any, labels: list[int], instances: Any = None, files: Any = 
     batch = NamedBags("bag", [NAME], Bags(given, torch.zeros(1, 2)), at, files)
     label_set = torch.tensor([[c in labels for c in range(2)]])
     mask = torch.ones_like(probs[:, 0], dtype=torch.bool)
-    return Found(batch, ["cat", "dog"], label_set, torch.zeros(1), torch.zeros(1, 2), probs, probs[:, :-1], mask)
+    return BagPredictions(
+        batch, ["cat", "dog"], label_set, torch.zeros(1), torch.zeros(1, 2), probs, probs[:, :-1], mask
+    )
 
 
-def drawn(found: Found) -> Any:
+def drawn(found: BagPredictions) -> Any:
     """Return the picture of a bag, whose title is whole."""
     figure = draw(found, 0)
     assert figure is not None

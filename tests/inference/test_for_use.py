@@ -68,11 +68,14 @@ def test_all_bags_are_trained_on_and_none_is_evaluated(
     assert len([*Path("found-maps").glob("*.png")]) == (0 if task == "feature-bags" else 12)
 
 
-def test_a_search_needs_validation_bags(milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("without", ["test", "validation"])
+def test_a_search_needs_validation_bags(
+    without: str, milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.csv").write_text("bag,labels,f0\n" + "\n".join(f"{n},{'ab'[n % 2]},{n}" for n in range(12)))
     Path("s.toml").write_text(
-        'losses = ["exact"]\ntasks = ["feature-bags"]\ntask.feature-bags = {table = "mine.csv", test = 0}\n'
+        f'losses = ["exact"]\ntasks = ["feature-bags"]\ntask.feature-bags = {{table = "mine.csv", {without} = 0}}\n'
         'tune = {draws = 2, seeds = "9", recipe.lr = [1e-3, 1e-2]}\n'
     )
     assert "a search needs validation bags" in milbench("run", "s.toml").complaint()

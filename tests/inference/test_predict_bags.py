@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -214,14 +215,17 @@ def test_sequences_are_standardised_as_in_training_and_placed_in_seconds(tmp_pat
         list(task.read_bags([tmp_path / "c.npy"], network))
 
 
-def test_a_saved_model_needs_neither_store_nor_table_nor_plug_in(
-    store: Root, tmp_path: Path, found: Callable[..., pd.DataFrame], table: Path
+def test_a_saved_model_needs_neither_store_nor_table_nor_plug_in_nor_what_that_imports(
+    store: Root, tmp_path: Path, found: Callable[..., pd.DataFrame], table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import mlflow.pyfunc
 
-    plugin = tmp_path / "mine.py"
-    shutil.copyfile(LOSS, plugin)
-    revision = f"1 {losses().entry(resolve(losses(), str(plugin))).source_digest}"
+    plugin, package = tmp_path / "mine.py", tmp_path / "lib/own_helpers"
+    package.mkdir(parents=True)
+    (package / "scale.py").write_text("SCALE = 1.0\n")
+    monkeypatch.syspath_prepend(package.parent)
+    plugin.write_text(f"{Path(LOSS).read_text()}\nfrom own_helpers.scale import SCALE\n")
+    revision = f"1 {losses().entry(resolve(losses(), str(plugin))).code.digest}"
     one = replace(cell("my-loss", str(plugin)), loss_revision=revision)
     made = galleries.make(
         kind="set", instances=np.zeros((2, 3, 2)), labels=np.zeros((2, 2)), presence=np.zeros((2, 2)),
@@ -232,6 +236,9 @@ def test_a_saved_model_needs_neither_store_nor_table_nor_plug_in(
     folder = store.cell(cell_id)
     write_model(tmp_path / "saved", folder, folder.cell(), folder.result())
     plugin.unlink()
+    shutil.rmtree(package)
+    for name in ("own_helpers.scale", "own_helpers"):
+        del sys.modules[name]
     model = mlflow.pyfunc.load_model(str(tmp_path / "saved"))
     assert model.metadata.signature.inputs.to_dict()[0]["tensor-spec"] == {"dtype": "float32", "shape": (-1, -1, 2)}
     assert model.input_example.shape == (1, 1, 2), "the first bag of the gallery has one instance"

@@ -43,22 +43,15 @@ def errors(path: Solver, regime: str, size: int, positions: int, dtype: torch.dt
     return value_error, max(differences, default=0.0) / float(gradient.abs().max())
 
 
-def check(regime: str, sizes: list[tuple[int, int]], dtype: torch.dtype) -> None:
-    """Compare the paths in one test, since the truth takes far longer than any of them."""
+CASES = [*((regime, SIZES) for regime in REGIMES), *((regime, LONG) for regime in OF_LONG)]
+
+
+@pytest.mark.parametrize("dtype", LIMITS, ids=["float64", "float32"])
+@pytest.mark.parametrize(("regime", "sizes"), CASES)
+def test_grid(regime: str, sizes: list[tuple[int, int]], dtype: torch.dtype) -> None:
+    """All paths in one test, since the truth takes far longer than any of them."""
     for size, positions in sizes:
         for path, solve in PATHS.items():
             value, gradient = errors(solve, regime, size, positions, dtype)
             assert value <= LIMITS[dtype][0], (path, size, positions, value)
             assert gradient <= LIMITS[dtype][1], (path, size, positions, gradient)
-
-
-@pytest.mark.parametrize("dtype", LIMITS, ids=["float64", "float32"])
-@pytest.mark.parametrize("regime", REGIMES)
-def test_grid(regime: str, dtype: torch.dtype) -> None:
-    check(regime, SIZES, dtype)
-
-
-@pytest.mark.parametrize("dtype", LIMITS, ids=["float64", "float32"])
-@pytest.mark.parametrize("regime", OF_LONG)
-def test_thousands_of_positions(regime: str, dtype: torch.dtype) -> None:
-    check(regime, LONG, dtype)

@@ -31,19 +31,6 @@ def test_every_path_agrees_with_enumeration(bag: RandomBag) -> None:
                 assert (posterior[0] - torch.tensor(joint, dtype=torch.float64) / total).abs().max() < 1e-11, path
 
 
-@given(random_bags(max_classes=6, max_positions=30))
-def test_posterior_rows_sum_to_one_and_columns_satisfy_the_presence_constraint(bag: RandomBag) -> None:
-    posterior = instance_posterior(*bag)
-    if torch.isinf(bag_log_prob(*bag)).item():
-        assert not posterior.any()
-        return
-    assert (posterior >= 0).all()
-    assert (posterior.sum(dim=1) - 1).abs().max() < 1e-12
-    expected = posterior[0, :-1].sum(dim=-1)
-    assert (expected[bag.labels[0]] >= 1 - 1e-12).all()
-    assert (expected[~bag.labels[0]] == 0).all()
-
-
 def test_one_batch_of_all_sizes_and_dimensions() -> None:
     for shape in ((), (7,), (3, 4), (2, 3, 2)):
         log_probs = torch.randn(16, 5, *shape, dtype=torch.float64).log_softmax(1)

@@ -63,17 +63,6 @@ def test_a_class_outside_of_the_label_set_that_is_sure(other: float, dtype: torc
             assert gradient[0, row, k].item() == pytest.approx(float(truth.posterior(slot, k)), abs=LIMITS[dtype][1])
 
 
-def test_what_is_not_a_number_stays_so() -> None:
-    logits = random_logits(2, 3, 4)
-    logits[1, 0, 0] = torch.nan
-    leaf = logits.requires_grad_()
-    value = bag_log_prob_from_logits(leaf, torch.tensor([[True, False]] * 2), validate=False)
-    (gradient,) = torch.autograd.grad(value.sum(), leaf)
-    assert torch.isnan(value).tolist() == [False, True]
-    assert torch.isfinite(gradient[0]).all()
-    assert torch.isnan(gradient[1]).all()
-
-
 @given(st.integers(0, 2**32), st.sampled_from([0.5, 3.0, 30.0]), st.sampled_from([0.0, 6.0, 20.0]), st.booleans())
 def test_batches_of_every_kind(seed: int, scale: float, background: float, masked: bool) -> None:
     """Label sets of 0 to 9 classes, those that are solved by the series beside those that are not."""

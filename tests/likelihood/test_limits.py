@@ -1,12 +1,14 @@
 """Label sets of 9 to 16 classes, long bags and probabilities that underflow."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from milbench.likelihood import bag_log_prob, bag_log_prob_bounds, bag_log_prob_from_logits, instance_posterior
-from tests._helpers.likelihood_reference import every_set_prob
+from tests._helpers.likelihood_reference import derived, every_set_prob
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -47,12 +49,11 @@ def test_a_network_that_has_broken_down_is_no_impossible_label_set() -> None:
         logits = torch.zeros(2, classes + 1, 20)
         logits[0, 0, 0] = torch.nan
         labels = torch.ones(2, classes, dtype=torch.bool)
-        for value in (
-            bag_log_prob(logits.log_softmax(dim=1), labels, validate=False),
-            bag_log_prob_from_logits(logits, labels, validate=False),
-        ):
-            assert value[0].isnan()
-            assert value[1].isfinite()
+        for function, values in ((bag_log_prob, logits.log_softmax(dim=1)), (bag_log_prob_from_logits, logits)):
+            value, gradient = derived(partial(function, validate=False), values, labels)
+            assert value.isnan().tolist() == [True, False]
+            assert gradient[0].isnan().all()
+            assert gradient[1].isfinite().all()
         assert bag_log_prob_bounds(logits.log_softmax(dim=1)[:, :, :classes], labels, validate=False).upper[0].isnan()
         found: Tensor = instance_posterior(logits.log_softmax(dim=1), labels, validate=False)
         assert found[0].isnan().any()

@@ -162,6 +162,7 @@ def test_the_predicted_label_set_has_the_classes_that_are_more_likely_than_not()
 
 GARBAGE = some_logits(K).index_fill(0, torch.tensor(2), torch.nan)
 SMALL = torch.arange(K) < torch.tensor([6, 1, 1, 2]).unsqueeze(1)
+MANY = torch.zeros(1, 18, 20), torch.ones(1, 17)
 exact, noisy_or = library.Exact(), library.NoisyOr()
 
 
@@ -172,6 +173,9 @@ exact, noisy_or = library.Exact(), library.NoisyOr()
         (lambda: library.Exact(reduction="avg"), "unknown reduction of exact 'avg'"),
         (lambda: setattr(noisy_or, "reduction", "average"), "unknown reduction of noisy-or 'average'"),
         (lambda: library.TopK(0), "one_in of top-k must be a whole number from 1 on, got 0"),
+        (lambda: library.ExactEM()(*MANY), "17 classes exceeds the limit of the exact posterior, 16 classes; hard-em"),
+        (lambda: library.CrossEntropy()(some_logits(K), LISTS), "bag 0 has 2 classes in its label set"),
+        (lambda: library.CrossEntropy()(some_logits(K), [[0], [1], [], [2]]), "bag 2 has 0 classes in its label set"),
         (lambda: exact(some_logits(K), LISTS[:3]), "one list of class numbers for each of the 4 bags, got 3"),
         (lambda: exact(some_logits(K), [[0], [3], [], []]), "bag 1 must be class numbers from 0 to 2, got 3"),
         (lambda: exact(some_logits(K), LABELS.tolist()), "labels of bag 0 must be class numbers"),

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from milbench import UsageError
 from tests._helpers.label_maps import ALL_LABELS, EXTREME, C, K, LabelMaps, bag, exactly, softmax
 from tests._helpers.losses import per_bag, random_logits
 
@@ -80,9 +79,3 @@ def test_sharpness_leads_to_the_best_assignment() -> None:
     assert_close(values[-1], hard, rtol=1e-9, atol=1e-12)
     for blunter, sharper in itertools.pairwise(values):
         assert (blunter >= sharper - 1e-12).all()
-
-
-def test_more_classes_than_the_exact_posterior_takes() -> None:
-    logits, labels = torch.zeros(1, 18, 20), torch.ones(1, 17, dtype=torch.bool)
-    with pytest.raises(UsageError, match=r"exact-em: a label set of 17 classes exceeds .* 16 classes; hard-em"):
-        per_bag("exact-em")(logits, labels)

@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from tests._helpers.likelihood_reference import every_label_set
+from tests._helpers.label_maps import ALL_LABELS, C
 from tests._helpers.losses import per_bag, random_logits
 
-C, K = 3, 5
-ALL_LABELS = every_label_set(C)
+K = 5
 
 
 def bag(seed: int, scale: float = 2.0, background: float = 0.0) -> Tensor:

@@ -14,10 +14,6 @@ MASK = torch.tensor([[1, 0, 1, 1, 1], [0, 0, 0, 1, 0], [1, 1, 1, 1, 1], [1, 1, 1
 MASKS = pytest.mark.parametrize("mask", [MASK, torch.ones(B, K, dtype=torch.bool)], ids=["masked", "full"])
 
 
-def some_logits(seed: int) -> Tensor:
-    return random_logits(B, C + 1, K, seed=seed)
-
-
 def probabilities(logits: Tensor, mask: Tensor, bags: list[list[int]]) -> dict[tuple[int, int, int], float]:
     """Return p[b, c, k] for every position that is not masked, normalised over each group of bags."""
     p: dict[tuple[int, int, int], float] = {}
@@ -40,7 +36,7 @@ def highest(p: dict[tuple[int, int, int], float], bag: int, c: int) -> float:
 
 @MASKS
 def test_normalised_over_a_bag_it_is_the_mean_over_the_label_set_and_over_the_batch_the_sum(mask: Tensor) -> None:
-    logits, groups = some_logits(0), {"bag": [[b] for b in range(B)], "batch": [list(range(B))]}
+    logits, groups = random_logits(B, C + 1, K, seed=0), {"bag": [[b] for b in range(B)], "batch": [list(range(B))]}
     for normalization, bags in groups.items():
         p = probabilities(logits, mask, bags)
         value = per_bag("max-pooling", normalization=normalization)(logits, LABELS, mask)
@@ -52,7 +48,7 @@ def test_normalised_over_a_bag_it_is_the_mean_over_the_label_set_and_over_the_ba
 
 @MASKS
 def test_normalised_at_every_position_the_background_belongs_to_every_label_set(mask: Tensor) -> None:
-    logits = some_logits(0)
+    logits = random_logits(B, C + 1, K, seed=0)
     p: dict[tuple[int, int, int], float] = {}
     for b, k in mask.nonzero().tolist():
         odds = [math.exp(logits[b, c, k]) for c in range(C + 1)]
@@ -71,7 +67,7 @@ def test_normalised_at_every_position_the_background_belongs_to_every_label_set(
 
 
 def test_the_bag_variant_scores_by_its_probabilities() -> None:
-    logits = some_logits(1)
+    logits = random_logits(B, C + 1, K, seed=1)
     p = probabilities(logits, MASK, [[b] for b in range(B)])
     scores = per_bag("max-pooling").score(logits, MASK)
     for b in range(B):
@@ -96,7 +92,7 @@ def test_the_batch_variant_scores_by_the_largest_raw_score_background_included()
 @pytest.mark.parametrize("normalization", ["bag", "batch"])
 @MASKS
 def test_the_map_compares_a_position_with_a_uniform_share_of_its_bag(normalization: str, mask: Tensor) -> None:
-    logits = some_logits(4)
+    logits = random_logits(B, C + 1, K, seed=4)
     scores = per_bag("max-pooling", normalization=normalization).score(logits, mask)
     probs = scores.instances
     assert torch.equal(scores.evidence.masked_fill(~mask.unsqueeze(1), 0), (logits * mask.unsqueeze(1))[:, :C])

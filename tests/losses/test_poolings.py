@@ -12,12 +12,10 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from milbench import Loss
-from tests._helpers.label_maps import exactly, numbers
-from tests._helpers.likelihood_reference import every_label_set
+from tests._helpers.label_maps import ALL_LABELS, C, exactly, numbers
 from tests._helpers.losses import per_bag, random_logits
 
-C, K = 3, 5
-ALL_LABELS = every_label_set(C)
+K = 5
 Row = list[Any]
 Pooling = Callable[[Row, Any], Any]
 """From the logits of a class at all positions of a bag, and the loss's own weight for the class, to P."""
@@ -208,9 +206,3 @@ def test_positions_that_tie_for_the_last_places_share_the_gradient(one_in: int, 
     leaf = torch.tensor([[values, [0.0] * 4]]).requires_grad_()
     (gradient,) = torch.autograd.grad(per_bag("top-k", one_in=one_in)(leaf, torch.tensor([[True]])).sum(), leaf)
     assert gradient[0, 0].tolist() == expected
-
-
-def test_top_k_takes_k_from_the_size_of_each_bag() -> None:
-    logits = torch.tensor([[[5.0, 4.0, 3.0, 2.0], [0.0] * 4], [[5.0, 1.0, 9.0, 9.0], [0.0] * 4]])
-    mask = torch.tensor([[True] * 4, [True, True, False, False]])
-    assert per_bag("top-k", one_in=2).score(logits, mask).presence.tolist() == [[4.5], [5.0]]

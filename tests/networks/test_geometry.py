@@ -12,7 +12,6 @@ from milbench.api.geometry import Layer
 from milbench.networks.convolutional import AllConvolutional
 
 PAPER = (*(Layer(8, 5, s, p) for s, p in [(1, 2), (1, 2), (2, 2), (1, 1), (1, 0)]), Layer(11, 5))
-SMALL = tuple(Layer(n, 3, s, p) for n, s, p in [(8, 1, 1), (8, 2, 1), (8, 1, 1), (8, 1, 1), (3, 1, 0)])
 EVEN = Layer(3, 4, 2, 1), Layer(2, 2, 3, 0)
 
 
@@ -45,7 +44,6 @@ def receptive_centre(network: nn.Module, side: tuple[int, int], row: int, column
 
 KNOWN: dict[str, nn.Module] = {
     "paper": AllConvolutional(PAPER, 1, seed=0),
-    "small": AllConvolutional(SMALL, 1, seed=0),
     "even kernels": AllConvolutional(EVEN, 1, seed=0),
     "traced, pooled": Own(nn.Sequential(conv(5, stride=2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)), lambda _, x: x, conv(4)),
     "traced, the same size": Own(conv(5, padding="same"), lambda _, x: x.relu(), conv(2, stride=2)),

@@ -76,7 +76,7 @@ def test_a_class_of_a_notebook_is_known_by_its_source(task: Any) -> None:
         exec(compile(text, cell, "exec"), names)
         assert network_name(task, add_object(networks(), names["Noted"])) == "noted"
         assert make_network(task, "noted", {}, seed=0)(IMAGES).shape[2] == (7 if stride == 2 else 4)
-    digest = networks().entry("noted").source_digest
+    digest = networks().entry("noted").code.digest
     assert len(digest) == 64
 
 
@@ -84,9 +84,6 @@ def test_the_first_network_of_a_task_is_the_default_for_each_head(task: Any) -> 
     assert network_name(task, "default") == suitable_networks(task)[0] == next(iter(task.networks))
     mnist = load_task("mnist")
     assert network_name(mnist, "default", "class") == next(iter(mnist.classifiers))
-    positions = [make_network(mnist, "paper", {}, 0, head)(torch.zeros(1, 1, 28, 28)).shape[2:].numel()
-                 for head in ("class", "softmax")]  # fmt: skip
-    assert positions == [1, 16]
 
 
 @pytest.mark.parametrize("name", ["conv", "resnet18"])

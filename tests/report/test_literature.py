@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from milbench.api.published import Published
-from milbench.report.literature import agreement, beside, deviations, difference, literature_tables
+from milbench.report.literature import agreement, comparisons, deviations, difference, literature_tables
 from milbench.report.marks import equivalence
 from milbench.report.statistics.differences import compare_pair
 from milbench.report.study import Study
@@ -21,7 +21,7 @@ VALUES = {("exact", seed): [(0.5, 0.010 + 0.0002 * seed), (0.5, 0.020)] for seed
 
 def found(**published: Any) -> Any:
     fact = replace(Published("exact", "set_error", 0.0104, "A paper"), **published)
-    return beside(Study(constant(VALUES, info={"published": [fact]})), "t")[0]
+    return comparisons(Study(constant(VALUES, info={"published": [fact]})), "t")[0]
 
 
 def test_ours_is_taken_at_the_epoch_that_the_source_chose() -> None:
@@ -61,6 +61,7 @@ def test_a_method_that_is_no_loss_here_stands_beside_the_losses() -> None:
 def test_one_of_several_published_values_is_enough_and_a_parameter_that_is_not_there_tells_nothing(
     several: object,
 ) -> None:
+    assert deviations({"network": "paper"}, [{"network": "small"}]) == ["network small (published: paper)"]
     protocol = {"loss.divide_by": several, "loss.rule": "sum"}
     assert deviations(protocol, [{"loss.divide_by": "bag"}, {"loss.divide_by": "batch"}]) == []
     found = deviations(protocol, [{"loss.divide_by": "none"}, {"loss.divide_by": "bag"}])

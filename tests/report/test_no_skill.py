@@ -1,11 +1,13 @@
 """What a report says beside the best constant answer: nothing was learnt, one loss was, or nothing is known."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from milbench.api.outcomes import Outcomes, save_outcomes
 from milbench.api.results import Results
 from milbench.report.render import sentence
 from milbench.report.study import Study
@@ -28,6 +30,7 @@ def test_losses_that_do_not_beat_the_line_have_learnt_nothing() -> None:
     )
     assert main_table(Study(results)).frame.iloc[-1].tolist()[0] == "59.7 ± 0.6"
     assert "No loss has learnt" in sentence(with_line({"a": [0.61], "b": [0.6]}, [0.6])), "of one seed"
+    assert sentence(with_line({"a": [0.2, 0.7], "b": [0.9, 0.8]}, [0.6, 0.6])).endswith("a 45 %, which may be chance.")
     alone = with_line({"a": [0.60, 0.58, 0.61]}, [0.6, 0.6, 0.59])
     assert sentence(alone).startswith("a has learnt nothing yet on t")
 
@@ -44,6 +47,15 @@ def test_a_metric_without_a_line_is_replaced_by_the_set_error() -> None:
 def test_one_loss_that_beats_the_line_is_enough(seeds: int) -> None:
     results = with_line({"a": [0.20, 0.22, 0.21][:seeds], "b": [0.6, 0.61, 0.6][:seeds]}, [0.6] * seeds)
     assert Study(results).has_learnt("t")
+
+
+def test_a_gain_that_another_draw_of_the_test_items_explains_is_no_learning(tmp_path: Path) -> None:
+    for wrong, has_learnt in ((276, False), (240, True)):
+        results, folder = with_line({"a": [wrong / 300] * 3}, [0.93] * 3), tmp_path / str(wrong)
+        folder.mkdir()
+        save_outcomes(folder / "outcomes.npz", {"set_error": Outcomes(np.arange(300) < wrong, np.ones(300), "same")})
+        study = Study(replace(results, folders=dict.fromkeys(results.frame["cell"], folder)))
+        assert study.has_learnt("t") is has_learnt
 
 
 def test_without_a_line_nothing_is_said_of_it() -> None:

@@ -1,5 +1,6 @@
 """Published reports: what is kept is what was, and damaged files are one line."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,8 @@ import pytest
 
 from milbench.api.outcomes import Outcomes, save_outcomes
 from milbench.errors import UsageError
-from milbench.report.published import FRAME, PLAN, keep, read
+from milbench.report.classes import class_tables
+from milbench.report.published import FRAME, PLAN, read, save
 from milbench.report.study import Study, rows_of
 from tests._helpers.report_data import ONE, make_results
 
@@ -20,7 +22,7 @@ STATUSES = {
 
 def test_a_round_trip_keeps_the_plan_and_the_frame(tmp_path: Path) -> None:
     results = make_results(statuses=STATUSES, notes=["A note."])
-    keep(results, tmp_path)
+    save(results, tmp_path)
     back = read(tmp_path)
     assert back.plan == results.plan
     pd.testing.assert_frame_equal(back.frame, results.frame, check_dtype=False, rtol=1e-7)
@@ -28,30 +30,35 @@ def test_a_round_trip_keeps_the_plan_and_the_frame(tmp_path: Path) -> None:
     expected = list(Study(results).table("extended-digits").loc["max-pooling"])
     assert alone[alone["task"] == "extended-digits"]["value"].tolist() == pytest.approx(expected)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    keep(back, tmp_path)
+    save(back, tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before, "the same bytes again"
 
 
-def test_outcomes_of_all_cells_are_one_file(tmp_path: Path) -> None:
+def test_outcomes_and_counts_of_all_cells_are_one_file_each(tmp_path: Path) -> None:
     results = make_results(tmp_path / "cells", tasks=ONE)
     study = Study(results)
     for row in rows_of(study.cells):
         error = float(study.table("extended-digits")[row.seed][row.variant])
         outcomes = Outcomes(np.full(5, error), np.ones(5), "x")
         save_outcomes(results.folders[row.cell] / "outcomes.npz", {"instance_error": outcomes})
-    keep(results, tmp_path / "kept")
-    noise = Study(read(tmp_path / "kept")).noise("extended-digits")
+        counts = {row.cell: {"cat": [4, 2, 1, 0, 3], "dog": [4, 5, 3, 1, 0]}}
+        (results.folders[row.cell] / "classes.json").write_text(json.dumps(counts))
+    save(results, tmp_path / "kept")
+    study = Study(read(tmp_path / "kept"))
+    noise, (scores, confusion) = study.noise("extended-digits"), class_tables(study, "extended-digits")
     assert noise is not None
     assert (noise.items == 5).all()
+    assert scores.frame["exact"].to_dict() == {"cat": "50.0 / 25.0", "dog": "60.0 / 75.0"}
+    assert confusion.frame.to_numpy().tolist() == [["25.0", "75.0"], ["25.0", "75.0"]]
 
 
 def test_missing_and_damaged_files_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a published report"):
         read(tmp_path)
-    keep(make_results(tasks=ONE, name="../up"), tmp_path)
+    save(make_results(tasks=ONE, name="../up"), tmp_path)
     with pytest.raises(UsageError, match=r"'\.\./up' is no name of a comparison"):
         read(tmp_path)  # a page of that name would lie outside reports/
-    keep(make_results(tasks=ONE), tmp_path)
+    save(make_results(tasks=ONE), tmp_path)
     for name in (PLAN, FRAME):
         whole = (tmp_path / name).read_bytes()
         for content in (b"", whole[: len(whole) // 2], b"text"):

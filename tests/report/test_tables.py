@@ -32,7 +32,6 @@ ERROR = METRICS["instance_error"]
         (0.98765, 0.004, METRICS["auroc"], "0.988 ± 0.004"),
         (-0.0012, 0.0008, ERROR, "−0.12 ± 0.08"),
         (math.nan, math.nan, ERROR, "—"),
-        (math.inf, math.nan, ERROR, "∞"),
     ],
 )
 def test_measured(mean: float, spread: float, metric: Metric, text: str) -> None:

@@ -70,7 +70,7 @@ def test_features_are_standardised_by_training_instances_alone(tmp_path: Path) -
     split = ["test" if bag < 20 else "train" for bag in range(SHAPE[0])]
     path = write_table(tmp_path, split=split)
     frame = pd.read_csv(path, keep_default_na=False)
-    task = make(path)
+    task = make(path, validation=0.0)
     train = frame.loc[frame["split"] == "train", ["f0", "f1", "f2"]]
     for name in ("mlp", "gated-attention"):
         network: Any = new_network(task, name, head="sigmoid")

@@ -84,7 +84,7 @@ def test_the_loudest_part_of_a_long_clip_is_heard() -> None:
     rng = np.random.default_rng(0)
     waveform = (0.01 * rng.normal(size=80_000)).astype(np.float32)
     waveform[30_000:68_400] += np.sin(np.arange(38_400) / 7).astype(np.float32)
-    sound = module().sound_of(waveform)
+    sound = module().cut_sound(waveform)
     assert len(sound) == 38_400
     assert float(sound.square().mean()) == pytest.approx(1, abs=1e-4)
     middle = torch.from_numpy(waveform[30_160:68_240])

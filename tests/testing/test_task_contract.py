@@ -13,7 +13,7 @@ from milbench.testing.task import digests, untrained
 from tests._helpers.command_line import REPOSITORY
 
 ORDER, DIGEST = "order = torch.randperm(len(self.train), generator=rng)", 'return f"{len(everything)} bags'
-LABELS, SHOWN = "label_matrix(things, CLASSES), mask", 'return self.splits["test"].bags[0].part(0, 8)'
+LABELS, SHOWN = "label_matrix(things, CLASSES), mask", 'return self.splits["test"].bags[0].parts(8)[0]'
 NETWORK, INPUTS = '{"mlp": InstanceMLP}', "    inputs = FEATURES"
 SPLITS, EVALUATES = '{"validation": validation, "test": test}', "        return evaluate_bags(score, self.splits,"
 EARLIER_EPOCHS = "self.drawn = getattr(self, 'drawn', 0) + 1\n        torch.rand(self.drawn, generator=rng)\n        "

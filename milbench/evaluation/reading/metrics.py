@@ -1,15 +1,17 @@
 """Metrics of reading. Maps are read batch by batch and then freed."""
 
 import math
+from dataclasses import replace
+from typing import get_args
 
 from milbench.api.bags import Bags
-from milbench.api.decoder import DECODERS
+from milbench.api.decoder import Decoder
 from milbench.api.scores import Scores
 from milbench.api.task import Evaluation
 from milbench.errors import UsageError
-from milbench.evaluation.evaluate import ItemsDigest, outcomes_of
+from milbench.evaluation.evaluate import outcomes_of
 from milbench.evaluation.localisation import box_average_precision, fit_margin, mean_iou, with_margin
-from milbench.evaluation.metrics import predicted_sets, share
+from milbench.evaluation.metrics import predicted_sets
 from milbench.evaluation.reading.component_decoder import fit_component_decoder
 from milbench.evaluation.reading.patterns import CLASSES, error_pattern, is_vertical, pattern_shares
 from milbench.evaluation.reading.reader import ReadBatch, Reader, join_batches, read_batch
@@ -19,7 +21,6 @@ class ReadingMetrics:
     """A hook of `milbench.evaluation.evaluate.evaluate_bags`: one pass through the network then serves all metrics."""
 
     def __init__(self) -> None:
-        self._test_items = ItemsDigest()
         self.batches: dict[str, list[ReadBatch]] = {}
 
     def __call__(self, split: str, scores: Scores, bags: Bags, threshold: float) -> None:
@@ -31,20 +32,17 @@ class ReadingMetrics:
         labels = predicted_sets(scores.presence.cpu(), threshold)
         read = read_batch(scores.instances, bags.truth, labels, scores.evidence, scores.centres)
         self.batches.setdefault(split, []).append(read)
-        if split == "test":
-            self._test_items.add(bags)
 
-    def evaluation(self) -> Evaluation:
-        """Return the metrics of all batches read, by `split/metric`, and the reader.
+    def added_to(self, of_sets: Evaluation) -> Evaluation:
+        """Return an evaluation with the metrics of what was read, the reader, and which test strings it reads wrongly.
 
-        It is learnt and chosen on the calibration images, else on those of the validation split. The outcomes tell
-        which strings of the test split it reads wrongly.
+        The reader is learnt and chosen on the calibration images, else on those of the validation split.
         """
         splits = {split: join_batches(batches) for split, batches in self.batches.items()}
         calibration = splits.pop("calibration", None) or splits["validation"]
         margin = fit_margin(calibration.components, calibration.boxes, calibration.instances)
         learnt = fit_component_decoder(calibration.components, calibration.truth).model_copy(update={"margin": margin})
-        best = min(DECODERS, key=lambda decoder: int(calibration.wrong(decoder, learnt).sum()))  # the first of equals
+        best = min(get_args(Decoder), key=lambda decoder: int(calibration.wrong(decoder, learnt).sum()))
         reader = Reader(learnt=learnt, decoder=best)
         defined = {
             f"{split}/{name}": value
@@ -52,16 +50,16 @@ class ReadingMetrics:
             for name, value in split_metrics(batch, reader).items()
             if not math.isnan(value)
         }
-        outcomes = None
-        if test := splits.get("test"):
-            errors = outcomes_of(test.wrong(best, learnt), str(self._test_items))
-            outcomes = {"transcription_error": errors} if errors else None
-        return Evaluation(defined, reader.model_dump(mode="json"), outcomes)
+        outcomes = of_sets.outcomes
+        if outcomes and (errors := outcomes_of(splits["test"].wrong(best, learnt), outcomes["set_error"].items)):
+            outcomes = outcomes | {"transcription_error": errors}
+        decoder = reader.model_dump(mode="json")
+        return replace(of_sets, metrics=of_sets.metrics | defined, decoder=decoder, outcomes=outcomes)
 
 
 def split_metrics(batch: ReadBatch, reader: Reader) -> dict[str, float]:
     """Return the reading metrics of one split by name; NaN where one is undefined."""
-    errors = {decoder: share(batch.wrong(decoder, reader.learnt)) for decoder in DECODERS}
+    errors = {decoder: float(batch.wrong(decoder, reader.learnt).double().mean()) for decoder in get_args(Decoder)}
     values = {f"transcription_error_{decoder}": error for decoder, error in errors.items()}
     values["transcription_error"] = errors[reader.decoder]
     read, vertical = batch.strings(reader.decoder, reader.learnt), is_vertical(batch.instances)

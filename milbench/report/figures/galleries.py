@@ -33,11 +33,9 @@ MOST_LETTERS = 9  # of a name inside a picture
 _STRIP, _FRAMES, _TITLE = 0.13, 1.25, 0.28  # inches: of a class's strip, a sequence's frames, and the line above either
 
 
-def gallery_figure(seen: Mapping[str, Gallery]) -> Figure | None:
-    """Draw what each loss detects where in test bags that differ; None where there is no gallery."""
-    if any(gallery.kind == "sequence" for gallery in seen.values()):
-        return sequence_figure(seen)
-    return _bags_by_loss(seen) if seen else None
+def gallery_figure(seen: Mapping[str, Gallery]) -> Figure:
+    """Draw what each loss detects where in test bags that differ."""
+    return sequence_figure(seen) if next(iter(seen.values())).kind == "sequence" else _bags_by_loss(seen)
 
 
 def galleries(study: Study, task: str) -> dict[str, Gallery]:
@@ -48,12 +46,12 @@ def galleries(study: Study, task: str) -> dict[str, Gallery]:
     if kept.empty:
         return {}
     of_seed = kept[kept["seed"] == kept["seed"].mode()[0]].set_index("variant")["path"]  # the least of equally common
-    found: dict[str, Gallery] = {}
+    loaded: dict[str, Gallery] = {}
     for variant in map(str, study.summary(task).index):
-        if variant in of_seed and len(found) < MOST_LOSSES:
+        if variant in of_seed and len(loaded) < MOST_LOSSES:
             with suppress(UsageError):  # without the picture the numbers can still be shown
-                found[variant] = load(of_seed[variant])
-    return found
+                loaded[variant] = load(of_seed[variant])
+    return loaded
 
 
 def _bags_by_loss(seen: Mapping[str, Gallery]) -> Figure:
@@ -164,8 +162,8 @@ def _shown_classes(galleries: Sequence[Gallery], bags: Sequence[int]) -> list[in
     count = len(galleries[0].class_names)
     if count <= MOST_STRIPS:
         return list(range(count))
-    found = {c for gallery in galleries for bag in bags for c in gallery.true(bag) | gallery.detected(bag)}
-    return sorted(found or range(count))[:MOST_STRIPS]
+    occurring = {c for gallery in galleries for bag in bags for c in gallery.true(bag) | gallery.detected(bag)}
+    return sorted(occurring or range(count))[:MOST_STRIPS]
 
 
 def _draw_frames(axes: Axes, gallery: Gallery, bag: int) -> None:
@@ -200,8 +198,8 @@ def _events(gallery: Gallery, bag: int) -> list[tuple[int, float, float]]:
     """Return class, begin and end of the true events of a sequence; none where they are not known."""
     if gallery.boxes is None or gallery.classes is None:
         return []
-    found, step = zip(gallery.classes[bag].tolist(), gallery.boxes[bag].tolist(), strict=True), _step(gallery)
-    return [(cls, box[0] * step, box[2] * step) for cls, box in found if cls >= 0]
+    instances, step = zip(gallery.classes[bag].tolist(), gallery.boxes[bag].tolist(), strict=True), _step(gallery)
+    return [(cls, box[0] * step, box[2] * step) for cls, box in instances if cls >= 0]
 
 
 def _length(gallery: Gallery, bag: int) -> int:

@@ -98,11 +98,11 @@ def marks_figures(study: Study) -> list[tuple[str, Figure]]:
 
 def tasks_figure(study: Study) -> Figure:
     """Draw the mean of every loss on many tasks."""
-    order, codes, text = study.order(), {}, {}
+    order, codes, text = study.ranking(), {}, {}
     for task in study.tasks:
-        found, metric, line = study.summary(task).reindex(order), study.metric(task), study.no_skill(task).mean()
-        codes[task] = [*found["contender"].eq(other=True).astype(float), 0.0]
-        texts = [measured(row.mean, (row.high - row.low) / 2, metric).replace(" ±", "\n±") for row in rows_of(found)]
+        summary, metric, line = study.summary(task).reindex(order), study.metric(task), study.no_skill(task).mean()
+        codes[task] = [*summary["contender"].eq(other=True).astype(float), 0.0]
+        texts = [measured(row.mean, (row.high - row.low) / 2, metric).replace(" ±", "\n±") for row in rows_of(summary)]
         text[task] = [*texts, number(line, decimals(line, math.nan, metric), metric)]
     rows = [*order, NO_SKILL]
     return _draw(pd.DataFrame(codes, index=rows), pd.DataFrame(text, index=rows), WIDTH)
@@ -110,7 +110,8 @@ def tasks_figure(study: Study) -> Figure:
 
 def pairs_figure(study: Study, task: str) -> Figure | None:
     """Draw the difference of every two losses; None without intervals, and for many losses."""
-    frame, metric, margin = pairs_frame(study, task), study.metric(task), study.plan.margin.get(study.primary(task), 0)
+    frame, metric = pairs_frame(study, task), study.metric(task)
+    margin = study.plan.spec["margin"].get(study.primary(task), 0)
     order = [v for v in study.summary(task).index if study.table(task).loc[v].notna().any()]
     if not 1 < len(order) <= MOST_PAIRS or frame["low"].isna().all():
         return None

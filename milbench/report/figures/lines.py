@@ -48,7 +48,7 @@ def training_figure(study: Study, task: str) -> Figure | None:
 def _curves(study: Study, task: str, data: pd.DataFrame, is_error: bool = True) -> Figure | None:
     if data["x"].nunique() < 2:
         return None
-    figure = Figure(figsize=(_HALF, _height(data)), layout="constrained")
+    figure = Figure(figsize=(_HALF, max(3.4, 0.9 + 0.14 * data["variant"].nunique())), layout="constrained")
     axes, palette = figure.subplots(), colours(study, task)
     means = _draw_lines(axes, data, palette)
     if is_error:
@@ -65,7 +65,7 @@ def lengths_figure(lengths: Sequence[Lengths]) -> Figure | None:
     """Draw the primary metric against the length of training, a panel a task; None without any."""
     if not lengths:
         return None
-    palette = _palette([str(name) for one in lengths for name in one.longest.order()])
+    palette = _palette([str(name) for one in lengths for name in one.longest.ranking()])
     figure, grid = panels(len(lengths), 2, WIDTH, max(3.0, 0.9 + 0.14 * len(palette)))
     for axes, one in zip(grid, lengths, strict=True):
         _draw_against(axes, {x: (study, one.task) for x, study in one.studies.items()}, palette)
@@ -78,7 +78,7 @@ def amounts_figure(study: Study, amounts: dict[float, str]) -> Figure | None:
     if all(study.table(task).isna().all(axis=None) for task in amounts.values()):
         return None
     figure = Figure(figsize=(WIDTH, 4), layout="constrained")
-    axes, palette = figure.subplots(), _palette([*study.colours, *study.order()])  # colours as in other pictures
+    axes, palette = figure.subplots(), _palette([*study.colours, *study.ranking()])  # colours as in other pictures
     kinds = {v: f": {kind} supervision" for v, kind in study.supervision.items()} if len(study.kinds) > 1 else {}
     _draw_against(axes, {amount: (study, task) for amount, task in amounts.items()}, palette, kinds)
     axes.set(xlabel="training bags")
@@ -112,10 +112,6 @@ def _over_epochs(study: Study, task: str, name: str) -> pd.DataFrame:
     return pd.DataFrame({"variant": own["variant"], "x": own["epoch"].astype(int), "value": own["value"]})
 
 
-def _height(data: pd.DataFrame) -> float:
-    return max(3.4, 0.9 + 0.14 * data["variant"].nunique())
-
-
 def _draw_lines(axes: Axes, data: pd.DataFrame, palette: dict[str, Any], **style: Any) -> pd.Series[float]:
     """Draw means over seeds of (variant, x, value) with bands from the least to the largest; return the means."""
     order = [variant for variant in palette if variant in set(data["variant"])]
@@ -136,16 +132,16 @@ def _label_lines(axes: Axes, means: pd.Series[float], palette: dict[str, Any], k
 
 def pareto_figure(study: Study, task: str) -> Figure | None:
     """Draw the primary metric against the time of a step; None where fewer than two losses have both."""
-    found, metric = study.summary(task).dropna(subset=["mean", "step"]), study.metric(task)
-    if len(found) < 2:
+    summary, metric = study.summary(task).dropna(subset=["mean", "step"]), study.metric(task)
+    if len(summary) < 2:
         return None
-    figure = Figure(figsize=(_HALF, _height(found.reset_index())), layout="constrained")
+    figure = Figure(figsize=(_HALF, max(3.4, 0.9 + 0.14 * len(summary))), layout="constrained")
     axes, palette = figure.subplots(), colours(study, task)
-    costs = np.stack([found["step"], (1 if metric.lower_is_better else -1) * found["mean"]])
+    costs = np.stack([summary["step"], (1 if metric.lower_is_better else -1) * summary["mean"]])
     worse, equal = (costs[:, :, None] > costs[:, None]), (costs[:, :, None] == costs[:, None])
-    front = found[~((worse | equal).all(axis=0) & worse.any(axis=0)).any(axis=1)].sort_values("step")
+    front = summary[~((worse | equal).all(axis=0) & worse.any(axis=0)).any(axis=1)].sort_values("step")
     axes.plot(1000 * front["step"], front["mean"], color=MUTED, lw=1.2, drawstyle="steps-post", zorder=1)
-    data = found.assign(ms=1000 * found["step"]).reset_index()
+    data = summary.assign(ms=1000 * summary["step"]).reset_index()
     sns.scatterplot(data, x="ms", y="mean", hue="variant", palette=palette, ax=axes, legend=False, s=55, zorder=3,
                     edgecolor=INK, linewidth=0.7)  # fmt: skip
     if data["ms"].max() > 5 * data["ms"].min():
@@ -154,7 +150,7 @@ def pareto_figure(study: Study, task: str) -> Figure | None:
     else:
         axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-    error_axis(axes, study, task, "y", found["mean"], found["mean"].max())
+    error_axis(axes, study, task, "y", summary["mean"], summary["mean"].max())
     axes.set(xlabel="training step (ms)", xlim=(axes.get_xlim()[0], 1.05 * float(data["ms"].max())))
     label_ends(axes, {row.variant: (row.ms, row.mean) for row in rows_of(data)}, palette)
     return figure

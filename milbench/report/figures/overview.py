@@ -27,7 +27,7 @@ def overview_figure(study: Study) -> Figure | None:
     tasks = [task for task in study.tasks if study.table(task).notna().any(axis=None)][:MOST_TASKS]
     if not tasks:
         return None
-    order = study.order()
+    order = study.ranking()
     with_bounds = len(tasks) == 1 and bool(study.colours)
     width = 5.8 + 1.1 * with_bounds if len(tasks) == 1 else max(WIDTH, 2.6 + 1.65 * len(tasks))
     figure = Figure(figsize=(width, max(2.2, 0.9 + 0.27 * len(order))), layout="constrained")
@@ -37,10 +37,10 @@ def overview_figure(study: Study) -> Figure | None:
         if len(study.tasks) > 1:
             axes.set_title(literal(wrapped(task, 20)))
     if with_bounds:  # beside each contender
-        found, metric, palette = study.summary(tasks[0]), study.metric(tasks[0]), colours(study, tasks[0])
+        summary, metric, palette = study.summary(tasks[0]), study.metric(tasks[0]), colours(study, tasks[0])
         row[0].text(1.02, 1.01, "worse by at most", transform=row[0].transAxes, va="bottom", color=MUTED)
-        for variant in found.index[found["contender"]]:
-            text = f"{at_most(found['worse_by'][variant], metric)}{' points' * metric.percent}"
+        for variant in summary.index[summary["contender"]]:
+            text = f"{at_most(summary['worse_by'][variant], metric)}{' points' * metric.percent}"
             row[0].text(1.02, order.index(variant), text, transform=row[0].get_yaxis_transform(), va="center",
                         color=palette[variant])  # fmt: skip
     row[0].set_yticks(range(len(order)), [literal(wrapped(v, 28)) for v in order], color=INK, fontsize=9)
@@ -48,7 +48,7 @@ def overview_figure(study: Study) -> Figure | None:
 
 
 def _draw(axes: Axes, study: Study, task: str, order: list[str]) -> None:
-    table, found, palette = study.table(task), study.summary(task), colours(study, task)
+    table, summary, palette = study.table(task), study.summary(task), colours(study, task)
     known = [variant for variant in order if variant in table.index]
     places = {variant: number for number, variant in enumerate(order)}
     long = table.reset_index().melt("variant", var_name="seed", value_name="value").dropna()
@@ -59,12 +59,12 @@ def _draw(axes: Axes, study: Study, task: str, order: list[str]) -> None:
         alpha=0.55, linewidth=0, zorder=2,
     )  # fmt: skip
     for variant in known:
-        mean, low, high = (float(found[name][variant]) for name in ("mean", "low", "high"))
+        mean, low, high = (float(summary[name][variant]) for name in ("mean", "low", "high"))
         if math.isnan(mean):
             continue
         axes.plot([low, high], [places[variant]] * 2, color=palette[variant], lw=2.2, zorder=3, solid_capstyle="butt")
         axes.plot(mean, places[variant], "D", color=palette[variant], ms=6.5, mec=INK, mew=0.8, zorder=4)
-    highest = float(np.nanmax([long["value"].max(), *found["high"]]))
-    error_axis(axes, study, task, "x", found["low" if found["low"].min() < 0 else "mean"], highest)
+    highest = float(np.nanmax([long["value"].max(), *summary["high"]]))
+    error_axis(axes, study, task, "x", summary["low" if summary["low"].min() < 0 else "mean"], highest)
     axes.set(ylabel="", ylim=(len(order) - 0.4, -0.6))
     axes.grid(visible=False, axis="y")

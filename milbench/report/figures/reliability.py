@@ -27,15 +27,15 @@ _COLUMNS, _MOST = 4, 8
 
 def reliability_figure(study: Study, task: str) -> Figure | None:
     """Draw how often classes are present that were forecast to be, of the first losses; None without forecasts."""
-    found = {str(v): pooled_bins(study, task, str(v)) for v in study.summary(task).index}
-    shown = [variant for variant, bins in found.items() if len(bins)][:_MOST]
+    bins_of = {str(v): pooled_bins(study, task, str(v)) for v in study.summary(task).index}
+    shown = [variant for variant, bins in bins_of.items() if len(bins)][:_MOST]
     if not shown:
         return None
     width, palette = WIDTH * min(1, len(shown) / _COLUMNS), colours(study, task)
     figure, grid = panels(len(shown), _COLUMNS, width, 2.7, sharex=True, sharey=True)
     for axes, variant in zip(grid, shown, strict=True):
         axes.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--")
-        bins, colour = found[variant], palette[variant]
+        bins, colour = bins_of[variant], palette[variant]
         bounds = [share_interval(round(one.frequency * one.count), int(one.count)) for one in rows_of(bins)]
         axes.vlines(bins["probability"], *zip(*bounds, strict=True), color=colour, lw=1.4, alpha=0.6)
         sns.scatterplot(bins, x="probability", y="frequency", color=colour, ax=axes, s=24, linewidth=0)
@@ -52,13 +52,11 @@ def reliability_figure(study: Study, task: str) -> Figure | None:
 
 def pooled_bins(study: Study, task: str, variant: str) -> pd.DataFrame:
     """Return the bins of a loss over all seeds that kept them: count, probability and frequency, by index."""
-    own, bins = study.cells_of(task), []
-    for cell in own.loc[own["variant"] == variant, "cell"]:
-        path = study.results.folders[cell] / RELIABILITY_FILE if cell in study.results.folders else None
-        if path is not None and path.is_file():
-            with suppress(UsageError):  # the calibration error is in the table in any case
-                bins += load_reliability(path).get(_NAME, [])
-    found = pd.DataFrame(bins, columns=["index", "count", "probability", "frequency"])
+    bins = []
+    for path in study.files(task, variant, RELIABILITY_FILE).values():
+        with suppress(UsageError):  # the calibration error is in the table in any case
+            bins += load_reliability(path).get(_NAME, [])
+    table = pd.DataFrame(bins, columns=["index", "count", "probability", "frequency"])
     means = ["probability", "frequency"]
-    sums = found.assign(**{name: found["count"] * found[name] for name in means}).groupby("index").sum()
+    sums = table.assign(**{name: table["count"] * table[name] for name in means}).groupby("index").sum()
     return sums.assign(**{name: sums[name] / sums["count"] for name in means})

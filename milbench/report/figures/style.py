@@ -63,10 +63,10 @@ def panels(count: int, columns: int, width: float, height: float, **shared: Any)
 
 def colours(study: Study, task: str) -> dict[str, Any]:
     """Return a colour for each loss that may be the best on a task, the same on every task, and grey for the others."""
-    found, palette = study.summary(task)["contender"], distinct(COLOURS, len(study.colours))
+    contenders, palette = study.summary(task)["contender"], distinct(COLOURS, len(study.colours))
     return {
         str(variant): palette[study.colours[str(variant)]] if is_contender else GREY
-        for variant, is_contender in found.items()
+        for variant, is_contender in contenders.items()
     }
 
 

@@ -8,6 +8,7 @@ American Statistical Association 50, 1955, pp. 1096-1121. The same quantities bo
 may be. docs/statistics.md: how often set and bounds are wrong.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,8 @@ from scipy import special
 from milbench.report.statistics.differences import LEVEL
 from milbench.report.statistics.pairs import Pairs, Scaled, common_means, compare_all, scaled
 from milbench.report.statistics.sampling import Floats, SamplingNoise
+
+MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +37,10 @@ class Contenders:
         With so many, the better one leaves the worse one no contender in 80 % of comparisons of as many losses; None
         where thousands do not suffice, or nothing is known of variances.
         """
-        return self.pairs.seeds_to_separate(self.rows.index(first), self.rows.index(second))
+        pair = self.rows.index(first), self.rows.index(second)
+        if not self.pairs.separate(*pair, MOST_SEEDS):
+            return None
+        return bisect_left(range(MOST_SEEDS), True, lo=2, key=lambda seeds: self.pairs.separate(*pair, seeds))
 
 
 def contenders(
@@ -71,19 +77,19 @@ def contenders(
     if len(rows) > 1 and np.isfinite(pairs.variances.values).all():  # seeds show variances
         widths = pairs.widths()
         contender[rows] = ~(pairs.difference > widths).any(axis=1)
-        found, _ = common_means(given[rows] if lower_is_better else -given[rows])
-        worse_by[rows] = _worse_by(values, contender[rows], pairs, widths, found)
+        in_units, _ = common_means(given[rows] if lower_is_better else -given[rows])
+        worse_by[rows] = _worse_by(values, contender[rows], pairs, widths, in_units)
     return Contenders(contender, worse_by, rows.tolist(), pairs)
 
 
-def _worse_by(scaled: Scaled, contender: NDArray[np.bool_], pairs: Pairs, widths: Floats, found: Floats) -> Floats:
+def _worse_by(scaled: Scaled, contender: NDArray[np.bool_], pairs: Pairs, widths: Floats, in_units: Floats) -> Floats:
     """Return Hsu's upper bounds of the difference from the best, which is one of the contenders, in the metric's unit.
 
     On the scale of the comparison a loss is worse than another one by at most their difference and the width. What that
     is in the unit of the metric depends on where the two lie. Of the two, the one that varies more moves more; what
     this leaves in place, their mean with weights 1 / variance, has an interval of its own. The largest difference
     within it counts: that of the means of all moved values, or of the values at the moved means, and never less than
-    was `found`: means in the metric's unit, (m, m), where zeros are zeros.
+    was `in_units`: means in the metric's unit, (m, m), where zeros are zeros.
     """
     v, half = pairs.variances.values, _half_widths(scaled, pairs.overlap)
     share = v[:, None] / (v[:, None] + v)
@@ -93,7 +99,7 @@ def _worse_by(scaled: Scaled, contender: NDArray[np.bool_], pairs: Pairs, widths
     moved = scaled.metric(scaled.values[:, None, None] + up[..., None])
     moved = moved - scaled.metric(scaled.values[:, None] + down[..., None])
     of_seeds = np.nansum(moved, axis=3) / np.where(pairs.seeds > 0, pairs.seeds, np.nan)[..., None]
-    bounds = np.maximum(np.maximum(between, of_seeds).max(axis=2), found - found.T)
+    bounds = np.maximum(np.maximum(between, of_seeds).max(axis=2), in_units - in_units.T)
     np.fill_diagonal(bounds, 0)
     return np.asarray(bounds[:, contender].max(axis=1, initial=0))
 
@@ -109,4 +115,4 @@ def _half_widths(scaled: Scaled, overlap: float) -> Floats:
     if scaled.noise is not None:
         of_items = np.einsum("isit,is,it->i", scaled.noise.covariance, present, present) / seeds**2
         squares += special.ndtri(LEVEL) ** 2 * of_items
-    return np.sqrt(np.where(several, squares, np.nanmax(squares)))  # one seed: known as badly as the worst
+    return np.sqrt(np.where(several, squares, np.fmax.reduce(squares)))  # one seed: known as badly as the worst

@@ -12,7 +12,6 @@ comparison: Dunnett's for losses that vary as most do, and a larger one where a 
 """
 
 import math
-from bisect import bisect_left
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -25,7 +24,6 @@ from milbench.report.statistics.sampling import Floats, SamplingNoise
 from milbench.report.statistics.variances import Variances, moderated
 
 POWER = 0.8
-MOST_SEEDS = 10_000
 Index = int | NDArray[np.int64]
 
 
@@ -49,7 +47,7 @@ class Scaled:
 def scaled(values: Floats, lower_is_better: bool, noise: SamplingNoise | None) -> Scaled:
     """Return values on the scale that makes their variances alike; zeros are moved off zero, and ones off one."""
     kind, moved, slopes = "", values, np.ones_like(values)
-    least, rest = _least(values), _least(1 - values)
+    least, rest = (v[v > 0].min(initial=np.inf) for v in (values, 1 - values))
     if (values > 1).any() and not (values < 0).any():
         kind, moved = "log", np.maximum(values, least / 2)
         slopes = 1 / moved
@@ -60,16 +58,11 @@ def scaled(values: Floats, lower_is_better: bool, noise: SamplingNoise | None) -
             moved = np.where(np.isfinite(items), (values + 0.5 / items) / (1 + 1 / items), moved)
         slopes = 1 / (moved * (1 - moved))
     if noise is not None:
-        covariance = noise.covariance * slopes[:, :, None, None] * slopes
+        covariance = np.nan_to_num(noise.covariance * slopes[:, :, None, None] * slopes)  # no slope at missing seeds
         noise = replace(noise, covariance=covariance, unit=noise.unit * slopes)
     on_scale = special.logit(moved) if kind == "logit" else np.log(moved) if kind == "log" else moved
     sign = 1 if lower_is_better else -1
     return Scaled(sign * on_scale, noise, kind, sign)
-
-
-def _least(values: Floats) -> float:
-    """Return the least value above zero."""
-    return float(values[values > 0].min(initial=np.inf))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,13 +87,7 @@ class Pairs:
         seeds = np.maximum(self.seeds, 1)
         return self._width(everyone[:, None], everyone, seeds, self.variances.freedom(), self.variances.usual())
 
-    def seeds_to_separate(self, first: int, second: int) -> int | None:
-        """See `Contenders.seeds_to_separate`."""
-        if not self._separate(first, second, MOST_SEEDS):
-            return None
-        return bisect_left(range(MOST_SEEDS), True, lo=2, key=lambda seeds: self._separate(first, second, seeds))
-
-    def _separate(self, first: int, second: int, seeds: int) -> bool:
+    def separate(self, first: int, second: int, seeds: int) -> bool:
         """Return whether so many seeds of each loss leave out the worse of two losses with the probability POWER."""
         freedom, usual = self.variances.freedom(seeds - 1), self.variances.usual(seeds - 1)
         width = self._width(first, second, seeds, freedom, usual)

@@ -27,17 +27,14 @@ def mean_ranks(blocks: Blocks) -> tuple[Floats, Floats, Floats]:
     Every draw takes as many blocks, and of each task as many seeds, at random with replacement; losses stay paired. A
     loss that has none of the drawn seeds of a task takes its mean over all.
     """
-    found = np.mean([np.mean([_ranks(np.nanmean(task, axis=1)) for task in block], axis=0) for block in blocks], axis=0)
+    means = [[np.nanmean(task, axis=1) for task in block] for block in blocks]
+    ranks = np.mean([stats.rankdata(of_block, axis=1).mean(axis=0) for of_block in means], axis=0)
     rng, count = np.random.default_rng(0), len(blocks)
     drawn = np.stack([np.mean([_drawn_ranks(task, rng) for task in block], axis=0) for block in blocks])
     taken = drawn[rng.integers(count, size=(DRAWS, count)), rng.integers(DRAWS, size=(DRAWS, count))].mean(axis=1)
     tail = special.ndtr(math.sqrt(count / (count - 1)) * special.stdtrit(count - 1, (1 - LEVEL) / 2))
     low, high = np.quantile(taken, [tail, 1 - tail], axis=0)
-    return found, low, high
-
-
-def _ranks(means: Floats) -> Floats:
-    return np.asarray(stats.rankdata(means, axis=-1), float)
+    return ranks, low, high
 
 
 def _drawn_ranks(values: Floats, rng: np.random.Generator) -> Floats:
@@ -46,7 +43,8 @@ def _drawn_ranks(values: Floats, rng: np.random.Generator) -> Floats:
     counts = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=DRAWS).astype(float)
     known = counts @ np.isfinite(values).T
     sums = counts @ np.nan_to_num(values).T
-    return _ranks(np.where(known > 0, sums / np.maximum(known, 1), np.nanmean(values, axis=1)))
+    means = np.where(known > 0, sums / np.maximum(known, 1), np.nanmean(values, axis=1))
+    return np.asarray(stats.rankdata(means, axis=1), float)
 
 
 def win_rates(blocks: Blocks) -> Floats:

@@ -39,26 +39,24 @@ def sampling_noise(outcomes: Sequence[Sequence[Outcomes | None]]) -> SamplingNoi
     sets, items, unit = np.full(shape, -1, np.int64), np.zeros(shape, np.int64), np.zeros(shape)
     tested: dict[tuple[str, int], list[tuple[int, int, Outcomes]]] = {}
     for loss, row in enumerate(outcomes):
-        for seed, found in enumerate(row):
-            if found is not None and len(found) > 1:
-                tested.setdefault((found.items, len(found)), []).append((loss, seed, found))
-                items[loss, seed], unit[loss, seed] = len(found), _unit(found)
+        for seed, of_cell in enumerate(row):
+            if of_cell is not None and len(of_cell) > 1:
+                tested.setdefault((of_cell.items, len(of_cell)), []).append((loss, seed, of_cell))
+                added = of_cell.sums[of_cell.sums != 0].astype(float)
+                total = of_cell.weights.sum(dtype=float)
+                unit[loss, seed] = np.sqrt((added**2).mean()) / total if added.size else 1 / len(of_cell)
+                items[loss, seed] = len(of_cell)
     for number, ((_, count), cells) in enumerate(tested.items()):
         losses, seeds = np.array([cell[:2] for cell in cells]).T
-        residuals = np.stack([_residuals(found) for _, _, found in cells])
+        residuals = np.stack([_residuals(of_cell) for _, _, of_cell in cells])
         sets[losses, seeds] = number
         together = residuals @ residuals.T * (count / (count - 1))
         covariance[losses[:, None], seeds[:, None], losses, seeds] = together
     return SamplingNoise(covariance, sets, items, unit)
 
 
-def _unit(found: Outcomes) -> float:
-    sums = found.sums[found.sums != 0].astype(float)
-    return float(np.sqrt((sums**2).mean()) / found.weights.sum(dtype=float)) if sums.size else 1 / len(found)
-
-
-def _residuals(found: Outcomes) -> Floats:
+def _residuals(outcomes: Outcomes) -> Floats:
     """Return what each item adds to the deviation of the ratio from its mean, (items,)."""
-    sums, weights = found.sums.astype(float), found.weights.astype(float)
+    sums, weights = outcomes.sums.astype(float), outcomes.weights.astype(float)
     total = weights.sum()
     return np.asarray((sums - sums.sum() / total * weights) / total)

@@ -4,12 +4,31 @@ import os
 import signal
 import sys
 import time
+import warnings
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from milbench import Loss
+
+
+class OddError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def change_the_process() -> None:
+    print("printed in a step")
+    os.chdir("/")
+    os.environ["LEFT_BEHIND"] = "1"
+    sys.path.insert(0, "/nowhere")
+    sys.setrecursionlimit(400)
+    warnings.simplefilter("error")
+    torch.set_default_dtype(torch.float64)
+    torch.set_float32_matmul_precision("medium")
+    if "pytest" not in sys.modules:  # what only another process is safe from
+        torch.optim.Optimizer.zero_grad = None  # type: ignore[assignment, method-assign]
 
 
 class HostileLoss(Loss):
@@ -19,7 +38,7 @@ class HostileLoss(Loss):
 
     def __init__(
         self,
-        how: Literal["diverge", "exit 5", "interrupt", "leave", "kill", "hang", "assert"] = "diverge",
+        how: Literal["diverge", "exit 5", "interrupt", "leave", "kill", "hang", "assert", "odd", "change"] = "diverge",
         strike: int = 2,
     ) -> None:
         super().__init__()
@@ -30,6 +49,11 @@ class HostileLoss(Loss):
         value = logits.square().mean(dim=(1, 2))
         if self.calls < self.strike:
             return value
+        if self.how == "change":
+            change_the_process()
+            return value
+        if self.how == "odd":
+            raise OddError
         if self.how == "exit 5":
             sys.exit(5)
         if self.how == "interrupt":

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.metric_info import METRICS
+from milbench.api.outcomes import Outcomes
 from milbench.api.scores import Scores
 from milbench.api.task import Evaluation
 from milbench.evaluation.reading.metrics import ReadingMetrics
@@ -73,11 +74,14 @@ VALIDATION = ["11..11.. 11..11.. ........", "2.2..... 222..... ........", "3..11
 TEST = ["1.1..... 111..... ........", "11..3... 11..3... ........", "2...8... 22..88.. ........", "........ " * 3]
 
 
+OF_SETS = Evaluation({}, outcomes={"set_error": Outcomes([0], [1], "items")})  # type: ignore[arg-type]
+
+
 def evaluated(*batches: tuple[str, tuple[Bags, Tensor]]) -> Evaluation:
     read = ReadingMetrics()
     for split, (some, probs) in batches:
         read(split, scores_of(probs), some, 0.5)
-    return read.evaluation()
+    return read.added_to(OF_SETS)
 
 
 def test_metrics_of_reading_by_hand() -> None:
@@ -113,7 +117,7 @@ def test_the_decoder_is_chosen_on_validation_strings_and_judged_on_test_strings(
     read, (test, test_probs) = ReadingMetrics(), bags(["1...1... ........ ........"], [[1, 1]])
     read("validation", Scores(presence, presence, probs, centres=CENTRES), validation, 0.5)
     read("test", scores_of(test_probs), test, 0.5)
-    found, error = read.evaluation(), "transcription_error"
+    found, error = read.added_to(OF_SETS), "transcription_error"
     values, choices = found.metrics, ("", "_columns", "_strongest", "_components")
     assert [values[f"validation/{error}{choice}"] for choice in choices] == [0, 1 / 2, 0, 0]
     assert [values[f"test/{error}{choice}"] for choice in choices[:3]] == [1, 0, 1]

@@ -11,7 +11,7 @@ from milbench.api.results import Results
 _NAMES = ["task", "loss", "network", "recipe"]
 
 
-def beside(parts: Sequence[Results]) -> Results:
+def combine(parts: Sequence[Results]) -> Results:
     """Return comparisons as one, without their searches and contrasts; metric, epoch and margin are the first's.
 
     A cell of several counts once. A task with other parameters or data than that of its name in another comparison is
@@ -22,16 +22,16 @@ def beside(parts: Sequence[Results]) -> Results:
     frame = pd.concat([part.frame for part in parts], ignore_index=True)
     frame = frame[frame["cell"].isin(cells) & frame["draw"].isna()]
     frame = frame[~frame.duplicated(["cell", "epoch", "metric"])]
-    said = frame.drop_duplicates("cell").set_index("cell")[_NAMES].astype(object)
-    made = [cells[cell][0] for cell in said.index]
-    of = pd.Series([cells[cell][1] for cell in said.index], said.index, dtype=object)
-    tasks = pd.Series([to_json([c.task_key, c.task_revision, c.data]) for c in made], said.index)
-    variants = pd.Series([to_json([c.variant_key, c.version]) for c in made], said.index)
-    told = said["task"] + " (" + of.groupby(tasks).transform("first") + ")"
-    said["task"] = said["task"].where(tasks.groupby(said["task"]).transform("nunique") == 1, told)
-    told = (said["recipe"] + ", " + of.groupby(variants).transform("first")).str.removeprefix(", ")
-    differ = variants.groupby([said[name] for name in _NAMES]).transform("nunique") > 1
-    said["recipe"] = said["recipe"].where(~differ, told)
+    labels = frame.drop_duplicates("cell").set_index("cell")[_NAMES].astype(object)
+    own = [cells[cell][0] for cell in labels.index]
+    origins = pd.Series([cells[cell][1] for cell in labels.index], labels.index, dtype=object)
+    tasks = pd.Series([to_json([c.task_key, c.task_revision, c.data]) for c in own], labels.index)
+    variants = pd.Series([to_json([c.variant_key, c.version]) for c in own], labels.index)
+    with_origin = labels["task"] + " (" + origins.groupby(tasks).transform("first") + ")"
+    labels["task"] = labels["task"].where(tasks.groupby(labels["task"]).transform("nunique") == 1, with_origin)
+    with_origin = (labels["recipe"] + ", " + origins.groupby(variants).transform("first")).str.removeprefix(", ")
+    differ = variants.groupby([labels[name] for name in _NAMES]).transform("nunique") > 1
+    labels["recipe"] = labels["recipe"].where(~differ, with_origin)
     names, notes = [plan.name for plan in plans], [f"{plan.name}: {note}" for plan in plans for note in plan.notes]
     rule = "What has one name in two of them and differs is named after its comparison; metric, epoch and margin are "
     title = {"name": "+".join(names), "title": " beside ".join(names), "preset": "", "differences": []}
@@ -40,5 +40,5 @@ def beside(parts: Sequence[Results]) -> Results:
         tasks={key: info for plan in plans[::-1] for key, info in plan.tasks.items()},
         notes=[f"{rule}those of {names[0]}.", *notes], contrasts=[], search=None, command="", launched="",
     )  # fmt: skip
-    frame = frame.assign(**{name: frame["cell"].map(said[name]) for name in _NAMES})
+    frame = frame.assign(**{name: frame["cell"].map(labels[name]) for name in _NAMES})
     return Results(plan, frame, {cell: folder for part in parts for cell, folder in part.folders.items()})
