@@ -6,22 +6,27 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from website import command_line, formulas, losses, metrics, outside, python_names, reports, settings, tasks
+from website import command_line, formulas, losses, metrics, networks, outside, python_names, reports, settings, tasks
 from website.outside import lead_to_the_site
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the pages of all losses, tasks and public names where the navigation names them."""
-    made = {"LOSSES": losses.titles(), "TASKS": tasks.titles(), "API": python_names.titles()}
+    """Put the pages of all losses, tasks, networks and public names where the navigation names them."""
+    made = {
+        "LOSSES": losses.titles(),
+        "TASKS": tasks.titles(),
+        "NETWORKS": networks.titles(),
+        "API": python_names.titles(),
+    }
     config.nav = _filled(config.nav, made)
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the files that are made."""
-    for maker in (outside, command_line, metrics, settings, python_names, losses, tasks, reports):
+    for maker in (outside, command_line, metrics, settings, python_names, losses, tasks, networks, reports):
         for path, content in maker.files().items():
             files.append(File.generated(config, path, content=content))
     return files

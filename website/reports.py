@@ -40,7 +40,7 @@ A report is what `milbench report` writes: one page with its tables and figures 
 
 
 def files() -> dict[str, str | bytes]:
-    """Return the gallery, and the page and the first picture of every published report."""
+    """Return the gallery, the page and the first picture of every published report, and those that documents show."""
     listed = (REPORTS / "README.md").read_text("utf-8")
     made: dict[str, str | bytes] = {}
     cards = []
@@ -54,5 +54,7 @@ def files() -> dict[str, str | bytes]:
             made[f"reports/{name}/{picture}"] = (folder / picture).read_bytes()
         title, sentence = (re.findall(start, text, re.MULTILINE)[0] for start in (r"^# (.*)", r"^\*\*(.*)\*\*"))
         cards.append(CARD.format(name=name, title=title, picture=picture, sentence=sentence))
+    pages = "".join(page.read_text("utf-8") for page in (REPOSITORY / "docs").glob("*.md"))
+    made |= {path: (REPOSITORY / path).read_bytes() for path in re.findall(r"\]\(\.\./(reports/\S+\.png)\)", pages)}
     notes = listed.partition("\n")[2].strip()
     return made | {"gallery.md": PAGE.format(cards="\n".join(cards), notes=notes)}

@@ -35,6 +35,12 @@ def table(loss: str) -> str:
     return Table("", places().loc[variants(loss)]).markdown() if variants(loss) else ""
 
 
+def table_of_network(network: str) -> str:
+    """Return the places of a network that pools instances as a table of Markdown; "" where the report lacks it."""
+    rows = [name for name in places().index if name.endswith(f" with {network}")]
+    return Table("", places().loc[rows]).markdown() if rows else ""
+
+
 def picture(loss: str) -> bytes:
     """Return a PNG: a line a task with the mean set errors of all losses, those of this one in colour."""
     means = places().map(lambda text: text.split()[0]).apply(pd.to_numeric, errors="coerce")

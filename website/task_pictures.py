@@ -23,14 +23,14 @@ def picture(name: str) -> bytes:
     task = tasks().create(name, {})
     task.evaluation_limit = 20 * BAGS  # of bags that are drawn or evaluated beside those of the picture
     task.prepare(None, torch.device("cpu"))
-    bags = task.gallery().part(0, BAGS)
+    bags = task.gallery().parts(BAGS)[0]
     figure = Figure(figsize=(9.6, 3.2), layout="constrained")
     for bag, axes in enumerate(figure.subplots(1, len(bags))):
         plain(axes)
         axes.set_title(
             set_name(set(bags.labels[bag].nonzero().flatten().tolist()), tuple(task.class_names)), fontsize=9
         )
-        _draw(axes, bags.part(bag, bag + 1), class_colours(task.num_classes))
+        _draw(axes, bags.selected(slice(bag, bag + 1)), class_colours(task.num_classes))
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=130)
     return file.getvalue()
@@ -39,7 +39,7 @@ def picture(name: str) -> bytes:
 def _draw(axes: Axes, bag: Bags, colours: list[str]) -> None:
     """Draw one bag with its true instances, of any kind of bag."""
     instances = bag.instances[0].numpy()
-    if bag.are_images:
+    if bag.instances.ndim == 4:
         show_image(axes, instances)
     elif bag.truth is not None and bag.truth.boxes is not None:
         features, frames = instances.shape
