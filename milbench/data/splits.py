@@ -57,12 +57,12 @@ def split_bags(table: OwnBags, options: TableOptions, seed: int) -> BagSplit:
     else:
         train, tested = _draw_part(table, every, options.test, seed)
         validation = every[:0]
-    if options.validation and not len(validation):
-        is_drawn = not (table.split or options.splits or options.folds)
-        share = options.validation / (1 - options.test if is_drawn else len(train) / len(table))
-        if share >= 1:
-            raise UsageError(f"{table.path}: validation = {options.validation:g} leaves no bag to train on")
-        train, validation = _draw_part(table, train, share, seed)
+    left = len(train) / len(table) if table.split or options.folds or options.splits else 1 - options.test
+    held_out = 0.0 if len(validation) else options.validation
+    if held_out >= left:
+        raise UsageError(f"{table.path}: no bag is left to train on, with validation = {options.validation:g}")
+    if held_out:
+        train, validation = _draw_part(table, train, held_out / left, seed)
     return BagSplit(train, validation, tested)
 
 
