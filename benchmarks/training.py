@@ -39,6 +39,7 @@ EPOCH_SECONDS = 0.2
 def main(
     loss: SeveralNames = None,
     task: SeveralNames = None,
+    network: SeveralNames = None,
     setting: options.SettingOption = None,
     data_dir: options.DataDirOption = None,
     device: options.DeviceOption = "auto",
@@ -54,7 +55,7 @@ def main(
     """
     place = resolve(device)
     set_torch_defaults(threads)
-    planned, rows = plan(names(loss), names(task), setting or [], data_dir, str(place)), []
+    planned, rows = plan(names(loss), names(task), setting or [], data_dir, str(place), names(network)), []
     for cell in planned.cells:
         name = ", ".join(filter(None, planned.labels[cell.id]))
         rows.append({"task, loss": name} | _row(set_up(cell, place, data_dir), 5 if quick else 25))
@@ -73,11 +74,12 @@ def plan(
     settings: Sequence[str] = (),
     data_dir: Path | None = None,
     device: str = "cpu",
+    network_names: Sequence[str] | None = None,
 ) -> Plan:
     """Return the cells to measure, with one seed.
 
     Losses, None: all of set supervision that come with milbench. Tasks, None: those that need no files or whose files
-    are here. Settings: as `-p` of `milbench run`.
+    are here. Networks, None: the default of each task. Settings: as `-p` of `milbench run`.
     """
     if task_names is None:
         root = catalog.data_dir(data_dir)
@@ -85,6 +87,8 @@ def plan(
     if loss_names is None:
         loss_names = [name for name in losses().names() if _is_own_of_sets(name)]
     values: dict[str, Any] = {"name": "bench", "losses": [*loss_names], "tasks": [*task_names]}
+    if network_names is not None:
+        values["networks"] = [*network_names]
     for setting in settings:
         parse_setting(values, setting)
     values["run"] = {**values.get("run", {}), "data_dir": data_dir}
@@ -96,18 +100,18 @@ def _is_own_of_sets(name: str) -> bool:
     return losses().entry(name).origin == "milbench" and loss.supervision == "set" and loss.head != "class"
 
 
-def _row(it: Setup, repeats: int) -> dict[str, float]:
-    bags = next(iter(it.train_batches(0)))
-    plain = plain_step(it, bags)  # before the weights change
-    data = seconds_of_data(it, EPOCH_SECONDS * repeats)
-    it.model.network.train()
+def _row(setup: Setup, repeats: int) -> dict[str, float]:
+    bags = next(iter(setup.train_batches(0)))
+    plain = plain_step(setup, bags)  # before the weights change
+    data = seconds_of_data(setup, EPOCH_SECONDS * repeats)
+    setup.model.network.train()
 
     def step() -> None:
-        train_step(it, bags, 1)
+        train_step(setup, bags, 1)
 
     whole, by_plain = paired_timings([step, plain], repeats)
-    parts = [seconds_of_parts(it, step) for _ in range(repeats)]
-    evaluation = seconds_of_evaluation(it)
+    parts = [seconds_of_parts(setup, step) for _ in range(repeats)]
+    evaluation = seconds_of_evaluation(setup)
     return {
         "bags/s": len(bags) / (data + whole.median),
         "ms a step": 1e3 * (data + whole.median),
@@ -116,12 +120,12 @@ def _row(it: Setup, repeats: int) -> dict[str, float]:
         **{part: 1e3 * median(taken[part] for taken in parts) for part in parts[0]},
         "MiB": peak_bytes(step) / 2**20,
         "evaluation": evaluation,
-        "in epochs": evaluation / (it.steps * (data + whole.median)),
+        "in epochs": evaluation / (setup.steps * (data + whole.median)),
         "plain/ours": by_plain.median / whole.median,
     }
 
 
-def seconds_of_parts(it: Setup, step: Callable[[], object]) -> dict[str, float]:
+def seconds_of_parts(setup: Setup, step: Callable[[], object]) -> dict[str, float]:
     """Return the seconds of the parts of a step, each until the accelerator has finished too; clipping is backward."""
     taken: dict[str, float] = {}
 
@@ -130,9 +134,9 @@ def seconds_of_parts(it: Setup, step: Callable[[], object]) -> dict[str, float]:
         taken[part] = time.perf_counter() - begun - sum(taken.values())
 
     hooks = (
-        it.model.network.register_forward_hook(lambda *_: lap("forward")),
-        it.model.loss.register_forward_hook(lambda *_: lap("loss")),
-        it.optimizer.register_step_pre_hook(lambda *_: lap("backward")),
+        setup.model.network.register_forward_hook(lambda *_: lap("forward")),
+        setup.model.loss.register_forward_hook(lambda *_: lap("loss")),
+        setup.optimizer.register_step_pre_hook(lambda *_: lap("backward")),
     )
     synchronise()
     begun = time.perf_counter()
@@ -143,14 +147,14 @@ def seconds_of_parts(it: Setup, step: Callable[[], object]) -> dict[str, float]:
     return taken
 
 
-def seconds_of_data(it: Setup, limit: float) -> float:
+def seconds_of_data(setup: Setup, limit: float) -> float:
     """Return the mean seconds of drawing a batch, over an epoch or `limit` seconds.
 
     A task may draw several batches when it is asked for one, and keep what it has drawn: so whole epochs count.
     """
     synchronise()
     begun, drawn = time.perf_counter(), 0
-    for _ in islice(it.train_batches(0), it.steps):
+    for _ in islice(setup.train_batches(0), setup.steps):
         drawn += 1
         if time.perf_counter() - begun >= limit:
             break
@@ -158,10 +162,10 @@ def seconds_of_data(it: Setup, limit: float) -> float:
     return (time.perf_counter() - begun) / drawn
 
 
-def plain_step(it: Setup, bags: Bags) -> Callable[[], object]:
+def plain_step(setup: Setup, bags: Bags) -> Callable[[], object]:
     """Return a step as one writes it at first: float32 and AdamW, with a copy of the network and the loss."""
-    network, loss = copy.deepcopy(it.model.network), copy.deepcopy(it.model.loss)
-    optimizer = torch.optim.AdamW([*network.parameters(), *loss.parameters()], lr=it.recipe.lr)
+    network, loss = copy.deepcopy(setup.model.network), copy.deepcopy(setup.model.loss)
+    optimizer = torch.optim.AdamW([*network.parameters(), *loss.parameters()], lr=setup.recipe.lr)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -172,12 +176,12 @@ def plain_step(it: Setup, bags: Bags) -> Callable[[], object]:
     return step
 
 
-def seconds_of_evaluation(it: Setup) -> float:
+def seconds_of_evaluation(setup: Setup) -> float:
     """Return the seconds of an evaluation as after the last epoch, once what it imports is imported."""
-    score, task = score_function(it), it.task
+    score, task = score_function(setup), setup.task
     task.evaluation_limit = FEW_BAGS
     task.evaluate(score)
-    task.evaluation_limit = it.recipe.evaluation_bags
+    task.evaluation_limit = setup.recipe.evaluation_bags
     return seconds_of(lambda: task.evaluate(score))
 
 

@@ -207,9 +207,9 @@ def _eval_splits(drawn: Drawn, revision: int, device: torch.device) -> dict[Spli
         else:
             classes = torch.multinomial(model.rates[:-1], count, replacement=True, generator=rng).unsqueeze(1)
         instances = model.emit(classes, torch.randn(count, 1, model.dimension, generator=rng))
-        lone = Bags(instances, label_matrix(classes, model.num_classes))
+        single_instances = Bags(instances, label_matrix(classes, model.num_classes))
         bags = [model.draw(len(part), rng).to(device) for part in torch.arange(count).split(_EVAL_BATCH)]
-        splits[split] = EvalSplit([lone.to(device)], bags)
+        splits[split] = EvalSplit([single_instances.to(device)], bags)
     return splits
 
 

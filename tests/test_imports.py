@@ -38,7 +38,7 @@ from milbench.engine.folders import Root
 
 root = Root(Path({str(tmp_path)!r})).make()
 cell = Cell("exact", {{}}, "1", "set", "tiny", {{}}, "1", "data", "mlp", {{}}, "1", {{"epochs": 1}}, 0)
-spec = {{"name": "mine", "margin": {{}}, "compare_by": [], "selection": "last"}}
+spec = {{"name": "mine", "margin": {{}}, "compare_by": [], "contrasts": [], "selection": "last"}}
 root.save(Plan(spec, [cell], {{cell.task_key: TaskInfo("set_error")}}))
 root.cell(cell.id).begin(cell, "a cell", {{}})
 

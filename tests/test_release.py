@@ -70,8 +70,8 @@ def test_the_workflow_calls_what_exists() -> None:
 def test_the_workflow_tests_every_python_that_the_package_names() -> None:
     jobs = WORKFLOW["jobs"]
     (of_everything,) = (step["with"]["python-version"] for step in jobs["everything"]["steps"] if "with" in step)
-    named = {line.removeprefix("Programming Language :: Python :: ") for line in PROJECT["classifiers"]}
-    minor = {version for version in named if re.fullmatch(r"3\.\d+", version)}
+    versions = {line.removeprefix("Programming Language :: Python :: ") for line in PROJECT["classifiers"]}
+    minor = {version for version in versions if re.fullmatch(r"3\.\d+", version)}
     assert {of_everything, *jobs["tests"]["strategy"]["matrix"]["python"]} == minor
 
 

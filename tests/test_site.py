@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 
 from milbench.api.registry import losses
+from milbench.report.lengths import lengths_of
+from milbench.report.study import Study
 from tests._helpers.command_line import REPOSITORY
-from website import check, reports
+from tests.report.test_lengths import at_lengths
+from website import check, lengths, reports
 
 
 def test_links_of_the_documents_hold_on_github() -> None:
@@ -38,6 +41,14 @@ def test_the_page_of_every_loss_has_its_formula() -> None:
     assert set(formulas()) == set(losses().names())
 
 
+def test_a_page_says_where_a_loss_stands_at_each_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = lengths_of(Study(at_lengths({2: {"a": 0.3, "b": 0.1}, 8: {"a": 0.01, "b": 0.05}}, steps=True)))
+    monkeypatch.setattr(lengths, "lengths", lambda: found)
+    (row,) = (line.split("|") for line in lengths.section(loss="a").splitlines() if "extended-digits" in line)
+    assert ["✓" in cell for cell in row[2:4]] == [False, True]
+    assert lengths.section(loss="c") == lengths.section(network="gated-attention") == ""
+
+
 def test_formulas_become_pictures_that_can_be_read_out() -> None:
     formulas = pytest.importorskip("website.formulas", exc_type=ImportError)
     page = formulas.draw(
@@ -50,12 +61,12 @@ def test_formulas_become_pictures_that_can_be_read_out() -> None:
 
 def test_the_files_that_documents_name_exist() -> None:
     pages = [REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").glob("*.md")]
-    named = {
+    linked = {
         (page.name, path)
         for page in pages
         for path in re.findall(r"`((?:milbench|losses|tasks|tests|website)/[\w/.-]*)`", page.read_text("utf-8"))
     }
-    assert [one for one in sorted(named) if one[1] != "losses/NAME.py" and not (REPOSITORY / one[1]).exists()] == []
+    assert [one for one in sorted(linked) if one[1] != "losses/NAME.py" and not (REPOSITORY / one[1]).exists()] == []
 
 
 def test_what_is_wrong_with_a_site_is_named(tmp_path: Path) -> None:

@@ -45,16 +45,16 @@ def problems(site: Path) -> list[str]:
     """Return a line for every broken link and every request to another host in the pages and styles of a folder."""
     # A server sends 404.html at any address: its links begin at the root of the host.
     pages = {path: Page(path) for path in sorted(site.rglob("*.html")) if path != site / "404.html"}
-    found = []
+    lines = []
     for path, page in pages.items():
         where = path.relative_to(site)
         links = sorted(page.links | page.fetched)
-        found += [f"{where}: fetches {address}" for address in sorted(page.fetched) if _is_elsewhere(address)]
-        found += [f"{where}: broken link {link}" for link in links if _is_broken(link, page, pages)]
+        lines += [f"{where}: fetches {address}" for address in sorted(page.fetched) if _is_elsewhere(address)]
+        lines += [f"{where}: broken link {link}" for link in links if _is_broken(link, page, pages)]
     for path in sorted(site.rglob("*.css")):
         urls = re.findall(r"url\(\s*['\"]?([^'\")]+)", path.read_text("utf-8"))
-        found += [f"{path.relative_to(site)}: fetches {url}" for url in urls if _is_elsewhere(url)]
-    return found
+        lines += [f"{path.relative_to(site)}: fetches {url}" for url in urls if _is_elsewhere(url)]
+    return lines
 
 
 def _is_elsewhere(address: str) -> bool:
@@ -77,11 +77,11 @@ def _is_broken(link: str, page: Page, pages: dict[Path, Page]) -> bool:
 def main() -> int:
     """Print the problems of the site in the folder that the command line names; exit code 1 if there are any."""
     site = Path(sys.argv[1]).resolve()
-    found = problems(site)
-    print(*found, sep="\n", end="\n" if found else "")
+    faults = problems(site)
+    print(*faults, sep="\n", end="\n" if faults else "")
     size = sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) / 1e6
-    print(f"{len(list(site.rglob('*.html')))} pages, {size:.0f} MB, {len(found)} problems")
-    return 1 if found else 0
+    print(f"{len(list(site.rglob('*.html')))} pages, {size:.0f} MB, {len(faults)} problems")
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from functools import cache
 
 from milbench.api.loss import Loss
 from milbench.api.registry import losses
-from website import REPOSITORY, standing
+from website import REPOSITORY, lengths, standing
 from website.loss_pictures import picture
 
 OVERVIEW = """# Every loss in pictures
@@ -40,7 +40,7 @@ Learns from: {supervision} · head: {head} · [the code](#code) · [what the sym
 
 *{caption}*
 
-{standing}
+{standing}{lengths}
 ## In detail
 
 ::: losses.{file}.{cls}
@@ -57,7 +57,7 @@ Learns from: {supervision} · head: {head} · [the code](#code) · [what the sym
 {code}```
 """
 STANDING = """## Where it stands
-Set error in %, mean ± standard deviation of ten seeds; ✓: may be the best
+Set error in %, mean ± standard deviation of ten seeds after short training; ✓: may be the best
 ([all losses, tuned alike](../../reports/all-losses/index.html)).
 
 {table}
@@ -126,7 +126,7 @@ def _page(name: str, loss: Loss) -> str:
     return PAGE.format(
         name=name, supervision=GIVEN[loss.supervision], head=loss.head, file=file, cls=type(loss).__name__,
         caption=caption(loss), formula=formulas()[name],
-        standing=STANDING.format(name=name, table=table) if table else "",
+        standing=STANDING.format(name=name, table=table) if table else "", lengths=lengths.section(loss=name),
         code=(REPOSITORY / "losses" / f"{file}.py").read_text("utf-8"),
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ from milbench.api.parameters import network_parameters
 from milbench.api.registry import tasks
 from milbench.networks.backbone import Backbone, backbones
 from milbench.networks.registry import POOLING
-from website import REPOSITORY, standing
+from website import REPOSITORY, lengths, standing
 from website.network_pictures import picture
 
 SAMPLES = {
@@ -118,7 +118,8 @@ def files() -> dict[str, str | bytes]:
             if name not in FORMULAS:
                 made[f"reference/networks/{drawing}"] = _drawn(entry)
             sections.append(_section(name, entry, drawing, alone=len(several) == 1))
-        made[_path(name)] = PAGE.format(name=name, sections="\n".join(sections)) + _standing(name)
+        page = PAGE.format(name=name, sections="\n".join(sections))
+        made[_path(name)] = page + _standing(name) + lengths.section(network=name)
     return made
 
 

@@ -10,8 +10,12 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import Any, Literal, NamedTuple
 
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
 from milbench._utils.files import file_and_member
 from milbench.api.published import Published
+from milbench.api.questions import Contrast, Mark
+from milbench.api.recipe import Recipe
 from milbench.errors import UsageError
 
 COMPARISON_NAME = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"  # each is a file and a folder of that name
@@ -112,16 +116,6 @@ def task_key(task: str, params: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Mark:
-    """A pass mark, stated before anything is computed: what a loss has to reach on a task."""
-
-    name: str  # of the test, such as "twice as many instances"; marks on several metrics may share it
-    metric: str  # without the split, which is test
-    bound: float  # the largest value that passes, or the smallest
-    at_most: bool = True
-
-
-@dataclass(frozen=True)
 class TaskInfo:
     """What a report needs of a task with certain parameters, so that it need not import it; see `Task` for the rest."""
 
@@ -136,27 +130,26 @@ class TaskInfo:
 
 
 @dataclass(frozen=True)
-class Contrast:
-    """The difference of two variants that a comparison was made for, named in its spec: the first less the second."""
-
-    name: str  # what the difference shows, such as "what the softmax adds"
-    margin: dict[str, float] = field(default_factory=dict)
-    """Metric -> the largest difference that counts as none, in place of that of the comparison."""
-    variants: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Label of the task -> the names of the first and the second variant on it, see `Label.variant`."""
-
-
-@dataclass(frozen=True)
 class SearchRecord:
     """The search for settings before a comparison: its draws, and which of them were chosen."""
 
     metric: str  # that chose, with its split, of label sets alone
     draws: dict[str, dict[str, Any]]
-    """Cell id -> the keys "arm" (label of task, loss and network), "draw" (a number from 0), "settings" (by name) and
-    "asked" (how many draws were asked for)."""
+    """Cell id -> the keys "arm" (labels of task, loss, network), "draw" (a number from 0) and "settings" (by name)."""
     chosen: dict[str, int] = field(default_factory=dict)
     """ "TASK|LOSS|NETWORK" (labels) -> the draw that was chosen; empty before all draws are done."""
     compared: dict[str, Label] = field(default_factory=dict)  # cell id -> the label of a cell with chosen settings
+
+
+class _SpecOfPlan(BaseModel):
+    """What is read of the spec in a plan."""
+
+    name: str = Field(pattern=COMPARISON_NAME, max_length=LONGEST_NAME)
+    margin: dict[str, float]
+    compare_by: list[str]
+    contrasts: list[Contrast]
+    selection: Selection
+    differences: list[dict[str, str]] = []
 
 
 @dataclass(frozen=True)
@@ -167,7 +160,6 @@ class Plan:
     cells: list[Cell]  # every one once, those of a search included
     tasks: dict[str, TaskInfo] = field(default_factory=dict)  # by `Cell.task_key`
     notes: list[str] = field(default_factory=list)  # for the reader of the report
-    contrasts: list[Contrast] = field(default_factory=list)
     search: SearchRecord | None = None  # of a tuned comparison
     command: str = ""  # of the last launch
     launched: str = ""  # when that was, in UTC
@@ -177,6 +169,11 @@ class Plan:
     def name(self) -> str:
         """The name of the comparison, which matches COMPARISON_NAME."""
         return str(self.spec["name"])
+
+    @property
+    def contrasts(self) -> list[Contrast]:
+        """The differences that the comparison is made for; flags may have left out their variants."""
+        return [Contrast(**contrast) for contrast in self.spec["contrasts"]]
 
     @cached_property
     def labels(self) -> dict[str, Label]:
@@ -231,16 +228,21 @@ class Plan:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Plan:
-        """Return the plan that `to_json` wrote. Raises UsageError where the text is none."""
-        from pydantic import TypeAdapter, ValidationError
-
+    def from_json(cls, text: bytes) -> Plan:
+        """Return the plan that `to_json` wrote. Raises UsageError where it is none, or something in it is wrong."""
         try:
-            return TypeAdapter(cls).validate_json(text)
+            plan = TypeAdapter(cls).validate_json(text)
+            _SpecOfPlan(**plan.spec)
+            for recipe in {to_json(cell.recipe): cell.recipe for cell in plan.cells}.values():
+                Recipe(**recipe)
+            for cell in plan.cells:
+                plan.label(cell), plan.tasks[cell.task_key]
         except ValidationError as error:
-            place = ".".join(map(str, error.errors()[0]["loc"]))
-            why = f"{place}: {error.errors()[0]['msg']}".removeprefix(": ")
-            raise UsageError(f"the plan is damaged or of another version of milbench ({why})") from None
+            place, why = ".".join(map(str, error.errors()[0]["loc"])), error.errors()[0]["msg"]
+            raise UsageError(f"the plan is damaged or of another version of milbench ({place}: {why})") from None
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UsageError(f"the plan is damaged ({error!r})") from None
+        return plan
 
 
 def labels(cells: Iterable[Cell]) -> dict[str, Label]:
@@ -283,11 +285,11 @@ def _distinguishing(entries: Iterable[tuple[Any, dict[str, Any]]]) -> dict[Any, 
         for key in dict.fromkeys(key for params in all_params for key in params):
             groups = len({repr([p.get(k, "absent") for k in (*texts, key)]) for p in all_params})
             if groups > count:
-                texts[key], count = _texts({str(p[key]) for p in all_params if key in p}), groups
+                texts[key], count = _text_by_value({str(p[key]) for p in all_params if key in p}), groups
     return distinguishing
 
 
-def _texts(values: set[str]) -> dict[str, str]:
+def _text_by_value(values: set[str]) -> dict[str, str]:
     """Return a text for each value: of paths the stems, where these tell them apart."""
     stems = {value: PurePath(value).stem if "/" in value else value for value in values}
     return stems if len(set(stems.values())) == len(values) else {value: value for value in values}

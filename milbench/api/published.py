@@ -1,52 +1,63 @@
-"""Results from the literature, as a task lists them and a report compares them with its own; needs no torch."""
+"""Results from the literature, as a task or a spec lists them and a report shows them; needs no torch."""
 
 import statistics
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, FiniteFloat, model_validator
+from pydantic.dataclasses import dataclass
+
+from milbench.api.metric_info import METRICS
+from milbench.api.questions import TABLE
 
 Rule = Literal["last", "validation", "test"]
 """How an epoch is chosen: the last one, the best on validation bags, or the best on test bags."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=TABLE)
 class Published:
-    """One published value of a metric on test bags.
+    """One published value of a metric on test bags, of a loss or of a method that milbench lacks."""
 
-    Values are shares, not percentages, where the metric is one. Names of parameters are those of `Cell.params`, such as
-    `recipe.lr`, `task.validation` or `loss.rule`.
-
-    Args:
-        loss: its loss, by the name or the label with parameters; "" for another method.
-        metric: a key of `milbench.api.metric_info.METRICS`.
-        value: the mean over `runs` runs, or the best of them, as the source prints it, or as its runs give it.
-        source: where it was published.
-        spread: the standard deviation between the runs, as the source prints it.
-        runs: their number.
-        statistic: what `value` is of the runs.
-        rule: how the source chose the epoch.
-        protocol: parameters of the source, each a value or several: a run with another value is not comparable.
-        data: the beginning of the data's name: a run on other data is not comparable.
-        method: the name of a method that milbench lacks, drawn as a line.
-        values: the value of every run, where the source lists them: `mean`, `deviation` and `count` are then theirs.
-        margin: the largest difference from `value`, either way, that counts as agreement; None: no run can agree.
-        note: what a reader must know beside the verdict, and why the margin is what it is; one line.
-    """
-
-    loss: str
     metric: str
-    value: float
-    source: str
-    spread: float | None = None
-    runs: int | None = None
-    statistic: Literal["mean", "best"] = "mean"
-    rule: Rule = "test"
-    protocol: Mapping[str, Any] = field(default_factory=dict)
-    data: str = ""
+    """Metric, without a split."""
+    value: FiniteFloat
+    """The mean over its runs, or the best of them, as the source prints it: a share, an error, no percentage."""
+    source: Annotated[str, Field(min_length=1)]
+    """The publication, with the place in it."""
+    loss: str = ""
+    """Loss whose value it is: its name, or its label with parameters."""
     method: str = ""
+    """Method whose value it is, where that is no loss here."""
+    task: str = ""
+    """Task that the value was measured on; a spec has to name it."""
+    spread: Annotated[FiniteFloat, Field(ge=0)] | None = None
+    """The standard deviation between the runs, or what else is behind ± in the source."""
+    runs: Annotated[int, Field(ge=1)] | None = None
+    """Number of runs behind the value."""
+    statistic: Literal["mean", "best"] = "mean"
+    """Whether the value is the mean of these runs or the best of them."""
+    rule: Rule = "test"
+    """How the source chose the epoch."""
+    protocol: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters of the source such as `recipe.lr`, `task.KEY` or `loss.KEY`, each a value or several. Runs of a loss
+    with others are not comparable; the value of a method is shown only on tasks that have those of `task.KEY`."""
+    data: str = ""
+    """The beginning of the name of the data; a run on other data is not comparable."""
     values: tuple[float, ...] = ()
-    margin: float | None = None
+    """The value of every run, where the source lists them: `mean`, `deviation` and `count` are then theirs."""
+    margin: Annotated[FiniteFloat, Field(gt=0)] | None = None
+    """The largest difference from `value`, either way, that counts as agreement; none: no run can agree."""
     note: str = ""
+    """What a reader must know beside the verdict, and why the margin is what it is; one line."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if bool(self.loss) == bool(self.method):
+            raise ValueError("expected the name of a loss or of a method, one of the two")
+        if self.metric in METRICS and METRICS[self.metric].percent and not 0 <= self.value <= 1:
+            raise ValueError(f"{self.metric} is a share between 0 and 1, got {self.value:g}")
+        return self
 
     @property
     def mean(self) -> float:
@@ -62,3 +73,20 @@ class Published:
     def count(self) -> int | None:
         """The number of `values`, or `runs` where they are not known."""
         return len(self.values) or self.runs
+
+    def accepted(self, name: str) -> Sequence[Any]:
+        """Return the values of a parameter of the protocol, of which a comparable run has one."""
+        value = self.protocol[name]
+        return value if isinstance(value, tuple | list) else [value]
+
+    def deviations(self, params: Mapping[str, Any]) -> list[str]:
+        """Return the names of the parameters of a run in which it differs from the protocol."""
+        return [name for name in self.protocol if name in params and params[name] not in self.accepted(name)]
+
+    def belongs_to(self, task_params: Mapping[str, Any], data: str) -> bool:
+        """Return whether it may stand beside results on its task with these parameters and data.
+
+        That of a loss may: reports name every deviation. That of a method would be taken for one on this very task.
+        """
+        same_task = not self.deviations({f"task.{key}": value for key, value in task_params.items()})
+        return bool(self.loss) or (same_task and data.startswith(self.data))

@@ -7,8 +7,6 @@ import pandas as pd
 
 from milbench.api.plan import Plan
 
-STATUSES = ("done", "failed", "running", "missing")
-"""States of a planned cell; one that was interrupted or is damaged is missing until the next launch."""
 COLUMNS = (
     "task", "loss", "network", "recipe", "supervision", "seed", "status", "reason", "epoch", "metric", "value", "cell",
     "run", "machine", "code", "draw",
@@ -23,10 +21,10 @@ class Results:
     plan: Plan
     frame: pd.DataFrame
     """A row for each cell, epoch and metric, with the columns COLUMNS: the labels of task, loss, network and recipe (""
-    where a task has one network, or one recipe); seed (int); status, one of STATUSES; reason, the error of a failed
-    cell or the damage of a missing one; epoch (Int64, from 1); metric, such as "test/set_error", "train/loss" or, at
-    the last epoch, "cost/step_seconds"; value; cell, its id; run, that of MLflow; machine and code (git revision) of
-    the computation; draw (Int64) of a search, NA for what is compared. A cell without values has one row without a
-    metric."""
+    where a task has one network, or one recipe); seed (int); status, done, failed, running or missing (until the next
+    launch, also where it was interrupted or is damaged); reason, the error of a failed cell or the damage of a missing
+    one; epoch (Int64, from 1); metric, such as "test/set_error", "train/loss" or, at the last epoch,
+    "cost/step_seconds"; value; cell, its id; run, that of MLflow; machine and code (git revision) of the computation;
+    draw (Int64) of a search, NA for what is compared. A cell without values has one row without a metric."""
     folders: dict[str, Path] = field(default_factory=dict)
     """Cell id -> the folder of a done cell, which may hold gallery.npz, outcomes.npz and reliability.json."""

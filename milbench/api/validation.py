@@ -6,9 +6,11 @@ from typing import Any, get_args
 
 from milbench.errors import UsageError, hint, unknown
 
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # of a model, and of a dataclass
 _WORDS = {
     "model_type": "expected a table",
     "model_attributes_type": "expected a table",
+    "dataclass_type": "expected a table",
     "dict_type": "expected a table",
     "list_type": "expected a list",
     "string_unicode": "expected text in UTF-8",
@@ -27,11 +29,11 @@ def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        errors = sorted(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
+        errors = sorted(error.errors(), key=lambda detail: detail["type"] not in _UNKNOWN)
         detail = errors[0]
         path = _path(detail, values)
         key = ".".join(path)
-        if detail["type"] == "extra_forbidden":
+        if detail["type"] in _UNKNOWN:
             table = key.removesuffix(path[-1])
             raise unknown(f"parameter of {owner}", key, [table + n for n in _fields(model, detail["loc"])]) from None
         if detail["type"] == "missing":
@@ -60,15 +62,15 @@ def _path(error: Any, values: Any) -> list[str]:
 def _fields(model: Any, loc: tuple[int | str, ...]) -> list[str]:
     """Return the names of the fields of the model inside `model` in which an unknown key, last in a location, is."""
     for part in loc[:-1]:
-        fields = model.model_fields
+        fields = model.__pydantic_fields__
         if part in fields:
             model = next(_models(fields[part].annotation), model)
-    return list(model.model_fields)
+    return list(model.__pydantic_fields__)
 
 
 def _models(annotation: Any) -> Iterator[Any]:
     """Yield the models in an annotation such as `list[Model] | None`."""
-    if hasattr(annotation, "model_fields"):
+    if hasattr(annotation, "__pydantic_fields__"):
         yield annotation
     for part in get_args(annotation):
         yield from _models(part)

@@ -36,7 +36,7 @@ def list_(data_dir: options.DataDirOption = None) -> int:
         states = [dataset.status(root) for dataset in catalog.DATASETS.values()]
     rows = [(status.dataset, status.state, str(status.path), status.digest, status.note) for status in states]
     console.print(table_of("", ("data", "state", "path", "digest", "note"), rows), markup=False)
-    options.say("next: milbench data fetch NAME")
+    options.say(then=("milbench", "data", "fetch", "NAME"), data=data_dir)
     return int(any(status.state == "damaged" for status in states))
 
 
@@ -53,7 +53,7 @@ def fetch(
 
     with as_usage():
         row = catalog.fetch(name, expanded(data_dir or catalog.data_dir(None), "--data-dir"))
-    options.say(f"{name} is {row.state} in {row.path}", "next: milbench list tasks, for those that read it")
+    options.say(f"{name} is {row.state} in {row.path}; some of the tasks read it", then=("milbench", "list", "tasks"))
     return 0
 
 
@@ -70,9 +70,9 @@ def weights(
     from milbench.networks.backbone import fetch_weights
 
     root = expanded(data_dir or catalog.data_dir(None), "--data-dir")
-    path = fetch_weights(network, root)
-    use = f"use them by --network {network} -p network.weights={path.relative_to(root)}"
-    options.say(f"{network} is complete in {path}", use)
+    file = fetch_weights(network, root).relative_to(root)
+    use = f"run --loss exact --task image-bags -p task.table=TABLE --network {network} -p network.weights={file}"
+    options.say(f"{network} is complete in {root / file}", then=("milbench", *use.split()), data=data_dir)
     return 0
 
 
@@ -89,7 +89,8 @@ def table_(
     from milbench.data.folder_tables import table_of_folder
 
     with as_usage():
-        options.say(*table_of_folder(folder, out or folder.with_name(f"{folder.resolve().name}.csv"), labels))
+        summary, check = table_of_folder(folder, out or folder.with_name(f"{folder.resolve().name}.csv"), labels)
+    options.say(summary, then=check)
     return 0
 
 
@@ -112,21 +113,21 @@ def check(
     from milbench.data.own_bags import load_bags
     from milbench.data.table_files import unusual_form
 
-    options = _options(table, setting or ())
-    path = Path(options.table)
-    bags = load_bags(path, options)
-    findings = check_bags(bags, options, splits=checked_splits(bags, options))
-    if form := unusual_form(path, options.decimal):
+    reading = _options(table, setting or ())
+    path = Path(reading.table)
+    bags = load_bags(path, reading)
+    findings = check_bags(bags, reading, splits=checked_splits(bags, reading))
+    if form := unusual_form(path, reading.decimal):
         findings.insert(0, Finding("fact", "fields", form))
-    report = Table(*(Column(heading, overflow="fold") for heading in ("", "what", "found")), title=str(path))
-    report.title_justify = "left"
+    report = Table(*(Column(c, overflow="fold") for c in ("", "what", "found")), title=str(path), title_justify="left")
     for finding in findings:
         report.add_row("" if finding.level == "fact" else finding.level, finding.what, finding.detail)
     console.print(report, markup=False)
     if problems := fatal(findings):
         raise UsageError(f"{path}: {'; '.join(problems)}")
-    step = f"milbench run --loss exact,noisy-or --task {options.kind[:-1]}-bags -p task.table={path}"
-    console.print(f"next: {step}{' and the same -p' * bool(setting)}", soft_wrap=True, highlight=False, markup=False)
+    settings = [*[f"task.table={path}"] * (table is not None), *(setting or ())]
+    step = ["milbench", "run", "--loss", "exact,noisy-or", "--task", f"{reading.kind[:-1]}-bags"]
+    options.say(then=[*step, *(word for text in settings for word in ("-p", text))])
     return 0
 
 

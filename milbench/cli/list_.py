@@ -58,7 +58,7 @@ def list_(
     for row in rows():
         table.add_row(*row[:-1], *[""] * (len(headings) - len(row)), row[-1])  # a broken entry has no details
     console.print(table, markup=False)
-    options.say(f"next: milbench {step}")
+    options.say(then=("milbench", *(step if table.rows else "run demo").split()), root=root)
     return 0
 
 

@@ -11,13 +11,14 @@ from typing import Annotated, Any, Literal
 import typer
 
 from milbench._utils.files import write_atomically
+from milbench.cli import options
 from milbench.errors import UsageError, as_usage
 
 Kind = Literal["loss", "task", "network"]
 TRIALS = {
-    "loss": "--loss {},exact --task extended-digits",
-    "task": "--loss exact,max-pooling --task {}",
-    "network": "--loss exact --task extended-digits --network default,{}",
+    "loss": "milbench run --loss {},exact --task extended-digits --dry-run",
+    "task": "milbench run --loss exact,max-pooling --task {} --dry-run",
+    "network": "milbench run --loss exact --task extended-digits --network default,{} --dry-run",
 }
 """The run that tries a file out, by its kind."""
 
@@ -52,7 +53,7 @@ def new(
             for spelling in (str, _stem, _class_name):
                 text = text.replace(spelling(f"my-{kind}"), spelling(name))
             write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
-    typer.echo(f"wrote {file} and {tests}; try: milbench run {TRIALS[kind].format(file)} --dry-run; pytest {tests}")
+    options.say(f"wrote {file} and its test: pytest {tests}", then=TRIALS[kind].format(file).split())
     return 0
 
 

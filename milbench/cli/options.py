@@ -2,10 +2,13 @@
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+
+from milbench.api.plan import Plan
 
 SeveralNames = Annotated[str | None, typer.Option(metavar="NAMES", help="Names, files or MODULE:CLASS, with commas.")]
 RootOption = Annotated[Path, typer.Option("--root", metavar="FOLDER", help="Folder of runs/ and reports/.")]
@@ -62,9 +65,20 @@ def names(text: str | None) -> list[str] | None:
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()] or [""]
 
 
-def say(*lines: str, style: str = "") -> None:
-    """Print lines, however long, as they are."""
+def say(*lines: str, style: str = "", then: Sequence[str] = (), root: Path = HERE, data: Path | None = None) -> None:
+    """Print lines, however long, as they are, and last the words of the command to run then, on the same folders."""
     from milbench._utils.console import console
 
-    for line in lines:
-        console.print(line, style=style, soft_wrap=True, highlight=False, markup=False)
+    words = [*then, *["--root", str(root)] * (root != HERE), *["--data-dir", str(data)] * (data is not None)]
+    for line, look in (*((line, style) for line in lines), *[(f"next: {shlex.join(words)}", "")] * bool(then)):
+        console.print(line, style=look, soft_wrap=True, highlight=False, markup=False)
+
+
+def step_after(plan: Plan) -> Sequence[str]:
+    """Return the command after cells are done: the rest of a search, the report, or a use of what is not tested."""
+    if plan.search and not plan.search.chosen:
+        return "milbench", "run", plan.name
+    if any(info.is_tested for info in plan.tasks.values()):
+        return "milbench", "report", plan.name
+    seeds = ",".join(cell.id for cell in plan.cells if cell.variant_key == plan.cells[0].variant_key)
+    return "milbench", "predict", "FILES", "--cell", seeds

@@ -105,7 +105,7 @@ def figure(
     image, notes = paper_figures.draw_figure(number, model, seed, data_dir)
     with as_usage():
         _save(out, image)
-    options.say(*notes, f"wrote {out}")
+    options.say(*notes, f"wrote {out}", then=("open", str(out)))
     return 0
 
 
@@ -144,7 +144,7 @@ def _read_pictures(
         ))  # fmt: skip
     headings = "image", "read at", "reads", "label set", "probability", "written"
     console.print(table_of(f"{model.name}, cell {model.cell.id}", headings, rows), markup=False)
-    options.say(*notes(model))
+    options.say(*notes(model), then=("open", f"{out / names[0]}.png"))
 
 
 def _write_predicted_bags(models: Sequence[Trained], paths: Sequence[Path], out: Path, *, positions: bool) -> None:
@@ -175,7 +175,7 @@ def _write_predicted_bags(models: Sequence[Trained], paths: Sequence[Path], out:
     console.print(_summary(models, predictions), markup=False)
     if positions and _draw_bags(models, paths, maps):  # all bags can be read
         lines.append(f"drew where the classes are into {maps}")
-    options.say(*lines)
+    options.say(*lines, then=("open", str(table)))
 
 
 def _predictions(models: Sequence[Trained], paths: Sequence[Path]) -> Iterator[BagPredictions]:

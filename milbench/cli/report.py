@@ -61,6 +61,5 @@ def write_report(
     page = render(results, out, gallery=gallery)
     if publish:
         save(results, out)
-    options.say(sentence(results), style="bold")
-    options.say(f"next: open {page}")
+    options.say(sentence(results), style="bold", then=("open", str(page)))
     return page.resolve()

@@ -59,8 +59,9 @@ def run(
         from milbench.engine.folders import results
         from milbench.report.render import sentence
 
-        options.say(sentence(results(root, requested.name)), style="bold")
-        options.say(f"next: milbench {'status' if code else 'report'} {requested.name}")
+        found = results(root, requested.name)
+        step = ("milbench", "status", requested.name) if code else options.step_after(found.plan)
+        options.say(sentence(found), style="bold", then=step, root=root)
     return code
 
 

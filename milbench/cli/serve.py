@@ -36,7 +36,8 @@ def ui(
     except OSError as error:
         raise UsageError(f"cannot listen on --port {port}: {error.strerror}; name a port that is free") from None
     with listener:
-        options.say(f"MLflow's pages: http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning")
+        page = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"
+        options.say("serving until Ctrl-C", then=("open", page))
         # In this very process: the pages of `mlflow server` start later and outlive a killed parent.
         import uvicorn
         from mlflow.server import constants

@@ -40,13 +40,14 @@ def export(
         csv, json = partial(frame.to_csv, index=False), partial(frame.to_json, orient="records", lines=True)
         with as_usage():
             write_atomically(out, csv if suffix == ".csv" else json)
-        options.say(*problems, f"wrote {len(frame):,} rows of {frame['cell'].nunique():,} cells to {out}")
+        wrote = f"wrote {len(frame):,} rows of {frame['cell'].nunique():,} cells to {out}"
+        options.say(*problems, wrote, then=("open", str(out)))
         return int(bool(problems))
     if suffix != ".zip" and not out.is_dir():
         raise UsageError(f"--out {out}: expected a name that ends in .zip, .csv or .json")
     left_out = ["weights.safetensors"] * no_weights + ["gallery.npz"] * no_gallery
     summary, problems = archive.export(Root(root), name, out, left_out)
-    options.say(*problems, f"{summary}; next, on the other machine: milbench import FILE")
+    options.say(*problems, f"{summary}; on another machine:", then=("milbench", "import", out.name))
     return int(bool(problems))
 
 
@@ -60,7 +61,8 @@ def import_(
     """
     from milbench.engine import archive
 
-    options.say(f"{archive.import_(file, Root(root))}; next: milbench report")
+    plan, summary = archive.import_(file, Root(root))
+    options.say(summary, then=options.step_after(plan), root=root)
     return 0
 
 
@@ -83,5 +85,8 @@ def sync(
     server = without_password(os.environ.get("MLFLOW_TRACKING_URI", ""))
     problems = synchronise(place, names, log_models=log_models)
     summary = f"MLflow is up to date: {', '.join(names)} ({server or place.database.relative_to(place.path)})"
-    options.say(*(problems or [summary]))
+    step = ["open", server] if server.startswith("http") else ["milbench", "ui"]
+    if problems:
+        step = ["milbench", "sync", *(["--all"] if everything else names), *["--log-models"] * log_models]
+    options.say(*(problems or [summary]), then=step, root=options.HERE if step[0] == "open" else root)
     return int(bool(problems))

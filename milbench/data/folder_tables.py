@@ -17,8 +17,8 @@ _LABELS = ("labels", "label", "classes", "class", "species", "target", "category
 """Names of columns of labels, the likeliest first."""
 
 
-def table_of_folder(folder: Path, out: Path, labels: str = "") -> list[str]:
-    """Write a table of the files in a folder; return what was taken for what, a line each, and what to do next.
+def table_of_folder(folder: Path, out: Path, labels: str = "") -> tuple[str, list[str]]:
+    """Write a table of the files in a folder; return what was taken for what, and the command to run next.
 
     Where one CSV is among the files, it says the `labels`, a column of it; else the folders in the folder do.
     """
@@ -43,8 +43,8 @@ def table_of_folder(folder: Path, out: Path, labels: str = "") -> list[str]:
     if column == "path":
         frame.insert(0, "bag", [str(Path(path).with_suffix("")) for path in paths])
     write_table(frame, out)
-    option = " -p task.features=@path" * (column == "path")
-    return [f"{out}: {len(frame):,} rows; labels are {source}", f"milbench data check {out}{option} checks it"]
+    check = ["milbench", "data", "check", str(out), *["-p", "task.features=@path"] * (column == "path")]
+    return f"{out}: {len(frame):,} rows; labels are {source}", check
 
 
 def _label_by_folders(folder: Path, files: list[Path], labels: str) -> tuple[pd.DataFrame, str]:  # noqa: ARG001

@@ -23,11 +23,13 @@ from milbench.errors import UsageError
 def new_bags(paths: Sequence[Path], options: FeatureOptions, feature_names: Sequence[str]) -> dict[str, BagFile]:
     """Return the bags of tables with the columns that were trained on, of files of features, and folders, by names."""
     files = _expand_folders(paths, FEATURE_FILES)
-    named = [bag for path in files if is_table(path) for bag in _bags_of_table(path, options, feature_names)]
-    lone = [str(path) for path in files if not is_table(path)]
-    named += zip(lone, read_all(partial(open_features, key=options.key), [*map(Path, lone)], lone), strict=True)
+    named_bags = [bag for path in files if is_table(path) for bag in _bags_of_table(path, options, feature_names)]
+    arrays = [str(path) for path in files if not is_table(path)]
+    named_bags += zip(
+        arrays, read_all(partial(open_features, key=options.key), [*map(Path, arrays)], arrays), strict=True
+    )
     bags: dict[str, BagFile] = {}
-    for name, bag in named:
+    for name, bag in named_bags:
         if name in bags:
             raise UsageError(f"there are two bags {name!r}: predict their files one at a time")
         bags[name] = bag
@@ -68,11 +70,11 @@ def new_sequences(
 ) -> Iterator[tuple[str, NDArray[np.float32], float]]:
     """Yield name, frames (T, F) and frames a second of sequences of the `kind` in training; those of tables first."""
     files = _expand_folders(paths, (".npy", *AUDIO))
-    lone = [str(path.absolute()) for path in files if not is_table(path)]
+    sequence_files = [str(path.absolute()) for path in files if not is_table(path)]
     sources = [
         (path, read_table(path, (options.file,)).unique(options.file, "sequence")) for path in files if is_table(path)
     ]
-    for path, names in [*sources, *([(Path("the files given"), lone)] if lone else [])]:
+    for path, names in [*sources, *([(Path("the files given"), sequence_files)] if sequence_files else [])]:
         opened = open_all(partial(open_frames, options=options), path, names)
         if opened[0].kind != kind:
             raise UsageError(f"{path}: its sequences have {opened[0].kind}, expected {kind} as in training")

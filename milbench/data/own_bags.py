@@ -20,8 +20,8 @@ from milbench.data.in_order import prefetched
 from milbench.data.table import (
     NAMES,
     SEPARATOR,
+    Annotation,
     Bagged,
-    Mark,
     Table,
     abbreviate,
     class_name,
@@ -52,7 +52,7 @@ class OwnBags:
     ignored: Sequence[str] = ()  # columns that are not used
     likely_group: str = ""  # the column that seems to say which bags belong together, where none was named
     likely_split: str = ""  # the column that seems to hold parts of a split, where none was named
-    marks: list[list[Mark]] | None = None  # of images, boxes; of sequences, events as they begin
+    marks: list[list[Annotation]] | None = None  # of images, boxes; of sequences, events as they begin
     digest: str = ""  # of names, labels, instances and annotations, independent of the format of the files
     feature_names: Sequence[str] = ()  # of tables of features
     rows: NDArray[np.int64] | None = None  # (N,) of the table, from which instances come; None: the rows are the bags
@@ -93,12 +93,12 @@ def load_bags(path: Path, options: TableOptions) -> OwnBags:
     files = [path.parent / name for name in cached.pop("files")]
     store = BagStore(**statistics, packed=cached.pop("instances", None), files=files, dtype=cached.pop("dtype"))
     cached["labels"] = np.array(cached["labels"])
-    cached["marks"] = cached["marks"] and [[Mark(c, tuple(place)) for c, place in marks] for marks in cached["marks"]]
+    cached["marks"] = cached["marks"] and [[Annotation(c, tuple(ends)) for c, ends in bag] for bag in cached["marks"]]
     return OwnBags(path=path, store=store, **cached)
 
 
 def _pack_images(folder: Path, path: Path, options: ImageOptions, declare: DeclareInputs) -> OwnBags:
-    table = read_table(path, (options.image, "boxes", *_texts(options)))
+    table = read_table(path, (options.image, "boxes", *_text_columns(options)))
     bags = take_rows(table, options.image, "image")
     declare(bags.names)
     sizes = np.zeros((len(bags.names), 2), np.int32)
@@ -114,7 +114,7 @@ def _pack_images(folder: Path, path: Path, options: ImageOptions, declare: Decla
 
 
 def _pack_sequences(folder: Path, path: Path, options: SequenceOptions, declare: DeclareInputs) -> OwnBags:
-    table = read_table(path, (options.file, "events", *_texts(options)))
+    table = read_table(path, (options.file, "events", *_text_columns(options)))
     bags = take_rows(table, options.file, "sequence")
     annotated = _annotations(bags, options, {options.file}, "events")
     declare(bags.names)
@@ -123,7 +123,7 @@ def _pack_sequences(folder: Path, path: Path, options: SequenceOptions, declare:
     return OwnBags(**annotated, store=store, kind=files[0].kind, frames_per_second=files[0].frames_per_second)
 
 
-def _texts(options: TableOptions) -> tuple[str, str, str]:
+def _text_columns(options: TableOptions) -> tuple[str, str, str]:
     return options.labels, options.group, options.split
 
 
@@ -131,7 +131,7 @@ def _annotations(bags: Bagged, options: TableOptions, other_columns: set[str], m
     """Return what columns say of bags; `other_columns` have another use, and `marks` has boxes or events."""
     labels, names, label_columns = bags.labels(options)
     groups, split = bags.values(options.group, "group"), bags.split(options.split)
-    reserved = {*label_columns, *NAMES, *_texts(options), marks}
+    reserved = {*label_columns, *NAMES, *_text_columns(options), marks}
     others = [name for name in bags.table.columns if name not in reserved]
     return {
         "path": bags.table.path, "bags": bags.names, "labels": labels, "class_names": names,
@@ -144,7 +144,7 @@ def _annotations(bags: Bagged, options: TableOptions, other_columns: set[str], m
 
 def _pack_features(folder: Path, path: Path, options: FeatureOptions, declare: DeclareInputs) -> OwnBags:
     """Pack the bags of a table with a row an instance, in chunks of its rows; the first one says what is a feature."""
-    text = {options.bag, options.features.removeprefix("@"), *_texts(options)}
+    text = {options.bag, options.features.removeprefix("@"), *_text_columns(options)}
     if options.of_files:
         return _pack_feature_files(folder, read_table(path, text), options, declare)
     names, others = list[str](), list[pd.DataFrame]()

@@ -201,8 +201,8 @@ def _draw_part(
         what = "group" if table.groups else "bag"
         if len(bags) == len(table):
             raise UsageError(f"{table.path}: 1 {what} cannot be split into two parts, expected at least 2 {what}s")
-        lone = f"beside the {what}s to test on there is 1 {what}, which cannot be split to train and to validate on"
-        raise UsageError(f"{table.path}: {lone}; expected at least 3 {what}s in all, or validation = 0")
+        too_few = f"beside the {what}s to test on there is 1 {what}, which cannot be split to train and to validate on"
+        raise UsageError(f"{table.path}: {too_few}; expected at least 3 {what}s in all, or validation = 0")
     most = min(max(round(1 / min(share, 1 - share)), _MOST_FOLDS), units)
     # A share of 0.2 is one of five folds, and one of 0.4 two of them.
     fraction = Fraction(share).limit_denominator(most)

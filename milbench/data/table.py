@@ -28,7 +28,7 @@ PARTS |= dict.fromkeys(("val", "valid", "validate", "dev", "tune", "tuning"), "v
 _LISTED = re.compile(r"[^\s\[\](){}'\",][^\[\](){}'\",]*")  # a name in a list as Python, NumPy and JSON write it
 
 
-class Mark(NamedTuple):
+class Annotation(NamedTuple):
     """A class and where it is, see `EXPECTED`."""
 
     cls: int
@@ -241,7 +241,7 @@ class Bagged:
             raise UsageError(f"{place}: an instance of {name!r}, which is not among its bag's labels")
         return classes
 
-    def marks(self, column: str, labels: NDArray[np.bool_], names: list[str]) -> list[list[Mark]] | None:
+    def marks(self, column: str, labels: NDArray[np.bool_], names: list[str]) -> list[list[Annotation]] | None:
         """Return the marks of every bag from a column, see `EXPECTED`; an empty field has none."""
         if column not in self.table.frame:
             return None
@@ -264,20 +264,20 @@ EXPECTED = {  # the form of a mark in a column of marks
 FARTHEST = 1e12  # pixels or seconds; a mark that lies farther is a mistake
 
 
-def _marks(text: str, column: str, names: list[str], place: str) -> list[Mark]:
+def _marks(text: str, column: str, names: list[str], place: str) -> list[Annotation]:
     try:
-        items = [(class_name(str(name)), at) for name, *at in json.loads(text)]
+        items = [(class_name(str(name)), ends) for name, *ends in json.loads(text)]
     except (ValueError, TypeError, RecursionError) as error:
         expected = f"expected JSON, a list of {EXPECTED[column]}"
         raise UsageError(f"{place}: {column} {text[:60]!r} cannot be read ({error}), {expected}") from None
     half = 1 if column == "events" else 2
-    for name, at in items:
-        are_numbers = len(at) == 2 * half and all(type(n) in (int, float) and abs(n) < FARTHEST for n in at)
-        if not are_numbers or not all(map(lt, at[:half], at[half:])) or (column == "events" and at[0] < 0):
-            raise UsageError(f"{place}: {column}: {str([name, *at])[:60]} is wrong; expected {EXPECTED[column]}")
+    for name, ends in items:
+        are_numbers = len(ends) == 2 * half and all(type(n) in (int, float) and abs(n) < FARTHEST for n in ends)
+        if not are_numbers or not all(map(lt, ends[:half], ends[half:])) or (column == "events" and ends[0] < 0):
+            raise UsageError(f"{place}: {column}: {str([name, *ends])[:60]} is wrong; expected {EXPECTED[column]}")
         if name not in names:
             raise unknown_class(place, name, names)
-    marks = [Mark(names.index(name), tuple(at)) for name, at in items]
+    marks = [Annotation(names.index(name), tuple(ends)) for name, ends in items]
     return sorted(marks, key=lambda mark: mark.place) if column == "events" else marks
 
 

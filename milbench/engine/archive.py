@@ -12,7 +12,7 @@ from milbench._utils.files import scratch_folder, write_atomically
 from milbench._utils.words import counted
 from milbench.api.plan import Plan
 from milbench.engine.cell import EXPORTED, CellFolder
-from milbench.engine.folders import Root, damaged, read_plan
+from milbench.engine.folders import Root, damaged
 from milbench.errors import UsageError, disk_failure
 
 PLAN = "comparison.json"
@@ -49,8 +49,8 @@ def export(root: Root, name: str | None, out: Path, left_out: Collection[str] = 
     return f"wrote {counted(len(folders), 'cell')} of {plan.name} to {out} ({size})", problems
 
 
-def import_(file: Path, root: Root) -> str:
-    """Add the cells of an export to the store, all of them or none; return what was added.
+def import_(file: Path, root: Root) -> tuple[Plan, str]:
+    """Add the cells of an export to the store, all of them or none; return its plan and what was added.
 
     A cell that is done in the store stays. Raises UsageError where the file is no export, or one with a damaged cell.
     """
@@ -73,7 +73,7 @@ def import_(file: Path, root: Root) -> str:
                 added = _add(scratch, cells, root, plan)
     except UNREADABLE as error:
         raise UsageError(disk_failure(error) or f"{file} is not a milbench export: {error}") from None
-    return f"added {added} of {counted(len(cells), 'cell')} to {plan.name} in {root.runs}"
+    return plan, f"added {added} of {counted(len(cells), 'cell')} to {plan.name} in {root.runs}"
 
 
 def _read_members(archive: zipfile.ZipFile, file: Path) -> tuple[Plan, list[str]]:
@@ -84,7 +84,7 @@ def _read_members(archive: zipfile.ZipFile, file: Path) -> tuple[Plan, list[str]
     if (size := sum(member.file_size for member in members)) > most:
         raise UsageError(f"{file} would take {size:,} bytes in {len(members):,} files, more than {most:,}")
     try:
-        plan = read_plan(archive.read(PLAN))
+        plan = Plan.from_json(archive.read(PLAN))
     except UsageError as error:
         raise UsageError(f"{file}: {error}") from None
     planned = {cell.id for cell in plan.cells}

@@ -79,8 +79,7 @@ class Display:
         cell = self.to_run[cell_id]
         self.ended_cells.add(cell.id)
         if state.status == "done":
-            shown = errors(self.plan, cell, self.root.cell(cell.id).last_metrics())
-            colour, detail = "green", shown or f"milbench predict FILES --cell {cell.id}"
+            colour, detail = "green", errors(self.plan, cell, self.root.cell(cell.id).last_metrics()) or cell.id
         else:
             colour, detail = "red", state.reason
             if self.quiet:

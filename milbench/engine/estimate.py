@@ -27,7 +27,8 @@ def published(plan: Plan) -> list[str]:
             if figure.method or figure.loss in (cell.loss, label.loss):
                 spread = "" if figure.deviation is None else f" ± {number(figure.metric, figure.deviation)}"
                 value = f"{describe(figure.metric).label} {number(figure.metric, figure.mean)}{spread}"
-                line = f"{figure.method or figure.loss}, {value} ({figure.source})"
+                other = ", with other settings" * bool(figure.loss and figure.deviations(cell.params()))
+                line = f"{figure.method or figure.loss}, {value}{other} ({figure.source})"
                 tasks_by_line.setdefault(line, {})[label.task] = None
     return [f"published on {', '.join(tasks)}: {line}" for line, tasks in tasks_by_line.items()]
 

@@ -39,33 +39,41 @@ def requested_spec(
     `flags` are fields of the spec that replace its own; those of the table `run` are added to its own.
     """
     read_edited()
-    values: Params = {}
-    if reference:
-        values = read_spec(reference, preset, root).model_dump(exclude_unset=True)
-    elif preset is not None:
-        raise UsageError(f"--preset {preset} needs a spec to take it from")
-    elif missing := [flag for flag, key in (("--loss", "losses"), ("--task", "tasks")) if not flags.get(key)]:
-        expected = f"give a spec, or --loss and --task ({' and '.join(missing)} missing)"
-        raise UsageError(f"{expected}; milbench list losses|tasks|specs shows what there is")
-    else:
-        values["name"] = "+".join(resolve(tasks(), task) for task in flags["tasks"])
+    values = _read_values(reference, preset, flags, root)
     run = {key: value for key, value in flags.get("run", {}).items() if value is not None}
     changes = {key: value for key, value in flags.items() if key != "run" and value is not None}
     deciding = [setting for setting in settings if not setting.startswith("run.")]
-    identity_fields = [
-        {key: value for key, value in values.items() if reference and key != "run"},
-        {key: value for key, value in changes.items() if key not in ("name", "losses", "tasks", "networks", "seeds")},
-        deciding,
-    ]
+    origin = _origin(values, changes, deciding)
     if reference:
         values["notes"] = _valid_notes(values, changes, deciding)
-    values |= changes | {"run": values.get("run", {}) | run}
+        values["changed"] = values.get("changed", False) or bool(changes.keys() - {"name"} or deciding)
+    else:
+        values["name"] = "+".join(resolve(tasks(), task) for task in changes["tasks"])
+    values |= changes | {"run": values.get("run", {}) | run, "origin": origin}
     for setting in sorted(settings, key=lambda text: not re.match(r"loss\.[^.=]+\.networks=", text)):
         parse_setting(values, setting)  # first which networks there are
-    if "origin" not in values or any(identity_fields[1:]):  # else a comparison of the store goes on
-        values["origin"] = hashlib.sha256(json.dumps(identity_fields, default=str).encode()).hexdigest()[:16]
-    values["changed"] = values.get("changed", False) or bool(reference and (changes.keys() - {"name"} or deciding))
     return make_spec(values)
+
+
+def _read_values(reference: str | None, preset: str | None, flags: Params, root: Path | None) -> Params:
+    """Return the fields that a spec sets, none without a spec. Raises UsageError where flags lack what it would say."""
+    if reference:
+        return read_spec(reference, preset, root).model_dump(exclude_unset=True)
+    if preset is not None:
+        raise UsageError(f"--preset {preset} needs a spec to take it from")
+    if missing := [flag for flag, key in (("--loss", "losses"), ("--task", "tasks")) if not flags.get(key)]:
+        expected = f"give a spec, or --loss and --task ({' and '.join(missing)} missing)"
+        raise UsageError(f"{expected}; milbench list losses|tasks|specs shows what there is")
+    return {}
+
+
+def _origin(values: Params, changes: Params, settings: Sequence[str]) -> str:
+    """Return a digest of a spec and of what flags change, but for axes to which launches add."""
+    own = {key: value for key, value in values.items() if key != "run"}
+    changes = {k: v for k, v in changes.items() if k not in ("name", "losses", "tasks", "networks", "seeds")}
+    if "origin" in values and not changes and not settings:  # a comparison of the store goes on
+        return str(values["origin"])
+    return hashlib.sha256(json.dumps([own, changes, settings], default=str).encode()).hexdigest()[:16]
 
 
 def _valid_notes(values: Params, changes: Params, settings: Sequence[str]) -> list[str]:

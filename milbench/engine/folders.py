@@ -14,30 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, Field, ValidationError
-
 from milbench._utils.files import expanded
 from milbench._utils.words import counted
-from milbench.api.plan import COMPARISON_NAME, LONGEST_NAME, Cell, Plan, Selection, to_json
-from milbench.api.recipe import Recipe
+from milbench.api.plan import Cell, Plan
 from milbench.engine.cell import CellFolder, State, write_durably
 from milbench.errors import UsageError, as_usage, unknown
 
 if TYPE_CHECKING:
     from milbench.api.results import Results
-
-
-class _SpecOfPlan(BaseModel):
-    """What is read of the spec in a plan."""
-
-    name: str = Field(pattern=COMPARISON_NAME, max_length=LONGEST_NAME)
-    margin: dict[str, float]
-    compare_by: list[str]
-    selection: Selection
-    title: str = ""
-    preset: str = ""
-    origin: str = ""
-    differences: list[dict[str, str]] = []
 
 
 class Root:
@@ -83,7 +67,7 @@ class Root:
             raise unknown("comparison", name, names)
         path = self.runs / f"{name or names[0]}.json"
         try:
-            return read_plan(path.read_bytes())
+            return Plan.from_json(path.read_bytes())
         except (UsageError, OSError) as error:
             raise UsageError(
                 f"{path}: {error}; put it back, or delete it: then every milbench run of it adds its cells again"
@@ -124,23 +108,6 @@ class Root:
     def _folders(self) -> Iterator[CellFolder]:
         if self.cells.is_dir():
             yield from (CellFolder(path) for path in sorted(self.cells.iterdir()) if path.is_dir())
-
-
-def read_plan(content: bytes) -> Plan:
-    """Return the plan that `Plan.to_json` wrote. Raises UsageError where it is none, or something in it is wrong."""
-    try:
-        plan = Plan.from_json(content.decode())
-        _SpecOfPlan(**plan.spec)
-        for recipe in {to_json(cell.recipe): cell.recipe for cell in plan.cells}.values():
-            Recipe(**recipe)
-        for cell in plan.cells:
-            plan.label(cell), plan.tasks[cell.task_key]
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise UsageError(f"the plan is damaged ({'.'.join(map(str, first['loc']))}: {first['msg']})") from None
-    except (UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"the plan is damaged ({error!r})") from None
-    return plan
 
 
 def damaged(plan: Plan, states: Mapping[str, State]) -> list[str]:

@@ -136,7 +136,7 @@ class _Launch:
             then = ["then the comparison, with the settings that these cells choose"] * bool(
                 plan.search and not plan.search.chosen
             )
-            for line in (*lines, *then, *notes, "dry run: nothing was started"):
+            for line in (*lines, *then, *notes, "dry run: nothing was started; next: the same without --dry-run"):
                 display.print_line(line)
             return 0
         display.print_plan([*plan.notes[len(self.spec.notes) :], *notes])
@@ -191,12 +191,11 @@ class _Launch:
             display.print_line(warning)
         statuses = Counter(state.status for state in self.root.states(cells).values())
         searching = plan.search is not None and not plan.search.chosen
-        said = _describe_end(plan.name, statuses, stopped, "" if jobs else self.execution.rerun, searching)
-        display.print_line(said)
+        display.print_line(_describe_end(statuses, stopped, "" if jobs else self.execution.rerun, searching))
         return INTERRUPTED if stopped == "interrupted" else int(bool(stopped) or statuses["done"] < len(cells))
 
 
-def _describe_end(name: str, statuses: Mapping[Status, int], stopped: str, rerun: str, searching: bool) -> str:
+def _describe_end(statuses: Mapping[Status, int], stopped: str, rerun: str, searching: bool) -> str:
     """Describe in one line how a launch or search ended; `rerun` is its option where it had nothing to run, else ""."""
     total, done = sum(statuses.values()), statuses["done"]
     if stopped:
@@ -209,4 +208,4 @@ def _describe_end(name: str, statuses: Mapping[Status, int], stopped: str, rerun
     again = "; the same command continues" if statuses["missing"] else ""
     if statuses["failed"] and rerun:
         again = f"; to try again, add --rerun {'all' if rerun == 'failed' else 'failed'}"
-    return f"{', '.join(parts)}; see milbench status {name}{again}"
+    return f"{', '.join(parts)}{again}"

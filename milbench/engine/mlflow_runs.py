@@ -29,8 +29,6 @@ from milbench.networks.registry import registries
 
 STATUSES: dict[Status, str] = {"done": "FINISHED", "failed": "FAILED", "running": "RUNNING", "missing": "KILLED"}
 ATTEMPT = "milbench.attempt"  # the tag of a run that tells it from runs of the same cell that was computed before
-RELATIVE = "mlflow-artifacts:/"
-"""MLflow's address for artifacts in whichever folder its server serves: it stays true when a root is moved."""
 
 for _name in ("mlflow", "alembic", "urllib3", "mlflow.store.db.utils"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)  # the mirror reports errors in one line
@@ -68,7 +66,8 @@ class Runs:
         if existing is None:
             # The tag lets MLflow's pages open on runs, not on traces of language models.
             tags = {"mlflow.experimentKind": "custom_model_development"}
-            place = RELATIVE if self.is_local else None
+            # An address in whichever folder MLflow's server serves stays true when a root is moved.
+            place = "mlflow-artifacts:/" if self.is_local else None
             return str(self.client.create_experiment(self.plan.name, artifact_location=place, tags=tags))
         if existing.lifecycle_stage == "deleted":
             self.client.restore_experiment(existing.experiment_id)

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from milbench._utils.digests import file_digest
 from milbench.api.metric_info import METRICS
 from milbench.api.parameters import check_params, check_values, constructor_parameters, network_parameters
-from milbench.api.plan import Cell, Contrast, Label, Mark, Plan, TaskInfo, labels, task_key
-from milbench.api.published import Published
+from milbench.api.plan import Cell, Plan, TaskInfo, labels, task_key
+from milbench.api.questions import Mark
+from milbench.api.recipe import Recipe
 from milbench.api.registry import Registry, losses, tasks
 from milbench.api.resolver import resolve
 from milbench.api.validation import validated
 from milbench.data.catalog import find_file
-from milbench.engine.spec import DEFAULT, Params, PassMark, Spec, as_list, parse_seeds
+from milbench.engine.spec import DEFAULT, Params, Spec, as_list, for_task, parse_seeds
 from milbench.errors import UsageError, as_usage, unknown
 
 if TYPE_CHECKING:
@@ -29,57 +30,81 @@ if TYPE_CHECKING:
 MOST_CELLS = 100_000  # of cells, and of combinations of axes: more are a slip
 
 
+class _Problem(NamedTuple):
+    """A task with certain parameters, on which every variant is trained with every seed."""
+
+    task: Task
+    fields: Params  # of its cells, that describe it
+    seeds: list[int]
+    info: TaskInfo
+
+
 def make_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
     """Expand a spec into its cells, with every name, parameter and data set checked.
 
     The device decides what the precision `auto` is, unless an earlier launch has decided it. Raises UsageError where
     one of them is wrong, or losses of different supervision are compared without `spec.supervision`.
     """
-    sections = {name: {k: v for k, v in table.items() if k != "networks"} for name, table in spec.loss.items()}
-    loss_fields = [
-        _fields(losses(), name, params) | {"supervision": losses().get(name).supervision}
-        for name, params, _ in _variants(losses(), spec.losses, sections)
-    ]
     _check_supervision(spec)
     _check_metrics(spec)
-    cells, infos, notes = dict[str, Cell](), dict[str, TaskInfo](), list[str]()
+    _check_published(spec)
+    problems, losses = _problems(spec), _losses(spec)
+    variants = {key: _variants(spec, problem.task, losses) for key, problem in problems.items()}
+    recipes = [variant["recipe"] for of_task in variants.values() for variant in of_task]
+    auto = [recipe for recipe in recipes if recipe["precision"] == "auto"]
+    notes = [*spec.notes, *(r for p in problems.values() for r in p.task.remarks(spec.run.data_dir, p.seeds))]
+    if auto and not precision:
+        precision, note = _auto_precision(device, spec)
+        notes.append(note)
+    for recipe in auto:
+        recipe["precision"] = precision
+    every_cell = (cell for key, problem in problems.items() for cell in _cells(problem, variants[key]))
+    cells = [*{cell.id: cell for cell in every_cell}.values()]
+    _check_networks(spec, cells)
+    _check_contrasts(spec, cells)
+    notes += _untraced_code(cells)
+    infos = {key: problem.info for key, problem in problems.items()}
+    return Plan(spec.model_dump(mode="json"), cells, infos, [*dict.fromkeys(notes)], precision=precision)
+
+
+def _problems(spec: Spec) -> dict[str, _Problem]:
+    """Return every task with every combination of its parameters, and what marks ask there, by `Cell.task_key`."""
+    problems: dict[str, _Problem] = {}
     for name, params, short_name, mark in _tests(spec):
-        task: Task = tasks().get(name)(**params)
-        key = task_key(task.name, params)
-        if key not in infos:
+        if (key := task_key(name, params)) not in problems:
+            task: Task = tasks().get(name)(**params)
             data = task.check_data(spec.run.data_dir)  # reads what folds there are
-            task_fields = _fields(tasks(), name, params) | {"task_name": short_name, "data": data}
-            infos[key] = _info(spec, task, params)
-            seeds = _seeds(spec, task)
-            notes.extend(remark for remark in task.remarks(spec.run.data_dir, seeds) if remark not in notes)
-            variants = [
-                loss | network | {"recipe": recipe}
-                for loss in loss_fields
-                for network, settings in _networks(spec, task, loss)
-                for recipe in _recipes(spec, task, settings)
-            ]
-            if not precision and any(fields["recipe"]["precision"] == "auto" for fields in variants):
-                precision, note = _auto_precision(device, spec)
-                notes.append(note)
-            if (count := len(variants) * len(seeds)) > MOST_CELLS:
-                raise UsageError(f"{count:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}")
-            for fields, seed in itertools.product(variants, seeds):
-                if fields["recipe"]["precision"] == "auto":
-                    fields["recipe"] |= {"precision": precision}
-                cell = Cell(**fields, **task_fields, seed=seed)
-                cells[cell.id] = cell
-        if mark:
-            marks = [Mark(mark.name, metric, bound) for metric, bound in mark.at_most.items()]
-            marks += [Mark(mark.name, metric, bound, at_most=False) for metric, bound in mark.at_least.items()]
-            infos[key].marks.extend(mark for mark in marks if mark not in infos[key].marks)
-    _check_networks(spec, cells.values())
-    cell_labels = labels(cells.values())
-    # Searched settings are no part of a variant: what is compared has those that the search has chosen.
-    if spec.tune:
-        cell_labels = {cell: label._replace(recipe="") for cell, label in cell_labels.items()}
-    contrasts, omissions = _contrasts(spec, cells.values(), cell_labels)
-    notes = [*spec.notes, *omissions, *_untraced_code(cells.values()), *notes]
-    return Plan(spec.model_dump(mode="json"), [*cells.values()], infos, notes, contrasts, precision=precision)
+            fields, seeds = _fields(tasks(), name, params) | {"task_name": short_name, "data": data}, _seeds(spec, task)
+            problems[key] = _Problem(task, fields, seeds, _info(spec, task, params, data))
+        if mark and mark not in (marks := problems[key].info.marks):
+            marks.append(mark)
+    return problems
+
+
+def _losses(spec: Spec) -> list[Params]:
+    """Return the fields of a cell that describe its loss, for every loss and combination of axes."""
+    sections = {name: {k: v for k, v in table.items() if k != "networks"} for name, table in spec.loss.items()}
+    return [
+        _fields(losses(), name, params) | {"supervision": losses().get(name).supervision}
+        for name, params, _ in _combinations(losses(), spec.losses, sections)
+    ]
+
+
+def _variants(spec: Spec, task: Task, losses: Sequence[Params]) -> list[Params]:
+    """Return the fields of a cell that describe loss, network and recipe, for all that are compared on a task."""
+    return [
+        loss | network | {"recipe": recipe}
+        for loss in losses
+        for network, settings in _networks(spec, task, loss)
+        for recipe in _recipes(spec, task, settings)
+    ]
+
+
+def _cells(problem: _Problem, variants: Sequence[Params]) -> Iterator[Cell]:
+    if (count := len(variants) * len(problem.seeds)) > MOST_CELLS:
+        raise UsageError(f"{count:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}")
+    for fields, seed in itertools.product(variants, problem.seeds):
+        yield Cell(**fields, **problem.fields, seed=seed)
 
 
 def _untraced_code(cells: Iterable[Cell]) -> list[str]:
@@ -94,20 +119,20 @@ def _untraced_code(cells: Iterable[Cell]) -> list[str]:
     ]
 
 
-def _tests(spec: Spec) -> Iterator[tuple[str, Params, str, PassMark | None]]:
+def _tests(spec: Spec) -> Iterator[tuple[str, Params, str, Mark | None]]:
     """Yield each task with its parameters and short name, without a mark, then that of each mark with the mark."""
-    for variant in _variants(tasks(), spec.tasks, spec.task):
+    for variant in _combinations(tasks(), spec.tasks, spec.task):
         yield (*variant, None)
     references = {resolve(tasks(), reference): reference for reference in spec.tasks}
     for mark in spec.marks:
         name = resolve(tasks(), mark.task)
         if name in references:  # else a flag has left it out
             tables = [table | mark.params for table in as_list(spec.task.get(name, {}))]
-            for variant in _variants(tasks(), [references[name]], {name: tables}):
+            for variant in _combinations(tasks(), [references[name]], {name: tables}):
                 yield (*variant, mark)
 
 
-def _variants(registry: Any, references: Sequence[str], sections: Params) -> Iterator[tuple[str, Params, str]]:
+def _combinations(registry: Any, references: Sequence[str], sections: Params) -> Iterator[tuple[str, Params, str]]:
     """Yield the entries with complete parameters, for every combination of axes, and a short name or ""."""
     for name in dict.fromkeys(resolve(registry, reference) for reference in references):
         cls, tables, names = registry.get(name), sections.get(name, {}), [""]
@@ -181,18 +206,14 @@ def _check_networks(spec: Spec, cells: Iterable[Cell]) -> None:
             raise unknown("network section", name, {n for task in task_classes for n in suitable_networks(task)})
 
 
-def _info(spec: Spec, task: Task, params: Params) -> TaskInfo:
+def _info(spec: Spec, task: Task, params: Params, data: str) -> TaskInfo:
     primary = spec.compare_by[0] if spec.compare_by else task.primary
-    literature = [
-        Published("", **entry.model_dump(exclude={"task", "params"}))
-        for entry in spec.published
-        if entry.task == task.name and all(params.get(k) == v for k, v in entry.params.items())
-    ]
+    published = [*task.published, *(p for p in spec.published if resolve(tasks(), p.task) == task.name)]
     return TaskInfo(
         primary=primary,
         chance=task.chance if primary == task.primary else None,  # guessing is known for the task's own metric alone
         amount=task.amount,
-        published=[*task.published, *literature],
+        published=[value for value in published if value.belongs_to(params, data)],
         folds=(task.folds.count, task.folds.repeats or 0) if task.folds else None,
         overlap=task.overlap(spec.run.data_dir) or (1 / (task.folds.count - 1) if task.folds else 0.0),
         is_tested=task.is_tested,
@@ -239,60 +260,60 @@ def _check_supervision(spec: Spec) -> None:
 def _check_metrics(spec: Spec) -> None:
     primary = dict.fromkeys(tasks().get(resolve(tasks(), name)).primary for name in spec.tasks)
     metrics, compared = {*METRICS, *primary}, spec.compare_by[:1] or [*primary]
-    for entry in spec.published:
-        parameters = constructor_parameters(tasks().get(resolve(tasks(), entry.task)))
-        for name in entry.params:
-            if name not in parameters:
-                raise unknown(f"parameter of task {entry.task} in [[published]]", name, parameters)
     for owner, name in (
         *(("margin", name) for name in spec.margin),
         *(("compare_by", name) for name in spec.compare_by),
         *(("[[published]]", entry.metric) for entry in spec.published),
-        *((f"margin of contrast {contrast.name!r}", name) for contrast in spec.contrasts for name in contrast.margin),
-        *((f"mark {mark.name!r}", name) for mark in spec.marks for name in (*mark.at_most, *mark.at_least)),
+        *((f"mark {mark.name!r}", name) for mark in spec.marks for name, *_ in mark.bounds),
     ):
         if name not in metrics:
             raise unknown(f"metric of {owner}", name, metrics)
-        if owner.startswith("margin") and name not in compared and not spec.changed:
+        if owner == "margin" and name not in compared and not spec.changed:
             choices = " or ".join(compared)
             raise UsageError(f"{owner}: losses are not compared by {name}; use {choices}, or compare_by = [{name!r}]")
 
 
-def _contrasts(spec: Spec, cells: Iterable[Cell], labels: Mapping[str, Label]) -> tuple[list[Contrast], list[str]]:
-    """Return the contrasts of a spec, and a remark on each whose variants flags have left out.
+def _check_published(spec: Spec) -> None:
+    """Raise UsageError where the protocol of a published value names a parameter that no cell has."""
+    for published in spec.published:
+        if not published.task:
+            raise UsageError(f"[[published]] {(published.method or published.loss)!r} needs the task of its value")
+        parameters = constructor_parameters(tasks().get(resolve(tasks(), published.task)))
+        names = [f"task.{key}" for key in parameters]  # all that decides where the value of a method is shown
+        if published.loss:
+            resolve(losses(), published.loss.split()[0])
+            names += ["network", *(f"recipe.{key}" for key in Recipe.model_fields)]
+        for name in published.protocol:
+            if name not in names and not (published.loss and name.startswith(("loss.", "network."))):
+                raise unknown("parameter in the protocol of [[published]]", name, names)
 
-    Raises UsageError where no flag has: a contrast then names a variant that does not exist.
-    """
+
+def _check_contrasts(spec: Spec, cells: Sequence[Cell]) -> None:
+    """Raise UsageError where a contrast names a variant that does not exist, unless flags may have left it out."""
     variants: dict[str, dict[str, None]] = {}
-    for cell in cells if spec.contrasts else ():
-        variants.setdefault(labels[cell.id].task, {})[labels[cell.id].variant] = None
-    contrasts, names, notes = list[Contrast](), dict[frozenset[str], str](), list[str]()
+    for label in labels(cells).values() if spec.contrasts else ():
+        # Searched settings are no part of a variant: what is compared has those that the search has chosen.
+        variants.setdefault(label.task, {})[(label._replace(recipe="") if spec.tune else label).variant] = None
+    names: dict[frozenset[str], str] = {}
     for contrast in spec.contrasts:
         pair, name = (contrast.first, contrast.second), contrast.name
-        if missing := [(side, available) for available in variants.values() for side in pair if side not in available]:
-            error = unknown(f"variant in contrast {name!r}", *missing[0])
-            if not spec.changed:
-                raise error
-            notes.append(f"The contrast {name!r} was left out, since flags changed what is compared: {error}.")
-            continue
+        missing = [(side, available) for available in variants.values() for side in pair if side not in available]
+        if missing and not spec.changed:
+            raise unknown(f"variant in contrast {name!r}", *missing[0])
         if contrast.first == contrast.second:
             raise UsageError(f"contrast {name!r}: first and second are one variant, {contrast.first!r}")
         if (earlier := names.setdefault(frozenset(pair), name)) != name:
             raise UsageError(f"contrasts {earlier!r} and {name!r} have the same variants")
-        contrasts.append(Contrast(name, contrast.margin, dict.fromkeys(variants, pair)))
-    return contrasts, notes
 
 
 def _recipes(spec: Spec, task: Task, network_settings: Params) -> list[Params]:
     """Return the recipes of a task with a network, changed by the spec, one for every combination of axes."""
     defaults = changed_recipe(task.recipe().model_dump(), network_settings)
-    common = {key: value for key, value in spec.recipe.items() if not isinstance(value, dict)}
-    return [changed_recipe(defaults, changes) for changes in _axes(common | spec.recipe.get(task.name, {}))]
+    return [changed_recipe(defaults, changes) for changes in _axes(for_task(spec.recipe, task.name))]
 
 
 def changed_recipe(defaults: Params, changes: Params) -> Params:
     """Return a recipe with changes, of which "none" is None; another optimiser comes with settings of its own."""
-    from milbench.api.recipe import Recipe
     from milbench.optimizers.registry import SETTINGS, check_recipe, optimizers
 
     changes = {k: None if v == "none" and k != "gradient_norm" else v for k, v in changes.items()}

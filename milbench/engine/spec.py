@@ -3,16 +3,17 @@
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, FiniteFloat, model_validator
 
-from milbench.api.metric_info import METRICS
 from milbench.api.plan import COMPARISON_NAME, LONGEST_NAME, Selection
+from milbench.api.published import Published
+from milbench.api.questions import TABLE, Contrast, Mark
 from milbench.api.recipe import Recipe
 from milbench.api.registry import Registry, losses, tasks
 from milbench.api.resolver import resolve
@@ -27,14 +28,11 @@ MOST_WORKERS = 1024  # processes, or threads of each: more are a slip, which wou
 MOST_DRAWS = 4096  # more are a slip
 MOST_SEEDS = 100_000  # more are a slip, and would not fit into memory
 
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Margin = Annotated[float, Field(gt=0, allow_inf_nan=False)]  # largest difference that counts as none, of a metric
-
 
 class Table(BaseModel):
     """A table of a spec, without unknown keys; the texts below its fields are their descriptions."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = TABLE
 
 
 class Difference(Table):
@@ -48,72 +46,6 @@ class Difference(Table):
     """What its code does."""
     here: str
     """The parameter that chooses between the two, and what this comparison uses."""
-
-
-class NamedContrast(Table):
-    """The difference of two variants that a comparison is made for: the first less the second."""
-
-    name: str = Field(min_length=1)
-    """What the difference shows."""
-    first: str
-    """A variant as reports name it: a loss, then the settings that set it apart, KEY=VALUE."""
-    second: str
-    """Likewise."""
-    margin: dict[str, Margin] = Field(default_factory=dict)
-    """Replaces the margin of the spec."""
-
-
-class PassMark(Table):
-    """A test: a task with certain parameters, and the values of its test metrics that pass.
-
-    An axis of the task that `params` does not name keeps its values: the mark then holds for all of them.
-    """
-
-    name: str = Field(min_length=1)
-    """Name of the test."""
-    task: str
-    """Task that the test is about."""
-    params: dict[str, Any] = Field(default_factory=dict)
-    """Parameters that differ from those of the task in the spec."""
-    at_most: dict[str, Finite] = Field(default_factory=dict)
-    """Metric -> the largest value that passes."""
-    at_least: dict[str, Finite] = Field(default_factory=dict)
-    """Metric -> the smallest value that passes."""
-    why: str = ""
-    """The reason for the bounds, and what the test asks."""
-
-    @model_validator(mode="after")
-    def _check_bounds(self) -> Self:
-        if not self.at_most and not self.at_least:
-            raise ValueError("it has no bound: expected at_most or at_least = {METRIC = N}")
-        return self
-
-
-class Literature(Table):
-    """A published value of a method that is no loss here."""
-
-    task: str
-    """Task that the value was measured on."""
-    params: dict[str, Any] = Field(default_factory=dict)
-    """Parameters of the task that the value belongs to, such as `table`; empty: all."""
-    method: str = Field(min_length=1)
-    """Name of the method."""
-    metric: str
-    """Metric, without a split."""
-    value: Finite
-    """A share, not a percentage; an error, not an accuracy."""
-    spread: Annotated[Finite, Field(ge=0)] | None = None
-    """The number behind ± in the source, whatever it is."""
-    source: str = Field(min_length=1)
-    """With the place in it."""
-    note: str = ""
-    """How its measurement differs from that of the results here."""
-
-    @model_validator(mode="after")
-    def _check_share(self) -> Self:
-        if self.metric in METRICS and METRICS[self.metric].percent and not 0 <= self.value <= 1:
-            raise ValueError(f"{self.metric} is a share between 0 and 1, got {self.value:g}")
-        return self
 
 
 class Execution(Table):
@@ -200,16 +132,9 @@ class Search(Table):
             raise ValueError("there is nothing to search: add [tune.recipe] or [tune.loss.NAME]")
         task_spaces = [values for values in self.recipe.values() if isinstance(values, dict)]
         spaces: list[Any] = [self.recipe, *task_spaces, *self.loss.values()]
-        for name, values in ((name, values) for space in spaces for name, values in space.items()):
-            if values == []:
-                raise ValueError(f"{name} = [] has no values")
+        if empty := next((name for space in spaces for name, values in space.items() if values == []), ""):
+            raise ValueError(f"{empty} = [] has no values")
         return self
-
-    def recipe_of(self, task: str) -> dict[str, Dimension]:
-        """Return the dimensions of the recipe on a task."""
-        common = {k: v for k, v in self.recipe.items() if not isinstance(v, dict)}
-        task_space = self.recipe.get(task, {})
-        return common | task_space if isinstance(task_space, dict) else common
 
 
 def _check_name(name: str) -> str:
@@ -247,11 +172,11 @@ class Spec(Table):
     """Kinds of supervision that are compared on purpose."""
     selection: Selection = "last"
     """Epoch by which losses are compared; no result depends on it."""
-    margin: dict[str, Margin] = Field(default_factory=dict)
+    margin: dict[str, Annotated[FiniteFloat, Field(gt=0)]] = Field(default_factory=dict)
     """Metric -> the largest difference that counts as none."""
     compare_by: list[str] = Field(default_factory=list)
     """Metrics by which losses are compared, the first in place of each task's primary metric."""
-    contrasts: list[NamedContrast] = Field(default_factory=list)
+    contrasts: list[Contrast] = Field(default_factory=list)
     """Differences that the comparison is made for."""
     preset: str = ""
     """The preset that was chosen."""
@@ -261,9 +186,9 @@ class Spec(Table):
     """Notes for the reader of the report, such as the limits of a preset."""
     differences: list[Difference] = Field(default_factory=list)
     """Differences between a publication and its code."""
-    published: list[Literature] = Field(default_factory=list)
+    published: list[Published] = Field(default_factory=list)
     """Values from the literature, to stand beside the results."""
-    marks: list[PassMark] = Field(default_factory=list)
+    marks: list[Mark] = Field(default_factory=list)
     """Tests that every loss takes, with the values that pass."""
     tune: Search | None = None
     """How settings are searched before losses are compared."""
@@ -273,9 +198,9 @@ class Spec(Table):
     """Set by the launch: whether flags have changed what the file says."""
 
 
-TABLES: dict[str, type[BaseModel]] = {
-    "": Spec, "recipe": Recipe, "run": Execution, "tune": Search, "contrasts": NamedContrast, "marks": PassMark,
-    "published": Literature, "differences": Difference,
+TABLES: dict[str, Any] = {
+    "": Spec, "recipe": Recipe, "run": Execution, "tune": Search, "contrasts": Contrast, "marks": Mark,
+    "published": Published, "differences": Difference,
 }  # fmt: skip
 """The tables of a spec by name, "" for the keys outside all of them."""
 
@@ -283,7 +208,7 @@ TABLES: dict[str, type[BaseModel]] = {
 def settings(*tables: str) -> Iterator[tuple[str, str, str]]:
     """Yield the key, the default and the meaning of every setting in these tables of a spec; none: in all of them."""
     for table in tables or TABLES:
-        for name, field in TABLES[table].model_fields.items():
+        for name, field in TABLES[table].__pydantic_fields__.items():
             default = field.get_default(call_default_factory=True)
             text = "none" if default is None else "" if isinstance(default, Table) else str(default)
             key = f"{table}.{name}" if table else name
@@ -371,6 +296,11 @@ def make_spec(values: Params, owner: str = "the run") -> Spec:
             if name not in available:
                 raise unknown(f"{section} section of {owner}", name, available)
     return spec
+
+
+def for_task(recipe: Mapping[str, Any], task: str) -> Params:
+    """Return the entries of a recipe, or of its spaces, for all tasks, and those of the table named after one."""
+    return {**{k: v for k, v in recipe.items() if not isinstance(v, dict)}, **recipe.get(task, {})}
 
 
 def as_list(value: Any) -> list[Any]:

@@ -9,7 +9,7 @@ from milbench.api.parameters import check_params
 from milbench.api.plan import Cell, Label, Plan, SearchRecord
 from milbench.api.registry import losses
 from milbench.engine.planning import changed_recipe, make_plan
-from milbench.engine.spec import Dimension, Params, Range, Search, Spec, merged, parse_seeds
+from milbench.engine.spec import Dimension, Params, Range, Search, Spec, for_task, merged, parse_seeds
 from milbench.errors import UsageError
 
 SCRAMBLE = 20190909
@@ -45,7 +45,7 @@ def search_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
                 cell = replace(sample, seed=seed)
                 if cell.id not in draws:  # two draws from few values may be equal
                     cells.append(cell)
-                    draws[cell.id] = {"arm": arm, "draw": number, "settings": settings, "asked": search.draws}
+                    draws[cell.id] = {"arm": arm, "draw": number, "settings": settings}
     return replace(base, cells=cells, search=SearchRecord(f"validation/{search.metric}", draws))
 
 
@@ -137,7 +137,7 @@ def draw(spaces: Sequence[Mapping[str, Dimension]], count: int, coordinates: int
 def _draws(search: Search, cell: Cell) -> Iterator[tuple[Params, Cell]]:
     """Yield the settings of every draw of the arm that a cell is of, and the cell with them."""
     loss_space = search.loss.get(cell.loss, {})
-    recipe_space = search.recipe_of(cell.task)
+    recipe_space = for_task(search.recipe, cell.task)
     coordinates = len(recipe_space) + max([0, *map(len, search.loss.values())])
     for recipe, loss in draw([recipe_space, loss_space], search.draws, coordinates):
         settings = {f"recipe.{k}": v for k, v in recipe.items()} | {f"loss.{k}": v for k, v in loss.items()}

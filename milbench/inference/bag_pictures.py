@@ -30,7 +30,7 @@ def draw(predictions: BagPredictions, bag: int) -> Figure | None:
     begins at 0. None where the bags have no places.
     """
     places = {name: place[bag].numpy() for name, place in predictions.batch.places.items()}
-    probs, classes = predictions.probs[bag, :-1].numpy(), predictions.classes_of(bag)
+    probs, classes = predictions.probs[bag, :-1].numpy(), predictions.label_set(bag)
     title = f"{predictions.batch.names[bag]}: {{{', '.join(predictions.class_names[c] for c in classes)}}}"
     if not classes:
         classes = [int(probs.reshape(len(probs), -1).max(axis=1).argmax())]

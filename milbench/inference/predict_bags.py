@@ -30,7 +30,7 @@ class BagPredictions:
     evidence: Tensor  # (B, C, *positions), how strongly a position speaks for a class by the rule of the loss
     mask: Tensor  # (B, *positions) bool, where there is an instance
 
-    def classes_of(self, bag: int) -> list[int]:
+    def label_set(self, bag: int) -> list[int]:
         """Return the label set of a bag as class numbers."""
         return [*self.labels[bag].nonzero().flatten().tolist()]
 
@@ -73,7 +73,7 @@ def bag_table(predictions: BagPredictions) -> pd.DataFrame:
     `presence CLASS` is the probability by the map that a class occurs in the bag.
     """
     names, bags = predictions.class_names, range(len(predictions.labels))
-    sets = [predictions.classes_of(bag) for bag in bags]
+    sets = [predictions.label_set(bag) for bag in bags]
     frame = pd.DataFrame({
         predictions.batch.kind: predictions.batch.names,
         "labels": [";".join(names[c] for c in classes) for classes in sets],

@@ -175,5 +175,6 @@ def _unsuitable(task: TaskOrClass, name: str, head: Head | None) -> UsageError:
     subject = f"{task.name} and a loss with the head {head}" if head and exists else task.name
     problem = f"network {name!r} does not suit {subject}" if exists else f"unknown network {name!r} for {subject}"
     torchvision = ", and torchvision's, such as resnet18" if task.bag_kind == "images" and head != "class" else ""
+    pooling = f"; for losses with the head sigmoid also {', '.join(POOLING)}" * (head == "softmax")
     similar = hint(name, [*suitable, *files])
-    return UsageError(f"{problem}{similar} (there are: {', '.join(suitable) or 'none'}{torchvision})")
+    return UsageError(f"{problem}{similar} (there are: {', '.join(suitable) or 'none'}{torchvision}{pooling})")

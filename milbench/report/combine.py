@@ -34,11 +34,11 @@ def combine(parts: Sequence[Results]) -> Results:
     labels["recipe"] = labels["recipe"].where(~differ, with_origin)
     names, notes = [plan.name for plan in plans], [f"{plan.name}: {note}" for plan in plans for note in plan.notes]
     rule = "What has one name in two of them and differs is named after its comparison; metric, epoch and margin are "
-    title = {"name": "+".join(names), "title": " beside ".join(names), "preset": "", "differences": []}
+    title = {"name": "+".join(names), "title": " beside ".join(names), "preset": "", "differences": [], "contrasts": []}
     plan = replace(
         plans[0], spec=plans[0].spec | title, cells=[cell for cell, _ in cells.values()],
         tasks={key: info for plan in plans[::-1] for key, info in plan.tasks.items()},
-        notes=[f"{rule}those of {names[0]}.", *notes], contrasts=[], search=None, command="", launched="",
+        notes=[f"{rule}those of {names[0]}.", *notes], search=None, command="", launched="",
     )  # fmt: skip
     frame = frame.assign(**{name: frame["cell"].map(labels[name]) for name in _NAMES})
     return Results(plan, frame, {cell: folder for part in parts for cell, folder in part.folders.items()})

@@ -101,9 +101,9 @@ def _change(one: Lengths) -> str:
     first, last, spans = str(early.index[0]), str(late.index[0]), f"from {short:,.0f} to {long:,.0f} {one.unit}"
     if late.get(first, False) and early.get(last, False):
         return f"no loss that leads at the one length is worse than the best at the other, {spans}"
-    loss, at, other, leads = (last, long, short, first) if late.get(first, False) else (first, short, long, last)
+    loss, where, other, leads = (last, long, short, first) if late.get(first, False) else (first, short, long, last)
     return (
-        f"the order changes with the length of training, {spans}: {readable(loss)} leads at {at:,.0f} and is worse "
+        f"the order changes with the length of training, {spans}: {readable(loss)} leads at {where:,.0f} and is worse "
         f"than the best at {other:,.0f}, where {readable(leads)} leads"
     )
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from milbench.api.metric_info import describe
@@ -20,7 +19,6 @@ from milbench.report.tables import Table
 
 FEWEST_TO_DIFFER, FEWEST_TO_AGREE = 3, 5  # seeds
 Bounds = tuple[float, float]
-_DRAWS = 100_000
 _WORDS = {"recipe.steps_per_epoch": "{} steps an epoch", "task.batch_bags": "{} bags a batch"}
 
 
@@ -66,7 +64,7 @@ def literature_tables(study: Study, task: str) -> tuple[Table, Table] | None:
         reasons.append((variant or published.method, theirs, "; ".join(filter(None, why)) or NOTHING))
     rules = ", ".join(dict.fromkeys(RULES[published.rule] for _, published, *_ in compared))
     note = " ".join(f"[{k}] {source}." for k, source in enumerate(sources, start=1)) + (
-        f" Here: the same statistic at the epoch that the source would choose ({rules})."
+        f" Here: the mean at the epoch that the source would choose ({rules})."
     )
     shown = pd.DataFrame(rows, columns=["loss", "metric", "published", "here", "difference, 95 %", "verdict"])
     details = pd.DataFrame(reasons, columns=["loss", "published", "why, and every deviation from the source"])
@@ -81,19 +79,18 @@ def _compare(study: Study, task: str, variant: str, published: Published) -> Com
     values = pd.Series(study.table(task, published.metric, published.rule).loc[variant], dtype=float).dropna()
     cells = [study.planned[row.cell] for row in rows_of(study.cells_of(task)) if row.variant == variant]
     obstacles = []
-    if different := deviations(published.protocol, [cell.params() for cell in cells]):
+    if different := deviations(published, [cell.params() for cell in cells]):
         obstacles.append(f"another protocol: {', '.join(different)}")
     if other := [cell.data for cell in cells if not cell.data.startswith(published.data)]:
         obstacles.append(f"other data: {other[0]}")
-    if published.statistic == "best" and published.count is None:
-        obstacles.append("the best of an unknown number of runs")
-    fewest = max(FEWEST_TO_DIFFER, (published.count or 0) if published.statistic == "best" else 0)
+    if published.statistic == "best":
+        obstacles.append("the best run of several: means alone are compared")
     done = f"{len(values)} of {len(cells)} seeds" if len(values) < len(cells) else counted(len(values), "seed")
-    few = [f"{done}, where {fewest} are needed"] if len(values) < fewest else []
+    few = [f"{done}, where {FEWEST_TO_DIFFER} are needed"] if len(values) < FEWEST_TO_DIFFER else []
     if obstacles or few:
         verdict, unknown = "not comparable" if obstacles else "open", (np.nan, np.nan)
-        return Comparison(variant, published, values, unknown, verdict, (*few, *obstacles, published.note))
-    bounds = difference(values.to_numpy(), published, metric.lower_is_better)
+        return Comparison(variant, published, values, unknown, verdict, (*(obstacles or few), published.note))
+    bounds = difference(values.to_numpy(), published)
     agreed = "no margin of agreement was stated" if margin is None else f"margin {with_unit(margin, metric)}"
     verdict = agreement(bounds, len(values), margin, metric.lower_is_better)
     return Comparison(variant, published, values, bounds, verdict, (agreed, published.note))
@@ -113,17 +110,14 @@ def agreement(interval: Bounds, seeds: int, margin: float | None, lower_is_bette
     return "open"
 
 
-def difference(values: ArrayLike, published: Published, lower_is_better: bool = True) -> Bounds:
-    """Return the 95 % interval of our values, (n,) with two at least, minus a published one.
+def difference(values: ArrayLike, published: Published) -> Bounds:
+    """Return the 95 % interval of the mean of our values, (n,) with two at least, minus that of published runs.
 
-    The best of N runs is compared with the best of N further ones, by simulation. Means are compared by Welch's
-    interval where mean, standard deviation and number of the published runs are known, and otherwise by Student's, as
+    It is Welch's where mean, standard deviation and number of the published runs are known, and otherwise Student's, as
     if these runs (one, where their number is unknown) had the standard deviation of ours.
     """
     sample = np.asarray(values, dtype=float)
     n, runs, spread = sample.size, published.count or 1, published.deviation
-    if published.statistic == "best":
-        return _best_of(sample, published.value, runs, lower_is_better)
     own, freedom = float(sample.std(ddof=1)), float(n - 1)
     error = own * math.sqrt(1 / n + 1 / runs)
     if spread is not None and runs > 1:
@@ -135,33 +129,14 @@ def difference(values: ArrayLike, published: Published, lower_is_better: bool = 
     return middle - half, middle + half
 
 
-def _best_of(sample: NDArray[np.float64], best: float, runs: int, lower_is_better: bool = True) -> Bounds:
-    """Return the interval of the best of `runs` further draws from the distribution of values less a published best.
-
-    In units of the standard deviation, the distance of that best from the mean of the values has one distribution for
-    all normal distributions. It is simulated, the same at every call.
-    """
-    mean, spread, sign = sample.mean(), sample.std(ddof=1), 1 if lower_is_better else -1
-    rng = np.random.default_rng(0)
-    # The smallest of n lies above x with probability sf(x)^n; mean and variance of a normal sample are independent.
-    smallest = stats.norm.isf(rng.random(_DRAWS) ** (1 / runs))
-    means = rng.normal(size=_DRAWS) / math.sqrt(sample.size)
-    spreads = np.sqrt(rng.chisquare(sample.size - 1, size=_DRAWS) / (sample.size - 1))
-    drawn = mean - best + sign * spread * (smallest - means) / spreads
-    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
-
-
-def deviations(protocol: Mapping[str, Any], params: list[dict[str, Any]]) -> list[str]:
-    """Return in words every parameter in which cells differ from what was published: a value, or a list of several."""
+def deviations(published: Published, params: list[dict[str, Any]]) -> list[str]:
+    """Return in words every parameter in which cells differ from the protocol of a published value."""
     differing = []
-    for name, expected in protocol.items():
-        accepted = expected if isinstance(expected, tuple | list) else [expected]
-        values = [p[name] for p in params if name in p]
-        if any(value not in accepted for value in values):
-            texts = list(dict.fromkeys(_text(name, value) for value in values))
-            ours = _WORDS.get(name, name.split(".", 1)[-1] + " {}").format(" and ".join(texts))
-            differing.append(f"{ours} (published: {' or '.join(_text(name, value) for value in accepted)})")
+    for name in dict.fromkeys(name for p in params for name in published.deviations(p)):
+        texts = dict.fromkeys(_text(name, p[name]) for p in params if name in p)
+        ours = _WORDS.get(name, name.split(".", 1)[-1] + " {}").format(" and ".join(texts))
+        accepted = " or ".join(_text(name, value) for value in published.accepted(name))
+        differing.append(f"{ours} (published: {accepted})")
     return differing
 
 

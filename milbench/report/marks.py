@@ -21,16 +21,15 @@ def marks_frame(study: Study) -> pd.DataFrame:
     rows = []
     for task in study.tasks:
         for mark in study.info(task).marks:
-            table = study.table(task, mark.metric)
-            for variant, values in table.iterrows():
-                bounds = student_interval(values.dropna(), overlap=study.info(task).overlap)
-                rows.append({
-                    "test": mark.name, "task": task, "metric": mark.metric, "bound": mark.bound,
-                    "at_most": mark.at_most, "variant": variant, "mean": values.mean(),
-                    "distance": (1 if mark.at_most else -1) * (values.mean() - mark.bound),
-                    "half": (bounds[1] - bounds[0]) / 2,
-                    "verdict": passing(bounds, mark.bound, at_most=mark.at_most, complete=bool(values.notna().all())),
-                })  # fmt: skip
+            for metric, bound, at_most in mark.bounds:
+                for variant, values in study.table(task, metric).iterrows():
+                    interval = student_interval(values.dropna(), overlap=study.info(task).overlap)
+                    rows.append({
+                        "test": mark.name, "task": task, "metric": metric, "bound": bound, "at_most": at_most,
+                        "variant": variant, "mean": values.mean(), "half": (interval[1] - interval[0]) / 2,
+                        "distance": (1 if at_most else -1) * (values.mean() - bound),
+                        "verdict": passing(interval, bound, at_most=at_most, complete=bool(values.notna().all())),
+                    })  # fmt: skip
     return pd.DataFrame(rows)
 
 

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import re
 import zlib
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pandas as pd
 
 from milbench._utils.files import write_atomically
 from milbench.api.outcomes import CLASSES_FILE, OUTCOMES_FILE, Outcomes, load_outcomes, save_outcomes
-from milbench.api.plan import COMPARISON_NAME, Plan
+from milbench.api.plan import Plan
 from milbench.api.results import COLUMNS, Results
 from milbench.errors import UsageError
 from milbench.report.classes import load_counts
@@ -46,9 +45,7 @@ def read(folder: Path) -> Results:
         if not (folder / name).is_file():
             raise UsageError(f"{folder} is not a published report: it lacks {name}")
     try:
-        plan = Plan.from_json(gzip.decompress((folder / PLAN).read_bytes()).decode())
-        if not re.fullmatch(COMPARISON_NAME, plan.name):
-            raise ValueError(f"{plan.name!r} is no name of a comparison")
+        plan = Plan.from_json(gzip.decompress((folder / PLAN).read_bytes()))
         text = {name: str for name in COLUMNS if name not in _NUMBERS}
         frame = pd.read_csv(folder / FRAME, dtype=text | dict.fromkeys(_NUMBERS[:3], "Int64"), keep_default_na=False,
                             na_values={name: [""] for name in _NUMBERS})  # fmt: skip

@@ -21,7 +21,7 @@ def sentences(study: Study) -> list[str]:
     marks = marks_frame(study)
     if len(marks) and (counts := Counter(marks.loc[marks["verdict"] == "pass", "variant"])):
         best = [f"{readable(variant)} {count}" for variant, count in counts.most_common(MOST_NAMED)]
-        total = sum(len(study.info(task).marks) for task in study.tasks)
+        total = sum(len(mark.bounds) for task in study.tasks for mark in study.info(task).marks)
         return [f"Passed of {total} tests: {', '.join(best)}."]
     if verdicts := equivalence_sentences(study):
         return verdicts

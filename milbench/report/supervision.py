@@ -59,11 +59,11 @@ def equivalent_amount(
     bounds are 0 and inf beyond what was measured, the amount itself where the two are told apart everywhere, nan for
     fewer than three seeds.
     """
-    at = np.log(np.asarray(amounts, dtype=float))
+    places = np.log(np.asarray(amounts, dtype=float))
     values, wanted = np.asarray(curve, dtype=float), np.asarray(target, dtype=float)
     sign = 1.0 if lower_is_better else -1.0
-    grid = np.linspace(at[0], at[-1], _GRID)
-    left = sign * (np.stack([np.interp(grid, at, line) for line in values]) - wanted[:, None])
+    grid = np.linspace(places[0], places[-1], _GRID)
+    left = sign * (np.stack([np.interp(grid, places, line) for line in values]) - wanted[:, None])
     mean = left.mean(axis=0)
     amount = 0.0 if mean[0] < 0 else float(np.exp(grid[(mean <= 0).argmax()])) if (mean <= 0).any() else math.inf
     n = len(values)

@@ -2,7 +2,7 @@
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -167,28 +167,31 @@ def pairs_frame(study: Study, task: str, metric: str = "") -> pd.DataFrame:
 def contrasts_table(study: Study) -> Table | None:
     """Return the differences that the spec names, with p values adjusted for their number; None without any."""
     contrasts = [
-        (contrast, task, names, study.compare(task, *names))
+        (contrast, task, study.compare(task, contrast.first, contrast.second))
         for contrast in study.plan.contrasts
-        for task, names in contrast.variants.items()
-        if task in study.tasks and set(names) <= set(study.table(task).index)
+        for task in study.tasks
+        if {contrast.first, contrast.second} <= set(study.table(task).index)
     ]
     if not contrasts:
         return None
     adjusted, rows = holm([pair.p for *_, pair in contrasts]), []
-    for (contrast, task, names, pair), p in zip(contrasts, adjusted, strict=True):
-        metric, margin = study.metric(task), (study.plan.spec["margin"] | contrast.margin).get(study.primary(task))
+    for (contrast, task, pair), p in zip(contrasts, adjusted, strict=True):
+        metric, margin = study.metric(task), study.plan.spec["margin"].get(study.primary(task))
         rows.append({
-            "question": contrast.name, "task": task, "difference of": f"{names[0]} less {names[1]}",
+            "question": contrast.name, "task": task, "difference of": f"{contrast.first} less {contrast.second}",
             "difference": number(pair.difference, 2, metric, signed=True),
             "95 % interval": interval(pair.interval, pair.difference, metric, True),
+            "95 %, uncorrected": interval(replace(pair, overlap=0.0).interval, pair.difference, metric, True),
             "p (Holm)": NOTHING if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.2g}", "seeds": str(pair.seeds),
             "within the margin": NOTHING if margin is None else YES if is_within(pair.interval, margin) else NO,
         })  # fmt: skip
-    frame = pd.DataFrame(rows).set_index("question")
+    is_corrected = any(pair.overlap for *_, pair in contrasts)
+    frame = pd.DataFrame(rows).set_index("question").drop(columns=["95 %, uncorrected"] * (not is_corrected))
     if (frame["within the margin"] == NOTHING).all():
         frame = frame.drop(columns="within the margin")
     labels = " and ".join(dict.fromkeys(study.metric(task).label for _, task, *_ in contrasts))
     note = f"In {labels}. Intervals stand for themselves; p values are adjusted for all {len(rows)} by Holm's method."
+    note += " Uncorrected: as if seeds shared no bags; p values are of the corrected intervals." * is_corrected
     shown = frozenset(k for k, p in enumerate(adjusted) if p < 1 - LEVEL)
     return Table("What the comparison was made for", frame, note, shown)
 

@@ -15,7 +15,7 @@ from milbench import Bags, Network
 from milbench.api.network import BagKind
 
 
-def beside(test: type, name: str) -> str:
+def reference_to(test: type, name: str) -> str:
     """Return the name of a loss, task or network, or its file, FILE.py or FILE.py:NAME, which is beside the test's."""
     is_file = name.partition(":")[0].endswith(".py")
     return str(Path(inspect.getfile(test)).parent / name) if is_file else name

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from milbench import Loss, load_loss
-from milbench.testing.common import beside
+from milbench.testing.common import reference_to
 
 B, C, K = 4, 3, 6
 LABELS = torch.tensor([[1, 0, 1], [0, 1, 0], [0, 0, 0], [1, 1, 1]], dtype=torch.bool)
@@ -64,7 +64,7 @@ class LossContract:
         if "variant" in metafunc.fixturenames:
             test = metafunc.cls or type(self)
             requested = self.variants or (Variant(self.loss),)
-            variants = [replace(variant, loss=beside(test, variant.loss)) for variant in requested]
+            variants = [replace(variant, loss=reference_to(test, variant.loss)) for variant in requested]
             metafunc.parametrize("variant", variants, ids=str)
 
     @pytest.fixture(name="loss")
@@ -85,8 +85,8 @@ class LossContract:
         for mask in (None, MASK) if is_whole else (None,):
             # Of bags of fewer than C positions the first class alone fits.
             fitting = labels & (MASK[:, :C] if mask is not None else is_whole | (labels.cumsum(dim=1) == 1))
-            results = computed(loss, logits, fitting, None if mask is None else mask.reshape(B, *positions))
-            flat = computed(loss, flat_logits, fitting, mask)
+            results = all_outputs(loss, logits, fitting, None if mask is None else mask.reshape(B, *positions))
+            flat = all_outputs(loss, flat_logits, fitting, mask)
             assert [part.shape for part in results] == [(B,), grid, classes, classes, grid, (*classes, *positions)]
             assert_close([part.reshape(expected.shape) for part, expected in zip(results, flat, strict=True)], [*flat])
         log_probs = loss.label_log_prob(logits, labels), loss.label_log_prob(flat_logits, labels.long())
@@ -111,9 +111,9 @@ class LossContract:
     def test_the_order_of_positions_does_not_matter(self, loss: Loss, labels: Tensor) -> None:
         _skip_if_ordered(loss)
         logits, order = some_logits(K), torch.tensor([3, 0, 5, 1, 4, 2])
-        value, gradient, scores, presence, *maps = computed(loss, logits, labels)
+        value, gradient, scores, presence, *maps = all_outputs(loss, logits, labels)
         moved = value, gradient[:, :, order], scores, presence, *(part[:, :, order] for part in maps)
-        assert_close(computed(loss, logits[:, :, order], labels), moved)
+        assert_close(all_outputs(loss, logits[:, :, order], labels), moved)
 
     def test_positions_that_are_alike_get_the_same_gradient(self, loss: Loss, labels: Tensor) -> None:
         """A maximum with its gradient at the first of several equal positions alone would prefer a place in the bag."""
@@ -126,19 +126,19 @@ class LossContract:
     def test_no_class_is_preferred(self, loss: Loss, labels: Tensor) -> None:
         logits, order = some_logits(K), torch.tensor([2, 0, 1])
         channels = [*order.tolist(), C]
-        value, gradient, scores, presence, probs, evidence = computed(loss, logits, labels)
+        value, gradient, scores, presence, probs, evidence = all_outputs(loss, logits, labels)
         by_class = scores[:, order], presence[:, order], probs[:, channels], evidence[:, order]
         renamed = value, gradient[:, channels], *by_class
-        assert_close(computed(loss, logits[:, channels], labels[:, order]), renamed)
+        assert_close(all_outputs(loss, logits[:, channels], labels[:, order]), renamed)
 
     def test_masked_positions_do_not_matter(self, loss: Loss, labels: Tensor) -> None:
         logits, labels = some_logits(K), labels & MASK[:, :C]
-        expected = computed(loss, logits, labels, MASK)
+        expected = all_outputs(loss, logits, labels, MASK)
         assert (expected[1].movedim(1, 2)[~MASK] == 0).all(), "the gradient"
         assert (expected[-1].movedim(1, 2)[~MASK] == -torch.inf).all(), "the evidence"
         for garbage in (200.0, -1e30, torch.inf, -torch.inf, torch.nan):
             changed = logits.masked_fill(~MASK.unsqueeze(1), garbage)
-            assert_close(computed(loss, changed, labels, MASK), expected, rtol=0, atol=0)
+            assert_close(all_outputs(loss, changed, labels, MASK), expected, rtol=0, atol=0)
 
     def test_padding_a_batch_changes_nothing(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K)
@@ -146,13 +146,13 @@ class LossContract:
         real = torch.tensor([0, 1, 5, 6, 7, 8])
         mask = torch.zeros(B, K + 3, dtype=torch.bool)
         mask[:, real] = True
-        value, gradient, scores, presence, *maps = computed(loss, padded, labels, mask)
+        value, gradient, scores, presence, *maps = all_outputs(loss, padded, labels, mask)
         results = value, gradient[:, :, real], scores, presence, *(part[:, :, real] for part in maps)
-        assert_close(results, computed(loss, logits, labels))
+        assert_close(results, all_outputs(loss, logits, labels))
 
     def test_a_bag_in_a_padded_batch_is_the_bag_alone(self, loss: Loss, labels: Tensor, variant: Variant) -> None:
         logits, labels = some_logits(K), labels & MASK[:, :C]
-        value, gradient, scores, presence, *maps = computed(loss, logits, labels, MASK)
+        value, gradient, scores, presence, *maps = all_outputs(loss, logits, labels, MASK)
         for i, size in enumerate(SIZES):
             here = slice(i, i + 1)
             alone = logits[here, :, :size].clone().requires_grad_()
@@ -186,7 +186,7 @@ class LossContract:
     def test_deterministic_and_without_side_effects(self, loss: Loss, labels: Tensor) -> None:
         logits, labels, mask = some_logits(K), labels & MASK[:, :C], MASK.clone()
         before = labels.clone()
-        first, again = (computed(loss, logits, labels, mask) for _ in range(2))
+        first, again = (all_outputs(loss, logits, labels, mask) for _ in range(2))
         assert all(map(torch.equal, again, first))
         assert all(map(torch.equal, (logits, labels, mask), (some_logits(K), before, MASK)))
 
@@ -200,9 +200,9 @@ class LossContract:
 
     def test_autocast_changes_nothing(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K, dtype=torch.float32)
-        expected = computed(loss, logits, labels)
+        expected = all_outputs(loss, logits, labels)
         with torch.autocast("cpu", torch.bfloat16):
-            results = computed(loss, logits, labels)
+            results = all_outputs(loss, logits, labels)
         assert all(map(torch.equal, results, expected))
 
     def test_float32_agrees_with_float64(self, loss: Loss, labels: Tensor) -> None:
@@ -214,9 +214,9 @@ class LossContract:
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
     def test_a_gpu_agrees_with_the_cpu(self, loss: Loss, labels: Tensor) -> None:
         logits, labels = some_logits(K), labels & MASK[:, :C]
-        on_gpu = computed(loss, logits.cuda(), labels.cuda(), MASK.cuda())
+        on_gpu = all_outputs(loss, logits.cuda(), labels.cuda(), MASK.cuda())
         assert all(part.is_cuda for part in on_gpu)
-        assert_close(on_gpu, computed(loss, logits, labels, MASK), check_device=False)
+        assert_close(on_gpu, all_outputs(loss, logits, labels, MASK), check_device=False)
 
     def test_its_weights_depend_on_the_seed_and_are_trained(self, loss: Loss, labels: Tensor, variant: Variant) -> None:
         with torch.random.fork_rng(devices=[]):
@@ -356,7 +356,7 @@ def outputs(loss: Loss, logits: Tensor, mask: Tensor | None = None) -> tuple[Ten
     return scores.classes, scores.presence, scores.instances, scores.evidence
 
 
-def computed(loss: Loss, logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> tuple[Tensor, ...]:
+def all_outputs(loss: Loss, logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> tuple[Tensor, ...]:
     """Return value, gradient and all outputs."""
     return *value_and_gradient(loss, logits, labels, mask), *outputs(loss, logits, mask)
 

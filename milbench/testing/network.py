@@ -40,7 +40,7 @@ class NetworkContract:
     @classmethod
     def make(cls, seed: int = 0) -> Network:
         """Return the network, made anew, on the CPU."""
-        return load_network(common.beside(cls, cls.network), cls.inputs, cls.num_classes, seed, **cls.params)
+        return load_network(common.reference_to(cls, cls.network), cls.inputs, cls.num_classes, seed, **cls.params)
 
     def bags(self, more: int = 0) -> Bags:
         """Return three random bags, larger by `more`, of which the second one is padded if it is no image."""
@@ -95,7 +95,7 @@ class NetworkContract:
         assert_close(logits, torch.tensor([-math.log(50)] * self.num_classes + [0.0]).expand_as(logits))
 
     def test_parameters_are_checked_and_can_be_stored(self) -> None:
-        parameters = network_parameters(general_maker(common.beside(type(self), self.network)))
+        parameters = network_parameters(general_maker(common.reference_to(type(self), self.network)))
         for name, parameter in parameters.items():
             assert parameter.empty not in (parameter.annotation, parameter.default), (
                 f"{name} needs an annotation and a default"

@@ -85,7 +85,7 @@ class TaskContract:
 
     def unprepared(self) -> Task:
         """Return the task, made anew."""
-        return load_task(common.beside(type(self), self.task), **self.params)
+        return load_task(common.reference_to(type(self), self.task), **self.params)
 
     def test_it_says_what_it_is(self, prepared: Task) -> None:
         assert prepared.num_classes >= 1
@@ -109,7 +109,7 @@ class TaskContract:
             assert parameter.annotation is not parameter.empty, f"{name} has no annotation to be checked against"
         for name in (*parameters, "no_such_parameter"):
             with pytest.raises(UsageError) as error:
-                load_task(common.beside(type(self), self.task), **{**self.params, name: object()})
+                load_task(common.reference_to(type(self), self.task), **{**self.params, name: object()})
             assert name in str(error.value)
             assert "\n" not in str(error.value)
 
@@ -138,7 +138,7 @@ class TaskContract:
 
     def test_another_seed_or_epoch_gives_other_batches(self, prepared: Task, batches: list[Bags]) -> None:
         others = prepared.train_batches(0, generator("another"))
-        assert any(digests(first) != digests(second) for first, second in zip(batches, others, strict=False))
+        assert any(bag_digests(first) != bag_digests(second) for first, second in zip(batches, others, strict=False))
 
     def test_batches_fit_together(self, prepared: Task, batches: list[Bags]) -> None:
         assert len(batches) == prepared.steps_per_epoch
@@ -228,7 +228,7 @@ class TaskContract:
         self, data_dir: Path | None, prepared: Task, evaluation: Evaluation
     ) -> None:
         torch.manual_seed(7)
-        again = self.make(data_dir).evaluate(untrained(prepared))
+        again = self.make(data_dir).evaluate(untrained_scores(prepared))
         assert again.metrics == evaluation.metrics
         assert again.decoder == evaluation.decoder
 
@@ -239,15 +239,15 @@ class TaskContract:
             assert outcomes.value == pytest.approx(evaluation.metrics[f"test/{metric}"], abs=1e-6)
 
     def test_who_knows_the_label_sets_makes_no_set_error(self, prepared: Task) -> None:
-        metrics = prepared.evaluate(untrained(prepared, knows_labels=True)).metrics
+        metrics = prepared.evaluate(untrained_scores(prepared, knows_labels=True)).metrics
         if "test/set_error" not in metrics:
             pytest.skip("the task does not measure the set error")
         assert metrics["test/set_error"] == 0
 
     def test_no_bag_is_in_two_splits(self, data_dir: Path | None, batches: list[Bags]) -> None:
         """By content: bags that are drawn anew, or augmented, differ even where their instances do not."""
-        splits = [*evaluated_on(self.make(data_dir, limit=MANY)).values()]
-        splits.append({digest for bags in batches for digest in digests(bags)})
+        splits = [*evaluated_digests(self.make(data_dir, limit=MANY)).values()]
+        splits.append({digest for bags in batches for digest in bag_digests(bags)})
         assert sum(map(len, splits)) == len(set().union(*splits))
 
     def test_the_task_says_where_seeds_split_the_same_bags(self, data_dir: Path | None, batches: list[Bags]) -> None:
@@ -255,8 +255,8 @@ class TaskContract:
         other = self.unprepared()
         other.seed, other.evaluation_limit = 1, MANY
         other.prepare(data_dir, CPU)
-        trained_on = {digest for bags in batches for digest in digests(bags)}
-        if trained_on & evaluated_on(other)["test"]:
+        trained_on = {digest for bags in batches for digest in bag_digests(bags)}
+        if trained_on & evaluated_digests(other)["test"]:
             assert other.overlap(data_dir) > 0, "what one seed trains on another one is tested on"
 
     def test_the_gallery_is_a_few_bags_always_the_same(self, data_dir: Path | None, prepared: Task) -> None:
@@ -281,7 +281,7 @@ def _batches(task: Task) -> list[Bags]:
 
 @lru_cache(maxsize=1)
 def _evaluation(task: Task) -> Evaluation:
-    return task.evaluate(untrained(task))
+    return task.evaluate(untrained_scores(task))
 
 
 def network_of(task: Task, name: str, seed: int = 0, head: Head = "softmax") -> Network:
@@ -296,25 +296,25 @@ def networks_of(task: Task, seed: int = 0, head: Head = "softmax") -> list[Netwo
     return [network_of(task, name, seed, head) for name in (task.classifiers if head == "class" else task.networks)]
 
 
-def evaluated_on(task: Task) -> dict[Split, set[str]]:
+def evaluated_digests(task: Task) -> dict[Split, set[str]]:
     """Return the digests of the bags of each split that a prepared task evaluates on."""
     splits: dict[Split, set[str]] = {}
     limited_splits = evaluate.limited_splits
 
     def record(all_splits: Mapping[Split, EvalSplit], limit: int | None) -> dict[Split, EvalSplit]:
         for name, split in all_splits.items():
-            splits[name] = {digest for number in range(len(split.bags)) for digest in digests(split.bags[number])}
+            splits[name] = {digest for number in range(len(split.bags)) for digest in bag_digests(split.bags[number])}
         return limited_splits(all_splits, limit)
 
     task.evaluation_limit = LIMIT
     with mock.patch.object(evaluate, "limited_splits", record):
-        task.evaluate(untrained(task))
+        task.evaluate(untrained_scores(task))
     if not splits:
         pytest.skip("the task does not evaluate by milbench.evaluate_bags, which knows the splits")
     return splits
 
 
-def untrained(task: Task, *, knows_labels: bool = False) -> ScoreFunction:
+def untrained_scores(task: Task, *, knows_labels: bool = False) -> ScoreFunction:
     """Return the scores of an untrained network, by the largest probability of each class, or by the label set."""
     network = network_of(task, next(iter(task.networks)))
 
@@ -339,7 +339,7 @@ def assert_same(bags: Bags, other: Bags) -> None:
             torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True, msg=name)
 
 
-def digests(bags: Bags) -> list[str]:
+def bag_digests(bags: Bags) -> list[str]:
     """Return a digest of the instances of every bag, without its padding, which depends on the others of its batch."""
     hashes = []
     for i, instances in enumerate(bags.instances.cpu()):

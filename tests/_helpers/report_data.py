@@ -18,8 +18,8 @@ LOSSES = {"exact": 0.006, "max-pooling": 0.08, "noisy-or": 0.007, "one-vs-rest":
 ONE = {"extended-digits": "instance_error"}
 TWO = {"extended-digits": "instance_error", "synthetic-bags": "set_error"}
 PUBLISHED = [
-    Published("exact", "instance_error", 0.004, "Li 2018", spread=0.0004),
-    Published("max-pooling", "instance_error", 0.08, "Li 2018"),
+    Published("instance_error", 0.004, "Li 2018", "exact", spread=0.0004),
+    Published("instance_error", 0.08, "Li 2018", "max-pooling"),
 ]
 
 
@@ -72,8 +72,8 @@ def make_results(
                     rows.append(said | {"epoch": None, "metric": "", "value": np.nan})
         infos[cells[-1].task_key] = TaskInfo(primary, **(info or {}))
     spec = {"name": "demo", "title": "", "preset": "", "differences": [], "selection": "last", "margin": {},
-            "compare_by": []}  # fmt: skip
-    fields = {name: plan.pop(name) for name in ("notes", "contrasts", "search") if name in plan}
+            "compare_by": [], "contrasts": []}  # fmt: skip
+    fields = {name: plan.pop(name) for name in ("notes", "search") if name in plan}
     made = Plan(spec | plan, cells, infos, command="milbench run demo", launched="2025-05-04 10:31 UTC", **fields)
     return Results(made, _frame(rows), folders)
 

@@ -57,8 +57,8 @@ def assert_tones_are_heard(task: Any, pitches: Tensor, sample_rate: int, seconds
     bands = (mel * (task.inputs + 1) / top - 1).round().int().tolist()
     mean, divisor = task._scale
     for bags in all_bags(task):
-        spectra, classes_of, boxes_of = bags.instances * divisor + mean, bags.truth.classes, bags.truth.boxes
-        for frames, classes, boxes in zip(spectra, classes_of.tolist(), boxes_of.tolist(), strict=True):
+        spectra, all_classes, all_boxes = bags.instances * divisor + mean, bags.truth.classes, bags.truth.boxes
+        for frames, classes, boxes in zip(spectra, all_classes.tolist(), all_boxes.tolist(), strict=True):
             events = [(cls, box) for cls, box in zip(classes, boxes, strict=True) if cls >= 0]
             quiet = ~frames[0].isnan()
             for _, (start, _, end, _) in events:

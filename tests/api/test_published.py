@@ -9,11 +9,13 @@ import pytest
 from milbench.api.plan import Plan, TaskInfo
 from milbench.api.published import Published
 from milbench.api.registry import tasks
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import make_spec
 
 
 def test_listed_runs_decide_and_not_what_the_source_prints() -> None:
     runs = (0.089, 0.054, 0.084, 0.071, 0.101, 0.081)
-    printed = Published("a", "instance_error", 0.5, "A paper", spread=0.2, runs=9)
+    printed = Published("instance_error", 0.5, "A paper", "a", spread=0.2, runs=9)
     assert (printed.mean, printed.deviation, printed.count) == (0.5, 0.2, 9)
     listed = replace(printed, values=runs)
     assert (listed.mean, listed.deviation) == pytest.approx((np.mean(runs), np.std(runs, ddof=1)))
@@ -21,11 +23,26 @@ def test_listed_runs_decide_and_not_what_the_source_prints() -> None:
     assert replace(printed, values=runs[:1]).deviation == 0.2, "one run has no deviation"
 
 
-def test_what_a_plan_holds_of_a_task_is_read_back_and_that_of_an_older_version_too() -> None:
+def test_what_a_plan_holds_of_a_task_is_read_back() -> None:
     task = tasks().create("extended-mnist", {})
-    written = Plan({"name": "x"}, [], {"t": TaskInfo(task.primary, published=list(task.published))}).to_json()
-    read = Plan.from_json(written)
+    spec = {"name": "x", "margin": {}, "compare_by": [], "contrasts": [], "selection": "last"}
+    written = Plan(spec, [], {"t": TaskInfo(task.primary, published=list(task.published))}).to_json()
+    read = Plan.from_json(written.encode())
     assert json.loads(read.to_json()) == json.loads(written)
     assert read.tasks["t"].published[-1] == task.published[-1]
-    older = written.replace('"margin"', '"no longer there"')
-    assert Plan.from_json(older).tasks["t"].published[-1] == replace(task.published[-1], margin=None)
+
+
+@pytest.mark.parametrize("other", [{"train_bags": 500}, {"labels": "all"}, {"bag_size": 5}, {"data": "fashion-mnist"}])
+def test_a_method_of_others_stands_beside_results_on_the_bags_that_it_was_measured_on_alone(
+    other: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks().get("mnist-bags"), "check_data", lambda self, data_dir: "not looked at")
+
+    def methods(**params: object) -> set[str]:
+        values = {"name": "x", "losses": ["exact"], "tasks": ["mnist-bags"], "task": {"mnist-bags": params}}
+        plan = make_plan(make_spec(values))
+        return {published.method for info in plan.tasks.values() for published in info.published}
+
+    published = {"attention, Ilse et al.", "instance + max, Ilse et al."}
+    assert methods(train_bags=50) == methods(train_bags=50, batch_bags=8) == published
+    assert methods(**{"train_bags": 50, **other}) == set()

@@ -1,6 +1,7 @@
 import functools
 import hashlib
 import re
+import shlex
 import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,19 +29,22 @@ def test_a_damaged_data_file_is_named_with_what_was_expected(milbench: Milbench,
     assert f"{tmp_path / parts[0].path} is damaged: expected MD5 6bbc9ace898e44ae57da46a324031adb, found" in complaint
     shown = milbench("data", "list", "--data-dir", str(tmp_path))
     assert shown.code == 1
+    assert shown.out.splitlines()[-1] == f"next: milbench data fetch NAME --data-dir {tmp_path}"
     assert "damaged" in shown.out
 
 
 def test_a_table_is_checked_with_the_settings_of_a_run(milbench: Milbench, tmp_path: Path) -> None:
-    table = tmp_path / "t.csv"
+    table = tmp_path / "my bags.csv"
     table.write_text("id,has_x,f,g\n007,1,1,2\n007,1,2,3\n8,0,3,4\n9,1,4,5\n")
     columns = ("-p", "task.bag=id", "-p", "task.labels=has_*", "-p", "task.features=f")
     shown = milbench("data", "check", str(table), *columns).done()
     assert "3, with 4 instances" in shown
+    words = shlex.split(shown.splitlines()[-1])
+    assert words[-8:] == ["-p", f"task.table={table}", *columns], "a shell reads what was given"
     for setting, complaint in {
         "bag=id": "-p bag=id: expected task.KEY=VALUE",
-        "task.lables=has_*": "unknown parameter of features of .*t.csv 'lables'; did you mean 'labels'",
-        "task.features=h": "t.csv has no column 'h'",
+        "task.lables=has_*": "unknown parameter of features of .*my bags.csv 'lables'; did you mean 'labels'",
+        "task.features=h": "my bags.csv has no column 'h'",
     }.items():
         assert re.search(complaint, milbench("data", "check", str(table), *columns, "-p", setting).complaint())
     (tmp_path / "s.csv").write_text("file,labels\na.wav,x\n")

@@ -13,6 +13,7 @@ BASE = ("run", "--loss", "exact", "--task", TINY)
 
 
 def test_lists(milbench: Milbench) -> None:
+    assert "next: milbench run demo" in milbench("list", "runs").done()
     milbench(*BASE, "--name", "mine")
     shown = {
         "losses": ("exact", "max-pooling", "one-vs-rest", "noisy-or", "normalization=bag"), "specs": ("demo",),

@@ -10,7 +10,7 @@ import torch
 from milbench import Bags, Scores, load_task
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import built_in_specs, presets, read_spec
-from milbench.testing.task import untrained
+from milbench.testing.task import untrained_scores
 from tests._helpers.command_line import HOSTILE, SMALL, TINY, Milbench
 from tests._helpers.small_data import PARAMS
 from tests._helpers.training import needs_muon
@@ -71,7 +71,7 @@ def test_a_study_shows_its_presets_ends_in_its_report_and_goes_on_where_it_stopp
     assert again.splitlines()[-1].endswith("index.html")
 
 
-def test_a_spec_with_a_search_is_searched_before_it_is_compared(milbench: Milbench, tmp_path: Path) -> None:
+def test_a_spec_with_a_search_is_searched_before_it_is_compared(milbench: Milbench, root: Path, tmp_path: Path) -> None:
     path = tmp_path / "tuned.toml"
     path.write_text("""
 losses = ["exact", "noisy-or"]
@@ -81,10 +81,12 @@ task.synthetic-bags.bags_per_epoch = 64
 recipe = {epochs = 1, evaluation_bags = 16}
 tune = {draws = 2, seeds = "1000", recipe.lr = {low = 1e-3, high = 1e-1, scale = "log"}}
 """)
-    said = milbench("run", str(path)).done()
-    assert "tuned: 4 cells, 4 to run" in said, "two draws of each loss"
+    said = milbench("run", str(path), "--shard", "1/2").done()
+    assert "tuned: 4 cells, 2 to run" in said, "two draws of each loss"
+    assert said.splitlines()[-1] == f"next: milbench run tuned --root {root}", "no report of half a search"
+    said = milbench("run", "tuned").done()
     *_, end, answer, after = said.splitlines()
-    assert (end, after) == ("all 4 cells are done", "next: milbench report tuned"), "two seeds of each loss"
+    assert (end, after) == ("all 4 cells are done", f"next: milbench report tuned --root {root}")
     assert answer.startswith("No loss has learnt anything yet on synthetic-bags")
     assert "tuned: 6 cells, 2 to run" in milbench("run", str(path), "-p", "tune.draws=3").done()
 
@@ -118,7 +120,7 @@ def test_a_dry_run_reckons_with_the_bags_that_are_evaluated(task: str, milbench:
     prepared.evaluation_limit = 20
     prepared.prepare(street_data, torch.device("cpu"))
     scored = []
-    score = untrained(prepared)
+    score = untrained_scores(prepared)
 
     def counting(bags: Bags) -> Scores:
         scored.append(len(bags) if bags.labels.sum(dim=1).max() > 1 else 0)  # not those that hold a single instance

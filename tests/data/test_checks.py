@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from milbench.data import checks
 from milbench.data.checks import check_bags
 from milbench.data.own_bags import OwnBags
-from milbench.data.table import Mark
+from milbench.data.table import Annotation
 from milbench.data.table_options import FeatureOptions, SequenceOptions, TableOptions
 from milbench.likelihood import EXACT_LABEL_LIMIT
 from tests._helpers.own_bags import own_bags, store_of
@@ -135,9 +135,9 @@ def test_sequences_with_more_classes_than_frames_or_blocks_of_four_are_placed(le
 
 
 def test_events_that_begin_after_the_end_are_placed() -> None:
-    (found,) = of_sequences(sequences(marks=[[Mark(0, (2, 3))], [], []]), "fatal").values()
+    (found,) = of_sequences(sequences(marks=[[Annotation(0, (2, 3))], [], []]), "fatal").values()
     assert found == "1: a.wav (row 2) lasts 2 seconds and has 'cat' from 2"
-    assert not of_sequences(sequences(marks=[[Mark(0, (1.9, 3))], [], []]), "fatal"), "its end is cut off"
+    assert not of_sequences(sequences(marks=[[Annotation(0, (1.9, 3))], [], []]), "fatal"), "its end is cut off"
     broken = [frames()[0], np.full((6, 2), np.nan), frames()[2]]
     assert of_sequences(sequences(broken), "fatal") == {"sequences with values that are not finite": "1: b.wav (row 3)"}
 

@@ -10,7 +10,7 @@ from PIL import Image
 from milbench.data.checks import check_bags, fatal
 from milbench.data.image_files import fit_image, fitted_boxes
 from milbench.data.own_bags import load_bags
-from milbench.data.table import Mark
+from milbench.data.table import Annotation
 from milbench.data.table_options import ImageOptions
 from milbench.errors import UsageError
 
@@ -88,7 +88,7 @@ def test_boxes_outside_their_image_are_fatal_and_named(table: Path, left: float,
     options = ImageOptions(table="")
     Image.new("RGB", (20, 30), "green").save(table.parent / "plain.png")
     bags = load_bags(image_table(table.parent, ["red.png", "plain.png"]), options)
-    problems = fatal(check_bags(replace(bags, marks=[[], [Mark(0, (left, -5, 25, bottom))]]), options))
+    problems = fatal(check_bags(replace(bags, marks=[[], [Annotation(0, (left, -5, 25, bottom))]]), options))
     assert problems == ["boxes outside their image: 1: plain.png (row 3) has 20 x 30 pixels"] * outside
 
 

@@ -205,7 +205,8 @@ def test_the_pages_of_mlflow_open_on_runs(root: Path, milbench: Milbench) -> Non
     running = process("ui", "--port", str(port), "--root", str(root))
     try:
         assert running.stdout is not None
-        assert f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning" in running.stdout.readline()
+        said = running.stdout.readline() + running.stdout.readline()
+        assert f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning" in said
         while True:
             try:
                 url = f"http://127.0.0.1:{port}/api/2.0/mlflow/experiments/get-by-name?experiment_name=tiny"

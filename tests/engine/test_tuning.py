@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from milbench.api.plan import Cell, Plan, SearchRecord
-from milbench.engine.spec import Dimension, Range, Search, Spec, make_spec
+from milbench.engine.spec import Dimension, Range, Search, Spec, for_task, make_spec
 from milbench.engine.tuning import draw, search_plan, tuned_plan
 from milbench.errors import UsageError
 from tests._helpers.command_line import TINY
@@ -197,5 +197,5 @@ def test_a_larger_budget_begins_with_the_draws_of_a_smaller_one(few: int, more: 
 
 def test_the_settings_of_one_task_are_added_to_those_of_all() -> None:
     search = Search.model_validate({"recipe": {"lr": [0.1, 0.2], "epochs": [5], "digits": {"epochs": [9]}}})
-    assert search.recipe_of("digits") == {"lr": [0.1, 0.2], "epochs": [9]}
-    assert search.recipe_of("bags") == {"lr": [0.1, 0.2], "epochs": [5]}
+    assert for_task(search.recipe, "digits") == {"lr": [0.1, 0.2], "epochs": [9]}
+    assert for_task(search.recipe, "bags") == {"lr": [0.1, 0.2], "epochs": [5]}

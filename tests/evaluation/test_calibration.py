@@ -61,7 +61,7 @@ def evaluated(name: str) -> Evaluation:
 
 def test_the_metrics_of_exact_are_those_of_the_enumeration_of_label_maps() -> None:
     found = evaluated("exact")
-    sets, costs, presences, named = every_label_set(C).tolist(), [], [], []
+    sets, costs, presences, set_forecasts = every_label_set(C).tolist(), [], [], []
     for bags in bags_of(1):
         for logits, labels in zip(bags.instances, bags.labels.tolist(), strict=True):
             maps = LabelMaps(logits)
@@ -70,10 +70,10 @@ def test_the_metrics_of_exact_are_those_of_the_enumeration_of_label_maps() -> No
             marginals = [sum(p for p, held in zip(probs, sets, strict=True) if held[c]) for c in range(C)]
             presences += [*zip(marginals, labels, strict=True)]
             even = [p >= 0.5 for p in marginals]
-            named.append((probs[sets.index(even)], even == labels))
+            set_forecasts.append((probs[sets.index(even)], even == labels))
     assert (found.outcomes or {})["nll"].sums.tolist() == pytest.approx(costs, rel=1e-6)
     assert found.metrics["test/nll"] == pytest.approx(np.mean(costs), rel=1e-6)
-    for name, forecasts in (("presence_ece", presences), ("set_ece", named)):
+    for name, forecasts in (("presence_ece", presences), ("set_ece", set_forecasts)):
         ordered = sorted(forecasts)
         n, total = len(ordered), 0.0
         for b in range(BINS):  # no two are equal

@@ -33,9 +33,9 @@ def joined(batches: list[Bags], count: int) -> list[Bags]:
 
 @pytest.mark.parametrize("limit", [1, 6, 40])
 def test_a_limited_evaluation_is_one_of_the_first_bags(limit: int) -> None:
-    lone, bags, calibration = made([4, 9], 0), made([6, 5, 4], 1), made([3, 8], 2)
-    found = evaluate_bags(score, {"test": EvalSplit(lone, bags)}, calibration, limit=limit).metrics
-    by_hand = EvalSplit(joined(lone, limit), joined(bags, limit))
+    single_instances, bags, calibration = made([4, 9], 0), made([6, 5, 4], 1), made([3, 8], 2)
+    found = evaluate_bags(score, {"test": EvalSplit(single_instances, bags)}, calibration, limit=limit).metrics
+    by_hand = EvalSplit(joined(single_instances, limit), joined(bags, limit))
     assert found == evaluate_bags(score, {"test": by_hand}, joined(calibration, limit)).metrics
 
 
@@ -51,8 +51,8 @@ def test_hits_are_judged_by_the_evidence_and_instances_by_the_map() -> None:
 
 
 def test_outcomes_are_those_of_a_loop_over_the_bags() -> None:
-    lone, bags = made([4, 9], 0), made([6, 5, 4], 1)
-    found = evaluate_bags(score, {"validation": EvalSplit((), bags[:1]), "test": EvalSplit(lone, bags)})
+    single_instances, bags = made([4, 9], 0), made([6, 5, 4], 1)
+    found = evaluate_bags(score, {"validation": EvalSplit((), bags[:1]), "test": EvalSplit(single_instances, bags)})
     assert found.outcomes is not None
     threshold, by_labels = (found.metrics[f"chosen/{name}"] for name in ("threshold", "label_threshold"))
     expected: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -63,16 +63,16 @@ def test_outcomes_are_those_of_a_loop_over_the_bags() -> None:
         assert truth.position_classes is not None
         known = truth.position_classes[0].tolist()
         present = set(known) - {2}
-        named, own = ({c for c in range(2) if scores.presence[0, c] >= t} for t in (threshold, by_labels))
+        predicted, own = ({c for c in range(2) if scores.presence[0, c] >= t} for t in (threshold, by_labels))
         hits = [known[int(scores.instances[0, c].argmax())] == c for c in present]
         wrong = [int(scores.instances[0, :, k].argmax()) != known[k] for k in range(4)]
-        sets.append((present, named))
-        expected["set_error"].append((int(named != present), 1))
-        expected["label_error"].append((len(named ^ present), 2))
+        sets.append((present, predicted))
+        expected["set_error"].append((int(predicted != present), 1))
+        expected["label_error"].append((len(predicted ^ present), 2))
         expected["own_label_error"].append((len(own ^ present), 2))
         expected["hit_rate"].append((sum(hits), len(hits)))
         expected["posterior_error"].append((sum(wrong), 4))
-    for one in joined(lone, 40):
+    for one in joined(single_instances, 40):
         expected["instance_error"].append((int(score(one).classes[0].argmax() != one.labels[0].int().argmax()), 1))
     for name, terms in expected.items():
         outcomes = found.outcomes[name]

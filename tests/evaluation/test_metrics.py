@@ -15,7 +15,7 @@ from milbench.api.scores import Scores
 from milbench.errors import UsageError
 from milbench.evaluation import metrics
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
-from milbench.testing.task import untrained
+from milbench.testing.task import untrained_scores
 
 INF, NAN = math.inf, math.nan
 
@@ -221,7 +221,7 @@ def test_an_evaluation_has_the_line_of_the_training_bags_of_its_task() -> None:
     task.evaluation_limit = 200
     task.prepare(None, torch.device("cpu"))
     state = torch.get_rng_state()
-    found = task.evaluate(untrained(task)).metrics
+    found = task.evaluate(untrained_scores(task)).metrics
     assert torch.equal(torch.get_rng_state(), state)
     labels = torch.cat([bags.labels for bags in task.train_batches(3, torch.Generator().manual_seed(1))])
     sets = [tuple(row) for row in labels.tolist()]

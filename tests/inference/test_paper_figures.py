@@ -72,7 +72,7 @@ def test_figure_4_shows_whole_pictures_with_what_is_read_in_them(
     common = ("--cell", numbers, "--root", str(root), "--device", "cpu")
     out = tmp_path / "deep" / "4.png"
     words = ("figure", "4", *common, "--seed", "3", "--data-dir", str(street_data), "--out", str(out))
-    assert f"wrote {out}" in milbench(*words).done()
+    assert f"wrote {out}\nnext: open {out}" in milbench(*words).done()
     assert Image.open(out).format == "PNG"
     folder = street_data / "house-numbers" / "test"
     records = read(folder / "digitStruct.mat")

@@ -208,8 +208,8 @@ def test_sequences_are_standardised_as_in_training_and_placed_in_seconds(tmp_pat
     assert batch.bags.mask.sum(dim=1).tolist() == [4, 7]
     assert batch.places["start"][1].tolist() == pytest.approx([0, 0.2, 0.4, 0.6])
     assert batch.places["end"][1].tolist() == pytest.approx([0.2, 0.4, 0.6, 0.7])
-    (lone,) = task.read_bags([tmp_path / "a.npy"], network)
-    np.testing.assert_allclose(lone.bags.instances[0], expected, rtol=1e-5)
+    (read,) = task.read_bags([tmp_path / "a.npy"], network)
+    np.testing.assert_allclose(read.bags.instances[0], expected, rtol=1e-5)
     np.save(tmp_path / "c.npy", np.zeros((3, 5)))
     with pytest.raises(UsageError, match="frames of 5 features, expected frames of 2 features as in training"):
         list(task.read_bags([tmp_path / "c.npy"], network))

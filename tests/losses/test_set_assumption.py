@@ -48,11 +48,11 @@ def bags(count: int = 300) -> Tensor:
     return 2 * torch.randn(count, C + 1, K + 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def named(case: tuple[str, dict[str, Any]]) -> str:
+def case_name(case: tuple[str, dict[str, Any]]) -> str:
     return " ".join([case[0], *map(str, case[1].values())])
 
 
-@pytest.mark.parametrize("case", ALL, ids=named)
+@pytest.mark.parametrize("case", ALL, ids=case_name)
 def test_what_says_nothing_about_classes(case: tuple[str, dict[str, Any]]) -> None:
     loss, logits = made(*case), bags()
     one_less = logits[:, :, :K]

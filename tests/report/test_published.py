@@ -56,7 +56,7 @@ def test_missing_and_damaged_files_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a published report"):
         read(tmp_path)
     save(make_results(tasks=ONE, name="../up"), tmp_path)
-    with pytest.raises(UsageError, match=r"'\.\./up' is no name of a comparison"):
+    with pytest.raises(UsageError, match=r"name: String should match pattern"):
         read(tmp_path)  # a page of that name would lie outside reports/
     save(make_results(tasks=ONE), tmp_path)
     for name in (PLAN, FRAME):

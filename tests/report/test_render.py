@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from milbench.api.plan import Contrast, Mark
+from milbench.api.questions import Mark
 from milbench.report.render import render
 from tests._helpers.report_data import ONE, PUBLISHED, make_results
 
@@ -17,7 +17,7 @@ TASK = "extended-digits"
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     statuses = {("max-pooling", TASK, 1): ("failed", "FloatingPointError: <not finite>")}
-    contrasts = [Contrast("the joint", variants={TASK: ("exact", "noisy-or")})]
+    contrasts = [{"name": "the joint", "first": "exact", "second": "noisy-or"}]
     results = make_results(folder / "cells", tasks=ONE, statuses=statuses, title="A <title>", contrasts=contrasts,
                            notes=["A limit."], info={"published": PUBLISHED, "chance": 0.9})  # fmt: skip
     render(results, folder / "out")
@@ -85,7 +85,7 @@ def test_many_tasks_are_a_heat_map_and_marks_another(tmp_path: Path) -> None:
     losses, many = {"a": 0.01, "b": 0.4, "c": 0.3}, {f"t{k}": "set_error" for k in range(7)}
     page = render(make_results(losses=losses, tasks=many), tmp_path / "many").read_text("utf-8")
     assert "Losses by tasks" in page
-    marks = [Mark("easy", "set_error", 0.05)]
+    marks = [Mark("easy", "t", at_most={"set_error": 0.05})]
     results = make_results(losses=losses, tasks={"t": "set_error"}, info={"marks": marks})
     said = text_of(render(results, tmp_path / "marks"))
     assert "Losses by tests" in said

@@ -28,7 +28,7 @@ def searched(errors: dict[str, list[float]], fresh: float) -> Results:
                 cell = f"{loss} {draw} {seed}"
                 own = {"loss.k": draw} if loss == "flat" else {}
                 settings = {"recipe.lr": RATES[draw], **own}
-                draws[cell] = {"arm": ("t", loss, ""), "draw": draw, "settings": settings, "asked": 4}
+                draws[cell] = {"arm": ("t", loss, ""), "draw": draw, "settings": settings}
                 rows.append(first | {"loss": loss, "cell": cell, "draw": draw, "metric": "validation/set_error",
                                      "value": error + off})  # fmt: skip
     chosen = {f"t|{loss}|": values.index(min(values)) for loss, values in errors.items()}

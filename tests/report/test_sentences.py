@@ -4,14 +4,14 @@ from itertools import product
 
 import pytest
 
-from milbench.api.plan import Mark
+from milbench.api.questions import Mark
 from milbench.report.render import sentence
 from milbench.report.sentences import more_seeds
 from milbench.report.study import Study
 from tests._helpers.report_data import ONE, TWO, constant, make_results
 
 LOST = {("c", "t", seed): ("missing", "") for seed in range(3)}
-MARKS = [Mark("easy", "set_error", 0.3), Mark("hard", "set_error", 0.05)]
+MARKS = [Mark("easy", "t", {}, {"set_error": 0.3}), Mark("hard", "t", {}, {"set_error": 0.05})]
 
 
 def test_the_losses_that_are_left_are_named_the_best_mean_first() -> None:

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from milbench.api.metric_info import METRICS, Metric
-from milbench.api.plan import Contrast, Mark
+from milbench.api.questions import Mark
 from milbench.report.formatting import interval, measured
 from milbench.report.marks import marks_frame, passing
 from milbench.report.statistics.contenders import contenders
@@ -92,7 +92,7 @@ def test_differences_are_students_of_the_pairs() -> None:
 
 def test_contrasts_are_adjusted_by_holm() -> None:
     pairs = {"first": ("exact", "max-pooling"), "second": ("exact", "noisy-or")}
-    contrasts = [Contrast(name, variants={TASK: (a, b)}) for name, (a, b) in pairs.items()]
+    contrasts = [{"name": name, "first": a, "second": b} for name, (a, b) in pairs.items()]
     study = Study(make_results(tasks=ONE, contrasts=contrasts))
     table = study.table(TASK)
     p = [stats.ttest_rel(table.loc[a], table.loc[b]).pvalue for a, b in pairs.values()]
@@ -101,7 +101,23 @@ def test_contrasts_are_adjusted_by_holm() -> None:
     assert shown is not None
     assert float(shown.frame["p (Holm)"].iloc[0]) == pytest.approx(2 * p[0], rel=0.05)
     assert float(shown.frame["p (Holm)"].iloc[1]) == pytest.approx(max(2 * p[0], p[1]), rel=0.05)
+    assert "95 %, uncorrected" not in shown.frame, "seeds that share no bags need no correction"
     assert contrasts_table(Study(make_results(tasks=ONE))) is None
+
+
+def test_contrasts_have_both_intervals_where_seeds_share_bags() -> None:
+    contrast = {"name": "c", "first": "exact", "second": "max-pooling"}
+    study = Study(make_results(tasks=ONE, contrasts=[contrast], info={"overlap": 0.25}))
+    a, b = (study.table(TASK).loc[name] for name in ("exact", "max-pooling"))
+    bounds = stats.ttest_rel(a, b).confidence_interval(0.95)
+    shown = contrasts_table(study)
+    assert shown is not None
+    widths = []
+    for text in shown.frame[["95 %, uncorrected", "95 % interval"]].iloc[0]:
+        low, high = (float(end.replace("−", "-")) for end in text.split(" to "))
+        widths.append(high - low)
+    assert widths[0] == pytest.approx(100 * (bounds.high - bounds.low), rel=0.1), "rounded"
+    assert widths[1] / widths[0] == pytest.approx(math.sqrt(1 + 3 * 0.25), rel=0.1), "Nadeau and Bengio (2003)"
 
 
 def test_every_cell_is_there_with_its_state_run_and_reason() -> None:
@@ -133,7 +149,7 @@ def test_a_mark_is_passed_by_the_interval_of_all_planned_seeds(
 
 
 def test_marks_are_a_row_a_test_and_loss() -> None:
-    marks = [Mark("easy", "instance_error", 0.05), Mark("sure", "auroc", 0.9, at_most=False)]
+    marks = [Mark("easy", TASK, {}, {"instance_error": 0.05}), Mark("sure", TASK, at_least={"auroc": 0.9})]
     frame = marks_frame(Study(make_results(tasks=ONE, info={"marks": marks})))
     assert len(frame) == 8
     found = frame.set_index(["test", "variant"])["verdict"]

@@ -9,7 +9,7 @@ import torch
 from milbench import Bags, Scores, Task, UsageError, generator, load_task
 from milbench.api.registry import tasks
 from milbench.testing import TaskContract
-from milbench.testing.task import digests, untrained
+from milbench.testing.task import bag_digests, untrained_scores
 from tests._helpers.command_line import REPOSITORY, TINY
 from tests._helpers.small_data import PARAMS
 from tests._helpers.tasks import prepared
@@ -91,7 +91,7 @@ def test_an_evaluation_can_be_limited_to_few_bags(name: str, data_of_all: Path) 
     task, limit = load_task(name, **PARAMS.get(name, {})), 4
     task.evaluation_limit = limit
     task.prepare(data_of_all, torch.device("cpu"))
-    of_network, sizes = untrained(task), list[int]()
+    of_network, sizes = untrained_scores(task), list[int]()
 
     def score(bags: Bags) -> Scores:
         sizes.append(len(bags))
@@ -111,10 +111,10 @@ def test_an_evaluation_can_be_limited_to_few_bags(name: str, data_of_all: Path) 
 def test_training_bags_depend_on_the_seed_and_test_bags_on_the_fold_alone(name: str, data_of_all: Path) -> None:
     """Soundscapes have five folds, the others one."""
     one, same, other = (prepared(name, data_of_all, seed, 8, **PARAMS[name]) for seed in (0, 5, 1))
-    train = [digests(next(task.train_batches(0, generator("t")))) for task in (one, same)]
+    train = [bag_digests(next(task.train_batches(0, generator("t")))) for task in (one, same)]
     parts = [task.eval_splits["test"].bags[0] for task in (one, same, other)]
     # Sequences are standardised by those that are trained on: where their events are tells them apart.
-    tested = [digests(bags) if name == "mnist-bags" else bags.truth.boxes.tolist() for bags in parts]
+    tested = [bag_digests(bags) if name == "mnist-bags" else bags.truth.boxes.tolist() for bags in parts]
     assert train[0] != train[1]
     assert tested[0] == tested[1]
     assert (tested[0] == tested[2]) == (name != "soundscapes")

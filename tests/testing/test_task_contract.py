@@ -9,7 +9,7 @@ import torch
 
 from milbench import Bags, generator
 from milbench.testing import TaskContract
-from milbench.testing.task import digests, untrained
+from milbench.testing.task import bag_digests, untrained_scores
 from tests._helpers.command_line import REPOSITORY
 
 ORDER, DIGEST = "order = torch.randperm(len(self.train), generator=rng)", 'return f"{len(everything)} bags'
@@ -77,12 +77,12 @@ def test_a_bag_is_known_again_among_larger_ones() -> None:
         padded[:, :2] = bag
         mask = torch.tensor([[True, True, False, False, False], [True] * 5])
         batch = Bags(padded, torch.zeros(2, 1, dtype=torch.bool), mask)
-        of_batch = digests(batch)
-        assert of_batch[0] == digests(Bags(bag[None], batch.labels[:1]))[0] != of_batch[1]
+        of_batch = bag_digests(batch)
+        assert of_batch[0] == bag_digests(Bags(bag[None], batch.labels[:1]))[0] != of_batch[1]
     sequence = torch.tensor([[1.0, 2.0, 3.0]])
     longer = torch.cat([sequence, torch.full((1, 2), torch.nan)], dim=1)
     labels = torch.zeros(1, 1, dtype=torch.bool)
-    assert digests(Bags(longer[None], labels)) == digests(Bags(sequence[None], labels))
+    assert bag_digests(Bags(longer[None], labels)) == bag_digests(Bags(sequence[None], labels))
 
 
 def made(contract: TaskContract, name: str) -> Any:
@@ -91,5 +91,5 @@ def made(contract: TaskContract, name: str) -> Any:
     if name == "batches":
         return list(task.train_batches(0, generator("contract")))
     if name == "evaluation":
-        return task.evaluate(untrained(task))
+        return task.evaluate(untrained_scores(task))
     return {"data_dir": None, "prepared": task}[name]

@@ -15,6 +15,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from milbench._utils.palette import COLOURS, INK, MUTED, distinct
 from milbench._utils.pictures import literal
 from milbench.report.figures.style import WIDTH, colours, error_axis, label_ends, log_ticks, panels, wrapped
+from milbench.report.formatting import readable
 from milbench.report.lengths import Lengths
 from milbench.report.study import Study, rows_of
 
@@ -27,7 +28,7 @@ TRAINING = (
     "training still made progress at its end."
 )
 AMOUNTS = "Means over seeds, the band from the smallest to the largest seed; test bags."
-LENGTHS = f"{AMOUNTS} Every length is a training of its own, with the whole course of its learning rate."
+LENGTHS = f"{AMOUNTS} Every length is a whole training. ✓: may be the best after the longest. Dashed: no skill."
 CURVES = f"{AMOUNTS} Colours as above."
 _HALF = 5.4
 
@@ -66,10 +67,20 @@ def lengths_figure(lengths: Sequence[Lengths]) -> Figure | None:
     if not lengths:
         return None
     palette = _palette([str(name) for one in lengths for name in one.longest.ranking()])
-    figure, grid = panels(len(lengths), 2, WIDTH, max(3.0, 0.9 + 0.14 * len(palette)))
+    alone, rows = len(lengths) == 1, -(-len(lengths) // 4)
+    width, legend = (6.6, 0.6) if alone else (WIDTH, 0.08 * len(palette))
+    figure, grid = panels(len(lengths), -(-len(lengths) // rows), width, 2.8 + legend / rows)
     for axes, one in zip(grid, lengths, strict=True):
-        _draw_against(axes, {x: (study, one.task) for x, study in one.studies.items()}, palette)
-        axes.set(xlabel=f"{one.unit} of training, log scale", title=literal(wrapped(one.task, 40)))
+        means = _draw_against(axes, {x: (study, one.task) for x, study in one.studies.items()}, palette)
+        ends = rows_of(one.longest.summary(one.task).dropna(subset="mean"))
+        texts = {row.Index: "✓" * row.contender + f" {readable(row.Index)}" * alone for row in ends}
+        places = {name: (max(one.studies), means[name, max(one.studies)]) for name, text in texts.items() if text}
+        label_ends(axes, places, palette, texts)
+        axes.set(xlabel=f"{one.unit} of training, log scale", title=literal(wrapped(one.task, 24)))
+    if not alone:
+        for name, colour in palette.items():
+            grid[0].plot([], [], color=colour, lw=2, marker="o", ms=5, label=literal(readable(name)))
+        figure.legend(loc="outside lower left", ncols=3)
     return figure
 
 
@@ -80,7 +91,7 @@ def amounts_figure(study: Study, amounts: dict[float, str]) -> Figure | None:
     figure = Figure(figsize=(WIDTH, 4), layout="constrained")
     axes, palette = figure.subplots(), _palette([*study.colours, *study.ranking()])  # colours as in other pictures
     kinds = {v: f": {kind} supervision" for v, kind in study.supervision.items()} if len(study.kinds) > 1 else {}
-    _draw_against(axes, {amount: (study, task) for amount, task in amounts.items()}, palette, kinds)
+    _label_lines(axes, _draw_against(axes, {x: (study, task) for x, task in amounts.items()}, palette), palette, kinds)
     axes.set(xlabel="training bags")
     return figure
 
@@ -90,18 +101,18 @@ def _palette(losses: Sequence[str]) -> dict[str, Any]:
     return dict(zip(names, distinct(COLOURS, len(names)), strict=True))
 
 
-def _draw_against(
-    axes: Axes, places: dict[float, tuple[Study, str]], palette: dict[str, Any], kinds: Mapping[str, str] = {}
-) -> None:
-    """Draw the primary metric on tasks that have a place on a logarithmic axis."""
+def _draw_against(axes: Axes, places: dict[float, tuple[Study, str]], palette: dict[str, Any]) -> pd.Series[float]:
+    """Draw the primary metric on tasks that have a place on a logarithmic axis; return the means."""
     tables = {x: study.table(task).reset_index().melt("variant") for x, (study, task) in places.items()}
     data = pd.concat(tables, names=["x"]).reset_index("x").dropna()
     means = _draw_lines(axes, data, palette, marker="o", ms=4.5)
-    error_axis(axes, *places[max(places)], "y", means, data["value"].max())
+    study, task = places[max(places)]
+    highest = float(np.fmax(data["value"].max(), study.no_skill(task).mean()))  # the line is drawn in any case
+    error_axis(axes, study, task, "y", means, highest)
     axes.set_xscale("log")
     axes.set_xticks(list(places), [f"{place:,.0f}" for place in places])
     axes.xaxis.set_minor_locator(NullLocator())
-    _label_lines(axes, means, palette, kinds)
+    return means
 
 
 def _over_epochs(study: Study, task: str, name: str) -> pd.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -84,8 +84,10 @@ def error_axis(
     value_axis(axes, axis, study.metric(task), float(means.min()), float(highest))
 
 
-def label_ends(axes: Axes, ends: dict[str, tuple[float, float]], colours_of: dict[str, Any]) -> None:
-    """Write the name of every line right of its end (x, y), moved up or down so that no two are on one another."""
+def label_ends(
+    axes: Axes, ends: dict[str, tuple[float, float]], colours_of: dict[str, Any], texts: Mapping[str, str] = {}
+) -> None:
+    """Write name or text of every line right of its end (x, y), moved up or down so that no two are on one another."""
     axes.figure.draw_without_rendering()  # type: ignore[union-attr]  # only then heights are known
     names = sorted(ends, key=lambda name: ends[name][1])
     wanted = axes.transAxes.inverted().transform(axes.transData.transform([ends[name] for name in names]))[:, 1]
@@ -96,23 +98,24 @@ def label_ends(axes: Axes, ends: dict[str, tuple[float, float]], colours_of: dic
     beside = offset_copy(axes.transAxes, axes.get_figure(root=True), x=12, units="points")
     for name, place in zip(names, places, strict=True):
         axes.annotate(
-            literal(readable(name)), ends[name], (1, place), textcoords=beside, va="center", fontsize=7.5,
+            literal(text := texts.get(name, readable(name))), ends[name], (1, place), textcoords=beside, va="center",
+            fontsize=7.5 if text[1:] else 11,  # a tick alone
             color=MUTED if colours_of[name] == GREY else colours_of[name], annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": colours_of[name], "lw": 0.6, "shrinkA": 1, "shrinkB": 0,
                         "relpos": (0, 0.5)},
         )  # fmt: skip
 
 
-def log_ticks(axis: Axis) -> None:
-    """Write plain numbers at 1, 2, 5, 10, ... of a logarithmic axis, at fewer of a long one."""
+def log_ticks(axis: Axis, unit: float = 1) -> None:
+    """Write plain numbers, times a unit, at 1, 2, 5, 10, ... of a logarithmic axis, at fewer of a long one."""
     low, high = axis.get_view_interval()
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 20 * low else (1, 3) if high < 1000 * low else (1,)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{unit * value:.4g}"))
     axis.set_minor_locator(NullLocator())
 
 
 def value_axis(axes: Axes, axis: Literal["x", "y"], metric: Metric, low: float, high: float) -> None:
-    """Scale and name an axis of values: shares from 0 on, by square roots where they span a wide range.
+    """Scale and name an axis of values: shares from 0 on; where they span a wide range y by logarithms, x by roots.
 
     `low` is the smallest value that has to be told from others, `high` the largest that is shown.
     """
@@ -124,6 +127,10 @@ def value_axis(axes: Axes, axis: Literal["x", "y"], metric: Metric, low: float, 
     if not metric.percent or not metric.lower_is_better or low < 0:  # an excess over an optimum may be negative
         if metric.percent:
             ticks.set_major_formatter(formatter)
+        return
+    if axis == "y" and high > 8 * low > 0:
+        axes.set(ylabel=f"{label}, log scale", yscale="log", ylim=(0.6 * low, min(1.04, 1.3 * high)))
+        log_ticks(ticks, 100)
         return
     top = min(1.04, 1.08 * high) or 1.0
     if high > 8 * low:

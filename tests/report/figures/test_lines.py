@@ -2,12 +2,14 @@
 
 import numpy as np
 
-from milbench.report.figures.lines import amounts_figure, curves_figure, pareto_figure
+from milbench.report.figures.lines import amounts_figure, curves_figure, lengths_figure, pareto_figure
 from milbench.report.figures.style import styled
+from milbench.report.lengths import lengths_of
 from milbench.report.study import Study
 from tests._helpers.report_data import LOSSES, make_results
+from tests.report.test_lengths import at_lengths
 
-ERROR = "one-instance error (%), √ scale"
+ERROR = "one-instance error (%), log scale"
 
 
 def test_nothing_is_drawn_where_no_cell_has_a_result() -> None:
@@ -21,18 +23,25 @@ def test_the_axes_of_a_figure_say_what_is_drawn_along_them() -> None:
     study, task = Study(results), "extended-digits"
     rows = results.frame[(results.frame["task"] == task) & (results.frame["metric"] == "test/instance_error")]
     with styled():
-        costs, curves = pareto_figure(study, task), curves_figure(study, task)
-        amounts = amounts_figure(study, {50: task})
-    assert costs is not None
-    assert curves is not None
-    assert amounts is not None
-    found = [(axes.get_xlabel(), axes.get_ylabel()) for figure in (costs, curves, amounts) for axes in figure.axes]
+        drawn = pareto_figure(study, task), curves_figure(study, task), amounts_figure(study, {50: task})
+    figures = [figure for figure in drawn if figure]
+    found = [(axes.get_xlabel(), axes.get_ylabel()) for figure in figures for axes in figure.axes]
     assert found == [("training step (ms)", ERROR), ("epoch", ERROR), ("training bags", ERROR)]
-    (axes,) = costs.axes
+    (axes,), (curves,), _ = (figure.axes for figure in figures)
     last = rows[rows["epoch"] == rows["epoch"].max()].groupby("loss")["value"].mean()
     expected = sorted([40.0 * (k + 1), last[loss]] for k, loss in enumerate(LOSSES))  # of which the costs are made
     np.testing.assert_allclose(sorted(np.asarray(axes.collections[0].get_offsets()).tolist()), expected)
     assert axes.yaxis.get_major_formatter()(0.05) == "5"
-    lines = [np.asarray(line.get_ydata()).tolist() for line in curves.axes[0].lines]
+    lines = [np.asarray(line.get_ydata()).tolist() for line in curves.lines]
     by_epoch = rows.groupby(["loss", "epoch"])["value"].mean().unstack().to_numpy()
     np.testing.assert_allclose(sorted(line for line in lines if line), sorted(by_epoch.tolist()))
+
+
+def test_errors_by_length_have_a_tick_at_each_contender_of_the_longest() -> None:
+    (lengths,) = lengths_of(Study(at_lengths({2: {"a": 0.3, "b": 0.1}, 8: {"a": 0.01, "b": 0.05}})))
+    with styled():
+        figures = [figure for count in (1, 3) if (figure := lengths_figure([lengths] * count))]
+    (alone,), several = (figure.axes for figure in figures)
+    assert sorted(text.get_text() for text in alone.texts) == [" b", "✓ a"]
+    assert [[text.get_text() for text in axes.texts] for axes in several] == [["✓"]] * 3
+    assert [text.get_text() for text in figures[1].legends[0].get_texts()] == ["a", "b"], "the best at last first"
