@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import typer
 from markdown_it import MarkdownIt
@@ -25,8 +26,7 @@ from tests._helpers.command_line import REPOSITORY, Milbench
 
 PAGES = sorted([*(REPOSITORY / "docs").glob("*.md"), *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md"))])
 COMMENT = re.compile(r"<!-- (not run|run with|needs): (\S.*?) -->\s*$")
-NOT_RUN = 19
-"""How many blocks say why they are not run. Raise it only for what no test can run."""
+NOT_RUN = 19  # blocks that say why they are not run; raise it only for what no test can run
 
 
 @dataclass(frozen=True)
@@ -180,3 +180,18 @@ def test_the_tutorial_shows_the_file_that_milbench_new_writes(folder: Path, milb
     (shown,) = (b.text for b in blocks(REPOSITORY / "docs" / "tutorial.md") if "class MeanPooling" in b.text)
     assert milbench("new", "loss", "mean-pooling").code == 0
     assert shown in (folder / "mean_pooling.py").read_text("utf-8")
+
+
+def test_set_errors_of_the_readme_are_those_of_the_published_frame() -> None:
+    frame = pd.read_csv(REPOSITORY / "reports/lengths/results.csv.gz", dtype=str, na_filter=False)
+    errors = frame.query("final == 'True' and metric == 'test/set_error'").astype({"value": float})
+    found = errors.groupby(["loss", "network", "task", "recipe"])["value"].agg(["mean", "std"]).T.to_dict("list")
+    columns = ("spoken-digits", 13), ("spoken-digits", 416), ("handwritten-words", 2), ("handwritten-words", 46)
+    rows = {"`exact`": "exact", "`noisy-or`, softmax": "noisy-or head=softmax", "`one-vs-rest`": "one-vs-rest"}
+    for row in re.findall(r"^\|([^|]+\|[\d.]+ ± .*)\|$", (REPOSITORY / "README.md").read_text("utf-8"), re.MULTILINE):
+        name, *cells = row.split("|")
+        of_loss = rows.pop(name, "one-vs-rest"), "gated-attention" if name == "gated attention" else ""
+        for (task, epochs), cell in zip(columns, cells, strict=True):
+            for text, value in zip(re.findall(r"[\d.]+", cell), found[*of_loss, task, f"epochs={epochs}"], strict=True):
+                assert float(text) == round(100 * value, len(text.partition(".")[2])), (row, task, epochs)
+    assert not rows, "every row was seen"

@@ -84,6 +84,15 @@ def test_a_batch_that_no_loss_can_use_is_named(fault: str, tmp_path: Path) -> No
         check("exact", tmp_path, task=task)
 
 
+@pytest.mark.parametrize(("bags", "by_work", "calls"), [(8, True, [1]), (8, False, []), (10_000, True, [])])
+def test_small_steps_take_one_thread(monkeypatch: pytest.MonkeyPatch, bags: int, by_work: bool, calls: object) -> None:
+    called = list[int]()
+    monkeypatch.setattr(torch, "set_num_threads", called.append)
+    cell = small_cell(task_name="extended-digits", task={"extended-digits": {"batch_bags": bags}})
+    set_up(cell, torch.device("cpu"), None, threads_by_work=by_work)
+    assert called == calls
+
+
 def test_a_bound_of_classes_that_is_too_small_is_named_also_where_a_later_batch_breaks_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -160,7 +160,7 @@ def check_faults(milbench: Milbench, folder: Path, step: int, codes: tuple[int, 
 
 
 def test_a_disk_that_fails_costs_no_cell(milbench: Milbench, tmp_path: Path) -> None:
-    check_faults(milbench, tmp_path, 7, (errno.ENOSPC,))
+    check_faults(milbench, tmp_path, 11, (errno.ENOSPC,))
 
 
 @pytest.mark.kills

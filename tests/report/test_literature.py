@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from milbench.api.published import Published
+from milbench.report.figures.overview import overview_figure
 from milbench.report.literature import agreement, comparisons, deviations, difference, literature_tables
 from milbench.report.marks import equivalence
 from milbench.report.statistics.differences import compare_pair
@@ -44,21 +45,26 @@ def test_the_verdict(published: dict[str, Any], verdict: str) -> None:
     assert found(**published).verdict == verdict
 
 
+def test_a_published_mean_is_a_ring_beside_the_seeds() -> None:
+    facts = [Published(metric, 0.3, "A", "exact") for metric in ("set_error", "label_error")]
+    figure = overview_figure(Study(constant(VALUES, info={"published": facts})))
+    assert figure is not None
+    (ring,) = (line.get_xydata() for line in figure.axes[0].lines if line.get_marker() == "o")
+    assert np.array_equal(ring, [[0.3, 0]])
+
+
 def test_a_method_that_is_no_loss_here_stands_beside_the_losses() -> None:
     fact = Published("set_error", 0.1, "Ilse 2018", method="mi-Net", note="folds")
     tables = literature_tables(Study(constant(VALUES, info={"published": [fact]})), "t")
     assert tables is not None
     shown, why = tables
-    assert shown.frame.loc["mi-Net", "published"] == "10.0 [1]"
-    assert shown.frame.loc["mi-Net", "verdict"] == "—"
+    assert [*shown.frame.loc["mi-Net", ["published", "verdict"]]] == ["10.0 [1]", "—"]
     assert why.frame.loc["mi-Net"].iloc[-1] == "folds"
     assert literature_tables(Study(constant(VALUES)), "t") is None
 
 
 @pytest.mark.parametrize("several", [("bag", "batch"), ["bag", "batch"]])
-def test_one_of_several_published_values_is_enough_and_a_parameter_that_is_not_there_tells_nothing(
-    several: object,
-) -> None:
+def test_one_of_several_values_is_enough_and_a_parameter_that_is_not_there_tells_nothing(several: object) -> None:
     paper = runs(0.1, protocol={"network": "paper"})
     assert deviations(paper, [{"network": "small"}]) == ["network small (published: paper)"]
     listed = runs(0.1, protocol={"loss.divide_by": several, "loss.rule": "sum"})

@@ -32,22 +32,21 @@ def change_the_process() -> None:
 
 
 class HostileLoss(Loss):
-    """Behaves until a gradient is computed for the time that `strike` says; the first time is before any cell."""
+    """Behaves in the check before any cell, and strikes in the cell; `leave` and `change` strike in the check."""
 
     name = "hostile"
 
     def __init__(
         self,
         how: Literal["diverge", "exit 5", "interrupt", "leave", "kill", "hang", "assert", "odd", "change"] = "diverge",
-        strike: int = 2,
     ) -> None:
         super().__init__()
-        self.how, self.strike, self.calls = how, strike, 0
+        self.how, self.calls = how, 0
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         self.calls += logits.requires_grad
         value = logits.square().mean(dim=(1, 2))
-        if self.calls < self.strike:
+        if self.calls < 2 and self.how not in ("leave", "change"):
             return value
         if self.how == "change":
             change_the_process()
