@@ -87,7 +87,7 @@ def _try(job: Job) -> str:
     loss = loss_for(cell, task)
     try:
         network = network_for(cell, task, loss, job.execution.data_dir)
-        positions = typical_positions(network, task)
+        positions = typical_positions(network, task, loss.head)
         if cell.recipe["head_init"] == "prior" and loss.head != "class":
             network.start_at_prior(positions)
         with torch.no_grad():

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Sequence
 from itertools import islice
-from pathlib import Path
 from statistics import mean
 
 from milbench._utils.process import process_as_before
@@ -12,6 +11,7 @@ from milbench.api.metric_info import describe
 from milbench.api.plan import Cell, Label, Plan
 from milbench.engine.display import duration, number
 from milbench.engine.folders import Root
+from milbench.engine.spec import Execution
 from milbench.errors import UsageError, message
 
 MEASURED_STEPS = 3
@@ -34,7 +34,7 @@ def published(plan: Plan) -> list[str]:
 
 
 def outlook(
-    plan: Plan, to_run: Sequence[Cell], root: Root, workers: int, threads: int, data_dir: Path | None
+    plan: Plan, to_run: Sequence[Cell], root: Root, workers: int, threads: int, execution: Execution
 ) -> list[str]:
     """Describe the recipes of a plan, with their steps, and estimate how long its cells take, `workers` at a time.
 
@@ -52,7 +52,7 @@ def outlook(
             continue
         try:
             with process_as_before():
-                steps, training, evaluation = _measure(cell, threads, data_dir)
+                steps, training, evaluation = _measure(cell, threads, execution)
         except UsageError as error:
             raise UsageError(f"{cell.loss} on {cell.task}: {error}") from error
         except (Exception, SystemExit) as error:  # noqa: BLE001 of a plug-in, which fails only its own cells
@@ -89,7 +89,7 @@ def _recipe(plan: Plan, cell: Cell) -> tuple[str, str]:
     return f"{task}: {recipe['optimizer']}", f"{recipe['schedule']}, {length}, {recipe['precision']}"
 
 
-def _measure(cell: Cell, threads: int, data_dir: Path | None) -> tuple[int, float, float]:
+def _measure(cell: Cell, threads: int, execution: Execution) -> tuple[int, float, float]:
     """Return the steps of an epoch, and the seconds of all steps and of all evaluations, 0 if unknown."""
     import torch
 
@@ -104,7 +104,7 @@ def _measure(cell: Cell, threads: int, data_dir: Path | None) -> tuple[int, floa
         return time.perf_counter() - begun
 
     set_torch_defaults(threads)
-    setup = set_up(cell, torch.device("cpu"), data_dir)
+    setup = set_up(cell, torch.device("cpu"), execution.data_dir, threads_by_work=execution.threads is None)
     batches = list(islice(setup.train_batches(0), MEASURED_STEPS))
     step_seconds = min(seconds(train_step, setup, bags, step) for step, bags in enumerate(batches))
     bag_seconds = min(seconds(score_function(setup), bags) / len(bags) for bags in batches)

@@ -132,7 +132,7 @@ class _Launch:
 
             display.print_plan([*plan.notes, *published(plan)])
             with catalog.downloads(allowed=False):
-                lines = outlook(plan, to_run, self.root, workers, threads, self.execution.data_dir)
+                lines = outlook(plan, to_run, self.root, workers, threads, self.execution)
             then = ["then the comparison, with the settings that these cells choose"] * bool(
                 plan.search and not plan.search.chosen
             )

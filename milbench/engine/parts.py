@@ -14,7 +14,7 @@ from torch.optim.swa_utils import AveragedModel, get_swa_avg_fn
 from milbench._utils.digests import file_digest
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
-from milbench.api.loss import Loss
+from milbench.api.loss import Head, Loss
 from milbench.api.network import Network
 from milbench.api.plan import Cell
 from milbench.api.recipe import Recipe
@@ -129,7 +129,7 @@ def build_setup(recipe: Recipe, seed: int, task: Task, network: Network, loss: L
     loss.max_labels = task.max_labels
     loss.validate = device.type == "cpu"
     if recipe.head_init == "prior" and loss.head != "class":
-        network.start_at_prior(typical_positions(network, task))
+        network.start_at_prior(typical_positions(network, task, loss.head))
     model, average = Model(network.move_to(device), loss), recipe.average_last is not None
     # Without its function torch averages in one operation, which refuses the whole number that BatchNorm counts.
     return Setup(
@@ -170,18 +170,18 @@ def network_for(cell: Cell, task: Task, loss: Loss, data_dir: Path | None = None
     return make_network(task, cell.network, params, cell.seed, loss.head)
 
 
-def typical_positions(network: Network, task: Task) -> int:
+def typical_positions(network: Network, task: Task, head: Head | None = None) -> int:
     """Return how many positions a network has in a typical training bag. Raises UsageError where it does not suit."""
-    bag = _typical_bag(task)
+    bag, there_are = _typical_bag(task), f"(there are: {', '.join(suitable_networks(task, head))})"
     try:
         logits = _evaluated(network, bag)
     except Exception as error:
         problem = f"{type(error).__name__}: {message(error)}, for one bag {(*bag.instances.shape,)}"
-        suitable = ", ".join(suitable_networks(task))
-        raise UsageError(f"the network does not suit {task.name}: {problem} (there are: {suitable})") from error
+        raise UsageError(f"the network does not suit {task.name}: {problem} {there_are}") from error
     if logits.shape[:2] != (1, task.num_classes + 1) or logits.ndim < 3:
         shapes = f"{(*logits.shape,)} for one bag {(*bag.instances.shape,)}"
-        raise UsageError(f"the network returns {shapes}, expected logits (B, {task.num_classes + 1}, *positions)")
+        expected = f"expected logits (B, {task.num_classes + 1}, *positions)"
+        raise UsageError(f"the network returns {shapes}, {expected} {there_are}")
     return max(1, logits.shape[2:].numel())
 
 

@@ -56,7 +56,7 @@ class Execution(Table):
     jobs: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
     """Cells that run at a time; none: one per core, or one per GPU."""
     threads: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
-    """Threads of each cell; none: cores / jobs."""
+    """Threads of each cell; none: cores / jobs, and one where a step is small."""
     data_dir: Path | None = None
     """Folder of the data sets; none: the default one."""
     cluster: str | None = None

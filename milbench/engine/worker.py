@@ -74,7 +74,7 @@ def train_cell(job: Job, folder: CellFolder, device: str) -> State:
     begun = time.time()
     set_torch_defaults(job.threads)
     register(job.local)
-    folder.begin(job.cell, job.label, provenance(device, job.threads))
+    folder.begin(job.cell, job.label, provenance(device))
     output = nullcontext() if job.execution.in_process else _output_to(folder.output)
     try:
         with process_as_before(), output, _time_limit(job.execution.timeout, folder.hang):
@@ -97,7 +97,7 @@ def train_cell(job: Job, folder: CellFolder, device: str) -> State:
     return State("done")
 
 
-def provenance(device: str, threads: int) -> dict[str, str]:
+def provenance(device: str) -> dict[str, str]:
     """Return the code, the machine and the libraries that compute a cell on a device, such as "cpu" or "cuda:0"."""
     from milbench._utils.devices import device_name, processor
 
@@ -105,7 +105,7 @@ def provenance(device: str, threads: int) -> dict[str, str]:
     return {
         "version": __version__, "code": revision, "dirty": dirty,
         "python": platform.python_version(), "platform": platform.platform(), "host": platform.node(),
-        "machine": processor(), "device": device, "device_name": device_name(device), "threads": str(threads),
+        "machine": processor(), "device": device, "device_name": device_name(device),
         "pid": str(os.getpid()),
         **{f"library.{name}": metadata.version(name) for name in LIBRARIES},
     }  # fmt: skip

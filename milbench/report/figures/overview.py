@@ -1,7 +1,5 @@
 """The picture that a report opens with: a row a loss, every seed a dot, the mean and its interval; a column a task."""
 
-import math
-
 import numpy as np
 import seaborn as sns
 from matplotlib.axes import Axes
@@ -11,14 +9,16 @@ from milbench._utils.palette import INK, MUTED
 from milbench._utils.pictures import literal
 from milbench.report.figures.style import WIDTH, colours, error_axis, wrapped
 from milbench.report.formatting import at_most
+from milbench.report.literature import comparisons
 from milbench.report.study import Study
 
 MOST_TASKS = 6  # of more tasks a heat map is drawn
 CAPTION = (
     "Every dot is a seed, the diamond their mean with its 95 % interval. In colour: contenders, which may be the best; "
-    "grey: losses that are worse. Dashed, where it is near: no skill, the best answer that is the same for every bag."
+    "grey: losses that are worse. Dashed, where it is near: no skill, the best answer that is the same for every bag. "
+    "Rings: published means, where there are any; a table below says what differs."
 )
-ONE_SEED = "The diamond is the only seed, with its 95 % interval where test items are known. Dashed: no skill."
+ONE_SEED = "The diamond is the only seed, with its 95 % interval where test items are known. Rings: published means."
 WORSE = " On the right: by how much a contender may be worse than the best."
 
 
@@ -49,22 +49,22 @@ def overview_figure(study: Study) -> Figure | None:
 
 def _draw(axes: Axes, study: Study, task: str, order: list[str]) -> None:
     table, summary, palette = study.table(task), study.summary(task), colours(study, task)
-    known = [variant for variant in order if variant in table.index]
-    places = {variant: number for number, variant in enumerate(order)}
+    known = [variant for variant in order if variant in table.index and table.loc[variant].notna().any()]
     long = table.reset_index().melt("variant", var_name="seed", value_name="value").dropna()
     spread = long.groupby("variant").cumcount() % 3 - 1  # so that equal seeds do not hide each other
-    long["place"] = long["variant"].map(places) + 0.11 * spread
+    long["place"] = long["variant"].map(order.index) + 0.11 * spread
     sns.scatterplot(
         long, x="value", y="place", hue="variant", hue_order=known, palette=palette, ax=axes, legend=False, s=22,
         alpha=0.55, linewidth=0, zorder=2,
     )  # fmt: skip
     for variant in known:
-        mean, low, high = (float(summary[name][variant]) for name in ("mean", "low", "high"))
-        if math.isnan(mean):
-            continue
-        axes.plot([low, high], [places[variant]] * 2, color=palette[variant], lw=2.2, zorder=3, solid_capstyle="butt")
-        axes.plot(mean, places[variant], "D", color=palette[variant], ms=6.5, mec=INK, mew=0.8, zorder=4)
-    highest = float(np.nanmax([long["value"].max(), *summary["high"]]))
+        y, (mean, low, high) = order.index(variant), (float(summary[n][variant]) for n in ("mean", "low", "high"))
+        axes.plot([low, high], [y, y], color=palette[variant], lw=2.2, zorder=3, solid_capstyle="butt")
+        axes.plot(mean, y, "D", color=palette[variant], ms=6.5, mec=INK, mew=0.8, zorder=4)
+    published = [(c.published, order.index(c.variant)) for c in comparisons(study, task) if c.variant in known]
+    rings = [(p.mean, y) for p, y in published if p.metric == study.primary(task) and p.statistic == "mean"]
+    axes.plot([x for x, _ in rings], [y for _, y in rings], "o", mfc="none", mec=INK, ms=10, zorder=5)
+    highest = float(np.nanmax([long["value"].max(), *summary["high"], *(x for x, _ in rings)]))
     error_axis(axes, study, task, "x", summary["low" if summary["low"].min() < 0 else "mean"], highest)
     axes.set(ylabel="", ylim=(len(order) - 0.4, -0.6))
     axes.grid(visible=False, axis="y")
