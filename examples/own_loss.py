@@ -30,7 +30,7 @@ class MeanPooling(Loss):
 # Three losses, three seeds, the same bags and initial weights for each. Few bags and steps: an example, not a result.
 
 # %%
-found = milbench.compare(
+comparison = milbench.compare(
     losses=[MeanPooling, "exact", "one-vs-rest"],
     tasks={"synthetic-bags": {"bags_per_epoch": 320}},
     seeds=range(3),
@@ -42,12 +42,12 @@ found = milbench.compare(
 )
 
 # %%
-print(*found.sentences, sep="\n")
-print(found.table())
+print(*comparison.sentences, sep="\n")
+print(comparison.table())
 
 # %% [markdown]
 # The page of the report, and what was measured as a tidy frame:
 
 # %%
-print(found.report())
-print(found.frame.head())
+print(comparison.report())
+print(comparison.frame.head())

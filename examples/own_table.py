@@ -31,7 +31,7 @@ pd.DataFrame(rows).to_csv(table, index=False)
 # `milbench data check birds.csv` shows what is in it. Now two losses on four folds:
 
 # %%
-found = milbench.compare(
+comparison = milbench.compare(
     losses={"exact": {}, "noisy-or": {"head": "sigmoid"}},
     tasks={"feature-bags": {"table": str(table), "folds": 4, "validation": 0.0}},
     recipe={"epochs": 15, "lr": 1e-2},
@@ -40,10 +40,10 @@ found = milbench.compare(
     in_process=True,
     progress=False,
 )
-print(found.table(metric="set_error"))
+print(comparison.table(metric="set_error"))
 
 # %% [markdown]
 # The difference between the losses, with an interval that knows that folds share training bags:
 
 # %%
-print(found.differences(metric="set_error"))
+print(comparison.differences(metric="set_error"))

@@ -105,8 +105,7 @@ def provenance(device: str) -> dict[str, str]:
     return {
         "version": __version__, "code": revision, "dirty": dirty,
         "python": platform.python_version(), "platform": platform.platform(), "host": platform.node(),
-        "machine": processor(), "device": device, "device_name": device_name(device),
-        "pid": str(os.getpid()),
+        "machine": processor(), "device": device, "device_name": device_name(device), "pid": str(os.getpid()),
         **{f"library.{name}": metadata.version(name) for name in LIBRARIES},
     }  # fmt: skip
 

@@ -13,11 +13,11 @@ from scipy import stats
 from milbench.api.metric_info import describe
 from milbench.api.published import Published
 from milbench.report.formatting import NOTHING, counted, interval, measured, with_unit
-from milbench.report.statistics.differences import LEVEL, is_within
+from milbench.report.marks import FEWEST_TO_DIFFER, agreement
+from milbench.report.statistics.differences import LEVEL
 from milbench.report.study import RULES, Study, rows_of
 from milbench.report.tables import Table
 
-FEWEST_TO_DIFFER, FEWEST_TO_AGREE = 3, 5  # seeds
 Bounds = tuple[float, float]
 _WORDS = {"recipe.steps_per_epoch": "{} steps an epoch", "task.batch_bags": "{} bags a batch"}
 
@@ -94,20 +94,6 @@ def _compare(study: Study, task: str, variant: str, published: Published) -> Com
     agreed = "no margin of agreement was stated" if margin is None else f"margin {with_unit(margin, metric)}"
     verdict = agreement(bounds, len(values), margin, metric.lower_is_better)
     return Comparison(variant, published, values, bounds, verdict, (agreed, published.note))
-
-
-def agreement(interval: Bounds, seeds: int, margin: float | None, lower_is_better: bool = True) -> str:
-    """Return what the interval of ours less a published value says.
-
-    agrees: five seeds at least, and the interval lies within the margin, whether it holds zero or not. better, worse:
-    otherwise, three seeds at least, and it does not hold zero. open: everything else.
-    """
-    low, high = interval
-    if margin is not None and is_within(interval, margin) and seeds >= FEWEST_TO_AGREE:
-        return "agrees"
-    if (low > 0 or high < 0) and seeds >= FEWEST_TO_DIFFER:
-        return "better" if (high < 0) == lower_is_better else "worse"
-    return "open"
 
 
 def difference(values: ArrayLike, published: Published) -> Bounds:

@@ -1,4 +1,4 @@
-"""Verdicts by what the spec states before anything is computed: pass marks, and margins of equivalence."""
+"""Verdicts by what is stated before anything is computed: pass marks, margins of equivalence and of agreement."""
 
 import math
 from collections import Counter
@@ -6,9 +6,10 @@ from collections import Counter
 import pandas as pd
 
 from milbench.report.formatting import counted, readable, scaled
-from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL, Difference, student_interval
+from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL, Difference, is_within, student_interval
 from milbench.report.study import Study
 
+FEWEST_TO_DIFFER, FEWEST_TO_AGREE = 3, 5  # seeds, from published values
 VERDICTS = {"better": "better", "equivalent": "equivalent", "worse": "worse", "open": "not settled"}  # in words
 
 
@@ -94,3 +95,17 @@ def equivalence_sentences(study: Study) -> list[str]:
         one, beside = readable(str(first)), readable(str(other))
         lines.append(f"Of {tasks} {one} is {verdicts} against {beside} ({metric.label}, margin {margin}).")
     return lines
+
+
+def agreement(interval: tuple[float, float], seeds: int, margin: float | None, lower_is_better: bool = True) -> str:
+    """Return what the interval of ours less a published value says.
+
+    agrees: five seeds at least, and the interval lies within the margin, whether it holds zero or not. better, worse:
+    otherwise, three seeds at least, and it does not hold zero. open: everything else.
+    """
+    low, high = interval
+    if margin is not None and is_within(interval, margin) and seeds >= FEWEST_TO_AGREE:
+        return "agrees"
+    if (low > 0 or high < 0) and seeds >= FEWEST_TO_DIFFER:
+        return "better" if (high < 0) == lower_is_better else "worse"
+    return "open"

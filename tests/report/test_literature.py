@@ -10,8 +10,8 @@ from scipy import stats
 
 from milbench.api.published import Published
 from milbench.report.figures.overview import overview_figure
-from milbench.report.literature import agreement, comparisons, deviations, difference, literature_tables
-from milbench.report.marks import equivalence
+from milbench.report.literature import comparisons, deviations, difference, literature_tables
+from milbench.report.marks import agreement, equivalence
 from milbench.report.statistics.differences import compare_pair
 from milbench.report.study import Study
 from tests._helpers.report_data import constant
