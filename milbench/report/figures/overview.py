@@ -18,7 +18,7 @@ CAPTION = (
     "grey: losses that are worse. Dashed, where it is near: no skill, the best answer that is the same for every bag. "
     "Rings: published means, where there are any; a table below says what differs."
 )
-ONE_SEED = "The diamond is the only seed, with its 95 % interval where test items are known. Rings: published means."
+ONE_SEED = "The only seed, with its 95 % interval where test items are known. Dashed: no skill; rings: published means."
 WORSE = " On the right: by how much a contender may be worse than the best."
 
 
