@@ -117,7 +117,7 @@ class OverBatch(OverBag):
         return exclude_masked(logits, mask)[:, :-1].amax(dim=2)
 
 
-class OverPosition(OverBag):
+class OverPosition:
     """P sums to 1 at every position, and the background is in every label set."""
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:

@@ -176,7 +176,7 @@ def test_scikit_learns_own_checks_pass() -> None:
         ({"loss": "exat"}, BAGS, LABELS, "did you mean 'exact'"),
         ({"loss": "count"}, BAGS, LABELS, "trains on label sets; count has count supervision"),
         ({"recipe": {"lrr": 1}}, BAGS, LABELS, "unknown parameter of recipe 'lrr'; did you mean 'lr'"),
-        ({"network": "mpl"}, BAGS, LABELS, "unknown network 'mpl'"),
+        ({"network": "mpl"}, BAGS, LABELS, "'mpl' is no network for"),
         ({}, [*BAGS[:-1], np.zeros((2, 4))], LABELS, "instances with the same D features, got (2, 3), (2, 4)"),
         ({}, BAGS[:-1], LABELS, "59 bags and labels of 60"),
         ({}, [bag[:1] for bag in BAGS], LABELS, "no instance for every class"),

@@ -74,16 +74,16 @@ class Execution(Table):
 
 
 class Range(Table):
-    """The values of a setting between two ends.
-
-    On a log scale the logarithm of the value is uniform, on a linear one the value. A whole number stands for all
-    values that are rounded to it.
-    """
+    """The values of a setting between two ends."""
 
     low: float = Field(allow_inf_nan=False)
+    """The least value."""
     high: float = Field(allow_inf_nan=False)
+    """The largest value."""
     scale: Literal["linear", "log"] = "linear"
+    """What is uniform: the value, or its logarithm."""
     integer: bool = False
+    """Whole numbers alone; each stands for all values that are rounded to it."""
 
     @model_validator(mode="after")
     def _check_ends(self) -> Self:

@@ -171,9 +171,7 @@ def _is_torchvision(task: TaskOrClass, name: str) -> bool:
 def _unsuitable(task: TaskOrClass, name: str, head: Head | None) -> UsageError:
     """Return the error that a network does not suit a task and head, or does not exist, with those that suit."""
     suitable, files = suitable_networks(task, head), [] if name in networks().entries else python_files()
-    exists = name in networks().entries or name in task.networks or _is_torchvision(task, name)
-    subject = f"{task.name} and a loss with the head {head}" if head and exists else task.name
-    problem = f"network {name!r} does not suit {subject}" if exists else f"unknown network {name!r} for {subject}"
+    problem = f"{name!r} is no network for {task.name}" + f" and a loss with the head {head}" * bool(head)
     torchvision = ", and torchvision's, such as resnet18" if task.bag_kind == "images" and head != "class" else ""
     pooling = f"; for losses with the head sigmoid also {', '.join(POOLING)}" * (head == "softmax")
     similar = hint(name, [*suitable, *files])

@@ -50,27 +50,27 @@ def literature_tables(study: Study, task: str) -> tuple[Table, Table] | None:
     if not compared:
         return None
     sources = list(dict.fromkeys(published.source for _, published, *_ in compared))
-    rows, reasons = [], []
-    for variant, published, ours, bounds, verdict, why in compared:
+    rows, details = [], []
+    for variant, published, ours, bounds, verdict, reasons in compared:
         metric, seeds = describe(published.metric), len(ours)
         spread = np.nan if published.deviation is None else published.deviation
         runs = "" if published.count is None else f", {published.statistic} of {published.count}"
-        theirs = f"{measured(published.mean, spread, metric)}{runs} [{1 + sources.index(published.source)}]"
+        value = f"{measured(published.mean, spread, metric)}{runs} [{1 + sources.index(published.source)}]"
         rows.append((
-            variant or published.method, metric.heading, theirs,
+            variant or published.method, metric.heading, value,
             f"{measured(ours.mean(), ours.std(), metric)} (n={seeds})" if seeds else NOTHING,
             interval(bounds, float(np.mean(bounds)), metric, True), verdict or NOTHING,
         ))  # fmt: skip
-        reasons.append((variant or published.method, theirs, "; ".join(filter(None, why)) or NOTHING))
+        details.append((variant or published.method, value, "; ".join(filter(None, reasons)) or NOTHING))
     rules = ", ".join(dict.fromkeys(RULES[published.rule] for _, published, *_ in compared))
     note = " ".join(f"[{k}] {source}." for k, source in enumerate(sources, start=1)) + (
         f" Here: the mean at the epoch that the source would choose ({rules})."
     )
     shown = pd.DataFrame(rows, columns=["loss", "metric", "published", "here", "difference, 95 %", "verdict"])
-    details = pd.DataFrame(reasons, columns=["loss", "published", "why, and every deviation from the source"])
+    listed = pd.DataFrame(details, columns=["loss", "published", "why, and every deviation from the source"])
     return (
         Table(f"Published numbers beside ours on {task}", shown.set_index("loss"), note),
-        Table(f"Why, and what differs from the sources, on {task}", details.set_index("loss")),
+        Table(f"Why, and what differs from the sources, on {task}", listed.set_index("loss")),
     )
 
 
@@ -120,9 +120,9 @@ def deviations(published: Published, params: list[dict[str, Any]]) -> list[str]:
     differing = []
     for name in dict.fromkeys(name for p in params for name in published.deviations(p)):
         texts = dict.fromkeys(_text(name, p[name]) for p in params if name in p)
-        ours = _WORDS.get(name, name.split(".", 1)[-1] + " {}").format(" and ".join(texts))
+        here = _WORDS.get(name, name.split(".", 1)[-1] + " {}").format(" and ".join(texts))
         accepted = " or ".join(_text(name, value) for value in published.accepted(name))
-        differing.append(f"{ours} (published: {accepted})")
+        differing.append(f"{here} (published: {accepted})")
     return differing
 
 

@@ -62,8 +62,10 @@ def searches(study: Study) -> list[Arm]:
     for key, chosen in search.chosen.items():
         settings = pd.DataFrame({draw: draws[key, draw]["settings"] for draw in means[key].index}).T.infer_objects()
         task, loss, network = draws[key, chosen]["arm"]
-        variant, metric = Label(task, loss, network).variant, search.metric.partition("/")[2]
+        metric = search.metric.partition("/")[2]
         own = study.selected(task) if task in study.tasks else study.history(task)
+        names = [Label(task, loss, n).variant for n in (network, "")]  # the only network of a comparison goes unnamed
+        variant = next((name for name in names if name in set(own["variant"])), names[0])
         own = own[(own["variant"] == variant) & own["metric"].isin([search.metric, f"test/{metric}"])]
         # Without validation bags in the comparison, those to test on stand for them.
         fresh = own.sort_values("metric").drop_duplicates("seed", keep="last").set_index("seed")["value"]

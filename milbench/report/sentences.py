@@ -90,34 +90,34 @@ def _of_task(study: Study, task: str) -> str:
 
 
 def _verdict(study: Study, task: str) -> str:
-    summary, metric, on = study.summary(task), study.metric(task), f"{_kind(study)} on {readable(task)}"
+    summary, metric, where = study.summary(task), study.metric(task), f"{_kind(study)} on {readable(task)}"
     summary = summary[(summary["supervision"] == study.kinds[0]) & summary["mean"].notna()]
     if not len(summary):
-        return f"No loss{_kind(study)} has a result{on.removeprefix(_kind(study))} yet."
+        return f"No loss{_kind(study)} has a result{where.removeprefix(_kind(study))} yet."
     value, first = with_unit(summary["mean"].iloc[0], metric), readable(str(summary.index[0]))
     seeds = int(summary["seeds"].max())
     if not study.has_learnt(task):
-        who = "No loss has learnt anything" if len(summary) > 1 else f"{first} has learnt nothing"
+        start = "No loss has learnt anything" if len(summary) > 1 else f"{first} has learnt nothing"
         name = study.line_metric(task)
         metric, own = describe(name), float(study.summary(task, name)["mean"][str(summary.index[0])])
         no_skill = float(study.no_skill(task, name).mean())
         line, value = with_unit(no_skill, metric), with_unit(own, metric)
         chance = ", which may be chance" if value != line and (own < no_skill) == metric.lower_is_better else ""
-        return f"{who} yet{on}: the best constant answer has a {metric.label} of {line}, {first} {value}{chance}."
+        return f"{start} yet{where}: the best constant answer has a {metric.label} of {line}, {first} {value}{chance}."
     if len(summary) == 1:
         result = f"{first} has a {metric.label} of {value} ({'mean of ' * (seeds > 1)}{counted(seeds, 'seed')})"
-        return f"One loss has nothing to be better than{on}: {result}."
+        return f"One loss has nothing to be better than{where}: {result}."
     leads = f"{first} has the {'smallest' if metric.lower_is_better else 'largest'} {metric.label}, {value}"
     names = [readable(name) for name in _contenders(study, task)]
     worse = [readable(str(name)) for name in summary.index[~summary["contender"]]]
     if not names:
-        return f"One seed cannot tell which loss is best{on}; {leads}."
+        return f"One seed cannot tell which loss is best{where}; {leads}."
     sure = f"({CONFIDENCE}{', but two seeds say little' if seeds < 3 else ''})"
     if not worse:
-        return f"No loss is shown to be worse than the best{on} {sure}; {leads}."
+        return f"No loss is shown to be worse than the best{where} {sure}; {leads}."
     if len(names) > MOST_NAMED and len(worse) <= MOST_NAMED:
         rest = f"The other {number_word(len(names))} are not told apart."
-        return f"Worse than the best{on}: {listed(worse)} {sure}. {rest}"
+        return f"Worse than the best{where}: {listed(worse)} {sure}. {rest}"
     best = listed(names, "or") if len(names) <= MOST_NAMED else f"one of {', '.join(names[:MOST_NAMED])}, …"
     others = f"{worse[0]} is" if len(worse) == 1 else f"The other {number_word(len(worse))} are"
-    return f"Best{on}: {best}. {others} worse {sure}."
+    return f"Best{where}: {best}. {others} worse {sure}."

@@ -6,7 +6,7 @@ from milbench import Network
 
 
 class MyNetwork(Network):
-    """Three convolutions, whose positions are two pixels apart.
+    """Two layers, whose positions are two pixels apart.
 
     Args:
         width: the channels between the layers.

@@ -18,7 +18,7 @@ RATES = [0.001, 0.003, 0.01, 0.03]
 STEEP, FLAT = [0.5, 0.4, 0.3, 0.1], [0.20, 0.21, 0.20, 0.21]
 
 
-def searched(errors: dict[str, list[float]], fresh: float) -> Results:
+def searched(errors: dict[str, list[float]], fresh: float, network: str = "") -> Results:
     """Return results with a draw for each error of a loss, with two seeds 2 points apart; the least was chosen."""
     results = make_results(losses=dict.fromkeys(errors, fresh / 1.6), tasks={"t": "set_error"})
     draws, rows, first = {}, [], results.frame.iloc[0].to_dict()
@@ -28,10 +28,10 @@ def searched(errors: dict[str, list[float]], fresh: float) -> Results:
                 cell = f"{loss} {draw} {seed}"
                 own = {"loss.k": draw} if loss == "flat" else {}
                 settings = {"recipe.lr": RATES[draw], **own}
-                draws[cell] = {"arm": ("t", loss, ""), "draw": draw, "settings": settings}
+                draws[cell] = {"arm": ("t", loss, network), "draw": draw, "settings": settings}
                 rows.append(first | {"loss": loss, "cell": cell, "draw": draw, "metric": "validation/set_error",
                                      "value": error + off})  # fmt: skip
-    chosen = {f"t|{loss}|": values.index(min(values)) for loss, values in errors.items()}
+    chosen = {f"t|{loss}|{network}": values.index(min(values)) for loss, values in errors.items()}
     plan = replace(results.plan, search=SearchRecord("validation/set_error", draws, chosen))
     frame = pd.concat([results.frame, pd.DataFrame(rows)]).astype({"draw": "Int64", "epoch": "Int64"})
     return Results(plan, frame, {})
@@ -49,7 +49,10 @@ def test_an_edge_luck_and_fresh_seeds_that_do_worse_are_told() -> None:
 
 
 def test_a_choice_between_others_that_holds_is_not_doubted() -> None:
-    assert not search_lines(searches(Study(searched({"a": [0.5, 0.1, 0.3, 0.4]}, fresh=0.1))))
+    # A comparison names no network where it has one; its search does where it was asked for.
+    arms = searches(Study(searched({"a": [0.5, 0.1, 0.3, 0.4]}, fresh=0.1, network="small")))
+    assert not search_lines(arms)
+    assert (arms[0].variant, len(arms[0].fresh)) == ("a", 3)
     assert search_table([]) is None
 
 
