@@ -30,7 +30,7 @@ BOUNDS = " ✓: may be the best; ≤: then worse than the best by at most so muc
 FEWEST_BLOCKS = 5  # of fewer tasks the intervals hold less than they promise
 RANKS = (
     "Mean rank: 1 is the best; in brackets its 95 % interval, a bootstrap over tasks and seeds. Win rate: how often a "
-    "loss is better than another one on the same task with the same seed. Tasks on the same data count as one."
+    "loss beats another one, by task and seed. Tasks on the same data count as one; where nothing was learnt, not."
 )
 SCORE = " Score: 0 is the no-skill line or worse, 1 the best loss of a task."
 _HTML = Environment(autoescape=True).from_string("""\
@@ -197,19 +197,19 @@ def contrasts_table(study: Study) -> Table | None:
 
 
 def ranking_table(study: Study) -> Table | None:
-    """Return how losses do over tasks; None for tasks on fewer than five data sets, or fewer than two losses.
+    """Return how losses do over tasks where one has learnt; None for fewer than five data sets, or two losses.
 
     Only losses with a value on every task are in it, and those with the least supervision.
     """
-    tables = {task: study.table(task).dropna(how="all") for task in study.tasks}
-    common = set.intersection(*(set(table.index) for table in tables.values()))
-    losses = [v for v in study.ranking() if v in common and study.supervision[v] == study.kinds[0]]
+    tables = {task: study.table(task).dropna(how="all") for task in study.tasks if study.has_learnt(task)}
+    least = [v for v in study.ranking() if study.supervision[v] == study.kinds[0]]
+    losses = [v for v in least if all(v in table.index for table in tables.values())]
     blocks: dict[tuple[str, str], list[str]] = {}
-    for task in study.tasks:
+    for task in tables:
         blocks.setdefault((study.cell_of(task).task, study.cell_of(task).data), []).append(task)
     if len(blocks) < FEWEST_BLOCKS or len(losses) < 2:
         return None
-    sign = {task: 1 if study.metric(task).lower_is_better else -1 for task in study.tasks}
+    sign = {task: 1 if study.metric(task).lower_is_better else -1 for task in tables}
     values = [[sign[task] * tables[task].loc[losses].to_numpy() for task in tasks] for tasks in blocks.values()]
     lines = [[sign[task] * float(study.no_skill(task).mean()) for task in tasks] for tasks in blocks.values()]
     ranks = zip(*mean_ranks(values), strict=True)
@@ -220,7 +220,7 @@ def ranking_table(study: Study) -> Table | None:
     if known := not np.isnan(np.concatenate(lines)).any():
         columns["score"] = [f"{score:.2f}" for score in scores(values, lines)]
     frame = pd.DataFrame(columns, index=pd.Index(losses, name="loss"))
-    return Table(f"Over {len(study.tasks)} tasks", frame, RANKS + (SCORE if known else ""))
+    return Table(f"Over {len(tables)} tasks", frame, RANKS + (SCORE if known else ""))
 
 
 def cells_table(study: Study, task: str) -> Table:

@@ -11,8 +11,8 @@ from milbench.api.outcomes import Outcomes, save_outcomes
 from milbench.api.results import Results
 from milbench.report.render import sentence
 from milbench.report.study import Study
-from milbench.report.tables import main_table
-from tests._helpers.report_data import constant
+from milbench.report.tables import main_table, ranking_table
+from tests._helpers.report_data import constant, make_results
 
 
 def with_line(values: dict[str, list[float]], line: list[float]) -> Results:
@@ -62,6 +62,14 @@ def test_without_a_line_nothing_is_said_of_it() -> None:
     results = constant({(loss, k): [(0.5, 0.9 + 0.01 * k)] for loss in "ab" for k in range(3)})
     assert Study(results).has_learnt("t")
     assert "no skill" not in main_table(Study(results)).frame.index
+
+
+def test_a_task_where_nothing_was_learnt_does_not_rank_losses() -> None:
+    results = make_results(tasks={f"t{k}": "set_error" for k in range(6)})
+    tested = results.frame[results.frame["metric"] == "test/set_error"]
+    line = tested.assign(metric="test/no_skill_set_error", value=tested["task"].map(lambda task: float(task != "t5")))
+    table = ranking_table(Study(replace(results, frame=pd.concat([results.frame, line], ignore_index=True))))
+    assert getattr(table, "title", "") == "Over 5 tasks"
 
 
 @pytest.mark.parametrize("losses", [1, 2, 6])
