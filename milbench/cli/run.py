@@ -59,9 +59,9 @@ def run(
         from milbench.engine.folders import results
         from milbench.report.render import sentence
 
-        found = results(root, requested.name)
-        step = ("milbench", "status", requested.name) if code else options.step_after(found.plan)
-        options.say(sentence(found), style="bold", then=step, root=root)
+        comparison = results(root, requested.name)
+        step = ("milbench", "status", requested.name) if code else options.step_after(comparison.plan)
+        options.say(sentence(comparison), style="bold", then=step, root=root)
     return code
 
 

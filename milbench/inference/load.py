@@ -55,27 +55,27 @@ def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = N
     decoder or the code that they belong to are missing, damaged or changed.
     """
     cell = cell or folder.cell()
-    whose = f"cell {folder.id} ({cell})"
+    subject = f"cell {folder.id} ({cell})"
     if not folder.weights.exists():
-        raise UsageError(f"{whose} has no weights: it was imported without them (--no-weights)")
+        raise UsageError(f"{subject} has no weights: it was imported without them (--no-weights)")
     check_unchanged(cell)
     set_torch_defaults(torch.get_num_threads())
     task = task_for(cell)
     task.seed = cell.seed
     if folder.memory.is_file():
-        with reading(f"{folder.memory} of {whose}"):
+        with reading(f"{folder.memory} of {subject}"):
             task.recall(json.loads(folder.memory.read_text("utf-8")))
     try:
         loss = loss_for(cell, task)
         network = network_for(cell, task, loss, initial=False)
     except AttributeError as error:  # of what `prepare` sets
-        raise UsageError(f"{whose} needs data that its task does not remember: {error}") from None
+        raise UsageError(f"{subject} needs data that its task does not remember: {error}") from None
     try:
         torch.nn.ModuleDict({"network": network, "loss": loss}).load_state_dict(load_file(folder.weights))
     except (SafetensorError, OSError) as error:
-        raise UsageError(f"the weights of {whose} cannot be read: {error}") from None
+        raise UsageError(f"the weights of {subject} cannot be read: {error}") from None
     except RuntimeError:  # its message lists every tensor
-        raise UsageError(f"the weights of {whose} do not fit its network, of another version of milbench") from None
+        raise UsageError(f"the weights of {subject} do not fit its network, of another version of milbench") from None
     return Trained(
         cell, task, network.eval().move_to(device), loss.eval(), device,
         name=folder.about()["label"] or str(cell),

@@ -62,10 +62,10 @@ def contenders(
         Three seeds of about 1.6, 1.6, 2.6 and 10 %:
 
         >>> errors = [[0.015, 0.016, 0.017], [0.016, 0.017, 0.015], [0.025, 0.026, 0.028], [0.08, 0.13, 0.10]]
-        >>> found = contenders(errors)
-        >>> found.contender.tolist()
+        >>> verdict = contenders(errors)
+        >>> verdict.contender.tolist()
         [True, True, False, False]
-        >>> found.worse_by.round(3).tolist()
+        >>> verdict.worse_by.round(3).tolist()
         [0.003, 0.003, 0.015, 0.177]
     """
     given = np.asarray(errors, float)
