@@ -54,13 +54,10 @@ class Arithmetic(NamedTuple):
     running_product: Callable[[Tensor, int], Tensor]
 
 
-def _running_product(values: Tensor, dim: int) -> Tensor:
-    return values.cumprod(dim).clamp(min=torch.finfo(values.dtype).tiny)  # it divides, and 0 / 0 stands for 0
-
-
 Numbers = Arithmetic(
     0.0, 1.0, torch.exp, torch.log, lambda prob: prob,
-    torch.mul, torch.div, torch.add, torch.sum, torch.cumsum, _running_product,
+    torch.mul, torch.div, torch.add, torch.sum, torch.cumsum,
+    lambda values, dim: values.cumprod(dim).clamp(min=torch.finfo(values.dtype).tiny),  # it divides; 0 / 0 stands for 0
 )  # fmt: skip
 Logs = Arithmetic(
     FLOOR, 0.0, lambda log_prob: log_prob, lambda log_prob: log_prob, torch.exp,

@@ -9,7 +9,7 @@ may be. docs/statistics.md: how often set and bounds are wrong.
 """
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -85,19 +85,22 @@ def contenders(
 def _worse_by(scaled: Scaled, contender: NDArray[np.bool_], pairs: Pairs, widths: Floats, in_units: Floats) -> Floats:
     """Return Hsu's upper bounds of the difference from the best, which is one of the contenders, in the metric's unit.
 
-    On the scale of the comparison a loss is worse than another one by at most their difference and the width. What that
-    is in the unit of the metric depends on where the two lie. Of the two, the one that varies more moves more; what
-    this leaves in place, their mean with weights 1 / variance, has an interval of its own. The largest difference
-    within it counts: that of the means of all moved values, or of the values at the moved means, and never less than
-    was `in_units`: means in the metric's unit, (m, m), where zeros are zeros.
+    On the scale of the comparison a loss is worse than another one by at most their difference and the width. Of the
+    two, the one that varies more moves more; what this leaves in place, their mean with weights 1 / variance, has an
+    interval of its own. The largest difference within it counts: that of the means of all moved values, or of the
+    values at the moved means, and never less than was `in_units`: means in the metric's unit, (m, m), where zeros are
+    zeros. However wildly a rival varies, its mean is no lower than its best seed by more than a typical width.
     """
-    v, half = pairs.variances.values, _half_widths(scaled, pairs.overlap)
+    v, half, values = pairs.variances.values, _half_widths(scaled, pairs.overlap), scaled.values
     share = v[:, None] / (v[:, None] + v)
     places = ((1 - share) * half[:, None] + share * half)[..., None] * np.linspace(-1, 1, 5)
-    up, down = places + (share * widths)[..., None], places - ((1 - share) * widths)[..., None]
+    typical = replace(pairs.variances, values=np.minimum(v, np.median(v)))
+    lowest = np.nanmin(values, axis=1) - pairs.means.T - replace(pairs, variances=typical).widths()
+    lowest[(pairs.seeds < 5) | (pairs.overlap > 0)] = -np.inf  # the least of five is above the median once in 32 times
+    up = places + (share * widths)[..., None]
+    down = np.maximum(places - ((1 - share) * widths)[..., None], lowest[..., None])
     between = scaled.metric(pairs.means[..., None] + up) - scaled.metric(pairs.means.T[..., None] + down)
-    moved = scaled.metric(scaled.values[:, None, None] + up[..., None])
-    moved = moved - scaled.metric(scaled.values[:, None] + down[..., None])
+    moved = scaled.metric(values[:, None, None] + up[..., None]) - scaled.metric(values[:, None] + down[..., None])
     of_seeds = np.nansum(moved, axis=3) / np.where(pairs.seeds > 0, pairs.seeds, np.nan)[..., None]
     bounds = np.maximum(np.maximum(between, of_seeds).max(axis=2), in_units - in_units.T)
     np.fill_diagonal(bounds, 0)
