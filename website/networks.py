@@ -71,7 +71,7 @@ DRAWING = """<div class="scrolled" markdown>
 *Above each layer: channels, and positions; below: what it is. Input: one bag of {task}, ten classes.*"""
 STANDING = """
 ## Where it stands
-Set error in %, mean ± standard deviation of ten seeds after short training, by `one-vs-rest`; ✓: may be the best
+Set error in %, mean ± standard deviation of five seeds after some 2,000 steps, by `one-vs-rest`; ✓: may be the best
 ([all losses, tuned alike](../../reports/all-losses/index.html)).
 
 {table}
