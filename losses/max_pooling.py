@@ -139,7 +139,7 @@ class OverPosition:
         return self.posterior(logits, mask)[:, :-1]
 
 
-NORMALIZED = {"bag": OverBag(), "batch": OverBatch(), "position": OverPosition()}
+NORMALIZED: dict[str, OverBag | OverPosition] = {"bag": OverBag(), "batch": OverBatch(), "position": OverPosition()}
 
 
 def _log_total(logits: Tensor) -> Tensor:
