@@ -30,7 +30,7 @@ BOUNDS = " ✓: may be the best; ≤: then worse than the best by at most so muc
 FEWEST_BLOCKS = 5  # of fewer tasks the intervals hold less than they promise
 RANKS = (
     "Mean rank: 1 is the best; in brackets its 95 % interval, a bootstrap over tasks and seeds. Win rate: how often a "
-    "loss beats another one, by task and seed. Tasks on the same data count as one; where nothing was learnt, not."
+    "loss beats another one, by task and seed. Tasks on the same data count as one, those without learning not at all."
 )
 SCORE = " Score: 0 is the no-skill line or worse, 1 the best loss of a task."
 _HTML = Environment(autoescape=True).from_string("""\
@@ -197,7 +197,7 @@ def contrasts_table(study: Study) -> Table | None:
 
 
 def ranking_table(study: Study) -> Table | None:
-    """Return how losses do over tasks where one has learnt; None for fewer than five data sets, or two losses.
+    """Return how losses do over tasks where one has learnt; None with fewer than five data sets or two losses.
 
     Only losses with a value on every task are in it, and those with the least supervision.
     """

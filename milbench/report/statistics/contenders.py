@@ -89,14 +89,14 @@ def _worse_by(scaled: Scaled, contender: NDArray[np.bool_], pairs: Pairs, widths
     two, the one that varies more moves more; what this leaves in place, their mean with weights 1 / variance, has an
     interval of its own. The largest difference within it counts: that of the means of all moved values, or of the
     values at the moved means, and never less than was `in_units`: means in the metric's unit, (m, m), where zeros are
-    zeros. However wildly a rival varies, its mean is no lower than its best seed by more than a typical width.
+    zeros. However wildly a rival varies, its mean is taken to be no lower than its best seed less a typical width.
     """
     v, half, values = pairs.variances.values, _half_widths(scaled, pairs.overlap), scaled.values
     share = v[:, None] / (v[:, None] + v)
     places = ((1 - share) * half[:, None] + share * half)[..., None] * np.linspace(-1, 1, 5)
     typical = replace(pairs.variances, values=np.minimum(v, np.median(v)))
     lowest = np.nanmin(values, axis=1) - pairs.means.T - replace(pairs, variances=typical).widths()
-    lowest[(pairs.seeds < 5) | (pairs.overlap > 0)] = -np.inf  # the least of five is above the median once in 32 times
+    lowest[(pairs.seeds < 5) | (pairs.overlap > 0)] = -np.inf  # five seeds are all above a symmetric mean in 1 of 32
     up = places + (share * widths)[..., None]
     down = np.maximum(places - ((1 - share) * widths)[..., None], lowest[..., None])
     between = scaled.metric(pairs.means[..., None] + up) - scaled.metric(pairs.means.T[..., None] + down)
