@@ -14,7 +14,7 @@ RECIPE: dict[str, Any] = {
     "recipe.weight_decay": 0.0,
     "recipe.head_init": "paper",
     "recipe.steps_per_epoch": None,
-    "recipe.precision": "float32",
+    "recipe.precision": ("float32", "tf32"),  # the latter is what torch computes on a GPU by default
     "recipe.evaluate_every": 1,
     "task.validation": 0,
 }

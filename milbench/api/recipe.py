@@ -62,9 +62,9 @@ class Recipe(BaseModel):
     head_init: Literal["prior", "paper"] = "prior"
     """Initial biases of the network's head. prior: a bag has few expected instances at the start, see
     milbench.Network.start_at_prior; paper: random ones."""
-    precision: Literal["float32", "bfloat16", "auto"] = "auto"
+    precision: Literal["float32", "tf32", "bfloat16", "auto"] = "auto"
     """Precision of the network in training. auto: bfloat16 if the machine that plans the cells multiplies it in
-    hardware, else float32. Tasks whose networks are tiny ask for float32."""
+    hardware, else float32. tf32: float32, on a GPU with convolutions of 11 significant bits, torch's own default."""
     loss_precision: Literal["float32", "float64"] = "float32"
     """Precision of the loss in training."""
     evaluate_every: int = Field(default=1, ge=1)

@@ -72,7 +72,7 @@ def train_cell(job: Job, folder: CellFolder, device: str) -> State:
     from milbench.engine.train import train
 
     begun = time.time()
-    set_torch_defaults(job.threads)
+    set_torch_defaults(job.threads, tf32=job.cell.recipe["precision"] == "tf32")
     register(job.local)
     folder.begin(job.cell, job.label, provenance(device))
     output = nullcontext() if job.execution.in_process else _output_to(folder.output)
@@ -140,7 +140,7 @@ def register(local: Sequence[tuple[str, Any, Code]]) -> None:
         add_object(registries()[kind], plugin, code)
 
 
-def set_torch_defaults(threads: int) -> None:
+def set_torch_defaults(threads: int, *, tf32: bool = False) -> None:
     """Restore the settings with which torch starts: they belong to the process, and a plug-in may have changed them."""
     import torch
 
@@ -151,10 +151,10 @@ def set_torch_defaults(threads: int) -> None:
     torch.use_deterministic_algorithms(False)
     torch.set_flush_denormal(False)
     torch.set_num_threads(threads)
-    torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.benchmark = torch.backends.cudnn.deterministic = False
     # TF32 reads 11 significant bits of a float32 number: what is called float32 is computed in float32.
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = tf32
 
 
 @contextmanager

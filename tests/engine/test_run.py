@@ -92,6 +92,15 @@ def test_what_the_import_of_a_file_does_is_not_seen_by_the_launch(
     assert complaint == f"cannot import the loss file {file}: SystemExit: os._exit(0) ({file}, line 2)"
 
 
+def test_cells_that_ask_for_tf32_alone_get_it(milbench: Milbench, root: Path, tmp_path: Path) -> None:
+    tab, file = "\n" + 8 * " ", tmp_path / "tells.py"
+    tells = f"bag_loss(self, *w):{tab}print(torch.backends.cudnn.allow_tf32){tab}return self.value(*w)\n\n    def value"
+    file.write_text(f"import torch\n{LOSS.read_text().replace('bag_loss', tells, 1)}")
+    milbench("run", "--loss", str(file), "--task", TINY, "-p", "recipe.precision=tf32,float32", "--jobs", "1").done()
+    told = {c.recipe["precision"]: Root(root).cells / c.id / "output.txt" for c in Root(root).plan().cells}
+    assert {p: {*path.read_text().split()} for p, path in told.items()} == {"tf32": {"True"}, "float32": {"False"}}
+
+
 @pytest.mark.parametrize(("number", "children"), [(signal.SIGINT, 1), (signal.SIGHUP, 2)])
 def test_a_signal_while_processes_start_is_one_line(number: signal.Signals, children: int, root: Path) -> None:
     heeded = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup what is started here would ignore it
