@@ -87,8 +87,8 @@ def length_lines(lengths: list[Lengths]) -> list[str]:
     if not changes:
         return []
     changed = [task for task, change in changes.items() if change.startswith("the order")]
-    which = f": {listed(changed)}" if changed else ""
-    return [f"The order changes with the length of training on {len(changed)} of {len(changes)} tasks{which}."]
+    share = f"{len(changed)} of {len(changes)} tasks" + (f": {listed(changed)}" if changed else "")
+    return [f"The leader after the shortest or longest training is worse than the best after the other on {share}."]
 
 
 def _change(one: Lengths) -> str:
