@@ -95,7 +95,7 @@ def _read_members(archive: zipfile.ZipFile, file: Path) -> tuple[Plan, list[str]
             cells[match[1]] = None
         elif member.filename != PLAN:
             raise UsageError(f"{file}: an export has no {member.filename[:100]!r}")
-    if archive.comment not in (b"", f"{len(members)} files".encode()):
+    if archive.comment != f"{len(members)} files".encode():
         raise UsageError(f"{file} is damaged: it has {len(members)} files of {archive.comment!r:.20}")
     return plan, [*cells]
 

@@ -11,8 +11,8 @@
     result.json          written last, with the size and the digest of every file that belongs to the cell
     mlflow.json          which part of it is in MLflow
 
-A cell is done where all that `result.json` lists is as it was written. One that lists nothing is of an earlier version,
-and is taken as it stands. The process that runs the cell holds a lock beside the folder.
+A cell is done where all that `result.json` lists is as it was written. The process that runs the cell holds a lock
+beside the folder.
 """
 
 import hashlib
@@ -124,12 +124,11 @@ class CellFolder:
         try:
             content = self._result.read_bytes()
             result = json.loads(content)
-            listed, files = "digest" in result or "files" in result, result.pop("files", {})
+            files = result.pop("files", {})
             result.pop("digest", None)
-            costs_are_numbers = all(isinstance(cost, float | int) for cost in result.get("costs", {}).values())
-            if not costs_are_numbers or (listed and content != self._result_content(result, files)):
+            if content != self._result_content(result, files):
                 return "result.json is not as it was written"
-            for name in LISTED if listed else ():
+            for name in LISTED:
                 if (name in names) != (name in files):
                     return f"{name} is {'no file of this cell' if name in names else 'gone'}"
                 if name in names and not self._is_as_written(name, files[name], weights):
@@ -303,7 +302,7 @@ class CellFolder:
         """Return what `keep_mirrored` wrote last, {} for nothing."""
         record = _read_json(self._mirrored) or {}
         types = [type(record.get(key)) for key in ("run", "start", "rows")]
-        return record if record.get("cell", self.id) == self.id and types == [str, int, int] else {}
+        return record if record.get("cell") == self.id and types == [str, int, int] else {}
 
     def keep_mirrored(self, content: Mapping[str, Any]) -> None:
         """Record which part of the cell is in MLflow."""

@@ -1,6 +1,5 @@
 """The spec: everything that a user can say of a comparison, in a TOML file or in Python."""
 
-import math
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -82,8 +81,6 @@ class Range(Table):
     """The largest value."""
     scale: Literal["linear", "log"] = "linear"
     """What is uniform: the value, or its logarithm."""
-    integer: bool = False
-    """Whole numbers alone; each stands for all values that are rounded to it."""
 
     @model_validator(mode="after")
     def _check_ends(self) -> Self:
@@ -91,17 +88,12 @@ class Range(Table):
             raise ValueError(f"low = {self.low:g} must be less than high = {self.high:g}")
         if self.scale == "log" and self.low <= 0:
             raise ValueError(f"low = {self.low:g} has no logarithm; scale = log needs a low above 0")
-        if self.integer and math.ceil(self.low) > math.floor(self.high):
-            raise ValueError(f"there is no whole number from {self.low:g} to {self.high:g}")
         return self
 
-    def quantile(self, share: float) -> float | int:
+    def quantile(self, share: float) -> float:
         """Return the value below which `share` of the values are, to four digits."""
-        first, last = math.ceil(self.low), math.floor(self.high)
-        # Half a number is added at both ends, where whole numbers would otherwise have half the share of others.
-        low, high = (first - 0.5, last + 0.5) if self.integer else (self.low, self.high)
-        value = low * (high / low) ** share if self.scale == "log" else low + share * (high - low)
-        return min(max(round(value), first), last) if self.integer else float(f"{value:.4g}")
+        low, high = self.low, self.high
+        return float(f"{low * (high / low) ** share if self.scale == 'log' else low + share * (high - low):.4g}")
 
 
 Dimension = Range | list[Any]

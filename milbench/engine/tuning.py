@@ -153,7 +153,7 @@ def _changed_cell(cell: Cell, settings: Params) -> Cell:
         params = check_params(f"loss {cell.loss}", losses().get(cell.loss), cell.loss_params | loss_changes)
         return replace(cell, recipe=changed_recipe(cell.recipe, recipe_changes), loss_params=params)
     except UsageError as error:
-        hint = "; a range of whole numbers has integer = true" if "valid integer" in str(error) else ""
+        hint = "; whole numbers are listed: [1, 2, 4]" if "valid integer" in str(error) else ""
         raise UsageError(f"[tune] {error}{hint}") from None
 
 

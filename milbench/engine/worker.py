@@ -101,9 +101,8 @@ def provenance(device: str) -> dict[str, str]:
     """Return the code, the machine and the libraries that compute a cell on a device, such as "cpu" or "cuda:0"."""
     from milbench._utils.devices import device_name, processor
 
-    revision, dirty = code_version()
     return {
-        "version": __version__, "code": revision, "dirty": dirty,
+        "version": __version__, "code": code_version(),
         "python": platform.python_version(), "platform": platform.platform(), "host": platform.node(),
         "machine": processor(), "device": device, "device_name": device_name(device), "pid": str(os.getpid()),
         **{f"library.{name}": metadata.version(name) for name in LIBRARIES},
@@ -111,10 +110,10 @@ def provenance(device: str) -> dict[str, str]:
 
 
 @cache  # of the code that this process has imported, when it is asked for the first time
-def code_version() -> tuple[str, str]:
-    """Return the git revision of the code, and "yes" or "no": whether its files differ from that revision.
+def code_version() -> str:
+    """Return the git revision of the code, which says so where its files differ from it.
 
-    Both are "" where the package does not stand at the top of a checkout of milbench.
+    It is "" where the package does not stand at the top of a checkout of milbench.
     """
     package = Path(__file__).resolve().parents[1]
 
@@ -124,11 +123,11 @@ def code_version() -> tuple[str, str]:
 
     try:
         if Path(git("rev-parse", "--show-toplevel")).resolve() != package.parent:
-            return "", ""  # installed into the checkout of another project, whose revision is not that of this code
+            return ""  # installed into the checkout of another project, whose revision is not that of this code
         dirty = git("status", "--porcelain", "--", ":/milbench", ":/losses", ":/tasks")
-        return git("rev-parse", "HEAD"), "yes" if dirty else "no"
+        return git("rev-parse", "HEAD") + " with changes" * bool(dirty)
     except (OSError, subprocess.SubprocessError):
-        return "", ""
+        return ""
 
 
 def register(local: Sequence[tuple[str, Any, Code]]) -> None:

@@ -1,11 +1,10 @@
 """How long training was: losses at several lengths of it, or how much the last evaluations still changed."""
 
-import re
 from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from milbench.api.plan import to_json
+from milbench.api.plan import labels
 from milbench.report.formatting import NOTHING, listed, number, readable
 from milbench.report.sentences import MOST_SENTENCES
 from milbench.report.study import Study, rows_of
@@ -45,11 +44,13 @@ def longest(study: Study, lengths: list[Lengths]) -> Study:
 
 def _lengths(study: Study, task: str) -> Lengths | None:
     rows = []
-    for row in rows_of(study.cells_of(task)):
-        recipe = study.planned[row.cell].recipe
-        rest = to_json([row.loss, row.network, {key: value for key, value in recipe.items() if key not in _LENGTH}])
-        name = re.sub(rf"\b({'|'.join(_LENGTH)})=\S+ ?", "", row.recipe).strip()
-        rows.append((row.cell, row.variant, row.seed, name, rest, recipe.get("epochs"), recipe.get("steps_per_epoch")))
+    for _, own in study.cells_of(task).groupby(["loss", "network"], sort=False, observed=True):
+        planned = [study.planned[cell] for cell in own["cell"]]
+        rests = [replace(c, recipe={k: v for k, v in c.recipe.items() if k not in _LENGTH}) for c in planned]
+        names = labels(rests)  # what then tells trainings of one loss apart
+        for row, cell, rest in zip(rows_of(own), planned, rests, strict=True):
+            span = cell.recipe.get("epochs"), cell.recipe.get("steps_per_epoch")
+            rows.append((row.cell, row.variant, row.seed, names[rest.id].recipe, rest.variant_key, *span))
     cells = pd.DataFrame(rows, columns=["cell", "variant", "seed", "name", "rest", "epochs", "each"])
     cells["known"] = cells["variant"].map(study.table(task, "cost/steps").mean(axis=1))
     cells["steps"] = cells.groupby(["epochs", "each"], dropna=False)["known"].transform("mean").round()

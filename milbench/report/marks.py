@@ -55,12 +55,12 @@ def equivalence_frame(study: Study) -> pd.DataFrame:
     varied = [key for key in params[study.tasks[0]] if len({str(p.get(key)) for p in params.values()}) > 1]
     half, (first, *others), rows = len(varied) // 2, study.supervision, []
     crossed = half and len({(study.cell_of(task).task, study.primary(task)) for task in study.tasks}) == 1
-    margin = study.plan.spec["margin"].get(study.primary(study.tasks[0]))
+    margin = study.margin(study.tasks[0])
     lower = study.metric(study.tasks[0]).lower_is_better
     for task in study.tasks if crossed else ():
         row, column = (", ".join(f"{k}={params[task][k]}" for k in keys) for keys in (varied[:half], varied[half:]))
         for other in others:
-            if margin is not None and {first, other} <= set(study.table(task).index):
+            if margin and {first, other} <= set(study.table(task).index):
                 pair = study.compare(task, first, other)
                 verdict, width = equivalence(pair, margin, lower), pair.interval[1] - pair.difference
                 rows.append((first, other, row, column, pair.difference, width, verdict))
@@ -89,7 +89,7 @@ def equivalence_sentences(study: Study) -> list[str]:
     for (first, other), own in frame.groupby(["first", "other"], sort=False):
         counts = Counter(own["verdict"])
         verdicts = ", ".join(f"{word} on {counts[key]}" for key, word in VERDICTS.items() if counts[key])
-        size = scaled(study.plan.spec["margin"][study.primary(study.tasks[0])], metric)
+        size = scaled(study.margin(study.tasks[0]), metric)
         unit = "" if not metric.percent else " point" if size == 1 else " points"
         tasks, margin = counted(len(own), "task"), f"{size:g}{unit}"
         one, beside = readable(str(first)), readable(str(other))

@@ -98,6 +98,10 @@ class Study:
         """Return the description of the metric that losses are ranked by."""
         return describe(self.primary(task))
 
+    def margin(self, task: str) -> float:
+        """Return the largest difference that counts as none by the metric that losses are ranked by; 0: none is set."""
+        return float(self.plan.spec["margin"].get(self.primary(task), 0))
+
     def rule(self, task: str) -> Rule:
         """Return the rule that chooses the epoch: that of the plan, but "last" without validation values of all."""
         if self.plan.spec["selection"] != "validation":

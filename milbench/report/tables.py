@@ -176,14 +176,14 @@ def contrasts_table(study: Study) -> Table | None:
         return None
     adjusted, rows = holm([pair.p for *_, pair in contrasts]), []
     for (contrast, task, pair), p in zip(contrasts, adjusted, strict=True):
-        metric, margin = study.metric(task), study.plan.spec["margin"].get(study.primary(task))
+        metric, margin = study.metric(task), study.margin(task)
         rows.append({
             "question": contrast.name, "task": task, "difference of": f"{contrast.first} less {contrast.second}",
             "difference": number(pair.difference, 2, metric, signed=True),
             "95 % interval": interval(pair.interval, pair.difference, metric, True),
             "95 %, uncorrected": interval(replace(pair, overlap=0.0).interval, pair.difference, metric, True),
             "p (Holm)": NOTHING if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.2g}", "seeds": str(pair.seeds),
-            "within the margin": NOTHING if margin is None else YES if is_within(pair.interval, margin) else NO,
+            "within the margin": NOTHING if not margin else YES if is_within(pair.interval, margin) else NO,
         })  # fmt: skip
     is_corrected = any(pair.overlap for *_, pair in contrasts)
     frame = pd.DataFrame(rows).set_index("question").drop(columns=["95 %, uncorrected"] * (not is_corrected))

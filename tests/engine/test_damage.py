@@ -83,18 +83,6 @@ def test_weights_of_any_size_are_looked_at_where_they_are_read_and_before_a_laun
     assert milbench("export", "--out", str(root / "all.zip")).code == 0
 
 
-def test_what_an_earlier_version_wrote_is_taken_as_it_stands(
-    milbench: Milbench, root: Path, store: tuple[CellFolder, CellFolder], tmp_path: Path
-) -> None:
-    folder, _ = store
-    whole = numbers(root)
-    (folder.path / "result.json").write_text('{"costs": {"step_seconds": 0.1}, "classes": ["a", "b", "c"]}')
-    assert numbers(root) == whole
-    assert milbench("export", "--out", str(tmp_path / "x.zip")).code == 0
-    assert milbench("import", str(tmp_path / "x.zip"), "--root", str(tmp_path)).code == 0
-    assert numbers(tmp_path) == whole
-
-
 class Faults:
     """Lets the n-th write, fsync, rename, unlink or opening for writing below a folder fail, as a full disk does."""
 

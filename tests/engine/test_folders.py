@@ -100,6 +100,7 @@ def test_only_an_export_is_imported(milbench: Milbench, root: Path, tmp_path: Pa
     with zipfile.ZipFile(tmp_path / "good.zip") as good, zipfile.ZipFile(tmp_path / "typed.zip", "w") as typed:
         for name in good.namelist():
             typed.writestr(name, b'{"costs": [1]}' if name.endswith("result.json") else good.read(name))
+        typed.comment = good.comment
     complaint = milbench("import", str(tmp_path / "typed.zip"), "--root", str(there)).complaint()
     assert f"cell {cell} is damaged" in complaint
     (tmp_path / "text.zip").write_text("no zip at all")

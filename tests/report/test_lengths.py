@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from milbench.api.results import Results
+from milbench.report.combine import combine
 from milbench.report.lengths import last_changes, length_lines, lengths_of, lengths_table, longest
 from milbench.report.study import Study
 from tests._helpers.report_data import ONE, constant, make_results
@@ -45,6 +46,14 @@ SAME = "no loss that leads at the one length is worse than the best at the other
 def test_a_sentence_says_whether_the_order_changes(b: float, said: str) -> None:
     results = at_lengths({2: {"a": 0.05, "b": 0.2}, 8: {"a": 0.04, "b": b}})
     assert length_lines(lengths_of(Study(results))) == [f"On extended-digits {said}."]
+
+
+def test_comparisons_that_differ_in_length_alone_are_lengths_of_the_same_losses() -> None:
+    runs = [("x", 2, 0.2), ("y", 8, 0.01)]
+    parts = [make_results(losses={"a": 0.05, "b": b}, tasks=ONE, epochs=n, name=name) for name, n, b in runs]
+    lengths = lengths_of(Study(combine(parts)))
+    assert list(lengths_table(lengths[0]).frame.index) == ["b", "a"]
+    assert length_lines(lengths) == [f"On extended-digits {CHANGED} at 8, where b leads."]
 
 
 def test_one_length_says_how_much_the_last_evaluations_changed() -> None:

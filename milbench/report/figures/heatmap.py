@@ -111,7 +111,6 @@ def tasks_figure(study: Study) -> Figure:
 def pairs_figure(study: Study, task: str) -> Figure | None:
     """Draw the difference of every two losses; None without intervals, and for many losses."""
     frame, metric = pairs_frame(study, task), study.metric(task)
-    margin = study.plan.spec["margin"].get(study.primary(task), 0)
     order = [v for v in study.summary(task).index if study.table(task).loc[v].notna().any()]
     if not 1 < len(order) <= MOST_PAIRS or frame["low"].isna().all():
         return None
@@ -121,7 +120,9 @@ def pairs_figure(study: Study, task: str) -> Figure | None:
     better, worse = (1.0, 3.0) if metric.lower_is_better else (3.0, 1.0)
     both["code"] = np.select([both["high"] < 0, both["low"] > 0], [better, worse], 0.0)
     both["text"] = [
-        _shown(row.difference, metric, (row.high - row.low) / 2, " ≈" * is_within((row.low, row.high), margin))
+        _shown(
+            row.difference, metric, (row.high - row.low) / 2, " ≈" * is_within((row.low, row.high), study.margin(task))
+        )
         for row in rows_of(both)
     ]
     codes, text = (both.set_index(["first", "second"])[name].unstack().loc[order, order] for name in ("code", "text"))  # noqa: PD010
