@@ -182,18 +182,21 @@ class Study:
         return compare_pair(table.to_numpy(), rows.index(first), rows.index(second), noise, self.info(task).overlap)
 
     def contenders(self, task: str, metric: str = "") -> dict[str, Contenders]:
-        """Return by kind of supervision which losses, the rows of `table`, may be the best; nothing from one seed."""
+        """Return by kind of supervision which rows of `table` may be the best; nothing from one common seed."""
         table = self.table(task, metric)
         if int(table.notna().any().sum()) < 2:  # nothing is known of how much training varies
             return {}
         noise, overlap = self.noise(task, metric), self.info(task).overlap
         lower = describe(metric or self.primary(task)).lower_is_better
         kinds = np.array([self.supervision[str(variant)] for variant in table.index])
-        return {
+        verdicts = {
             kind: contenders(np.where((kinds == kind)[:, None], table, np.nan), lower_is_better=lower, noise=noise,
                              overlap=overlap)
             for kind in self.kinds
         }  # fmt: skip
+        return {
+            kind: found for kind, found in verdicts.items() if len(found.rows) < 2 or np.isfinite(found.worse_by).any()
+        }
 
     def no_skill(self, task: str, metric: str = "") -> pd.Series[float]:
         """Return what the best constant answer reaches with each seed, else guessing; NaN where neither is known."""

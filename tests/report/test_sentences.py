@@ -27,6 +27,10 @@ def test_the_losses_that_are_left_are_named_the_best_mean_first() -> None:
     [
         ({"losses": {"a": 0.01, "b k=word": 0.4}}, "Best on t: a. b (word) is worse (95 % confidence)."),
         ({"losses": {"a": 0.01, "b": 0.4}, "seeds": 1}, "One seed cannot tell which loss is best on t; a has"),
+        (
+            {"losses": {"a": 0.01, "b": 0.4}, "seeds": 2, "statuses": {("a", "t", 1): ("missing", "")}},
+            "One seed cannot tell which loss is best on t; a has",
+        ),
         ({"losses": {"a": 0.01, "b": 0.0101}}, "No loss is shown to be worse than the best on t"),
         ({"losses": {"a": 0.01, "b": 0.011}, "seeds": 2}, "(95 % confidence, but two seeds say little)"),
         ({"losses": {"a": 0.01}}, "% (mean of 3 seeds)."),
