@@ -117,7 +117,7 @@ def _opening(study: Study, lengths: list[Lengths], series: list[Series], many: b
         yield from drawn("tasks", "Losses by tasks", heatmap.TASKS, heatmap.tasks_figure(study))
     if not many:
         title = " and ".join(dict.fromkeys(study.metric(task).label for task in study.tasks))
-        caption = overview.CAPTION + overview.WORSE * (len(study.tasks) == 1) if study.colours else overview.ONE_SEED
+        caption = overview.CAPTION + overview.WORSE * (len(study.tasks) == 1) if study.colours else overview.NO_VERDICT
         yield from drawn("seeds", f"Every seed: {title}", caption, overview.overview_figure(study))
 
 

@@ -32,7 +32,7 @@ def more_seeds(study: Study) -> list[str]:
     """Return how many seeds would separate the best mean from the other contenders, a line a task with several."""
     lines, endless = [], []
     for task in study.tasks:
-        best, *others = (study.has_learnt(task) and _contenders(study, task)) or [""]
+        best, *others = _contenders(study, task) or [""]
         if not others:
             continue
         rows, verdict = list(study.table(task).index), study.contenders(task, study.primary(task))[study.kinds[0]]
@@ -62,7 +62,7 @@ def _contenders(study: Study, task: str) -> list[str]:
 def _of_many(study: Study, tasks: list[str]) -> list[str]:
     unlearnt = [task for task in tasks if not study.has_learnt(task)]
     nothing = [f"No loss{_kind(study)} has learnt anything yet on {listed([readable(t) for t in unlearnt])}."]
-    several = [t for t in tasks if t not in unlearnt and study.contenders(t, study.primary(t))]
+    several = [t for t in tasks if study.contenders(t)]
     lines = nothing if unlearnt else []
     if not several:
         unknown = f"One seed cannot tell which loss is best on any of {len(tasks)} tasks."

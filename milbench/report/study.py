@@ -182,9 +182,12 @@ class Study:
         return compare_pair(table.to_numpy(), rows.index(first), rows.index(second), noise, self.info(task).overlap)
 
     def contenders(self, task: str, metric: str = "") -> dict[str, Contenders]:
-        """Return by kind of supervision which rows of `table` may be the best; nothing from one common seed."""
+        """Return by kind of supervision which rows of `table` may be the best.
+
+        Nothing from one common seed, which shows no variances, and where nothing has been learnt: none is best there.
+        """
         table = self.table(task, metric)
-        if int(table.notna().any().sum()) < 2:  # nothing is known of how much training varies
+        if int(table.notna().any().sum()) < 2 or not self.has_learnt(task):
             return {}
         noise, overlap = self.noise(task, metric), self.info(task).overlap
         lower = describe(metric or self.primary(task)).lower_is_better

@@ -75,7 +75,7 @@ def markdown(text: object) -> str:
 
 def main_table(study: Study) -> Table:
     """Return the mean of each loss, whether it may be the best, by how much it may be worse, its cost and its seeds."""
-    index, is_known = pd.Index(study.ranking(), name="loss"), bool(study.colours)  # one seed names no contenders
+    index, is_known = pd.Index(study.ranking(), name="loss"), bool(study.colours)
     kinds = "" if len(study.kinds) == 1 else " Losses are compared with those of the same supervision."
     if len(study.tasks) > 1:
         columns = {}

@@ -37,7 +37,7 @@ EQUIVALENCE = (
     "the 90 % interval is within the margin of the spec. Else blue ✓: the first is better, or orange ✗: worse, as the "
     "95 % interval leaves out 0. Grey: not settled. Each cell is judged alone, without adjustment for their number."
 )
-TASKS = "Means over seeds with the half width of their 95 % interval. Green: the loss may be the best on that task."
+TASKS = "Means over seeds with the half width of their 95 % interval. Green: the loss may be the best there."
 MOST_PAIRS = 20
 _VERDICTS = {"better": (BETTER, "✓"), "equivalent": (SAME, "≈"), "worse": (WORSE, "✗"), "open": (LINE, "")}
 _MARKS = {"pass": (1.0, "✓"), "open": (2.0, ""), "fail": (3.0, "✗")}

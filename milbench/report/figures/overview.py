@@ -15,10 +15,13 @@ from milbench.report.study import Study
 MOST_TASKS = 6  # of more tasks a heat map is drawn
 CAPTION = (
     "Every dot is a seed, the diamond their mean with its 95 % interval. In colour: contenders, which may be the best; "
-    "grey: losses that are worse. Dashed, where it is near: no skill, the best answer that is the same for every bag. "
+    "grey: the others. Dashed, where it is near: no skill, the best answer that is the same for every bag. "
     "Rings: published means, where there are any; a table below says what differs."
 )
-ONE_SEED = "The only seed, with its 95 % interval where test items are known. Dashed: no skill; rings: published means."
+NO_VERDICT = (
+    "Every dot is a seed, the diamond their mean with its 95 % interval where that is known. No loss is in colour, as "
+    "there is one seed, or nothing was learnt. Dashed: no skill; rings: published means."
+)
 WORSE = " On the right: by how much a contender may be worse than the best."
 
 
