@@ -87,7 +87,7 @@ class Comparison:
 
         Returns:
             A row for each loss, with the columns mean, sd, low and high (95 % interval of the mean), seeds, planned,
-            contender (whether it may be the best; None from one seed, which cannot tell), worse_by (than the best by
+            contender (whether it may be the best; None where that is not known), worse_by (than the best by
             at most so much, in the unit of `mean`), step (seconds) and supervision.
         """
         tables = {label: self._study.summary(label, metric or "") for label in self._tasks(task, metric)}

@@ -183,15 +183,23 @@ def test_the_tutorial_shows_the_file_that_milbench_new_writes(folder: Path, milb
 
 
 def test_set_errors_of_the_readme_are_those_of_the_published_frame() -> None:
-    frame = pd.read_csv(REPOSITORY / "reports/lengths/results.csv.gz", dtype=str, na_filter=False)
+    frame = pd.read_csv(REPOSITORY / "reports/lengths-attention/results.csv.gz", dtype=str, na_filter=False)
     errors = frame.query("final == 'True' and metric == 'test/set_error'").astype({"value": float})
     found = errors.groupby(["loss", "network", "task", "recipe"])["value"].agg(["mean", "std"]).T.to_dict("list")
     columns = ("spoken-digits", 13), ("spoken-digits", 416), ("handwritten-words", 2), ("handwritten-words", 46)
-    rows = {"`exact`": "exact", "`noisy-or`, softmax": "noisy-or head=softmax", "`one-vs-rest`": "one-vs-rest"}
+    rows = {"`exact`": ("exact", ""), "`noisy-or`, softmax": ("noisy-or", "")}
+    rows |= {name: ("one-vs-rest", name.replace(" ", "-")) for name in ("gated attention", "set transformer")}
     for row in re.findall(r"^\|([^|]+\|[\d.]+ ± .*)\|$", (REPOSITORY / "README.md").read_text("utf-8"), re.MULTILINE):
         name, *cells = row.split("|")
-        of_loss = rows.pop(name, "one-vs-rest"), "gated-attention" if name == "gated attention" else ""
+        of_loss = rows.pop(name)
         for (task, epochs), cell in zip(columns, cells, strict=True):
             for text, value in zip(re.findall(r"[\d.]+", cell), found[*of_loss, task, f"epochs={epochs}"], strict=True):
                 assert float(text) == round(100 * value, len(text.partition(".")[2])), (row, task, epochs)
     assert not rows, "every row was seen"
+
+
+@pytest.mark.parametrize(
+    "file", sorted(REPOSITORY.glob("reports/*/*.zip")), ids=lambda file: f"{file.parent.name}-{file.stem}"
+)
+def test_the_cells_that_reports_offer_are_imported(file: Path, milbench: Milbench, tmp_path: Path) -> None:
+    assert milbench("import", str(file), "--root", str(tmp_path)).code == 0

@@ -11,6 +11,7 @@ from milbench.report.study import Study
 MOST_SENTENCES = 3  # of more tasks one sentence counts on how many of them each loss may be the best
 MOST_SEEDS = 1000  # nobody trains more seeds to tell two losses apart
 CONFIDENCE = "95 % confidence"
+FEW_SEEDS = "So few common seeds"
 
 
 def sentences(study: Study) -> list[str]:
@@ -62,10 +63,10 @@ def _contenders(study: Study, task: str) -> list[str]:
 def _of_many(study: Study, tasks: list[str]) -> list[str]:
     unlearnt = [task for task in tasks if not study.has_learnt(task)]
     nothing = [f"No loss{_kind(study)} has learnt anything yet on {listed([readable(t) for t in unlearnt])}."]
-    several = [t for t in tasks if study.contenders(t)]
+    several = [t for t in tasks if _contenders(study, t)]
     lines = nothing if unlearnt else []
     if not several:
-        unknown = f"One seed cannot tell which loss is best on any of {len(tasks)} tasks."
+        unknown = f"{FEW_SEEDS} cannot tell which loss is best on any of {len(tasks)} tasks."
         return lines if len(unlearnt) == len(tasks) else [unknown, *lines]
     counts = Counter(v for task in several for v in _contenders(study, task))
     ranking = [v for v in study.ranking() if study.supervision[v] == study.kinds[0]]
@@ -111,7 +112,7 @@ def _verdict(study: Study, task: str) -> str:
     names = [readable(name) for name in _contenders(study, task)]
     worse = [readable(str(name)) for name in summary.index[~summary["contender"]]]
     if not names:
-        return f"One seed cannot tell which loss is best{where}; {leads}."
+        return f"{'One seed' if seeds == 1 else FEW_SEEDS} cannot tell which loss is best{where}; {leads}."
     sure = f"({CONFIDENCE}{', but two seeds say little' if seeds < 3 else ''})"
     if not worse:
         return f"No loss is shown to be worse than the best{where} {sure}; {leads}."

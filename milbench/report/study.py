@@ -184,7 +184,7 @@ class Study:
     def contenders(self, task: str, metric: str = "") -> dict[str, Contenders]:
         """Return by kind of supervision which rows of `table` may be the best.
 
-        Nothing from one common seed, which shows no variances, and where nothing has been learnt: none is best there.
+        Nothing where losses share one seed at most, which shows no variances, and where nothing has been learnt.
         """
         table = self.table(task, metric)
         if int(table.notna().any().sum()) < 2 or not self.has_learnt(task):
@@ -197,9 +197,8 @@ class Study:
                              overlap=overlap)
             for kind in self.kinds
         }  # fmt: skip
-        return {
-            kind: found for kind, found in verdicts.items() if len(found.rows) < 2 or np.isfinite(found.worse_by).any()
-        }
+        are_known = all(len(found.rows) < 2 or np.isfinite(found.worse_by).any() for found in verdicts.values())
+        return verdicts if are_known else {}
 
     def no_skill(self, task: str, metric: str = "") -> pd.Series[float]:
         """Return what the best constant answer reaches with each seed, else guessing; NaN where neither is known."""

@@ -29,7 +29,7 @@ def test_the_losses_that_are_left_are_named_the_best_mean_first() -> None:
         ({"losses": {"a": 0.01, "b": 0.4}, "seeds": 1}, "One seed cannot tell which loss is best on t; a has"),
         (
             {"losses": {"a": 0.01, "b": 0.4}, "seeds": 2, "statuses": {("a", "t", 1): ("missing", "")}},
-            "One seed cannot tell which loss is best on t; a has",
+            "So few common seeds cannot tell which loss is best on t; a has",
         ),
         ({"losses": {"a": 0.01, "b": 0.0101}}, "No loss is shown to be worse than the best on t"),
         ({"losses": {"a": 0.01, "b": 0.011}, "seeds": 2}, "(95 % confidence, but two seeds say little)"),
@@ -56,6 +56,13 @@ def test_few_tasks_have_a_sentence_each_and_many_are_counted() -> None:
     many = make_results(losses=two, tasks={f"t{k}": "set_error" for k in range(5)})
     expected = "Not shown to be worse than the best (95 % confidence on each task): a on 5 of 5 tasks."
     assert sentence(many) == f"{expected} Worse than the best on all: b."
+
+
+def test_losses_that_share_no_two_seeds_have_no_verdict_beside_one_with_more_supervision() -> None:
+    lost = {("a", f"t{k}", 1): ("missing", "") for k in range(4)}
+    tasks, kinds = {f"t{k}": "set_error" for k in range(4)}, {"a": "set", "b": "set", "p": "position"}
+    several = make_results(losses=dict.fromkeys("abp", 0.1), tasks=tasks, seeds=2, statuses=lost, supervision=kinds)
+    assert sentence(several).startswith("So few common seeds cannot tell which loss is best on any of 4 tasks.")
 
 
 def test_equivalence_is_not_counted_over_several_tasks() -> None:

@@ -20,7 +20,7 @@ CAPTION = (
 )
 NO_VERDICT = (
     "Every dot is a seed, the diamond their mean with its 95 % interval where that is known. No loss is in colour, as "
-    "there is one seed, or nothing was learnt. Dashed: no skill; rings: published means."
+    "losses share one seed at most, or nothing was learnt. Dashed: no skill; rings: published means."
 )
 WORSE = " On the right: by how much a contender may be worse than the best."
 
