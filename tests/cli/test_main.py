@@ -152,7 +152,8 @@ def test_every_help_fits_a_screen_and_has_an_example(monkeypatch: pytest.MonkeyP
 def test_a_signal_before_the_first_cell_is_an_interruption(tmp_path: Path) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # it is ignored under nohup, and would be by what is started here
     slow = tmp_path / "slow.py"
-    slow.write_text("import time\nopen(__file__ + '.begun', 'w')\ntime.sleep(600)\n")
+    # Short sleeps: a signal that comes just before a sleep begins is seen by Python only when it ends.
+    slow.write_text("import time\nopen(__file__ + '.begun', 'w')\nwhile True:\n    time.sleep(0.1)\n")
     running = process("run", "--loss", str(slow), "--task", TINY, "--root", str(tmp_path))
     wait_for(running, tmp_path, "*.begun")
     running.send_signal(signal.SIGHUP)
