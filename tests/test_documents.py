@@ -198,8 +198,6 @@ def test_set_errors_of_the_readme_are_those_of_the_published_frame() -> None:
     assert not rows, "every row was seen"
 
 
-@pytest.mark.parametrize(
-    "file", sorted(REPOSITORY.glob("reports/*/*.zip")), ids=lambda file: f"{file.parent.name}-{file.stem}"
-)
+@pytest.mark.parametrize("file", sorted(REPOSITORY.glob("reports/*/*.zip")), ids=lambda file: "-".join(file.parts[-2:]))
 def test_the_cells_that_reports_offer_are_imported(file: Path, milbench: Milbench, tmp_path: Path) -> None:
     assert milbench("import", str(file), "--root", str(tmp_path)).code == 0

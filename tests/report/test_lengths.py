@@ -49,8 +49,8 @@ def test_a_sentence_says_whether_the_order_changes(b: float, said: str) -> None:
 
 
 def test_comparisons_that_differ_in_length_alone_are_lengths_of_the_same_losses() -> None:
-    runs = [("x", 2, 0.2), ("y", 8, 0.01)]
-    parts = [make_results(losses={"a": 0.05, "b": b}, tasks=ONE, epochs=n, name=name) for name, n, b in runs]
+    late = {2: 0.2, 8: 0.01}
+    parts = [make_results(losses={"a": 0.05, "b": b}, tasks=ONE, epochs=n, name=f"x{n}") for n, b in late.items()]
     lengths = lengths_of(Study(combine(parts)))
     assert list(lengths_table(lengths[0]).frame.index) == ["b", "a"]
     assert length_lines(lengths) == [f"On extended-digits {CHANGED} at 8, where b leads."]
