@@ -111,10 +111,7 @@ def provenance(device: str) -> dict[str, str]:
 
 @cache  # of the code that this process has imported, when it is asked for the first time
 def code_version() -> str:
-    """Return the git revision of the code, which says so where its files differ from it.
-
-    It is "" where the package does not stand at the top of a checkout of milbench.
-    """
+    """Return the git revision of the code, and whether its files differ from it; "" outside a checkout of milbench."""
     package = Path(__file__).resolve().parents[1]
 
     def git(*words: str) -> str:

@@ -182,10 +182,7 @@ class Study:
         return compare_pair(table.to_numpy(), rows.index(first), rows.index(second), noise, self.info(task).overlap)
 
     def contenders(self, task: str, metric: str = "") -> dict[str, Contenders]:
-        """Return by kind of supervision which rows of `table` may be the best.
-
-        Nothing where losses share one seed at most, which shows no variances, and where nothing has been learnt.
-        """
+        """Return by kind of supervision which rows of `table` may be the best; nothing where none has learnt."""
         table = self.table(task, metric)
         if int(table.notna().any().sum()) < 2 or not self.has_learnt(task):
             return {}
@@ -197,6 +194,7 @@ class Study:
                              overlap=overlap)
             for kind in self.kinds
         }  # fmt: skip
+        # One common seed shows no variances.
         are_known = all(len(found.rows) < 2 or np.isfinite(found.worse_by).any() for found in verdicts.values())
         return verdicts if are_known else {}
 

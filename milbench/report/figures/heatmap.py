@@ -119,10 +119,9 @@ def pairs_figure(study: Study, task: str) -> Figure | None:
     both = pd.concat([frame, frame.assign(**negative).rename(columns=turned)], ignore_index=True)
     better, worse = (1.0, 3.0) if metric.lower_is_better else (3.0, 1.0)
     both["code"] = np.select([both["high"] < 0, both["low"] > 0], [better, worse], 0.0)
+    margin = study.margin(task)
     both["text"] = [
-        _shown(
-            row.difference, metric, (row.high - row.low) / 2, " ≈" * is_within((row.low, row.high), study.margin(task))
-        )
+        _shown(row.difference, metric, (row.high - row.low) / 2, " ≈" * is_within((row.low, row.high), margin))
         for row in rows_of(both)
     ]
     codes, text = (both.set_index(["first", "second"])[name].unstack().loc[order, order] for name in ("code", "text"))  # noqa: PD010
