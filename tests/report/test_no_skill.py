@@ -55,7 +55,7 @@ def test_a_gain_that_another_draw_of_the_test_items_explains_is_no_learning(tmp_
         folder.mkdir()
         save_outcomes(folder / "outcomes.npz", {"set_error": Outcomes(np.arange(300) < wrong, np.ones(300), "same")})
         study = Study(replace(results, folders=dict.fromkeys(results.frame["cell"], folder)))
-        assert study.has_learnt("t") is has_learnt
+        assert study.has_learnt("t") is bool(study.contenders("t")) is has_learnt, "nothing learnt has no tick"
 
 
 def test_without_a_line_nothing_is_said_of_it() -> None:
