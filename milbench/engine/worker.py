@@ -145,7 +145,7 @@ def set_torch_defaults(threads: int, *, tf32: bool = False) -> None:
     torch.set_grad_enabled(True)
     torch.autograd.set_detect_anomaly(False)
     torch.use_deterministic_algorithms(False)
-    torch.set_flush_denormal(False)
+    torch.set_flush_denormal(True)
     torch.set_num_threads(threads)
     torch.backends.cudnn.benchmark = torch.backends.cudnn.deterministic = False
     # TF32 reads 11 significant bits of a float32 number: what is called float32 is computed in float32.
