@@ -73,6 +73,7 @@ def train_cell(job: Job, folder: CellFolder, device: str) -> State:
 
     begun = time.time()
     set_torch_defaults(job.threads, tf32=job.cell.recipe["precision"] == "tf32")
+    torch.set_flush_denormal(True)  # with a loss near zero gradients are below 1e-38, where some CPUs are slow
     register(job.local)
     folder.begin(job.cell, job.label, provenance(device))
     output = nullcontext() if job.execution.in_process else _output_to(folder.output)
@@ -145,7 +146,7 @@ def set_torch_defaults(threads: int, *, tf32: bool = False) -> None:
     torch.set_grad_enabled(True)
     torch.autograd.set_detect_anomaly(False)
     torch.use_deterministic_algorithms(False)
-    torch.set_flush_denormal(True)
+    torch.set_flush_denormal(False)
     torch.set_num_threads(threads)
     torch.backends.cudnn.benchmark = torch.backends.cudnn.deterministic = False
     # TF32 reads 11 significant bits of a float32 number: what is called float32 is computed in float32.

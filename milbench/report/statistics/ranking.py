@@ -28,7 +28,7 @@ def mean_ranks(blocks: Blocks) -> tuple[Floats, Floats, Floats]:
     loss that has none of the drawn seeds of a task takes its mean over all.
     """
     means = [[np.nanmean(task, axis=1) for task in block] for block in blocks]
-    ranks = np.mean([stats.rankdata(of_block, axis=1).mean(axis=0) for of_block in means], axis=0)
+    ranks = np.mean([stats.rankdata(np.round(of_block, 7), axis=1).mean(axis=0) for of_block in means], axis=0)
     rng, count = np.random.default_rng(0), len(blocks)
     drawn = np.stack([np.mean([_drawn_ranks(task, rng) for task in block], axis=0) for block in blocks])
     taken = drawn[rng.integers(count, size=(DRAWS, count)), rng.integers(DRAWS, size=(DRAWS, count))].mean(axis=1)
@@ -44,7 +44,7 @@ def _drawn_ranks(values: Floats, rng: np.random.Generator) -> Floats:
     known = counts @ np.isfinite(values).T
     sums = counts @ np.nan_to_num(values).T
     means = np.where(known > 0, sums / np.maximum(known, 1), np.nanmean(values, axis=1))
-    return np.asarray(stats.rankdata(means, axis=1), float)
+    return np.asarray(stats.rankdata(means.round(7), axis=1), float)  # ties that a published frame keeps
 
 
 def win_rates(blocks: Blocks) -> Floats:
