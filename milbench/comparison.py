@@ -23,8 +23,8 @@ from milbench.engine import folders
 from milbench.engine.flags import requested_spec
 from milbench.engine.launch import run_comparison
 from milbench.errors import INTERRUPTED, UsageError, unknown
-from milbench.report.lengths import length_lines, lengths_of, longest
-from milbench.report.sentences import more_seeds, sentences
+from milbench.report.lengths import lengths_of, longest, verdicts
+from milbench.report.sentences import more_seeds
 from milbench.report.study import Study
 from milbench.report.tables import main_table, pairs_frame
 
@@ -53,9 +53,10 @@ class Comparison:
         return f"<milbench.Comparison {self.name!r}: {done} of {len(cells)} cells done>"
 
     def _repr_html_(self) -> str:
+        study = longest(self._study, lengths_of(self._study))
         paragraphs = [f"<p><b>{escape(line)}</b></p>" for line in self.sentences]
-        notes = [f"<p>{escape(line)}</p>" for line in more_seeds(self._study)]
-        return "".join([*paragraphs, main_table(self._study).html(), *notes])
+        notes = [f"<p>{escape(line)}</p>" for line in more_seeds(study)]
+        return "".join([*paragraphs, main_table(study).html(), *notes])
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -75,8 +76,7 @@ class Comparison:
     @property
     def sentences(self) -> list[str]:
         """Which losses the data exclude as the best: a sentence for each task, or one for many tasks."""
-        lengths = lengths_of(self._study)
-        return [*sentences(longest(self._study, lengths)), *length_lines(lengths)]
+        return verdicts(self._study)
 
     def table(self, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
         """Return the results of each loss by a metric, the best mean first. Raises UsageError where there is none.
@@ -211,7 +211,7 @@ def results(root: Path | str = ".", name: str | None = None) -> Comparison:
 
     Raises UsageError where there is none.
     """
-    return Comparison(folders.results(root, name), Path(root) / "reports")
+    return Comparison(folders.results(root, name), folders.Root(Path(root)).reports)
 
 
 def _named_parameters(

@@ -70,6 +70,7 @@ bags, 40 epochs on birds); ✓: may be the best
 *In colour: {name}. Grey: the other losses.*
 
 """
+NOT_COMPARED = "Not among [all losses](../../results.md#which-loss-is-best), since it {reason}.\n\n"
 GIVEN = {
     "set": "label sets",
     "count": "counts of classes",
@@ -124,10 +125,12 @@ def linked(overview: str) -> str:
 def _page(name: str, loss: Loss) -> str:
     file = name.replace("-", "_")
     table = standing.table(name)
+    reason = "computes what `exact` does" if loss.supervision == "set" else "sees more than label sets"
     return PAGE.format(
         name=name, supervision=GIVEN[loss.supervision], head=loss.head, file=file, cls=type(loss).__name__,
         caption=caption(loss), formula=formulas()[name],
-        standing=STANDING.format(name=name, table=table) if table else "", lengths=lengths.section(loss=name),
+        standing=(STANDING if table else NOT_COMPARED).format(name=name, table=table, reason=reason),
+        lengths=lengths.section(loss=name),
         code=(REPOSITORY / "losses" / f"{file}.py").read_text("utf-8"),
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from milbench.api.parameters import network_parameters
+from milbench.api.parameters import constructor_parameters, network_parameters
 from milbench.api.registry import tasks
 from milbench.networks.backbone import Backbone, backbones
 from milbench.networks.registry import POOLING
@@ -68,7 +68,7 @@ DRAWING = """<div class="scrolled" markdown>
 ![The layers of {name}]({file})
 </div>
 
-*Above each layer: channels, and positions; below: what it is. Input: one bag of {task}, ten classes.*"""
+*Above each layer: channels, and positions; below: what it is. Input: one bag of {task}; drawn for ten classes.*"""
 STANDING = """
 ## Where it stands
 Set error in %, mean ± standard deviation of five seeds after some 2,000 steps (8,000 on synthetic
@@ -154,9 +154,11 @@ def _section(name: str, entry: Entry, drawing: str, *, alone: bool) -> str:
 
 
 def _command(name: str, entry: Entry) -> str:
-    task, of_torchvision = _example(entry), name == "torchvision"
-    loss = "one-vs-rest" if name in FORMULAS else "exact"
-    return f"milbench run --loss {loss} --task {task} --network {'resnet18' if of_torchvision else name}"
+    known = entry.tasks or ("extended-digits" if name in FORMULAS else "image-bags",)
+    task = next((one for one in known if "table" not in constructor_parameters(tasks().get(one))), known[0])
+    table = " -p task.table=TABLE.csv" * ("table" in constructor_parameters(tasks().get(task)))
+    loss, network = "one-vs-rest" if name in FORMULAS else "exact", "resnet18" if name == "torchvision" else name
+    return f"milbench run --loss {loss} --task {task} --network {network}{table}"
 
 
 def _standing(name: str) -> str:

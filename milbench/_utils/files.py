@@ -13,8 +13,6 @@ from typing import Any
 from milbench._utils import locks
 from milbench.errors import UsageError
 
-MOST_BYTES = 2_000_000_000  # bytes of all arrays of one .npz file when they are read; larger files are refused
-
 
 def expanded(path: Path, option: str) -> Path:
     """Return a path with `~` replaced by the home folder; `option` names it in the UsageError if there is none."""
@@ -41,8 +39,6 @@ def stored_arrays(kind: str, path: Path) -> Iterator[Any]:
     import numpy as np
 
     with reading(f"{kind} {path}"), np.load(path, allow_pickle=False) as stored:
-        if (size := sum(member.file_size for member in stored.zip.infolist())) > MOST_BYTES:
-            raise UsageError(f"{kind} {path} would take {size:,} bytes, more than {MOST_BYTES:,}")
         yield stored
 
 

@@ -2,10 +2,9 @@
 
 import math
 from abc import ABC
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
-from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -36,8 +35,6 @@ class Network(nn.Module, ABC):
     """By which a network in a file of one's own is known: lower case with hyphens. Others have that of the registry."""
     revision: ClassVar[int] = 1
     """To be raised when the network computes something else than before: older results are then not reused."""
-    recipe: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    """Settings of `milbench.Recipe` that suit it, the same for every loss, in place of those of a task's recipe."""
     head: nn.Conv1d | nn.Conv2d | nn.Linear
     """The last layer, with C+1 outputs and a bias."""
     sees_mask: ClassVar[bool] = False

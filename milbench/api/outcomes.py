@@ -71,7 +71,7 @@ def save_outcomes(path: Path, outcomes: Mapping[str, Outcomes]) -> None:
 
 
 def load_outcomes(path: Path) -> dict[str, Outcomes]:
-    """Read what `save_outcomes` wrote. Raises UsageError if it is missing, damaged or too large."""
+    """Read what `save_outcomes` wrote. Raises UsageError if it is missing or damaged."""
     outcomes: dict[str, Outcomes] = {}
     with stored_arrays("outcomes", path) as stored:
         for group in dict.fromkeys(name.partition("/")[0] for name in stored.files):

@@ -204,14 +204,16 @@ class Plan:
         return ", ".join([*filter(None, self.labels[cell.id]), f"seed {cell.seed}"])
 
     def joined(self, earlier: Plan) -> Plan:
-        """Return this plan with the cells of an earlier one of the same comparison, so that losses can be added.
+        """Return this plan with the cells of an earlier one; UsageError where one of them alone had a search.
 
         Cells of a variant that this plan has by other code or data are left out, and searches that this plan repeats.
         """
+        if (self.search is None) != (earlier.search is None):
+            raise UsageError(f"one {self.name} had a search for settings and one had none: give another --root")
         versions = {cell.variant_key: cell.version for cell in self.cells}
         earlier_cells = [cell for cell in earlier.cells if versions.get(cell.variant_key, cell.version) == cell.version]
         search = self.search
-        if search is not None and earlier.search is not None:
+        if search and earlier.search:
             searched = {(cell.task, cell.loss, cell.network) for cell in self.cells}
             earlier_cells = [cell for cell in earlier_cells if (cell.task, cell.loss, cell.network) not in searched]
             ids = {cell.id for cell in earlier_cells}

@@ -53,7 +53,7 @@ def write_report(
     for part in parts if not published else ():
         options.say(*damaged(part.plan, Root(root).states(part.plan.cells)))
     results = combine(parts) if parts[1:] else parts[0]
-    out = root / "reports" / results.plan.name
+    out = Root(root).reports / results.plan.name
     if published is not None and published.resolve() != out.resolve():  # galleries are kept as pictures alone
         for picture in (published / PICTURES).glob("gallery-*.png"):
             (out / PICTURES).mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Export and import: the folders of a comparison as one zip file, and back, with its names and sizes checked."""
+"""Export and import: the folders of a comparison as one zip file, and back, with its names checked."""
 
 import lzma
 import re
@@ -16,8 +16,6 @@ from milbench.engine.folders import Root, damaged
 from milbench.errors import UsageError, disk_failure
 
 PLAN = "comparison.json"
-MOST_BYTES, MOST_RATIO = 50_000_000_000, 200
-"""Bytes of all files, and how many for each byte of the archive: more are a bomb."""
 MEMBER = f"cells/([0-9a-f]{{16}})/({EXPORTED})"
 """The names of files of cells in an archive: nothing else is unpacked."""
 UNREADABLE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, OSError, UnicodeError)
@@ -80,9 +78,6 @@ def _read_members(archive: zipfile.ZipFile, file: Path) -> tuple[Plan, list[str]
     members = archive.infolist()
     if PLAN not in archive.namelist():
         raise UsageError(f"{file} is not a milbench export: it has no {PLAN}")
-    most = min(MOST_BYTES, MOST_RATIO * file.stat().st_size)
-    if (size := sum(member.file_size for member in members)) > most:
-        raise UsageError(f"{file} would take {size:,} bytes in {len(members):,} files, more than {most:,}")
     try:
         plan = Plan.from_json(archive.read(PLAN))
     except UsageError as error:

@@ -143,7 +143,7 @@ def errors(plan: Plan, cell: Cell, metrics: Mapping[str, float]) -> str:
     """Return a cell's primary metric and set error on test bags as text; those not measured are left out."""
     names = dict.fromkeys([plan.tasks[cell.task_key].primary, "set_error"])
     values = {name: metrics[f"test/{name}"] for name in names if f"test/{name}" in metrics}
-    return ", ".join(f"{describe(name).label} {number(name, value)}" for name, value in values.items())
+    return ", ".join(f"{describe(name).label} {value_text(name, value)}" for name, value in values.items())
 
 
 def share_done(progress: Mapping[str, Any]) -> float:
@@ -170,6 +170,6 @@ def duration(seconds: float) -> str:
     return counted(max(1, round(seconds)), "second")
 
 
-def number(name: str, value: float) -> str:
+def value_text(name: str, value: float) -> str:
     """Format a value of a metric, a share in percent."""
     return f"{100 * value:.2f} %" if describe(name).percent else f"{value:.4g}"

@@ -9,7 +9,7 @@ from milbench._utils.process import process_as_before
 from milbench._utils.words import counted
 from milbench.api.metric_info import describe
 from milbench.api.plan import Cell, Label, Plan
-from milbench.engine.display import duration, number
+from milbench.engine.display import duration, value_text
 from milbench.engine.folders import Root
 from milbench.engine.spec import Execution
 from milbench.errors import UsageError, message
@@ -25,8 +25,8 @@ def published(plan: Plan) -> list[str]:
         label = plan.labels[cell.id]
         for figure in plan.tasks[cell.task_key].published:
             if figure.method or figure.loss in (cell.loss, label.loss):
-                spread = "" if figure.deviation is None else f" ± {number(figure.metric, figure.deviation)}"
-                value = f"{describe(figure.metric).label} {number(figure.metric, figure.mean)}{spread}"
+                spread = "" if figure.deviation is None else f" ± {value_text(figure.metric, figure.deviation)}"
+                value = f"{describe(figure.metric).label} {value_text(figure.metric, figure.mean)}{spread}"
                 other = ", with other settings" * bool(figure.loss and figure.deviations(cell.params()))
                 line = f"{figure.method or figure.loss}, {value}{other} ({figure.source})"
                 tasks_by_line.setdefault(line, {})[label.task] = None
@@ -73,7 +73,7 @@ def outlook(
     if to_run and seconds:
         rest = mean(seconds.values())
         total = sum(seconds.get(plan.labels[cell.id], rest) for cell in to_run) / max(workers, 1)
-        basis = f"extrapolated from {MEASURED_STEPS} steps per loss"
+        basis = f"extrapolated from {MEASURED_STEPS} steps per loss on the CPU"
         if dict(known).keys() >= {plan.labels[cell.id] for cell in to_run}:
             basis = "as long as finished cells of these kinds took"
         at_a_time = "one cell" if workers == 1 else f"{workers} cells"

@@ -191,12 +191,12 @@ class _Launch:
             display.print_line(warning)
         statuses = Counter(state.status for state in self.root.states(cells).values())
         searching = plan.search is not None and not plan.search.chosen
-        display.print_line(_describe_end(statuses, stopped, "" if jobs else self.execution.rerun, searching))
+        display.print_line(_describe_end(statuses, stopped, searching, self.execution.rerun))
         return INTERRUPTED if stopped == "interrupted" else int(bool(stopped) or statuses["done"] < len(cells))
 
 
-def _describe_end(statuses: Mapping[Status, int], stopped: str, rerun: str, searching: bool) -> str:
-    """Describe in one line how a launch or search ended; `rerun` is its option where it had nothing to run, else ""."""
+def _describe_end(statuses: Mapping[Status, int], stopped: str, searching: bool, rerun: str) -> str:
+    """Describe in one line how a launch or search ended, and what to do next."""
     total, done = sum(statuses.values()), statuses["done"]
     if stopped:
         return f"{stopped}: {done} of {counted(total, 'cell')} done; the same command continues"
@@ -205,7 +205,6 @@ def _describe_end(statuses: Mapping[Status, int], stopped: str, rerun: str, sear
         return "the search is done" if searching else f"{cells} done"
     words: dict[Status, str] = {"failed": "failed", "missing": "unfinished", "running": "running in another launch"}
     parts = [f"{counted(statuses[status], 'cell')} {word}" for status, word in words.items() if statuses[status]]
-    again = "; the same command continues" if statuses["missing"] else ""
-    if statuses["failed"] and rerun:
-        again = f"; to try again, add --rerun {'all' if rerun == 'failed' else 'failed'}"
-    return f"{', '.join(parts)}{again}"
+    has_failed = statuses["failed"] and rerun == "missing" and not searching
+    again = "to try again, add --rerun failed" if has_failed else "the same command continues"
+    return f"{', '.join(parts)}; {again}"

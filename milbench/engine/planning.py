@@ -70,7 +70,7 @@ def make_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
 def _problems(spec: Spec) -> dict[str, _Problem]:
     """Return every task with every combination of its parameters, and what marks ask there, by `Cell.task_key`."""
     problems: dict[str, _Problem] = {}
-    for name, params, short_name, mark in _tests(spec):
+    for name, params, short_name, mark in _tasks_with_marks(spec):
         if (key := task_key(name, params)) not in problems:
             task: Task = tasks().get(name)(**params)
             data = task.check_data(spec.run.data_dir)  # reads what folds there are
@@ -92,11 +92,12 @@ def _losses(spec: Spec) -> list[Params]:
 
 def _variants(spec: Spec, task: Task, losses: Sequence[Params]) -> list[Params]:
     """Return the fields of a cell that describe loss, network and recipe, for all that are compared on a task."""
+    axes = [*_axes(for_task(spec.recipe, task.name))]
     return [
-        loss | network | {"recipe": recipe}
+        loss | network | {"recipe": changed_recipe(task.recipe().model_dump(), changes)}
         for loss in losses
-        for network, settings in _networks(spec, task, loss)
-        for recipe in _recipes(spec, task, settings)
+        for network in _networks(spec, task, loss)
+        for changes in axes
     ]
 
 
@@ -119,7 +120,7 @@ def _untraced_code(cells: Iterable[Cell]) -> list[str]:
     ]
 
 
-def _tests(spec: Spec) -> Iterator[tuple[str, Params, str, Mark | None]]:
+def _tasks_with_marks(spec: Spec) -> Iterator[tuple[str, Params, str, Mark | None]]:
     """Yield each task with its parameters and short name, without a mark, then that of each mark with the mark."""
     for variant in _combinations(tasks(), spec.tasks, spec.task):
         yield (*variant, None)
@@ -165,9 +166,9 @@ def _fields(registry: Registry[Any], name: str, params: Params) -> Params:
     return {kind: entry.name, f"{kind}_params": params, f"{kind}_file": entry.source, f"{kind}_revision": revision}
 
 
-def _networks(spec: Spec, task: Task, loss: Params) -> Iterator[tuple[Params, Params]]:
-    """Yield the fields of each network, and combination of axes, for a loss on a task, and its own recipe settings."""
-    from milbench.networks.registry import network_maker, network_name, network_source, unwrapped
+def _networks(spec: Spec, task: Task, loss: Params) -> Iterator[Params]:
+    """Yield the fields of each network, and combination of axes, for a loss on a task."""
+    from milbench.networks.registry import network_maker, network_name, network_source
 
     head = losses().create(loss["loss"], loss["loss_params"]).head
     for requested in as_list(spec.loss.get(loss["loss"], {}).get("networks", spec.networks)):
@@ -189,7 +190,7 @@ def _networks(spec: Spec, task: Task, loss: Params) -> Iterator[tuple[Params, Pa
                 path = find_file(weights, spec.run.data_dir, "network.weights")
                 with as_usage():
                     fields["network_revision"] += f" weights {file_digest(path, 'sha256')[:16]}"
-            yield fields, dict(getattr(unwrapped(maker), "recipe", {}))
+            yield fields
 
 
 def _check_networks(spec: Spec, cells: Iterable[Cell]) -> None:
@@ -304,12 +305,6 @@ def _check_contrasts(spec: Spec, cells: Sequence[Cell]) -> None:
             raise UsageError(f"contrast {name!r}: first and second are one variant, {contrast.first!r}")
         if (earlier := names.setdefault(frozenset(pair), name)) != name:
             raise UsageError(f"contrasts {earlier!r} and {name!r} have the same variants")
-
-
-def _recipes(spec: Spec, task: Task, network_settings: Params) -> list[Params]:
-    """Return the recipes of a task with a network, changed by the spec, one for every combination of axes."""
-    defaults = changed_recipe(task.recipe().model_dump(), network_settings)
-    return [changed_recipe(defaults, changes) for changes in _axes(for_task(spec.recipe, task.name))]
 
 
 def changed_recipe(defaults: Params, changes: Params) -> Params:

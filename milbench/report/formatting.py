@@ -2,6 +2,7 @@
 
 import math
 import re
+import zlib
 from collections.abc import Sequence
 
 from milbench._utils.words import counted as counted  # noqa: PLC0414 used by the report
@@ -63,7 +64,7 @@ def with_unit(value: float, metric: Metric) -> str:
 def at_most(value: float, metric: Metric) -> str:
     """Return an upper bound in the metric's unit, without its sign: 2.1 for 0.0204, two digits, rounded up."""
     if not math.isfinite(value) or value <= 0:
-        return NOTHING if math.isnan(value) else "0"
+        return "0" if value <= 0 else NOTHING
     shown = scaled(value, metric)
     digits = 1 - math.floor(math.log10(shown))
     return f"{math.ceil(shown * 10.0**digits - 1e-6) / 10.0**digits:g}"
@@ -110,5 +111,7 @@ def _value(setting: str) -> str:
 
 
 def slug(text: str) -> str:
-    """Return a name for a file, of ASCII letters, digits and hyphens."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:80].strip("-") or "unnamed"
+    """Return a name for a file, of ASCII letters, digits and hyphens, with a digest where more than spaces is lost."""
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    is_lossy = not name or not text.isascii() or re.search(r"=\S*[-+]", text) or len(name) > 80
+    return f"{name[:71]}-{zlib.crc32(text.encode()):08x}".strip("-") if is_lossy else name

@@ -6,7 +6,7 @@ import pandas as pd
 
 from milbench.api.plan import labels
 from milbench.report.formatting import NOTHING, listed, number, readable
-from milbench.report.sentences import MOST_SENTENCES
+from milbench.report.sentences import MOST_SENTENCES, sentences
 from milbench.report.study import Study, rows_of
 from milbench.report.tables import BOUNDS, MEANS, Table, ticked
 
@@ -80,6 +80,12 @@ def lengths_table(lengths: Lengths) -> Table:
     return Table(f"Losses by the length of training on {lengths.task}", frame, note)
 
 
+def verdicts(study: Study) -> list[str]:
+    """Return which losses the data exclude, after the longest training, and whether their order changes with it."""
+    lengths = lengths_of(study)
+    return [*sentences(longest(study, lengths)), *length_lines(lengths)]
+
+
 def length_lines(lengths: list[Lengths]) -> list[str]:
     """Return whether the order of losses changes with the length of training; nothing for one length."""
     changes = {readable(one.task): change for one in lengths if (change := _change(one))}
@@ -115,11 +121,14 @@ def last_changes(study: Study) -> list[str]:
     for task in study.tasks:
         metric, values = study.metric(task), study.history(task)
         values = values[(values["metric"] == f"test/{study.primary(task)}") & (values["status"] == "done")]
-        means = values.pivot_table(index="variant", columns="epoch", values="value").dropna(axis=1)
-        if means.shape[1] < 2:
+        means = values.groupby(["variant", "epoch"], observed=True)["value"].mean().dropna()
+        ends = {v: own.droplevel("variant").iloc[-2:] for v, own in means.groupby("variant", observed=True)}
+        if min(map(len, ends.values()), default=0) < 2:
             once += [readable(task)] * (not values.empty)
             continue
-        changes, best = means.iloc[:, -1] - means.iloc[:, -2], str(study.summary(task).index[0])
+        changes = pd.Series({variant: end.iloc[1] - end.iloc[0] for variant, end in ends.items()})
+        spans, best = {tuple(end.index) for end in ends.values()}, str(study.summary(task).index[0])
+        when = "from epoch {} to {}, ".format(*spans.pop()) if len(spans) == 1 else "between "
         others, digits = changes.drop(best), 2 if metric.percent else 3
         of_best, least, most = (
             number(float(change), digits, metric, signed=True) for change in (changes[best], others.min(), others.max())
@@ -128,7 +137,7 @@ def last_changes(study: Study) -> list[str]:
         beside = f" and by {rest}" if len(others) else ""
         lines.append(
             f"On {readable(task)} the {metric.label} changed by {of_best}{' points' * metric.percent} with "
-            f"{readable(best)}{beside} from epoch {means.columns[-2]} to {means.columns[-1]}, the last two evaluations."
+            f"{readable(best)}{beside} {when}the last two evaluations."
         )
     if once:
         where = f" on {listed(once)}" if lines else ""

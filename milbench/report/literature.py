@@ -22,7 +22,7 @@ Bounds = tuple[float, float]
 _WORDS = {"recipe.steps_per_epoch": "{} steps an epoch", "task.batch_bags": "{} bags a batch"}
 
 
-class Comparison(NamedTuple):
+class Replication(NamedTuple):
     """A published value of a loss beside ours."""
 
     variant: str  # ours; "" for a published method that milbench lacks
@@ -33,12 +33,12 @@ class Comparison(NamedTuple):
     reasons: tuple[str, ...]  # why, and every deviation from the source
 
 
-def comparisons(study: Study, task: str) -> list[Comparison]:
+def replications(study: Study, task: str) -> list[Replication]:
     """Return every published value of a task, each loss with every variant of it here."""
     rows, compared = rows_of(study.cells_of(task).drop_duplicates("variant")), []
     for published in study.info(task).published:
         if published.method:
-            compared.append(Comparison("", published, pd.Series(dtype=float), (np.nan, np.nan), "", (published.note,)))
+            compared.append(Replication("", published, pd.Series(dtype=float), (np.nan, np.nan), "", (published.note,)))
         variants = [r.variant for r in rows if published.loss in (r.loss, study.planned[r.cell].loss)]
         compared += [_compare(study, task, variant, published) for variant in variants if published.loss]
     return compared
@@ -46,7 +46,7 @@ def comparisons(study: Study, task: str) -> list[Comparison]:
 
 def literature_tables(study: Study, task: str) -> tuple[Table, Table] | None:
     """Return the published values of a task beside ours, and what differs; None where nothing was published."""
-    compared = comparisons(study, task)
+    compared = replications(study, task)
     if not compared:
         return None
     sources = list(dict.fromkeys(published.source for _, published, *_ in compared))
@@ -74,7 +74,7 @@ def literature_tables(study: Study, task: str) -> tuple[Table, Table] | None:
     )
 
 
-def _compare(study: Study, task: str, variant: str, published: Published) -> Comparison:
+def _compare(study: Study, task: str, variant: str, published: Published) -> Replication:
     metric, margin = describe(published.metric), published.margin
     values = pd.Series(study.table(task, published.metric, published.rule).loc[variant], dtype=float).dropna()
     cells = [study.planned[row.cell] for row in rows_of(study.cells_of(task)) if row.variant == variant]
@@ -89,11 +89,11 @@ def _compare(study: Study, task: str, variant: str, published: Published) -> Com
     few = [f"{done}, where {FEWEST_TO_DIFFER} are needed"] if len(values) < FEWEST_TO_DIFFER else []
     if obstacles or few:
         verdict, unknown = "not comparable" if obstacles else "open", (np.nan, np.nan)
-        return Comparison(variant, published, values, unknown, verdict, (*(obstacles or few), published.note))
+        return Replication(variant, published, values, unknown, verdict, (*(obstacles or few), published.note))
     bounds = difference(values.to_numpy(), published)
     agreed = "no margin of agreement was stated" if margin is None else f"margin {with_unit(margin, metric)}"
     verdict = agreement(bounds, len(values), margin, metric.lower_is_better)
-    return Comparison(variant, published, values, bounds, verdict, (agreed, published.note))
+    return Replication(variant, published, values, bounds, verdict, (agreed, published.note))
 
 
 def difference(values: ArrayLike, published: Published) -> Bounds:

@@ -3,6 +3,7 @@
 import gzip
 import json
 import zlib
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -27,14 +28,15 @@ def save(results: Results, folder: Path) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / PLAN).write_bytes(gzip.compress(results.plan.to_json().encode(), mtime=0))
         frame = results.frame[list(COLUMNS)].assign(final=Study(results).is_final())
-        compression = {"method": "gzip", "mtime": 0}  # the same bytes for the same frame
-        frame.to_csv(folder / FRAME, index=False, float_format="%.8g", compression=compression)
+        texts = {PLAN: results.plan.to_json(), FRAME: frame.to_csv(index=False, float_format="%.8g")}
         _save_outcomes(results, folder / OUTCOMES_FILE)
         sources = {source / CLASSES_FILE for source in results.folders.values()}
         if counts := {cell: of for source in sources for cell, of in load_counts(source).items()}:
-            (folder / CLASSES_FILE).write_text(json.dumps(dict(sorted(counts.items())), separators=(",", ":")) + "\n")
+            texts[CLASSES_FILE] = json.dumps(dict(sorted(counts.items())), separators=(",", ":")) + "\n"
+        for name, text in texts.items():  # the same bytes for the same frame
+            content = gzip.compress(text.encode(), mtime=0) if name.endswith(".gz") else text.encode()
+            write_atomically(folder / name, partial(Path.write_bytes, data=content))
     except OSError as error:
         raise UsageError(f"cannot write into {folder}: {error.strerror or error}") from None
 
@@ -58,7 +60,8 @@ def read(folder: Path) -> Results:
 
 
 def _save_outcomes(results: Results, path: Path) -> None:
-    names = results.plan.spec["compare_by"] or [info.primary for info in results.plan.tasks.values()]
+    study = Study(results)
+    names = {*results.plan.spec["compare_by"], *map(study.primary, study.tasks), *map(study.line_metric, study.tasks)}
     compared = {name.removeprefix("excess_") for name in names}  # which differs by the same as the metric itself
     outcomes: dict[str, Outcomes] = {}
     for cell, folder in sorted(results.folders.items()):

@@ -21,7 +21,7 @@ from milbench.report.figures.picture import Picture, drawn
 from milbench.report.figures.search import CAPTION, search_figure
 from milbench.report.figures.style import styled
 from milbench.report.formatting import counted, listed, readable, slug
-from milbench.report.lengths import Lengths, last_changes, length_lines, lengths_of, lengths_table, longest
+from milbench.report.lengths import Lengths, last_changes, length_lines, lengths_of, lengths_table, longest, verdicts
 from milbench.report.literature import literature_tables
 from milbench.report.marks import marks_frame
 from milbench.report.search import search_lines, search_table, searches
@@ -40,9 +40,7 @@ _ENVIRONMENT.filters["md"] = tables.markdown
 
 def sentence(results: Results) -> str:
     """Return what a comparison says in one line: which losses the data exclude."""
-    whole = Study(results)
-    lengths = lengths_of(whole)
-    return " ".join([*sentences(longest(whole, lengths)), *length_lines(lengths)])
+    return " ".join(verdicts(Study(results)))
 
 
 @styled()

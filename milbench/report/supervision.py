@@ -1,7 +1,7 @@
 """Tasks that differ in their number of training bags alone, and what more supervision is worth in such bags."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from milbench.api.metric_info import describe
-from milbench.api.plan import to_json
+from milbench.api.plan import Cell, labels, task_key
 from milbench.report.formatting import NOTHING, measured
 from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL
 from milbench.report.study import Study
@@ -30,15 +30,18 @@ class Series:
 
 def series_of(study: Study) -> list[Series]:
     """Return every series of tasks with at least FEWEST_AMOUNTS numbers of training bags."""
-    groups: dict[tuple[str, str], dict[float, str]] = {}
+    groups: dict[str, dict[float, str]] = {}
+    rests: dict[str, Cell] = {}  # what the tasks of a group share
     for task in study.tasks:
         cell, amount = study.cell_of(task), study.info(task).amount
         params = {name: value for name, value in cell.task_params.items() if name != amount}
+        rest = rests.setdefault(task_key(cell.task, params), replace(cell, task_params=params, task_name=""))
         value = cell.task_params.get(amount)
         if isinstance(value, int | float):
-            groups.setdefault((cell.task, to_json(params)), {})[value] = task
-    series = [Series(name, dict(sorted(tasks.items()))) for (name, _), tasks in groups.items()]
-    return [one for one in series if len(one.tasks) >= FEWEST_AMOUNTS]
+            groups.setdefault(rest.task_key, {})[value] = task
+    groups = {key: tasks for key, tasks in groups.items() if len(tasks) >= FEWEST_AMOUNTS}
+    names = labels(rests[key] for key in groups)
+    return [Series(names[rests[key].id].task, dict(sorted(tasks.items()))) for key, tasks in groups.items()]
 
 
 def equivalent_amount(

@@ -151,17 +151,14 @@ def test_an_entry_point_of_an_editable_package_counts_by_its_files_too(folder: P
     assert digests[0] != digests[1]
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (loss("import importlib\nname = 'helper'\nimportlib.import_module(name)"), "mine.py, line 3: a module is impo"),
-        (loss("exec('import helper')"), "mine.py, line 1: exec runs what no import names"),
-        (loss("SIGN = open(__file__).read()"), "mine.py, line 1: open reads a file when it is imported"),
-        (loss(inside="from nowhere import x"), "line 8: the source of nowhere cannot be found"),
-        (loss("try:\n    import cupyy\nexcept ImportError:\n    cupyy = None\n"), ""),
-        (loss("import torch\nimport numpy as np\nimport collections.abc, os.path"), ""),
-    ],
-)
+@pytest.mark.parametrize(("text", "says"), [
+    (loss("import importlib\nname = 'helper'\nimportlib.import_module(name)"), "mine.py, line 3: a module is impo"),
+    (loss("exec('import helper')"), "mine.py, line 1: exec runs what no import names"),
+    (loss("SIGN = open(__file__).read()"), "mine.py, line 1: open reads a file when it is imported"),
+    (loss(inside="from nowhere import x"), "line 8: the source of nowhere cannot be found"),
+    (loss("try:\n    import cupyy\nexcept ImportError:\n    cupyy = None\n"), ""),
+    (loss("import torch\nimport numpy as np\nimport collections.abc, os.path"), ""),
+])  # fmt: skip
 def test_what_cannot_be_found_out_is_said(folder: Path, text: str, says: str) -> None:
     written(folder, {"mine.py": text, "helper.py": ""})
     untraced = losses().entry(resolve(losses(), str(folder / "mine.py"))).code.untraced

@@ -14,17 +14,14 @@ def brings(extra: str) -> set[str]:
     return {re.split(r"[<>=]", requirement)[0] for requirement in EXTRAS[extra]}
 
 
-@pytest.mark.parametrize(
-    ("extra", "distribution", "module", "words"),
-    [
-        ("parquet", "pyarrow", "pyarrow", ("data", "check", "{}/t.parquet")),
-        ("h5", "h5py", "h5py", ("data", "check", "{}/t.csv", "-p", "task.features=*.h5")),
-        ("h5", "h5py", "h5py", ("data", "fetch", "house-numbers", "--data-dir", "{}")),
-        ("audio", "soundfile", "soundfile", ("data", "check", "{}/sounds.csv")),
-        ("dask", "distributed", "distributed", ("run", "demo", "--cluster", "local:2")),
-        ("ui", "mlflow", "flask", ("ui",)),
-    ],
-)
+@pytest.mark.parametrize(("extra", "distribution", "module", "words"), [
+    ("parquet", "pyarrow", "pyarrow", ("data", "check", "{}/t.parquet")),
+    ("h5", "h5py", "h5py", ("data", "check", "{}/t.csv", "-p", "task.features=*.h5")),
+    ("h5", "h5py", "h5py", ("data", "fetch", "house-numbers", "--data-dir", "{}")),
+    ("audio", "soundfile", "soundfile", ("data", "check", "{}/sounds.csv")),
+    ("dask", "distributed", "distributed", ("run", "demo", "--cluster", "local:2")),
+    ("ui", "mlflow", "flask", ("ui",)),
+])  # fmt: skip
 def test_a_missing_extra_is_named_in_one_line(
     extra: str, distribution: str, module: str, words: tuple[str, ...], milbench: Milbench, root: Path,
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

@@ -60,19 +60,16 @@ def test_stems_are_unique_regardless_of_case() -> None:
     assert unique_stems(paths) == ["x", "x-2", "X-3", "x-2-2", "y"]
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        (np.array([[0, 257, 65535]], np.uint16), [0, 1, 255]),
-        (np.array([[0, 0.5, 1]], np.float32), [0, 128, 255]),
-        (np.array([[0, 51, 255]], np.float32), [0, 51, 255]),
-        (np.array([[0, 100, 500]], np.float32), [0, 51, 255]),
-        (np.array([[-5, np.nan, 1]], np.float32), [0, 0, 255]),
-        (np.array([[0, 100, 200]], np.int32), [0, 100, 200]),
-        (np.array([[0, 257, 65535]], np.int32), [0, 1, 255]),
-        (np.array([[0, 100_000, 1_000_000]], np.int32), [0, 26, 255]),
-    ],
-)
+@pytest.mark.parametrize(("values", "expected"), [
+    (np.array([[0, 257, 65535]], np.uint16), [0, 1, 255]),
+    (np.array([[0, 0.5, 1]], np.float32), [0, 128, 255]),
+    (np.array([[0, 51, 255]], np.float32), [0, 51, 255]),
+    (np.array([[0, 100, 500]], np.float32), [0, 51, 255]),
+    (np.array([[-5, np.nan, 1]], np.float32), [0, 0, 255]),
+    (np.array([[0, 100, 200]], np.int32), [0, 100, 200]),
+    (np.array([[0, 257, 65535]], np.int32), [0, 1, 255]),
+    (np.array([[0, 100_000, 1_000_000]], np.int32), [0, 26, 255]),
+])  # fmt: skip
 def test_wide_pixels_are_scaled_to_eight_bits(values: np.ndarray, expected: list[int]) -> None:
     image = eight_bits(Image.fromarray(values))
     assert image.mode == "L"

@@ -39,18 +39,15 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
         assert [stored[f"{n}/sum"].dtype for n in range(3)] == [np.uint8, np.float32, np.uint8]
 
 
-@pytest.mark.parametrize(
-    ("sums", "weights", "items", "named"),
-    [
-        ([1.0, np.nan], [1, 1], "ab", "sums"),
-        ([[1.0]], [[1.0]], "ab", "sums"),
-        ([1, 0], [1, 1, 1], "ab", "weights"),
-        ([1, 0], [1, -1], "ab", "weights"),
-        ([0, 0], [0, 0], "ab", "weights"),
-        ([], [], "ab", "weights"),
-        ([1, 0], [1, 1], "", "items"),
-    ],
-)
+@pytest.mark.parametrize(("sums", "weights", "items", "named"), [
+    ([1.0, np.nan], [1, 1], "ab", "sums"),
+    ([[1.0]], [[1.0]], "ab", "sums"),
+    ([1, 0], [1, 1, 1], "ab", "weights"),
+    ([1, 0], [1, -1], "ab", "weights"),
+    ([0, 0], [0, 0], "ab", "weights"),
+    ([], [], "ab", "weights"),
+    ([1, 0], [1, 1], "", "items"),
+])  # fmt: skip
 def test_what_cannot_be_an_outcome_is_refused(sums: list[float], weights: list[float], items: str, named: str) -> None:
     with pytest.raises(ValueError, match=f"not valid: {named}"):
         Outcomes(np.array(sums, np.float32), np.array(weights, np.float32), items)

@@ -13,16 +13,13 @@ def cell(task: dict[str, Any] | None = None, network: str = "mlp", width: int = 
     return Cell("exact", loss, "1", "set", "feature-bags", task or {}, "1", "data", *of_network, {"epochs": 1}, seed=0)
 
 
-@pytest.mark.parametrize(
-    ("cells", "names"),
-    [
-        ([cell()], ["exact"]),
-        ([cell(a=1, b=2), cell(a=1, b=3)], ["exact b=2", "exact b=3"]),
-        ([cell(a=1, b=1), cell(a=2, b=2)], ["exact a=1", "exact a=2"]),
-        ([cell(w="x/one.pt"), cell(w="y/two.pt")], ["exact w=one", "exact w=two"]),
-        ([cell(w="x/one.pt"), cell(w="y/one.pt")], ["exact w=x/one.pt", "exact w=y/one.pt"]),
-    ],
-)
+@pytest.mark.parametrize(("cells", "names"), [
+    ([cell()], ["exact"]),
+    ([cell(a=1, b=2), cell(a=1, b=3)], ["exact b=2", "exact b=3"]),
+    ([cell(a=1, b=1), cell(a=2, b=2)], ["exact a=1", "exact a=2"]),
+    ([cell(w="x/one.pt"), cell(w="y/two.pt")], ["exact w=one", "exact w=two"]),
+    ([cell(w="x/one.pt"), cell(w="y/one.pt")], ["exact w=x/one.pt", "exact w=y/one.pt"]),
+])  # fmt: skip
 def test_losses_are_named_by_the_parameters_in_which_they_differ(cells: list[Cell], names: list[str]) -> None:
     assert [labels(cells)[planned.id].loss for planned in cells] == names
 

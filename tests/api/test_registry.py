@@ -129,15 +129,12 @@ def test_parameters_are_checked_against_annotations() -> None:
         assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        ("import sys\n\nsys.exit(0)\n", "SystemExit: 0"),
-        ("import math\n\nmath.sqrt(-1)\n", "ValueError"),
-        ("import json\n\njson.loads('{')\n", "JSONDecodeError"),
-        ("x = 1\n\nif x = 2:\n    pass\n", "SyntaxError: invalid syntax"),
-    ],
-)
+@pytest.mark.parametrize(("code", "reason"), [
+    ("import sys\n\nsys.exit(0)\n", "SystemExit: 0"),
+    ("import math\n\nmath.sqrt(-1)\n", "ValueError"),
+    ("import json\n\njson.loads('{')\n", "JSONDecodeError"),
+    ("x = 1\n\nif x = 2:\n    pass\n", "SyntaxError: invalid syntax"),
+])  # fmt: skip
 @pytest.mark.parametrize("kind", ["file", "package"])
 def test_whatever_ends_an_import_is_one_line_with_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, reason: str, kind: str

@@ -66,21 +66,16 @@ def test_a_task_without_truth_is_ranked_by_the_set_error_and_its_report_asks_for
     assert len([*(root / "reports" / "bare").rglob("gallery-*.png")]) == 1
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "says"),
-    [
-        ("loss", "Mean_Pooling.py", "got 'Mean_Pooling.py'; did you mean 'mean-pooling'?"),
-        ("loss", "../up", "did you mean 'up'?"),
-        ("loss", "exact", "there is a loss 'exact' already, from milbench"),
-        ("loss", "random", "random.py would hide the Python module 'random'"),
-        ("loss", "none", "None, the class of 'none', is a name that Python or the file uses"),
-        ("loss", "class", "class.py would hide the Python module 'class'"),
-        ("network", "conv", "there is a network 'conv' already, from the task "),
-        ("network", "resnet18", "there is a network 'resnet18' already, from torchvision"),
-        ("network", "dsmil", "there is a network 'dsmil' already, from milbench"),
-        ("los", "mine", "'los' is not one of 'loss', 'task', 'network'; did you mean 'loss'?"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "name", "says"), [
+    ("loss", "Mean_Pooling.py", "got 'Mean_Pooling.py'; did you mean 'mean-pooling'?"),
+    ("loss", "../up", "did you mean 'up'?"),
+    ("loss", "exact", "there is a loss 'exact' already, from milbench"),
+    ("loss", "random", "random.py would hide the Python module 'random'"),
+    ("loss", "none", "None, the class of 'none', is a name that Python or the file uses"),
+    ("loss", "class", "class.py would hide the Python module 'class'"),
+    ("network", "conv", "there is a network 'conv' already, from the task "),
+    ("los", "mine", "'los' is not one of 'loss', 'task', 'network'; did you mean 'loss'?"),
+])  # fmt: skip
 def test_a_wrong_name_is_one_line_and_nothing_is_written(
     milbench: Milbench, here: Path, kind: str, name: str, says: str
 ) -> None:

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from milbench.engine.spec import settings
 from milbench.report.published import save
 from milbench.report.render import render
@@ -27,12 +29,13 @@ def test_lists(milbench: Milbench) -> None:
 
 
 def test_a_published_report_is_made_again_below_the_root_and_its_sentence_printed(
-    milbench: Milbench, root: Path, tmp_path: Path
+    milbench: Milbench, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("HOME", str(root.parent))
     results = make_results(tmp_path / "cells", losses={"a": 0.01, "b": 0.4}, tasks=ONE)
     render(results, tmp_path / "published")
     save(results, tmp_path / "published")
-    done = milbench("report", "--from", str(tmp_path / "published"))
+    done = milbench("report", "--from", str(tmp_path / "published"), "--root", f"~/{root.name}")
     page = root / "reports" / "demo" / "index.html"
     said = ["Best on extended-digits: a. b is worse (95 % confidence).", f"next: open {page}"]
     assert done.out.splitlines()[-2:] == said

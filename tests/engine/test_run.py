@@ -46,6 +46,7 @@ def test_what_a_plug_in_does_to_its_process_fails_its_own_cell_alone(milbench: M
     ran = milbench(*words, f"{how}{','.join(REASONS)}", "--jobs", "2", "-p", "run.timeout=12")
     assert ran.code == 1, ran
     assert "Traceback" not in ran.out + ran.err
+    assert f"{len(REASONS)} cells failed; to try again, add --rerun failed" in ran.out
     states = state_of(root)
     assert states.pop("exact")[0] == "done"
     reasons = {

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,8 @@ def test_a_loss_that_is_tuned_alone_joins_those_that_were_tuned_before() -> None
     assert searched(joined).chosen == {"|".join(arm): best for arm, best in zip(ARMS, (0, 2, 4), strict=True)}
     assert {joined.labels[cell.id][:3] for cell in joined.cells} == {*ARMS}
     assert len(joined.compared) == 9
+    with pytest.raises(UsageError, match="one tuned had a search for settings and one had none"):
+        replace(both, search=None).joined(both)
 
 
 def test_searches_with_two_networks_join_as_two() -> None:

@@ -60,6 +60,9 @@ def test_one_length_says_how_much_the_last_evaluations_changed() -> None:
     errors = {("a", k): [(0.5, 0.4), (0.5, 0.3)] for k in range(3)} | {("b", k): [(0.5, 0.5)] * 2 for k in range(3)}
     (line,) = last_changes(Study(constant(errors)))
     assert "changed by −10.00 points with a and by 0.00 with b from epoch 1 to 2" in line.replace("+0.00", "0.00")
+    errors |= {("c", k): [(0.5, 0.4), (0.5, 0.4), (0.5, 0.2)] for k in range(3)}
+    (line,) = last_changes(Study(constant(errors)))
+    assert "by −20.00 points with c and by −10.00 to 0.00 with the others between the last two evaluations" in line
     (once,) = last_changes(Study(constant({("a", 0): [(0.5, 0.4)]})))
     assert "evaluated once" in once
     assert not lengths_of(Study(make_results(tasks=ONE)))

@@ -10,7 +10,7 @@ from scipy import stats
 
 from milbench.api.published import Published
 from milbench.report.figures.overview import overview_figure
-from milbench.report.literature import comparisons, deviations, difference, literature_tables
+from milbench.report.literature import deviations, difference, literature_tables, replications
 from milbench.report.marks import agreement, equivalence
 from milbench.report.statistics.differences import compare_pair
 from milbench.report.study import Study
@@ -21,7 +21,7 @@ VALUES = {("exact", seed): [(0.5, 0.010 + 0.0002 * seed), (0.5, 0.020)] for seed
 
 def found(**published: Any) -> Any:
     fact = replace(Published("set_error", 0.0104, "A paper", "exact"), **published)
-    return comparisons(Study(constant(VALUES, info={"published": [fact]})), "t")[0]
+    return replications(Study(constant(VALUES, info={"published": [fact]})), "t")[0]
 
 
 def test_ours_is_taken_at_the_epoch_that_the_source_chose() -> None:

@@ -1,13 +1,14 @@
 """Published reports: what is kept is what was, and damaged files are one line."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from milbench.api.outcomes import Outcomes, save_outcomes
+from milbench.api.outcomes import Outcomes, load_outcomes, save_outcomes
 from milbench.errors import UsageError
 from milbench.report.classes import class_tables
 from milbench.report.published import FRAME, PLAN, read, save
@@ -40,10 +41,15 @@ def test_outcomes_and_counts_of_all_cells_are_one_file_each(tmp_path: Path) -> N
     for row in rows_of(study.cells):
         error = float(study.table("extended-digits")[row.seed][row.variant])
         outcomes = Outcomes(np.full(5, error), np.ones(5), "x")
-        save_outcomes(results.folders[row.cell] / "outcomes.npz", {"instance_error": outcomes})
+        stored = dict.fromkeys(("instance_error", "set_error", "unused"), outcomes)
+        save_outcomes(results.folders[row.cell] / "outcomes.npz", stored)
         counts = {row.cell: {"cat": [4, 2, 1, 0, 3], "dog": [4, 5, 3, 1, 0]}}
         (results.folders[row.cell] / "classes.json").write_text(json.dumps(counts))
-    save(results, tmp_path / "kept")
+    rows = results.frame[results.frame["metric"] == "test/instance_error"].assign(metric="test/no_skill_set_error")
+    save(replace(results, frame=pd.concat([results.frame, rows], ignore_index=True)), tmp_path / "kept")
+    assert {name.split("/")[1] for name in load_outcomes(tmp_path / "kept" / "outcomes.npz")} == {
+        "instance_error", "set_error",
+    }  # fmt: skip
     study = Study(read(tmp_path / "kept"))
     noise, (scores, confusion) = study.noise("extended-digits"), class_tables(study, "extended-digits")
     assert noise is not None

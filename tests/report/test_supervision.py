@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from milbench.api.results import Results
+from milbench.report.formatting import slug
 from milbench.report.study import Study
 from milbench.report.supervision import equivalent_amount, series_of, worth_table
 from tests._helpers.report_data import make_results
@@ -23,11 +24,15 @@ def halving_errors() -> Results:
         params={task: {"bags": bags} for task, bags in amounts.items()},
     )  # fmt: skip
     frame, error = made.frame, made.frame["loss"].map({"weak": 40, "strong": 20})
-    plan = replace(made.plan, cells=[replace(cell, task="sounds") for cell in made.plan.cells])
     frame = frame.assign(value=error / frame["task"].map(amounts) * (1 + 0.01 * frame["seed"]))
+    return of_one_task(replace(made, frame=frame))
+
+
+def of_one_task(made: Results) -> Results:
+    plan = replace(made.plan, cells=[replace(cell, task="sounds") for cell in made.plan.cells])
     ids = {old.id: new.id for old, new in zip(made.plan.cells, plan.cells, strict=True)}
     tasks = {cell.task_key: next(iter(made.plan.tasks.values())) for cell in plan.cells}
-    return Results(replace(plan, tasks=tasks), frame.assign(cell=frame["cell"].map(ids)), {})
+    return Results(replace(plan, tasks=tasks), made.frame.assign(cell=made.frame["cell"].map(ids)), {})
 
 
 def test_bags_of_more_supervision_are_read_off_the_curve_of_less() -> None:
@@ -40,6 +45,13 @@ def test_bags_of_more_supervision_are_read_off_the_curve_of_less() -> None:
     assert column["strong, 100 bags"].startswith("200 [")
     assert column["strong, 100 bags"].endswith("× 2")
     assert column["strong, 400 bags"] == "> [>, >]", "more than were measured"
+
+
+def test_curves_of_tasks_that_differ_in_more_have_names_of_their_own() -> None:
+    params = {f"t{bags}{level}": {"bags": bags, "level": level} for bags in (1, 2, 3) for level in (-1, 1)}
+    made = make_results(tasks=dict.fromkeys(params, "set_error"), info={"amount": "bags"}, params=params)
+    assert [one.name for one in series_of(Study(of_one_task(made)))] == ["sounds level=-1", "sounds level=1"]
+    assert len({slug(text) for text in ("x level=-1", "x level=1", "鳥", "魚", "a" * 99, "a" * 98)}) == 6
 
 
 def test_where_two_lines_meet_by_hand() -> None:

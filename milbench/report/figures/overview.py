@@ -9,7 +9,7 @@ from milbench._utils.palette import INK, MUTED
 from milbench._utils.pictures import literal
 from milbench.report.figures.style import WIDTH, colours, error_axis, wrapped
 from milbench.report.formatting import at_most
-from milbench.report.literature import comparisons
+from milbench.report.literature import replications
 from milbench.report.study import Study
 
 MOST_TASKS = 6  # of more tasks a heat map is drawn
@@ -64,7 +64,7 @@ def _draw(axes: Axes, study: Study, task: str, order: list[str]) -> None:
         y, (mean, low, high) = order.index(variant), (float(summary[n][variant]) for n in ("mean", "low", "high"))
         axes.plot([low, high], [y, y], color=palette[variant], lw=2.2, zorder=3, solid_capstyle="butt")
         axes.plot(mean, y, "D", color=palette[variant], ms=6.5, mec=INK, mew=0.8, zorder=4)
-    published = [(c.published, order.index(c.variant)) for c in comparisons(study, task) if c.variant in known]
+    published = [(c.published, order.index(c.variant)) for c in replications(study, task) if c.variant in known]
     rings = [(p.mean, y) for p, y in published if p.metric == study.primary(task) and p.statistic == "mean"]
     axes.plot([x for x, _ in rings], [y for _, y in rings], "o", mfc="none", mec=INK, ms=10, zorder=5)
     highest = float(np.nanmax([long["value"].max(), *summary["high"], *(x for x, _ in rings)]))

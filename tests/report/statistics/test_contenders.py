@@ -17,13 +17,13 @@ BOUNDED = (
     "normal", "with seed effects", "skewed to large errors", "heavy tails (t, 3)", "the best varies 8 times as much",
     "another varies 8 times as much",
 )  # fmt: skip
-EXCEEDS = {"a third of the losses vary 8 times as much": 0.015}
+EXCEEDS = {"a third of the losses vary 8 times as much": 0.03}
 """Where more than what is promised is known to go wrong: nobody can tell a good erratic loss from a lucky one."""
 
 
-def limit(seeds: int, draws: int, more: float = 0.0) -> float:
+def limit(draws: int, more: float = 0.0) -> float:
     """Return what a method that errs as often as it may, or more often, exceeds once in ten thousand counts."""
-    return float(stats.binom.isf(1e-4, draws, (0.07 if seeds == 3 else 0.05) + more)) / draws
+    return float(stats.binom.isf(1e-4, draws, 0.05 + more)) / draws
 
 
 def number(erratic: str, losses: int) -> int:
@@ -43,11 +43,11 @@ def test_one_comparison_is_judged_as_many_are(scene: str, losses: int, seeds: in
 @pytest.mark.parametrize("scene", SCENES)
 def test_the_best_loss_is_seldom_left_out(scene: str, erratic: str) -> None:
     for losses, seeds in ((2, 3), (6, 3), (4, 5), (17, 5)):
-        assert left_out(scene, losses, seeds, 500, number(erratic, losses)) <= limit(seeds, 1000, EXCEEDS.get(scene, 0))
+        assert left_out(scene, losses, seeds, 500, number(erratic, losses)) <= limit(1000, EXCEEDS.get(scene, 0))
 
 
 def test_test_items_that_all_seeds_share_count() -> None:
-    assert left_out_by_items(0.009, losses=2, seeds=10, own_items=False, repetitions=150) <= limit(10, 150)
+    assert left_out_by_items(0.009, losses=2, seeds=10, own_items=False, repetitions=150) <= limit(150)
 
 
 def test_hopeless_and_erratic_losses_hide_nothing() -> None:
@@ -57,7 +57,7 @@ def test_hopeless_and_erratic_losses_hide_nothing() -> None:
 
 @pytest.mark.parametrize("error", [0.02, 0.5])
 def test_no_loss_is_worse_by_more_than_its_bound(error: float) -> None:
-    assert max(missed("with seed effects", 20, losses=2, seeds=3, draws=200, error=error)) <= limit(3, 200)
+    assert max(missed("with seed effects", 20, losses=2, seeds=3, draws=200, error=error)) <= limit(200)
 
 
 def test_the_bound_is_in_the_unit_of_the_metric_and_tight_with_many_seeds() -> None:
@@ -168,7 +168,7 @@ def test_every_scene_in_full(scene: str, erratic: str) -> None:
     shares = {(m, n): left_out(scene, m, n, 4000, number(erratic, m)) for n, m in product(SEEDS, losses)}
     title = scene + (f", {erratic} erratic" if erratic else "")
     row(title, {k: f"{100 * share:.1f}" for k, share in shares.items()}, losses, SEEDS)
-    assert all(share <= limit(n, 4000, EXCEEDS.get(scene, 0)) for (_, n), share in shares.items())
+    assert all(share <= limit(4000, EXCEEDS.get(scene, 0)) for share in shares.values())
 
 
 @pytest.mark.simulation
@@ -180,7 +180,7 @@ def test_test_items_in_full(error: float, own_items: bool) -> None:
     shares = {(m, n): left_out_by_items(error, m, n, own_items, 500) for n, m in product(seeds, losses)}
     title = f"{error:.1%} error, {'own' if own_items else 'shared'} items"
     row(title, {k: f"{100 * share:.1f}" for k, share in shares.items()}, losses, seeds)
-    assert all(share <= limit(n, 500) for (_, n), share in shares.items())
+    assert all(share <= limit(500) for share in shares.values())
 
 
 @pytest.mark.simulation
@@ -222,7 +222,7 @@ def test_bounds_in_full(scene: str, error: float, erratic: str, far: int) -> Non
     found = {(m, n): missed(scene, far, m, n, 300, error, number(erratic, m)) for n, m in product(seeds, losses)}
     title = f"{scene}{f', {erratic} erratic' if erratic else ''}, {100 * error:.0f} %, {far} apart"
     row(title, {k: "{:.1f} ({:.1f})".format(*(100 * np.array(shares))) for k, shares in found.items()}, losses, seeds)
-    assert all(shares[0] <= limit(n, 300) for (_, n), shares in found.items())
+    assert all(shares[0] <= limit(300) for shares in found.values())
 
 
 @pytest.mark.simulation
