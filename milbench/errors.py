@@ -6,6 +6,7 @@ import math
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from numbers import Integral, Real
 from typing import TypeVar
 
 Word = TypeVar("Word", bound=str)
@@ -51,9 +52,9 @@ def one_of(subject: str, value: Word, choices: Iterable[str]) -> Word:
 
 def positive(subject: str, value: Number, *, least: int | None = None) -> Number:
     """Return a finite number above 0, or a whole one from `least` on. Raises UsageError where it is not."""
-    if least is not None and (not isinstance(value, int) or value < least):
+    if least is not None and (not isinstance(value, Integral) or isinstance(value, bool) or value < least):
         raise UsageError(f"{subject} must be a whole number from {least} on, got {value!r}")
-    if not (isinstance(value, (int, float)) and 0 < value < math.inf):
+    if not (isinstance(value, Real) and 0 < value < math.inf):
         raise UsageError(f"{subject} must be a number above 0, got {value!r}")
     return value
 

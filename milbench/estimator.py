@@ -305,7 +305,7 @@ class _TrainingBags(FixedBags):
     networks: ClassVar[Mapping[str, NetworkMaker]] = {"mlp": InstanceMLP}
 
     def __init__(self, classifier: BagClassifier, bags: Sequence[Tensor], labels: Tensor, device: torch.device) -> None:
-        self.batch_bags = positive("batch_bags", classifier.batch_bags, least=1)
+        self.batch_bags = int(positive("batch_bags", classifier.batch_bags, least=1))  # of NumPy, in a search
         self.classifier, self.bags, self.labels, self.device = classifier, bags, labels, device
         self.inputs = bags[0].shape[1]
         self.training_count, self.num_classes = labels.shape

@@ -66,10 +66,7 @@ def unmirrored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def blank_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the figures of reports empty, since drawing them takes longer than the test, which does not look at them.
-
-    The mark `drawn` is of tests that do.
-    """
+    """Leave the figures of reports empty, since drawing takes long; the mark `drawn` is of tests that look at them."""
     if request.node.get_closest_marker("drawn"):
         return
     from milbench.report.figures.picture import Picture

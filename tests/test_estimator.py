@@ -86,7 +86,7 @@ def test_one_label_a_bag() -> None:
 
 
 def test_scikit_learn_can_copy_validate_and_chain_it() -> None:
-    classifier = short(loss="noisy-or", random_state=3)
+    classifier = short(loss="noisy-or", random_state=3, batch_bags=np.int64(32))  # as a search by NumPy sets it
     assert clone(classifier).get_params() == classifier.get_params()
     scores = cross_val_score(make_pipeline(FunctionTransformer(list), classifier), BAGS, LABELS[:, 0], cv=3)
     assert scores.shape == (3,)
@@ -186,6 +186,7 @@ def test_scikit_learns_own_checks_pass() -> None:
         ({}, [*BAGS[:-1], np.zeros((0, 3))], LABELS, "bag 59 has no instances"),
         ({"network": torch.nn.Linear(3, 3)}, BAGS, LABELS, "a name, a file, a class or a function, got Linear"),
         ({"batch_bags": 0}, BAGS, LABELS, "batch_bags must be a whole number from 1 on, got 0"),
+        ({"batch_bags": True}, BAGS, LABELS, "batch_bags must be a whole number from 1 on, got True"),
         ({"recipe": {"lr": -1}}, BAGS, LABELS, "recipe: lr = -1"),
     ],
 )

@@ -25,8 +25,8 @@ from website import REPOSITORY
 REPORT = REPOSITORY / "reports" / "lengths"
 SECTION = """
 ## At each length of training
-Set error in %, mean ± standard deviation over seeds; ✓: may be the best at that length, ≤: then worse than the best by
-at most so many points ([{title}](../../reports/lengths/index.html)).
+Set error in %, mean ± standard deviation over seeds; ✓: may be the best of nine at that length, ≤: then
+worse than the best by at most so many points ([{title}](../../reports/lengths/index.html)).
 
 {table}
 """

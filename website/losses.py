@@ -2,8 +2,10 @@
 
 import re
 from functools import cache
+from typing import get_args
 
 from milbench.api.loss import Loss
+from milbench.api.parameters import constructor_parameters, type_of
 from milbench.api.registry import losses
 from website import REPOSITORY, lengths, standing
 from website.loss_pictures import picture
@@ -58,7 +60,8 @@ Learns from: {supervision} · head: {head} · [the code](#code) · [what the sym
 """
 STANDING = """## Where it stands
 Set error in %, mean ± standard deviation of five seeds after some 2,000 steps (8,000 on synthetic
-bags, 40 epochs on birds); ✓: may be the best
+bags, 40 epochs on birds), beside the best constant answer; ✓: may be the best of 21 (nowhere, if
+nothing is learnt), ≤: then worse than it by at most so many points
 ([all losses, tuned alike](../../reports/all-losses/index.html)).
 
 {table}
@@ -124,10 +127,12 @@ def linked(overview: str) -> str:
 
 def _page(name: str, loss: Loss) -> str:
     file = name.replace("-", "_")
-    table = standing.table(name)
+    table = standing.table(standing.variants(name))
+    parameter = constructor_parameters(type(loss)).get("head")
+    heads = " or ".join(get_args(type_of(parameter))) if parameter else loss.head
     reason = "computes what `exact` does" if loss.supervision == "set" else "sees more than label sets"
     return PAGE.format(
-        name=name, supervision=GIVEN[loss.supervision], head=loss.head, file=file, cls=type(loss).__name__,
+        name=name, supervision=GIVEN[loss.supervision], head=heads, file=file, cls=type(loss).__name__,
         caption=caption(loss), formula=formulas()[name],
         standing=(STANDING if table else NOT_COMPARED).format(name=name, table=table, reason=reason),
         lengths=lengths.section(loss=name),

@@ -30,15 +30,15 @@ def variants(loss: str) -> list[str]:
     return [name for name in places().index if name.split()[0] == loss]
 
 
-def table(loss: str) -> str:
-    """Return the places of a loss as a table of Markdown; "" where the report lacks it."""
-    return Table("", places().loc[variants(loss)]).markdown() if variants(loss) else ""
+def of_network(network: str) -> list[str]:
+    """Return the variants with a network that pools instances."""
+    return [name for name in places().index if name.endswith(f" with {network}")]
 
 
-def table_of_network(network: str) -> str:
-    """Return the places of a network that pools instances as a table of Markdown; "" where the report lacks it."""
-    rows = [name for name in places().index if name.endswith(f" with {network}")]
-    return Table("", places().loc[rows]).markdown() if rows else ""
+def table(names: list[str]) -> str:
+    """Return the places of some variants, and what guessing gives, as a table of Markdown; "" without any."""
+    shown = places().loc[[*names, "no skill"]].rename({"no skill": "guessing"}).T.rename_axis("task")
+    return Table("", shown).markdown() if names else ""
 
 
 def picture(loss: str) -> bytes:

@@ -199,6 +199,11 @@ class Plan:
         draws = self.search.draws if self.search else {}
         return [cell for cell in self.cells if cell.id not in draws]
 
+    @property
+    def is_searching(self) -> bool:
+        """Whether the cells are those of a search that has not chosen yet."""
+        return self.search is not None and not self.search.chosen
+
     def label(self, cell: Cell) -> str:
         """Return the task, loss, network, recipe and seed of a cell, in one line."""
         return ", ".join([*filter(None, self.labels[cell.id]), f"seed {cell.seed}"])

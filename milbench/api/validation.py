@@ -22,14 +22,16 @@ def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
     """Return an instance of a pydantic model, its values converted to the types of the fields.
 
     Raises UsageError where a value is unknown, missing or out of range. The message begins with `owner`, such as "loss
-    exact", and names the first one, an unknown one before others, since what is missing may be misspelt.
+    exact", and names the first one, an unknown one before others and what is missing last, since it may be misspelt.
     """
     from pydantic import ValidationError
 
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        errors = sorted(error.errors(), key=lambda detail: detail["type"] not in _UNKNOWN)
+        errors = sorted(
+            error.errors(), key=lambda detail: (detail["type"] not in _UNKNOWN) + (detail["type"] == "missing")
+        )
         detail = errors[0]
         path = _path(detail, values)
         key = ".".join(path)
@@ -44,7 +46,7 @@ def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _reason(error: Any) -> str:
-    words = _WORDS.get(error["type"], re.sub(r"^(Value|Assertion) error, ", "", error["msg"]))
+    words = _WORDS.get(error["type"], re.sub(r"^(Value|Assertion) error, |, unable to parse .*", "", error["msg"]))
     choices = re.findall(r"'(.*?)'", error["ctx"]["expected"]) if error["type"] == "literal_error" else ()
     return words + hint(str(error["input"]), choices)
 

@@ -148,6 +148,8 @@ def _with_suggestion(message: str) -> str:
     """Return an error of the parser with the closest valid choice, or the `-p` that sets an option of that name."""
     message = message.replace("Value error, ", "")
     option = re.match(r"No such option: --([\w-]+)", message)
+    if option and sys.argv[1].startswith("-") and "Possible" not in message:
+        return f"{message}; options follow the command, such as milbench run --{option[1]}"
     if option and sys.argv[1:2] in (["run"], ["reproduce"]):
         from milbench.engine.flags import setting_key
 

@@ -76,7 +76,7 @@ def say(*lines: str, style: str = "", then: Sequence[str] = (), root: Path = HER
 
 def step_after(plan: Plan) -> Sequence[str]:
     """Return the command after cells are done: the rest of a search, the report, or a use of what is not tested."""
-    if plan.search and not plan.search.chosen:
+    if plan.is_searching:
         return "milbench", "run", plan.name
     if any(info.is_tested for info in plan.tasks.values()):
         return "milbench", "report", plan.name

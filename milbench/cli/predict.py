@@ -62,7 +62,7 @@ def predict(
 ) -> int:
     """Predict label sets, and where their classes are, for pictures, shrunk to at most 1,000,000 pixels, or other bags.
 
-    Example: milbench predict photo.png --cell 3fa1
+    Example: milbench predict photo.png --cell ID
     """
     from milbench.api.task import Task
 
@@ -95,7 +95,7 @@ def figure(
 ) -> int:
     """Redraw a figure of arXiv:1811.12346: the predictions of a trained network for test images of its task.
 
-    Example: milbench figure 2 --cell 3fa1 --out figure-2.png
+    Example: milbench figure 2 --cell ID --out figure-2.png
     """
     from milbench.inference import paper_figures
 

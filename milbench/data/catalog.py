@@ -142,9 +142,7 @@ def data_dir(given: Path | None) -> Path:
 def find_file(name: str, folder: Path | None, parameter: str) -> Path:
     """Return the path of a file that a parameter names, from the current folder or the data directory."""
     path = expanded(Path(name), parameter)
-    if not path.exists() and (beside := data_dir(folder) / path).exists():
-        return beside
-    return path
+    return beside if not path.exists() and (beside := data_dir(folder) / path).exists() else path
 
 
 def fetch(name: str, root: Path) -> DatasetStatus:

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from milbench.data.table_files import DECIMAL_COMMA, read_chunks, row_name
+from milbench.data.table_files import DECIMAL_COMMA, column_names, read_chunks, row_name
 from milbench.data.table_options import TableOptions
 from milbench.errors import UsageError, hint
 
@@ -25,6 +25,7 @@ SEPARATOR = ";"  # between the columns or classes that a parameter lists
 SPLITS = ("train", "validation", "test")
 PARTS = {part: part for part in SPLITS} | {"training": "train", "testing": "test"}  # by the names that people write
 PARTS |= dict.fromkeys(("val", "valid", "validate", "dev", "tune", "tuning"), "validation")
+_LABEL_SETS = "the classes of a bag; for columns of 0 and 1 task.labels='wren;owl' lists them"
 _LISTED = re.compile(r"[^\s\[\](){}'\",][^\[\](){}'\",]*")  # a name in a list as Python, NumPy and JSON write it
 
 
@@ -54,7 +55,8 @@ class Table:
     def column(self, name: str, what: str) -> pd.Series[Any]:
         """Return a column. Raises UsageError, which says what it should hold, where there is none."""
         if name not in self.frame:
-            has = f"{hint(name, self.columns)} (it has: {abbreviate(self.columns)})"
+            names = column_names(self.path)  # not all may have been read
+            has = f"{hint(name, names)} (it has: {abbreviate(names)})"
             raise UsageError(f"{self.path} has no column {name!r} ({what}){has}")
         return self.frame[name]
 
@@ -156,7 +158,7 @@ class Bagged:
         if label_columns != [where]:
             names, sets = label_columns, _indicators(table, label_columns)
         else:
-            texts, mark = table.texts(where, "the classes of a bag"), options.separator
+            texts, mark = table.texts(where, _LABEL_SETS), options.separator
             parts = [_LISTED.findall(text) if mark == "list" else text.split(mark or None) for text in texts.categories]
             of_text = [{*map(class_name, names)} - {""} for names in parts]
             names = sorted(set().union(*of_text))

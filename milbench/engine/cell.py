@@ -104,9 +104,7 @@ class CellFolder:
             return State("running", progress=_read_json(self._progress))
         if damage:
             return State("missing", f"damaged: {damage}; the same milbench run computes it again")
-        if (reason := self.failure()) is not None:
-            return State("failed", reason)
-        return State("missing")
+        return State("failed", reason) if (reason := self.failure()) is not None else State("missing")
 
     @property
     def is_done(self) -> bool:

@@ -111,7 +111,7 @@ class Display:
     def _time_left(self, running: Mapping[str, Mapping[str, Any]]) -> str:
         """Estimate the time left from the speed so far, "" while that is unknown; all cells count alike."""
         if not running and not self.ended_cells:
-            return "starting"
+            return f"starting, {duration(time.monotonic() - self.begun)}"
         shares = {cell: share_done(progress) for cell, progress in running.items()}
         worked = len(self.ended_cells) + sum(share - running[cell].get("at", 0.0) for cell, share in shares.items())
         left = len(self.to_run) - len(self.ended_cells) - sum(shares.values())

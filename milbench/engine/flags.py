@@ -150,7 +150,7 @@ def _owners(values: Params, section: str, owners: list[str], parameter: str, set
     types = _parameter_types(values, section)
     if owners:
         if owners[0] not in types:
-            raise unknown(f"{section} of this run in -p {setting}", owners[0], types)
+            raise unknown(f"{section} of this run (-p {setting}):", owners[0], types)
         return {owners[0]: types[owners[0]].get(parameter, Any)}
     matches = {name: parameters[parameter] for name, parameters in types.items() if parameter in parameters}
     if not matches:

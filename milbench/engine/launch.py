@@ -133,9 +133,7 @@ class _Launch:
             display.print_plan([*plan.notes, *published(plan)])
             with catalog.downloads(allowed=False):
                 lines = outlook(plan, to_run, self.root, workers, threads, self.execution)
-            then = ["then the comparison, with the settings that these cells choose"] * bool(
-                plan.search and not plan.search.chosen
-            )
+            then = ["then the comparison, with the settings that these cells choose"] * plan.is_searching
             for line in (*lines, *then, *notes, "dry run: nothing was started; next: the same without --dry-run"):
                 display.print_line(line)
             return 0
@@ -165,8 +163,8 @@ class _Launch:
         )
         folder = self.root.cell(cell.id)
         label, execution = plan.label(cell), self.execution
-        is_draw = bool(plan.search and not plan.search.chosen)
-        return Job(cell, label, folder, execution, threads, self.devices, slots, is_draw, is_foreign, local)
+        searching = plan.is_searching
+        return Job(cell, label, folder, execution, threads, self.devices, slots, searching, is_foreign, local)
 
     def _run_jobs(self, plan: Plan, cells: list[Cell], jobs: list[Job], display: Display, processes: Processes) -> int:
         """Run cells, bring MLflow up to date, also for earlier launches, and print how the launch ended."""
@@ -190,8 +188,7 @@ class _Launch:
         if warning := mirror.finish():
             display.print_line(warning)
         statuses = Counter(state.status for state in self.root.states(cells).values())
-        searching = plan.search is not None and not plan.search.chosen
-        display.print_line(_describe_end(statuses, stopped, searching, self.execution.rerun))
+        display.print_line(_describe_end(statuses, stopped, plan.is_searching, self.execution.rerun))
         return INTERRUPTED if stopped == "interrupted" else int(bool(stopped) or statuses["done"] < len(cells))
 
 

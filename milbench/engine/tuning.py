@@ -88,10 +88,7 @@ def _mean(cells: list[Cell], values: Mapping[str, float]) -> float:
 
 
 def _arms(base: Plan) -> dict[Arm, list[Cell]]:
-    """Return the cells of every loss and network on every task, by their labels.
-
-    A network that was asked for by its name has it in the label, since another launch may add another one.
-    """
+    """Return the cells of every loss and network on every task, by labels that have a network asked for by name."""
     arms: dict[Arm, list[Cell]] = {}
     for cell in base.cells:
         task, loss, network, _ = base.labels[cell.id]

@@ -40,9 +40,7 @@ def passing(bounds: tuple[float, float], bound: float, *, at_most: bool, complet
     Nothing passes where a planned seed has no value.
     """
     low, high = sorted((1 if at_most else -1) * (end - bound) for end in bounds)
-    if low > 0:
-        return "fail"
-    return "pass" if high <= 0 and complete else "open"
+    return "fail" if low > 0 else "pass" if high <= 0 and complete else "open"
 
 
 def equivalence_frame(study: Study) -> pd.DataFrame:

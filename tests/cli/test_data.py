@@ -85,6 +85,7 @@ def test_every_setting_of_a_run_is_taken_and_the_plan_repeats_the_warnings(
     given = [word for setting in words for word in ("-p", setting)]
     shown = milbench("data", "check", "t.csv", *given).done()
     assert "'a,b' may be several classes; task.separator=',' takes them apart" in shown.replace("\n", " ")
+    assert shown.endswith(" -p task.separator=,\n"), "the next command reads them so"
     assert "test = 2 is wrong" in milbench("data", "check", "t.csv", *given, "-p", "task.test=2").complaint()
     run = ("run", "--loss", "exact", "--task", "feature-bags", "-p", "task.table=t.csv", "-p", 'task.bag="0"')
     plan = " ".join(milbench(*run, *given[2:], "--dry-run").done().split())

@@ -46,6 +46,7 @@ NOT_UTF_8 = "bad\udcff"  # what Python makes of the byte 0xff in a word of the c
         # settings
         ((*BASE, "-p", "nonsense"), "expected recipe.KEY=VALUE"),
         ((*BASE, "--lr=0.1"), "No such option: --lr; it is set by -p recipe.lr=VALUE"),
+        (("--root", "x", *BASE), "options follow the command, such as milbench run --root"),
         ((*BASE, "--batch-size", "8"), "it is set by -p task.batch_bags=VALUE"),
         ((*BASE, "-p", "lr=1"), "did you mean recipe.lr?"),
         ((*BASE, "-p", "run.timeout=60"), "run.in_process excludes run.timeout"),
@@ -98,6 +99,7 @@ def test_a_disk_that_is_full_is_one_line() -> None:
 
 @pytest.mark.parametrize(("text", "says"), [
     ("losses = ['exact']\n", "needs a value for 'tasks'"),
+    ("loss = ['exact']\ntasks = ['extended-digits']\n", "loss = ['exact'] is wrong: expected a table"),
     ("losses = ['exact']\ntasks = ['extended-digits']\nsed = 3\n", "unknown parameter of spec"),
     ("losses = 'exact'\ntasks = ['extended-digits']\n", "losses = 'exact' is wrong"),
     ("losses = ['exact']\ntasks = ['extended-digits']\n[loss.exact]\nrule = []\n", "an axis without values"),

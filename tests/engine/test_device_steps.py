@@ -32,10 +32,7 @@ VARIANTS = [
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_a_step_of_every_loss_needs_no_value_from_the_device(variant: Variant, data_of_all: Path) -> None:
-    """Tensors on `meta` have no values: whatever the host would have to wait for raises.
-
-    By psgd, which takes a second derivative too.
-    """
+    """Tensors on `meta` have no values: what the host would wait for raises. By psgd, with a second derivative too."""
     ordered = variant.load().supervision == "order"
     task = "cifar10" if variant.one_class else "house-numbers" if ordered else "extended-digits"
     steps_on_meta(variant, task, data_of_all, {"optimizer": "psgd", "precision": "float32"}, steps=1)

@@ -85,7 +85,7 @@ def test_a_network_in_a_file_counts_by_what_is_in_it_and_is_refused_when_it_was_
         (("exact", TINY, "absent.py"), "no file absent.py to load a network from"),
         (("exact", TINY, TINY), "tiny_task.py holds 2 network entries: name one of them, "),
         (("exact", TINY, "mlp", "-p", "network.width=3"), "unknown parameter of network mlp 'width'"),
-        (("exact", TINY, "mlp", "-p", "network.linear.hidden=3"), "unknown network of this run in -p network.linear"),
+        (("exact", TINY, "mlp", "-p", "network.linear.hidden=3"), "unknown network of this run (-p network.linear."),
         (("exact", TINY, "mlp", "-p", "network.hidden=0"), "network mlp: hidden = 0 is wrong"),
     ],
     ids=lambda value: " ".join(value)[-40:] if isinstance(value, tuple) else "",

@@ -14,9 +14,9 @@ from tests._helpers.report_data import ONE, constant, make_results
 TASK = "extended-digits"
 
 
-def at_lengths(errors: dict[int, dict[str, float]], steps: bool = False) -> Results:
+def at_lengths(errors: dict[int, dict[str, float]], steps: bool = False, seeds: int = 3) -> Results:
     """Return results of losses after several numbers of epochs, of a hundred steps each."""
-    parts = [make_results(losses=losses, tasks=ONE, epochs=epochs) for epochs, losses in errors.items()]
+    parts = [make_results(losses=each, tasks=ONE, epochs=epochs, seeds=seeds) for epochs, each in errors.items()]
     frames = [part.frame.assign(recipe=f"epochs={epochs}") for part, epochs in zip(parts, errors, strict=True)]
     if steps:
         seconds = [frame[frame["metric"] == "cost/step_seconds"] for frame in frames]

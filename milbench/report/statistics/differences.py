@@ -117,10 +117,7 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def _alike(tested: NDArray[np.int64]) -> float:
-    """Return the share of the pairs of seeds that were tested on the same items; they have an error in common.
-
-    Among small folds of several repetitions a few can be the same by chance.
-    """
+    """Return the share of the pairs of seeds that were tested on the same items, as small folds may be by chance."""
     n = tested.shape[1]
     same = (tested[:, :, None] == tested[:, None, :]).all(axis=0)
     return float(same.sum() - n) / (n * (n - 1)) if n > 1 else 1.0

@@ -39,9 +39,12 @@ def test_the_axes_of_a_figure_say_what_is_drawn_along_them() -> None:
 
 def test_errors_by_length_have_a_tick_at_each_contender_of_the_longest() -> None:
     (lengths,) = lengths_of(Study(at_lengths({2: {"a": 0.3, "b": 0.1}, 8: {"a": 0.01, "b": 0.05}})))
+    (of_one_seed,) = lengths_of(Study(at_lengths({2: {"a": 0.3, "b": 0.1}, 8: {"a": 0.01, "b": 0.05}}, seeds=1)))
     with styled():
-        figures = [figure for count in (1, 3) if (figure := lengths_figure([lengths] * count))]
-    (alone,), several = (figure.axes for figure in figures)
+        shown = [lengths], [lengths] * 3, [of_one_seed] * 2
+        figures = [figure for these in shown if (figure := lengths_figure(these))]
+    (alone,), several, unknown = (figure.axes for figure in figures)
     assert sorted(text.get_text() for text in alone.texts) == [" b", "✓ a"]
     assert [[text.get_text() for text in axes.texts] for axes in several] == [["✓"]] * 3
+    assert not any(axes.texts for axes in unknown), "one seed excludes nothing, and gives no tick"
     assert [text.get_text() for text in figures[1].legends[0].get_texts()] == ["a", "b"], "the best at last first"
