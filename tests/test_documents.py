@@ -196,8 +196,3 @@ def test_set_errors_of_the_readme_are_those_of_the_published_frame() -> None:
             for text, value in zip(re.findall(r"[\d.]+", cell), found[*of_loss, task, f"epochs={epochs}"], strict=True):
                 assert float(text) == round(100 * value, len(text.partition(".")[2])), (row, task, epochs)
     assert not rows, "every row was seen"
-
-
-@pytest.mark.parametrize("file", sorted(REPOSITORY.glob("reports/*/*.zip")), ids=lambda file: "-".join(file.parts[-2:]))
-def test_the_cells_that_reports_offer_are_imported(file: Path, milbench: Milbench, tmp_path: Path) -> None:
-    assert milbench("import", str(file), "--root", str(tmp_path)).code == 0
