@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -127,7 +126,7 @@ def check(
     if problems := fatal(findings):
         raise UsageError(f"{path}: {'; '.join(problems)}")
     settings = ["loss.noisy-or.head=softmax,sigmoid", *[f"task.table={path}"] * (table is not None), *(setting or ())]
-    settings += [f"task.separator={m}" for f in findings for m in re.findall(r"task\.separator='(.*?)'", f.detail)][:1]
+    settings += [finding.setting for finding in findings if finding.setting][:1]
     step = ["milbench", "run", "--loss", "exact,noisy-or", "--task", f"{reading.kind[:-1]}-bags"]
     options.say(then=[*step, *(word for text in settings for word in ("-p", text))])
     return 0

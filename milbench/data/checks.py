@@ -38,6 +38,7 @@ class Finding(NamedTuple):
     level: Level
     what: str
     detail: str
+    setting: str = ""  # what mends it
 
 
 def check_bags(
@@ -264,7 +265,7 @@ def _classes(bags: OwnBags) -> Iterator[Finding]:
     for separator, names in _unseparated_classes(bags.class_names).items():
         remedy = f"task.separator='{separator.strip()}' takes them apart"
         detail = f"{abbreviate([*map(repr, names)], 3)} may be several classes; {remedy}"
-        yield Finding("warning", "classes that read like several", detail)
+        yield Finding("warning", "classes that read like several", detail, f"task.separator={separator.strip()}")
     for name, count in zip(bags.class_names, bags.labels.sum(axis=0).tolist(), strict=True):
         yield Finding("fact", f"class {name}", f"in {count:,} of {len(bags):,} bags")
         if count == len(bags):

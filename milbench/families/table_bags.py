@@ -86,7 +86,7 @@ class TableBags(FixedBags):
     def remarks(self, data_dir: Path | None, seeds: Sequence[int]) -> list[str]:
         bags = self.own_bags(data_dir)
         findings = check_bags(bags, self.options, quick=True, splits=checked_splits(bags, self.options, seeds))
-        return [f"{bags.path.name}: {what}: {detail}" for level, what, detail in findings if level == "warning"]
+        return [f"{bags.path.name}: {one.what}: {one.detail}" for one in findings if one.level == "warning"]
 
     def overlap(self, data_dir: Path | None) -> float:
         return mean_overlap(self.own_bags(data_dir), self.options)

@@ -45,6 +45,7 @@ def test_a_table_is_checked_with_the_settings_of_a_run(milbench: Milbench, tmp_p
         "bag=id": "-p bag=id: expected task.KEY=VALUE",
         "task.lables=has_*": "unknown parameter of features of .*my bags.csv 'lables'; did you mean 'labels'",
         "task.features=h": "my bags.csv has no column 'h'",
+        "task.labels=x": r"no column 'x' \(the classes .*\(it has: id, has_x, f, g\)",
     }.items():
         assert re.search(complaint, milbench("data", "check", str(table), *columns, "-p", setting).complaint())
     (tmp_path / "s.csv").write_text("file,labels\na.wav,x\n")

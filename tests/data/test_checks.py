@@ -29,7 +29,7 @@ def table(change: Any = None, **columns: Any) -> OwnBags:
 
 
 def found(bags: OwnBags, level: str, options: TableOptions = FeatureOptions(table="")) -> dict[str, str]:  # noqa: B008
-    return {what: text for one, what, text in check_bags(bags, options) if one == level}
+    return {one.what: one.detail for one in check_bags(bags, options) if one.level == level}
 
 
 def test_facts_are_counted() -> None:

@@ -76,7 +76,7 @@ def test_checks_name_images_of_one_colour(table: Path) -> None:
     Image.new("RGB", (20, 30), "green").save(folder / "plain.png")
     Image.new("RGB", (9, 9), "blue").save(folder / "blue.png")
     bags = load_bags(image_table(folder, ["red.png", "point.png", "plain.png"]), options)
-    found = {what: (level, text) for level, what, text in check_bags(bags, options)}
+    found = {one.what: (one.level, one.detail) for one in check_bags(bags, options)}
     assert found["images"] == ("fact", "3, of 20x30 to 80x40 pixels")
     assert found["images of one colour"] == ("warning", "1: plain.png")
     plain = load_bags(image_table(folder, ["plain.png", "blue.png"]), options)

@@ -90,8 +90,8 @@ def label_ends(
     """Write name or text of every line right of its end (x, y), moved up or down so that no two are on one another."""
     axes.figure.draw_without_rendering()  # type: ignore[union-attr]  # only then heights are known
     names = sorted(ends, key=lambda name: ends[name][1])
-    places = np.reshape([ends[name] for name in names], (-1, 2))  # none where no loss has a tick
-    wanted = axes.transAxes.inverted().transform(axes.transData.transform(places))[:, 1]
+    points = np.reshape([ends[name] for name in names], (-1, 2))  # none where no loss has a tick
+    wanted = axes.transAxes.inverted().transform(axes.transData.transform(points))[:, 1]
     box = axes.get_window_extent()
     apart = 9.5 / 72 * axes.figure.dpi / box.height
     places = np.maximum.accumulate(wanted - apart * np.arange(len(names))) + apart * np.arange(len(names))
