@@ -18,7 +18,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-CELL = ("run", "demo", "--loss", "exact", "--seeds", "0", "--name", "first-cell", "-p", "run.threads=1")
+CELL = (
+    "run",
+    "demo",
+    "--loss",
+    "exact",
+    "--seeds",
+    "0",
+    "--name",
+    "first-cell",
+    "-p",
+    "run.threads=1",
+)
 """The demo's first cell: one of its losses, with one of its seeds."""
 NOT_THEIRS = ("PYTHON", "VIRTUAL_ENV", "MILBENCH", "MLFLOW")
 """Beginnings of the variables by which the caller's environment would reach into an empty one."""
@@ -42,10 +53,14 @@ def step(what: str, command: Sequence[str | Path], folder: Path) -> str:
     Raises:
         Failed: its exit code is not 0.
     """
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(NOT_THEIRS)}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(NOT_THEIRS)
+    }
     print(f"{what} ...", end=" ", flush=True)
     begun = time.monotonic()
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise Failed(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
     print(f"ok ({time.monotonic() - begun:.0f} s)", flush=True)
@@ -54,7 +69,11 @@ def step(what: str, command: Sequence[str | Path], folder: Path) -> str:
 
 def build(out: Path) -> tuple[Path, Path]:
     """Build the sdist, and the wheel from that sdist alone, check their metadata and return wheel and sdist."""
-    step("build an sdist, and a wheel from it", [sys.executable, "-m", "build", "--outdir", out, REPOSITORY], out)
+    step(
+        "build an sdist, and a wheel from it",
+        [sys.executable, "-m", "build", "--outdir", out, REPOSITORY],
+        out,
+    )
     (wheel,), (sdist,) = out.glob("*.whl"), out.glob("*.tar.gz")
     step("twine check", [sys.executable, "-m", "twine", "check", "--strict", wheel, sdist], out)
     return wheel, sdist
@@ -73,8 +92,21 @@ def use(kind: str, built: Path, folder: Path) -> None:
     python, milbench = home / "bin" / "python", home / "bin" / "milbench"
     uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or "uv"
     pins = REPOSITORY / "constraints.txt"
-    install: list[str | Path] = [uv, "pip", "install", "--quiet", "--python", python, "--constraint", pins]
-    step(f"{kind}: an empty environment", [uv, "venv", "--quiet", "--python", sys.executable, home], user)
+    install: list[str | Path] = [
+        uv,
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        python,
+        "--constraint",
+        pins,
+    ]
+    step(
+        f"{kind}: an empty environment",
+        [uv, "venv", "--quiet", "--python", sys.executable, home],
+        user,
+    )
     step(f"{kind}: install", [*install, built], user)
     step(f"{kind}: pip check", [uv, "pip", "check", "--python", python], user)
     said = step(f"{kind}: milbench --version", [milbench, "--version"], user)
@@ -84,17 +116,39 @@ def use(kind: str, built: Path, folder: Path) -> None:
     step(f"{kind}: its report", [milbench, "report", "first-cell"], user)
     if not (user / "reports" / "first-cell" / "index.html").is_file():
         raise Failed("the report has no page")
-    step(f"{kind}: install the extra testing", [*install, f"milbench[testing] @ {built.as_uri()}"], user)
+    step(
+        f"{kind}: install the extra testing",
+        [*install, f"milbench[testing] @ {built.as_uri()}"],
+        user,
+    )
     step(f"{kind}: the examples in docstrings", doctests(python), user)
 
 
 def doctests(python: Path) -> list[str | Path]:
     """Return the command that runs the examples of the installed package; pytest fails where it finds none."""
-    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]["ini_options"]
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"][
+        "ini_options"
+    ]
     flags = " ".join(settings["doctest_optionflags"])
     # No file is a test file: the tests that `milbench new` writes need a loss or a task beside them.
-    only_examples: list[str | Path] = ["-o", f"doctest_optionflags={flags}", "-o", "python_files=", "--doctest-modules"]
-    return [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *only_examples, "--pyargs", "milbench"]
+    only_examples: list[str | Path] = [
+        "-o",
+        f"doctest_optionflags={flags}",
+        "-o",
+        "python_files=",
+        "--doctest-modules",
+    ]
+    return [
+        python,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *only_examples,
+        "--pyargs",
+        "milbench",
+    ]
 
 
 def main() -> int:

@@ -15,8 +15,12 @@ from torch.utils._pytree import tree_leaves
 
 from milbench.errors import UsageError
 
-ThreadsOption = Annotated[int, typer.Option("--threads", min=1, help="Threads of PyTorch on the CPU.")]
-QuickOption = Annotated[bool, typer.Option("--quick", help="Repeat less, and leave out what is largest.")]
+ThreadsOption = Annotated[
+    int, typer.Option("--threads", min=1, help="Threads of PyTorch on the CPU.")
+]
+QuickOption = Annotated[
+    bool, typer.Option("--quick", help="Repeat less, and leave out what is largest.")
+]
 
 
 def start(benchmark: Callable[..., None]) -> None:

@@ -87,7 +87,8 @@ print(json.dumps(ends))
 
 def main(
     torchmil: Annotated[
-        Path | None, typer.Option(metavar="PYTHON", help="Python of an environment that has torchmil.")
+        Path | None,
+        typer.Option(metavar="PYTHON", help="Python of an environment that has torchmil."),
     ] = None,
     quick: QuickOption = False,
 ) -> None:
@@ -119,9 +120,14 @@ def _rows(torchmil: Path | None, quick: bool) -> Iterator[dict[str, Any]]:
         check = [sys.executable, "-m", "milbench", "data", "check"]
         shutil.rmtree(table.parent / ".bags")
         columns = ("bag=slide_id", "labels=label", "features=features/*.npy")
-        yield timed(f"check of {slides} slides", [*check, table, *(f"-ptask.{column}" for column in columns)])
+        yield timed(
+            f"check of {slides} slides",
+            [*check, table, *(f"-ptask.{column}" for column in columns)],
+        )
         for name, (rows, width) in (("long", LONG), ("wide", WIDE)):
-            path = _write_table(root / f"{name}.csv", max(30, rows // shrunk), max(64, width // shrunk))
+            path = _write_table(
+                root / f"{name}.csv", max(30, rows // shrunk), max(64, width // shrunk)
+            )
             time.sleep(SETTLED)
             reading = f"import pandas; pandas.read_csv({str(path)!r})"
             yield timed(f"{name} table, pandas.read_csv", [sys.executable, "-c", reading])
@@ -169,25 +175,38 @@ def timed(name: str, command: Sequence[Any], at_once: int = 1) -> dict[str, Any]
     begun = time.time()
     words = [str(begun) if word == "{now}" else str(word) for word in command]
     environment = {name: value for name, value in os.environ.items() if name != "MILBENCH_CACHE"}
-    environment["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // at_once))  # as a launch shares them out
+    environment["OMP_NUM_THREADS"] = str(
+        max(1, (os.cpu_count() or 1) // at_once)
+    )  # as a launch shares them out
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     processes = [subprocess.Popen(words, env=environment, **pipes) for _ in range(at_once)]
     most = [0] * at_once
     while any(process.poll() is None for process in processes):
-        most = [max(before, _own_memory(process.pid)) for before, process in zip(most, processes, strict=True)]
+        most = [
+            max(before, _own_memory(process.pid))
+            for before, process in zip(most, processes, strict=True)
+        ]
         time.sleep(0.02)
     seconds = time.time() - begun
     said = [process.communicate() for process in processes]
     for process, (_, errors) in zip(processes, said, strict=True):
         if process.returncode:
-            raise UsageError(f"{' '.join(words)[:60]}... ended with exit code {process.returncode}: {errors[-300:]}")
+            raise UsageError(
+                f"{' '.join(words)[:60]}... ended with exit code {process.returncode}: {errors[-300:]}"
+            )
     memory = {"MiB": max(most) / 2**20}
     try:
         first_step, *epochs = json.loads(said[int(np.argmax(most))][0])
     except ValueError:
         return {"": name, "all": seconds, **memory}
     later = float(np.median(np.diff(epochs)))
-    return {"": name, "first step": first_step, "first epoch": epochs[0], "later epoch": later, **memory}
+    return {
+        "": name,
+        "first step": first_step,
+        "first epoch": epochs[0],
+        "later epoch": later,
+        **memory,
+    }
 
 
 def _own_memory(pid: int) -> int:

@@ -35,13 +35,17 @@ class Config(NamedTuple):
 
     def label(self) -> str:
         """Return bags x classes x positions, the smallest and largest |L|, and what is added to the background."""
-        sizes = f"{min(self.sizes)}-{max(self.sizes)}" if len(self.sizes) > 1 else f"{self.sizes[0]}"
+        sizes = (
+            f"{min(self.sizes)}-{max(self.sizes)}" if len(self.sizes) > 1 else f"{self.sizes[0]}"
+        )
         return f"{self.bags} x {self.classes} x {self.positions}, |L| {sizes}, +{self.background:g}"
 
     def draw(self, device: str) -> tuple[Tensor, Tensor]:
         """Return logits (B, C+1, K) float64 and labels (B, C)."""
         rng = generator("bench-losses", *self)
-        logits = torch.randn(self.bags, self.classes + 1, self.positions, generator=rng, dtype=torch.float64)
+        logits = torch.randn(
+            self.bags, self.classes + 1, self.positions, generator=rng, dtype=torch.float64
+        )
         logits[:, -1] += self.background
         labels = torch.zeros(self.bags, self.classes, dtype=torch.bool)
         for row in range(self.bags):
@@ -81,7 +85,9 @@ def plain_loop(logits: Tensor, labels: Tensor) -> Tensor:
     return torch.stack(values)
 
 
-def main(device: DeviceOption = "auto", threads: ThreadsOption = 1, quick: QuickOption = False) -> None:
+def main(
+    device: DeviceOption = "auto", threads: ThreadsOption = 1, quick: QuickOption = False
+) -> None:
     """Measure time and peak memory of the exact likelihood, beside a plain loop and a log-softmax.
 
     Medians of 21 repetitions (--quick: 7), in both precisions; the functions are called in turn, and ratios are those
@@ -93,14 +99,19 @@ def main(device: DeviceOption = "auto", threads: ThreadsOption = 1, quick: Quick
     set_torch_defaults(threads)
     configs = [config for config in CONFIGS if config.loop or not quick]
     dtypes = (torch.float32, torch.float64)
-    frame = pd.DataFrame([_row(config, dtype, place, 7 if quick else 21) for dtype in dtypes for config in configs])
+    frame = pd.DataFrame(
+        [_row(config, dtype, place, 7 if quick else 21) for dtype in dtypes for config in configs]
+    )
     show(
         frame,
         f"exact likelihood from logits: bags x classes x positions, {threads} threads, medians ± half the width of the "
         "middle half; MiB: the most that tensors occupy",
     )
     counts = pd.DataFrame([*(_counts("exact", most) for most in range(7)), _counts("noisy-or")])
-    show(counts, "operators of the whole loss with its gradient, whatever the number of positions and bags")
+    show(
+        counts,
+        "operators of the whole loss with its gradient, whatever the number of positions and bags",
+    )
 
 
 def _row(config: Config, dtype: torch.dtype, device: str, repeats: int) -> dict[str, Any]:
@@ -114,7 +125,9 @@ def _row(config: Config, dtype: torch.dtype, device: str, repeats: int) -> dict[
         "forward": _forward(exact, logits, labels),
         "both": _both(exact, logits, labels),
         "log-softmax": _both(lambda logits, _: logits.log_softmax(dim=1), logits, labels),
-        "log-softmax forward": _forward(lambda logits, _: logits.log_softmax(dim=1), logits, labels),
+        "log-softmax forward": _forward(
+            lambda logits, _: logits.log_softmax(dim=1), logits, labels
+        ),
     }
     if config.loop:
         measured["loop forward"] = _forward(plain_loop, logits, labels)
@@ -175,7 +188,9 @@ class _Operators(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def operators(name: str, most: int | None = None, *, masked: bool = False, second: bool = False) -> int:
+def operators(
+    name: str, most: int | None = None, *, masked: bool = False, second: bool = False
+) -> int:
     """Count the operators of a loss and its gradient, or a Hessian product too, as on an accelerator.
 
     Values do not exist there. Label sets have at most so many classes.
@@ -188,7 +203,9 @@ def operators(name: str, most: int | None = None, *, masked: bool = False, secon
 
     def step() -> int:
         with _Operators() as counted:
-            (gradient,) = torch.autograd.grad(loss(logits, labels, mask).mean(), logits, create_graph=second)
+            (gradient,) = torch.autograd.grad(
+                loss(logits, labels, mask).mean(), logits, create_graph=second
+            )
             if second:
                 torch.autograd.grad(gradient, logits, torch.empty_like(logits))
         return int(counted.count)

@@ -10,7 +10,16 @@ from typing import Any
 
 import pandas as pd
 import torch
-from _measuring import QuickOption, ThreadsOption, paired_timings, peak_bytes, seconds_of, show, start, synchronise
+from _measuring import (
+    QuickOption,
+    ThreadsOption,
+    paired_timings,
+    peak_bytes,
+    seconds_of,
+    show,
+    start,
+    synchronise,
+)
 
 from milbench._utils.devices import resolve
 from milbench.api.bags import Bags
@@ -55,7 +64,10 @@ def main(
     """
     place = resolve(device)
     set_torch_defaults(threads)
-    planned, rows = plan(names(loss), names(task), setting or [], data_dir, str(place), names(network)), []
+    planned, rows = (
+        plan(names(loss), names(task), setting or [], data_dir, str(place), names(network)),
+        [],
+    )
     for cell in planned.cells:
         name = ", ".join(filter(None, planned.labels[cell.id]))
         rows.append({"task, loss": name} | _row(set_up(cell, place, data_dir), 5 if quick else 25))
@@ -83,7 +95,10 @@ def plan(
     """
     if task_names is None:
         root = catalog.data_dir(data_dir)
-        task_names = [*WITHOUT_DATA, *([] if catalog.DATASETS["mnist"].missing(root) else ["extended-mnist"])]
+        task_names = [
+            *WITHOUT_DATA,
+            *([] if catalog.DATASETS["mnist"].missing(root) else ["extended-mnist"]),
+        ]
     if loss_names is None:
         loss_names = [name for name in losses().names() if _is_own_of_sets(name)]
     values: dict[str, Any] = {"name": "bench", "losses": [*loss_names], "tasks": [*task_names]}
@@ -97,7 +112,11 @@ def plan(
 
 def _is_own_of_sets(name: str) -> bool:
     loss = losses().get(name)
-    return losses().entry(name).origin == "milbench" and loss.supervision == "set" and loss.head != "class"
+    return (
+        losses().entry(name).origin == "milbench"
+        and loss.supervision == "set"
+        and loss.head != "class"
+    )
 
 
 def _row(setup: Setup, repeats: int) -> dict[str, float]:
@@ -170,7 +189,9 @@ def plain_step(setup: Setup, bags: Bags) -> Callable[[], object]:
     def step() -> None:
         optimizer.zero_grad()
         logits = network.logits_of(bags)
-        loss(logits, bags.labels, network.mask_of(bags), make_target(loss, bags, logits, network)).mean().backward()
+        loss(
+            logits, bags.labels, network.mask_of(bags), make_target(loss, bags, logits, network)
+        ).mean().backward()
         optimizer.step()
 
     return step

@@ -82,14 +82,28 @@ def draw() -> None:
     for dtype, dash in zip(DTYPES, ("-", "--"), strict=True):
         pairs = [errors(b, dtype) for b in BACKGROUND]
         name = str(dtype).removeprefix("torch.")
-        for side, colour, label in ((0, "C3", "alternating series"), (1, "C0", "milbench.likelihood")):
+        for side, colour, label in (
+            (0, "C3", "alternating series"),
+            (1, "C0", "milbench.likelihood"),
+        ):
             worst = [max(1e-16, *pair[side]) for pair in pairs]
-            axes.plot(list(BACKGROUND), worst, dash, color=colour, marker="o", ms=4, label=f"{label}, {name}")
+            axes.plot(
+                list(BACKGROUND),
+                worst,
+                dash,
+                color=colour,
+                marker="o",
+                ms=4,
+                label=f"{label}, {name}",
+            )
     axes.set_xticks(range(0, 21, 4))
     axes.set_yscale("log")
     axes.set_xlabel("added to the background's logit")
     axes.set_ylabel("error of the log-likelihood (nats)")
-    axes.set_title(f"{REQUIRED} required of 10 classes, {POSITIONS} positions: the worst of {BAGS} bags", fontsize=11)
+    axes.set_title(
+        f"{REQUIRED} required of 10 classes, {POSITIONS} positions: the worst of {BAGS} bags",
+        fontsize=11,
+    )
     axes.legend(fontsize=9, loc="center right", bbox_to_anchor=(1.0, 0.32))
     figure.tight_layout()
     figure.savefig(Path(__file__).with_suffix(".png"), dpi=130)
@@ -99,17 +113,25 @@ def count() -> None:
     """Print in how many random cases, of 1 to 5 classes and 50 to 800 positions, each rule is off by more than FAR."""
     rng, cases = torch.Generator().manual_seed(0), []
     for _ in range(CASES):
-        required, positions = (int(torch.randint(low, high, (), generator=rng)) for low, high in ((1, 6), (50, 801)))
+        required, positions = (
+            int(torch.randint(low, high, (), generator=rng)) for low, high in ((1, 6), (50, 801))
+        )
         background = 16 * float(torch.rand((), generator=rng))
-        cases.append((required, positions, background, random_log_probs(positions, background, rng)))
+        cases.append(
+            (required, positions, background, random_log_probs(positions, background, rng))
+        )
     for dtype in DTYPES:
         for rule in (published_rule, package):
             off = [abs(rule(x.to(dtype), n) - precise(x.to(dtype), n)) for n, _, _, x in cases]
             far = [(n, b) for error, (n, _, b, _) in zip(off, cases, strict=True) if error > FAR]
-            print(f"{dtype}, {rule.__name__}: {len(far)} of {CASES} off by more than {FAR}, worst {max(off):.2g}")
+            print(
+                f"{dtype}, {rule.__name__}: {len(far)} of {CASES} off by more than {FAR}, worst {max(off):.2g}"
+            )
             for size in sorted({n for n, _ in far}):
                 least = min(b for n, b in far if n == size)
-                share = f"{sum(n == size for n, _ in far)} of {sum(case[0] == size for case in cases)}"
+                share = (
+                    f"{sum(n == size for n, _ in far)} of {sum(case[0] == size for case in cases)}"
+                )
                 print(f"  |L| = {size}: {share}, all with background +{least:.1f} or more")
 
 

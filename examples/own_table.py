@@ -22,7 +22,8 @@ for bag in range(120):
         instances[rng.integers(len(instances)), c] += 3
     labels = ";".join(name for name, is_there in zip(classes, there, strict=True) if is_there)
     rows += [
-        {"bag": f"recording {bag}", "labels": labels} | {f"f{i}": x for i, x in enumerate(row)} for row in instances
+        {"bag": f"recording {bag}", "labels": labels} | {f"f{i}": x for i, x in enumerate(row)}
+        for row in instances
     ]
 table = folder / "birds.csv"
 pd.DataFrame(rows).to_csv(table, index=False)

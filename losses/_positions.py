@@ -23,12 +23,18 @@ def softmax_log_odds(logits: Tensor) -> Tensor:
     """Return log(p / (1 - p)) of every channel, P the softmax over dim 1, also where P rounds to 0 or 1."""
     log_p = logits.log_softmax(dim=1)
     # 1 - p cancels for the likeliest channel alone, which is summed from the others instead; all others have p <= 1/2.
-    top = torch.zeros_like(log_p, dtype=torch.bool).scatter(1, log_p.argmax(dim=1, keepdim=True), True)
+    top = torch.zeros_like(log_p, dtype=torch.bool).scatter(
+        1, log_p.argmax(dim=1, keepdim=True), True
+    )
     others = log_p.masked_fill(top, -torch.inf)
-    return log_p - torch.where(top, others.logsumexp(dim=1, keepdim=True), torch.log1p(-others.exp()))
+    return log_p - torch.where(
+        top, others.logsumexp(dim=1, keepdim=True), torch.log1p(-others.exp())
+    )
 
 
-def complete_data_cost(logits: Tensor, targets: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+def complete_data_cost(
+    logits: Tensor, targets: Tensor, labels: Tensor, mask: Tensor | None
+) -> Tensor:
     """Return (B,), the cross-entropy of the softmax at every position against a distribution over its channels.
 
     The targets (B, C+1, K) sum to 1 over dim 1, and to 0 at masked positions. The cost is +inf, without a gradient,

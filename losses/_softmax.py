@@ -7,7 +7,12 @@ from torch import Tensor
 
 from milbench import Loss, bag_sizes
 from milbench.errors import one_of
-from milbench.likelihood import EXACT_LABEL_LIMIT, bag_log_prob_bounds, bag_log_prob_from_logits, presence_log_odds
+from milbench.likelihood import (
+    EXACT_LABEL_LIMIT,
+    bag_log_prob_bounds,
+    bag_log_prob_from_logits,
+    presence_log_odds,
+)
 
 from ._positions import sum_positions
 
@@ -68,5 +73,7 @@ def lower_log_prob(logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tenso
     if not bool(large.any()):
         return log_prob
     large_mask = None if mask is None else mask[large]
-    lower = bag_log_prob_bounds(logits[large].log_softmax(dim=1), labels[large], large_mask, validate=False).lower
+    lower = bag_log_prob_bounds(
+        logits[large].log_softmax(dim=1), labels[large], large_mask, validate=False
+    ).lower
     return log_prob.masked_scatter(large, lower.to(log_prob))

@@ -44,7 +44,12 @@ class Attention(PresenceLoss):
 
     name = "attention"
 
-    def __init__(self, attention: Literal["class", "shared"] = "class", gated: bool = False, hidden: int = 128) -> None:
+    def __init__(
+        self,
+        attention: Literal["class", "shared"] = "class",
+        gated: bool = False,
+        hidden: int = 128,
+    ) -> None:
         super().__init__()
         self.attention = one_of("attention of attention", attention, ("class", "shared"))
         self.gated = gated
@@ -52,13 +57,20 @@ class Attention(PresenceLoss):
 
     def make_weights(self, num_classes: int, rng: torch.Generator) -> None:
         channels, rows = num_classes + 1, num_classes if self.attention == "class" else 1
-        self.v = torch.nn.Parameter(torch.randn(self.hidden, channels, generator=rng) / channels**0.5)
+        self.v = torch.nn.Parameter(
+            torch.randn(self.hidden, channels, generator=rng) / channels**0.5
+        )
         if self.gated:
-            self.u = torch.nn.Parameter(torch.randn(self.hidden, channels, generator=rng) / channels**0.5)
+            self.u = torch.nn.Parameter(
+                torch.randn(self.hidden, channels, generator=rng) / channels**0.5
+            )
         self.w = torch.nn.Parameter(torch.zeros(rows, self.hidden))
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        log_attention, detectors = self.log_attention(logits, mask), exclude_masked(logits[:, :-1], mask)
+        log_attention, detectors = (
+            self.log_attention(logits, mask),
+            exclude_masked(logits[:, :-1], mask),
+        )
         # Both are sums of positive terms: neither P_c nor 1 - P_c cancels or rounds to 0.
         log_present = (log_attention + F.logsigmoid(detectors)).logsumexp(dim=2)
         log_absent = (log_attention + F.logsigmoid(-detectors)).logsumexp(dim=2)
@@ -66,7 +78,9 @@ class Attention(PresenceLoss):
 
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         relative = self.log_attention(logits, mask) + bag_sizes(logits, mask).log().view(-1, 1, 1)
-        return torch.cat([logits[:, :-1] + relative, torch.zeros_like(logits[:, -1:])], dim=1).softmax(dim=1)
+        return torch.cat(
+            [logits[:, :-1] + relative, torch.zeros_like(logits[:, -1:])], dim=1
+        ).softmax(dim=1)
 
     def evidence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         return self.log_attention(logits, mask) + F.logsigmoid(logits[:, :-1])
@@ -77,6 +91,8 @@ class Attention(PresenceLoss):
         if self.gated:
             hidden = hidden * (self.u.to(logits) @ logits).sigmoid()
         scores = self.w.to(logits) @ hidden
-        if mask is not None:  # not by -inf, which would be all that there is in a bag without instances
+        if (
+            mask is not None
+        ):  # not by -inf, which would be all that there is in a bag without instances
             scores = scores.masked_fill(~mask.unsqueeze(1), torch.finfo(scores.dtype).min)
         return scores.log_softmax(dim=2)

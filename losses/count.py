@@ -55,16 +55,24 @@ class Count(IndependentPositions):
         flat, flat_mask = flatten_positions(logits, mask)
         if len(flat) == 0:
             return flat.sum(dim=(1, 2))
-        sizes = target.new_full((len(flat),), flat.shape[2]) if flat_mask is None else flat_mask.sum(dim=1)
+        sizes = (
+            target.new_full((len(flat),), flat.shape[2])
+            if flat_mask is None
+            else flat_mask.sum(dim=1)
+        )
         impossible = target.sum(dim=1) > sizes
         if self.checks_values and bool(impossible.any()):
             bag = int(impossible.nonzero()[0])
-            raise UsageError(f"bag {bag} has {int(target[bag].sum())} instances and only {int(sizes[bag])} positions")
+            raise UsageError(
+                f"bag {bag} has {int(target[bag].sum())} instances and only {int(sizes[bag])} positions"
+            )
         if self.likelihood == "marginal":
             return -marginal_log_prob(flat, target, flat_mask).masked_fill(impossible, -torch.inf)
         if (states := int((target + 1).double().prod(dim=1).max())) > MOST_STATES:
             expected = f"expected at most {MOST_STATES:,}; or use loss.count.likelihood=marginal"
-            raise UsageError(f"counts of {states:,} states are too many for the joint likelihood, {expected}")
+            raise UsageError(
+                f"counts of {states:,} states are too many for the joint likelihood, {expected}"
+            )
         return -joint_log_prob(flat, target, flat_mask).masked_fill(impossible, -torch.inf)
 
 
@@ -85,7 +93,12 @@ def joint_log_prob(logits: Tensor, counts: Tensor, mask: Tensor | None) -> Tenso
         background = background.masked_fill(~mask, 0)
     q = torch.full_like(log_p[:, :1, 0], FLOOR).expand(-1, len(state)).masked_fill(state == 0, 0)
     for log_shown, log_none in zip(shown.unbind(dim=2), background.unbind(dim=1), strict=True):
-        previous = q.unsqueeze(1).expand(-1, width, -1).gather(2, predecessor).masked_fill(so_far == 0, FLOOR)
+        previous = (
+            q.unsqueeze(1)
+            .expand(-1, width, -1)
+            .gather(2, predecessor)
+            .masked_fill(so_far == 0, FLOOR)
+        )
         following = [previous + log_shown.unsqueeze(2), (q + log_none.unsqueeze(1)).unsqueeze(1)]
         q = torch.cat(following, dim=1).logsumexp(dim=1)
     return q.gather(1, stride[:, -1:] - 1).squeeze(1)
@@ -98,11 +111,20 @@ def marginal_log_prob(logits: Tensor, counts: Tensor, mask: Tensor | None) -> Te
     # Of all other channels, where 1 - p would round to 0.
     shown, absent = log_p[:, :-1], log_p.unsqueeze(1).masked_fill(is_own, FLOOR).logsumexp(dim=2)
     if mask is not None:
-        shown, absent = (values.masked_fill(~mask.unsqueeze(1), low) for values, low in ((shown, FLOOR), (absent, 0.0)))
+        shown, absent = (
+            values.masked_fill(~mask.unsqueeze(1), low)
+            for values, low in ((shown, FLOOR), (absent, 0.0))
+        )
     number = torch.arange(int(counts.max()) + 1, device=logits.device)
-    q = torch.full_like(shown[:, :, :1], FLOOR).expand(-1, -1, len(number)).masked_fill(number == 0, 0)
+    q = (
+        torch.full_like(shown[:, :, :1], FLOOR)
+        .expand(-1, -1, len(number))
+        .masked_fill(number == 0, 0)
+    )
     for log_shown, log_absent in zip(shown.unbind(dim=2), absent.unbind(dim=2), strict=True):
         previous = F.pad(q[:, :, :-1], (1, 0), value=FLOOR)
         # logaddexp has no second derivative here.
-        q = torch.stack([previous + log_shown.unsqueeze(2), q + log_absent.unsqueeze(2)]).logsumexp(dim=0)
+        q = torch.stack([previous + log_shown.unsqueeze(2), q + log_absent.unsqueeze(2)]).logsumexp(
+            dim=0
+        )
     return q.gather(2, counts.unsqueeze(2)).squeeze(2).sum(dim=1)

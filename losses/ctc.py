@@ -39,16 +39,26 @@ class Ctc(SoftmaxLoss):
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         if logits.ndim == 2:
             logits, mask = logits.unsqueeze(2), None if mask is None else mask.unsqueeze(1)
-        grid = logits.unsqueeze(2).flatten(2, -2)  # (B, C+1, h, w): the last position dimension gives the columns
+        grid = logits.unsqueeze(2).flatten(
+            2, -2
+        )  # (B, C+1, h, w): the last position dimension gives the columns
         grid_mask = None if mask is None else mask.unsqueeze(1).flatten(1, -2)
-        occupied = torch.ones_like(grid[:, 0, 0], dtype=torch.bool) if grid_mask is None else grid_mask.any(dim=1)
-        target = target.gather(1, (target < 0).long().argsort(dim=1, stable=True))  # padding may be anywhere in a row
+        occupied = (
+            torch.ones_like(grid[:, 0, 0], dtype=torch.bool)
+            if grid_mask is None
+            else grid_mask.any(dim=1)
+        )
+        target = target.gather(
+            1, (target < 0).long().argsort(dim=1, stable=True)
+        )  # padding may be anywhere in a row
         repeats = (target[:, 1:] == target[:, :-1]) & (target[:, 1:] >= 0)
         lengths = (target >= 0).sum(dim=1)
         short = occupied.sum(dim=1) < lengths + repeats.sum(dim=1)
         if self.checks_values and bool(short.any()):
             bag = int(short.nonzero()[0])
-            columns, classes, repeated = (int(value[bag].sum()) for value in (occupied, target >= 0, repeats))
+            columns, classes, repeated = (
+                int(value[bag].sum()) for value in (occupied, target >= 0, repeats)
+            )
             raise UsageError(
                 f"ctc: bag {bag} has {columns} columns, too few for its sequence of {classes} classes, of which "
                 f"{repeated} repeat the one before and need a blank between"
@@ -70,7 +80,9 @@ def column_log_probs(grid: Tensor, mask: Tensor | None = None) -> Tensor:
     return F.pad(shown, (0, 0, 0, 1)).log_softmax(dim=1)
 
 
-def _log_prob(columns: Tensor, target: Tensor, repeats: Tensor, lengths: Tensor, occupied: Tensor) -> Tensor:
+def _log_prob(
+    columns: Tensor, target: Tensor, repeats: Tensor, lengths: Tensor, occupied: Tensor
+) -> Tensor:
     """Return (B,), log Prb of the sequences by the forward recursion over columns (B, C+1, w), blank last.
 
     A state is the last symbol of the sequence with blanks that was emitted: 2 M + 1 of them, blanks at even indices.
@@ -80,7 +92,9 @@ def _log_prob(columns: Tensor, target: Tensor, repeats: Tensor, lengths: Tensor,
     (B, M), blank = target.shape, columns.shape[1] - 1
     symbols = torch.stack([target, torch.full_like(target, blank)], dim=2).flatten(1)
     symbols = F.pad(symbols, (1, 0), value=blank)
-    symbols = torch.where(symbols < 0, blank, symbols)  # padding: after the end of a shorter sequence
+    symbols = torch.where(
+        symbols < 0, blank, symbols
+    )  # padding: after the end of a shorter sequence
     emitted = columns.gather(1, symbols.unsqueeze(2).expand(-1, -1, columns.shape[2]))
     # A class may follow another one without a blank between them, but not itself.
     skips = torch.zeros_like(symbols, dtype=torch.bool)

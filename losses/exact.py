@@ -57,11 +57,19 @@ class Exact(PerPosition):
         # `forward` has checked logits and labels, and a softmax sums to 1: nothing is left to validate.
         if self.method in ("upper", "lower"):
             log_probs = logits.log_softmax(dim=1)
-            bounds = bag_log_prob_bounds(log_probs, labels, mask, validate=False, max_labels=self.max_labels)
+            bounds = bag_log_prob_bounds(
+                log_probs, labels, mask, validate=False, max_labels=self.max_labels
+            )
             return -(bounds.upper if self.method == "upper" else bounds.lower)
         if min(labels.shape[1], self.max_labels or labels.shape[1]) <= EXACT_LABEL_LIMIT:
-            return -bag_log_prob_from_logits(logits, labels, mask, validate=False, max_labels=self.max_labels)
-        if self.method == "exact" and len(labels) and (largest := int(labels.sum(dim=1).max())) > EXACT_LABEL_LIMIT:
+            return -bag_log_prob_from_logits(
+                logits, labels, mask, validate=False, max_labels=self.max_labels
+            )
+        if (
+            self.method == "exact"
+            and len(labels)
+            and (largest := int(labels.sum(dim=1).max())) > EXACT_LABEL_LIMIT
+        ):
             limit = f"the limit of the exact sum, {EXACT_LABEL_LIMIT} classes; use method=lower, upper or auto"
             raise UsageError(f"exact: a label set of {largest} classes exceeds {limit}")
         return -lower_log_prob(logits, labels, mask)

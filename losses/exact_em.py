@@ -42,17 +42,24 @@ class ExactEM(PerPosition):
 
     name = "exact-em"
 
-    def __init__(self, divide_by: Literal["batch", "bag", "none"] = "batch", sharpness: float = 1.0) -> None:
+    def __init__(
+        self, divide_by: Literal["batch", "bag", "none"] = "batch", sharpness: float = 1.0
+    ) -> None:
         super().__init__(divide_by)
         self.sharpness = positive("sharpness of exact-em", sharpness)
         if sharpness > 1000:
             raise UsageError(f"sharpness of exact-em must be at most 1000, got {sharpness:g}")
 
     def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        if self.checks_values and (largest := int(labels.sum(dim=1).max()) if len(labels) else 0) > EXACT_LABEL_LIMIT:
+        if (
+            self.checks_values
+            and (largest := int(labels.sum(dim=1).max()) if len(labels) else 0) > EXACT_LABEL_LIMIT
+        ):
             limit = f"the limit of the exact posterior, {EXACT_LABEL_LIMIT} classes; hard-em and exact have no limit"
             raise UsageError(f"exact-em: a label set of {largest} classes exceeds {limit}")
         with torch.no_grad():
             sharpened = (self.sharpness * logits).log_softmax(dim=1)
-            posterior = instance_posterior(sharpened, labels, mask, validate=False, max_labels=self.max_labels)
+            posterior = instance_posterior(
+                sharpened, labels, mask, validate=False, max_labels=self.max_labels
+            )
         return complete_data_cost(logits, posterior, labels, mask)

@@ -38,7 +38,9 @@ class GeneralisedMean(PooledLoss):
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
         log_p, log_q = F.logsigmoid(detectors), F.logsigmoid(-detectors)
         log_present = log_mean_exp(self.exponent * log_p, mask) / self.exponent
-        log_absent = log_mean_exp(log_q - self._log_ratio(log_p), mask) + self._log_ratio(log_present)
+        log_absent = log_mean_exp(log_q - self._log_ratio(log_p), mask) + self._log_ratio(
+            log_present
+        )
         return log_present - log_absent
 
     def _log_ratio(self, log_x: Tensor) -> Tensor:

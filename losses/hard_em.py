@@ -36,9 +36,13 @@ class HardEM(PerPosition):
     presence_is_log_odds = False  # of the best assignments alone
 
     def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        return complete_data_cost(logits, best_assignment(logits.detach(), labels, mask), labels, mask)
+        return complete_data_cost(
+            logits, best_assignment(logits.detach(), labels, mask), labels, mask
+        )
 
-    def predict(self, logits: Tensor, mask: Tensor | None = None, threshold: float | None = 0.0) -> Tensor:
+    def predict(
+        self, logits: Tensor, mask: Tensor | None = None, threshold: float | None = 0.0
+    ) -> Tensor:
         return super().predict(logits, mask, threshold)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
@@ -66,7 +70,9 @@ def best_assignment(logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tens
     occurs = (highest & (ties == 1)).any(dim=2)[:, :-1]
     fits = labels.sum(dim=1) <= mask.sum(dim=1)
     for bag in ((labels & ~occurs).any(dim=1) & fits).nonzero().flatten().tolist():
-        shares[bag, :, mask[bag]] = _covering(allowed[bag][:, mask[bag]], labels[bag], shares[bag][:, mask[bag]])
+        shares[bag, :, mask[bag]] = _covering(
+            allowed[bag][:, mask[bag]], labels[bag], shares[bag][:, mask[bag]]
+        )
     return shares
 
 

@@ -87,11 +87,17 @@ class OverBag:
         logits = exclude_masked(logits, mask)
         within = softmax_log_odds(logits.flatten(1)).view_as(logits)[:, :-1].amax(dim=2)
         # Without instances all logits are -inf, and their softmax is not defined.
-        return within if mask is None else within.masked_fill(~mask.any(dim=1, keepdim=True), -torch.inf)
+        return (
+            within
+            if mask is None
+            else within.masked_fill(~mask.any(dim=1, keepdim=True), -torch.inf)
+        )
 
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         classes = logits[:, :-1]
-        share = _log_total(exclude_masked(classes, mask)) - bag_sizes(logits, mask).log().unsqueeze(1)
+        share = _log_total(exclude_masked(classes, mask)) - bag_sizes(logits, mask).log().unsqueeze(
+            1
+        )
         background = share.unsqueeze(2).expand(-1, 1, logits.shape[2])
         return torch.cat([classes, background], dim=1).softmax(dim=1)
 
@@ -122,7 +128,9 @@ class OverPosition:
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         # A bag without instances has no background either.
-        background = torch.ones_like(labels[:, :1]) if mask is None else mask.any(dim=1, keepdim=True)
+        background = (
+            torch.ones_like(labels[:, :1]) if mask is None else mask.any(dim=1, keepdim=True)
+        )
         log_max = exclude_masked(logits.log_softmax(dim=1), mask).amax(dim=2)
         return _mean_over(log_max, torch.cat([labels, background], dim=1))
 
@@ -139,7 +147,11 @@ class OverPosition:
         return self.posterior(logits, mask)[:, :-1]
 
 
-NORMALIZED: dict[str, OverBag | OverPosition] = {"bag": OverBag(), "batch": OverBatch(), "position": OverPosition()}
+NORMALIZED: dict[str, OverBag | OverPosition] = {
+    "bag": OverBag(),
+    "batch": OverBatch(),
+    "position": OverPosition(),
+}
 
 
 def _log_total(logits: Tensor) -> Tensor:

@@ -32,5 +32,7 @@ class PowerPooling(PooledLoss):
 
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
         power, log_p = self.log_power.to(detectors).exp().unsqueeze(1), F.logsigmoid(detectors)
-        largest = exclude_masked(log_p, mask).amax(dim=2, keepdim=True).detach()  # without it, large powers round away
+        largest = (
+            exclude_masked(log_p, mask).amax(dim=2, keepdim=True).detach()
+        )  # without it, large powers round away
         return weighted_mean_log_odds(power * (log_p - largest), detectors, mask)

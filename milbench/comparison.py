@@ -71,7 +71,9 @@ class Comparison:
     @cached_property
     def draws(self) -> pd.DataFrame:
         """The same of the draws of a search, which have no final epoch but a column draw; empty without a search."""
-        return _add_settings(self.results.frame[self.results.frame["draw"].notna()], self.results.plan)
+        return _add_settings(
+            self.results.frame[self.results.frame["draw"].notna()], self.results.plan
+        )
 
     @property
     def sentences(self) -> list[str]:
@@ -90,7 +92,9 @@ class Comparison:
             contender (whether it may be the best; None where that is not known), worse_by (than the best by
             at most so much, in the unit of `mean`), step (seconds) and supervision.
         """
-        tables = {label: self._study.summary(label, metric or "") for label in self._tasks(task, metric)}
+        tables = {
+            label: self._study.summary(label, metric or "") for label in self._tasks(task, metric)
+        }
         for label, table in tables.items():
             if not table["contender"].any():
                 tables[label] = table.assign(contender=None)
@@ -99,7 +103,9 @@ class Comparison:
     def differences(self, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
         """Return the difference of every two losses, with its own 95 % interval and p value; see `table`."""
         tasks = self._tasks(task, metric)
-        return self._stacked({label: pairs_frame(self._study, label, metric or "") for label in tasks}, task)
+        return self._stacked(
+            {label: pairs_frame(self._study, label, metric or "") for label in tasks}, task
+        )
 
     def figure(self, task: str | None = None, metric: str | None = None) -> Figure:
         """Return a picture with every seed of every loss, a column for each task; arguments are those of `table`."""
@@ -119,27 +125,41 @@ class Comparison:
         """Write the report into a folder, None: that of `milbench report`, and return its page, index.html."""
         from milbench.report.render import render
 
-        return render(self.results, self._reports / self.name if out is None else Path(out), gallery=gallery)
+        return render(
+            self.results, self._reports / self.name if out is None else Path(out), gallery=gallery
+        )
 
     def _tasks(self, task: str | None, metric: str | None) -> list[str]:
         """Return the labels of the tasks that are meant, those that have the metric."""
         if task is not None and task not in self._study.tasks:
             raise unknown("task of this comparison", task, self._study.tasks)
-        metrics = {label: self._study.metrics(label) for label in self._study.tasks if task in (None, label)}
+        metrics = {
+            label: self._study.metrics(label)
+            for label in self._study.tasks
+            if task in (None, label)
+        }
         if metric is not None and not any(metric in names for names in metrics.values()):
             raise unknown("metric of this comparison", metric, set().union(*metrics.values()))
         return [label for label, names in metrics.items() if metric is None or metric in names]
 
     def _stacked(self, frames: dict[str, pd.DataFrame], task: str | None) -> pd.DataFrame:
         has_tasks = task is None and len(self._study.tasks) > 1
-        return pd.concat(frames, names=["task"]) if has_tasks else next(iter(frames.values()), pd.DataFrame()).copy()
+        return (
+            pd.concat(frames, names=["task"])
+            if has_tasks
+            else next(iter(frames.values()), pd.DataFrame()).copy()
+        )
 
 
 def _add_settings(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
     """Return a frame with the settings of each cell, and the name of its network where its label is none."""
     networks = frame["cell"].map({cell.id: cell.network for cell in plan.cells})
-    params = [{key: value for key, value in cell.params().items() if "." in key} for cell in plan.cells]
-    labelled = frame.assign(network=frame["network"].astype(object).where(frame["network"] != "", networks))
+    params = [
+        {key: value for key, value in cell.params().items() if "." in key} for cell in plan.cells
+    ]
+    labelled = frame.assign(
+        network=frame["network"].astype(object).where(frame["network"] != "", networks)
+    )
     settings = pd.DataFrame(params, index=[cell.id for cell in plan.cells]).sort_index(axis=1)
     return labelled.join(settings, on="cell")
 
@@ -188,7 +208,9 @@ def compare(
 
     registries: list[Registry[Any]] = [all_losses(), all_tasks(), network_registry()]
     read_edited()
-    choices, params = zip(*map(_named_parameters, (losses, tasks, networks), registries), strict=True)
+    choices, params = zip(
+        *map(_named_parameters, (losses, tasks, networks), registries), strict=True
+    )
     for table in params[0].values():  # networks of a single loss may be classes as well
         if "networks" in table:
             table["networks"], _ = _named_parameters(table["networks"], network_registry())
@@ -199,9 +221,18 @@ def compare(
         "seeds": [*seeds] if isinstance(seeds, Iterable) and not isinstance(seeds, str) else seeds,
     }  # fmt: skip
     arguments = ", ".join(f"{key}={value!r}" for key, value in fields.items() if value)
-    execution = {"data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun, "in_process": in_process}
+    execution = {
+        "data_dir": data_dir,
+        "device": device,
+        "jobs": jobs,
+        "rerun": rerun,
+        "in_process": in_process,
+    }
     spec = requested_spec(None, None, fields | {"run": execution})
-    if run_comparison(spec, Path(root), f"milbench.compare({arguments})", quiet=not progress) == INTERRUPTED:
+    if (
+        run_comparison(spec, Path(root), f"milbench.compare({arguments})", quiet=not progress)
+        == INTERRUPTED
+    ):
         raise KeyboardInterrupt
     return results(root, spec.name)
 
@@ -223,16 +254,24 @@ def _named_parameters(
     is_single = isinstance(references, str | Path | ModuleType) or callable(references)
     items: Any = [references] if is_single else references
     if not isinstance(items, Iterable):
-        raise UsageError(f"{registry.kind} = {references!r}: expected a name, several, or a mapping to parameters")
+        raise UsageError(
+            f"{registry.kind} = {references!r}: expected a name, several, or a mapping to parameters"
+        )
     if not isinstance(items, Mapping):
         return [_name(item, registry) for item in items], {}
     for item, params in items.items():
         if not isinstance(params, Mapping | None):
-            raise UsageError(f'{registry.kind} {item!r}: {params!r} are no parameters, such as {{"KEY": VALUE}}')
+            raise UsageError(
+                f'{registry.kind} {item!r}: {params!r} are no parameters, such as {{"KEY": VALUE}}'
+            )
     names = {_name(item, registry): params for item, params in items.items()}
     # The name behind a file or module; a name that a task alone knows stays as it is.
     is_known = {name: registry.kind == "network" and not re.search("[:.]", name) for name in names}
-    tables = {name if is_known[name] else resolve(registry, name): dict(p) for name, p in names.items() if p}
+    tables = {
+        name if is_known[name] else resolve(registry, name): dict(p)
+        for name, p in names.items()
+        if p
+    }
     return [*names], tables
 
 

@@ -35,11 +35,15 @@ def disk_failure(error: BaseException | None) -> str:
     return ""
 
 
-def unknown(kind: str, name: str, choices: Iterable[str], suggestions: Iterable[str] = ()) -> UsageError:
+def unknown(
+    kind: str, name: str, choices: Iterable[str], suggestions: Iterable[str] = ()
+) -> UsageError:
     """Return the error that `name` is no `kind`, such as "loss", with all choices, and the closest of both lists."""
     choices = sorted(choices)
     similar = hint(name, [*choices, *suggestions])
-    return UsageError(f"unknown {kind} {name!r}{similar} (there are: {', '.join(choices) or 'none'})")
+    return UsageError(
+        f"unknown {kind} {name!r}{similar} (there are: {', '.join(choices) or 'none'})"
+    )
 
 
 def one_of(subject: str, value: Word, choices: Iterable[str]) -> Word:
@@ -52,7 +56,9 @@ def one_of(subject: str, value: Word, choices: Iterable[str]) -> Word:
 
 def positive(subject: str, value: Number, *, least: int | None = None) -> Number:
     """Return a finite number above 0, or a whole one from `least` on. Raises UsageError where it is not."""
-    if least is not None and (not isinstance(value, Integral) or isinstance(value, bool) or value < least):
+    if least is not None and (
+        not isinstance(value, Integral) or isinstance(value, bool) or value < least
+    ):
         raise UsageError(f"{subject} must be a whole number from {least} on, got {value!r}")
     if not (isinstance(value, Real) and 0 < value < math.inf):
         raise UsageError(f"{subject} must be a number above 0, got {value!r}")
@@ -62,7 +68,13 @@ def positive(subject: str, value: Number, *, least: int | None = None) -> Number
 def closest(name: str, choices: Iterable[str]) -> str | None:
     """Return the choice that is spelled most like a name, None where none is near."""
     by_lower = {choice.lower(): choice for choice in choices}
-    return next((by_lower[key] for key in difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)), None)
+    return next(
+        (
+            by_lower[key]
+            for key in difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+        ),
+        None,
+    )
 
 
 def hint(name: str, choices: Iterable[str]) -> str:

@@ -16,7 +16,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.preprocessing import LabelBinarizer, MultiLabelBinarizer, StandardScaler
 from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import check_is_fitted, check_random_state, column_or_1d, validate_data
+from sklearn.utils.validation import (
+    check_is_fitted,
+    check_random_state,
+    column_or_1d,
+    validate_data,
+)
 from torch import Tensor
 
 from milbench._utils.devices import resolve
@@ -105,12 +110,18 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         params: dict[str, Any] = super().get_params(deep)
         if deep:
             with suppress(UsageError):  # of a loss that does not exist `fit` says so
-                params |= {f"loss__{key}": value for key, value in _arguments(self._new_loss()).items()}
+                params |= {
+                    f"loss__{key}": value for key, value in _arguments(self._new_loss()).items()
+                }
         return params
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, those of the loss as `loss__KEY`."""
-        loss_params = {key.removeprefix("loss__"): params.pop(key) for key in [*params] if key.startswith("loss__")}
+        loss_params = {
+            key.removeprefix("loss__"): params.pop(key)
+            for key in [*params]
+            if key.startswith("loss__")
+        }
         super().set_params(**params)
         if loss_params:
             loss = self._new_loss()
@@ -123,7 +134,9 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         if len(labels) != len(bags):
             raise UsageError(f"there are {len(bags)} bags and labels of {len(labels)}")
         device, threads, state = resolve(self.device), torch.get_num_threads(), self.random_state
-        seed = int(state) if isinstance(state, Integral) else check_random_state(state).randint(2**31)
+        seed = (
+            int(state) if isinstance(state, Integral) else check_random_state(state).randint(2**31)
+        )
         task = _TrainingBags(self, bags, labels, device)
         torch.set_num_threads(threads if callable(self.network) else 1)
         try:
@@ -155,7 +168,9 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         """
         probs = expit(self._presence(self._bags(X)).double().numpy())
         if not self.loss_.presence_is_log_odds:
-            raise UsageError(f"{self.loss_.name} has no probabilities: use predict or decision_function")
+            raise UsageError(
+                f"{self.loss_.name} has no probabilities: use predict or decision_function"
+            )
         return np.concatenate([1 - probs, probs], axis=1) if self._is_binary else probs
 
     def predict_instances(self, X: Any) -> list[Any]:
@@ -174,7 +189,9 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         Every bag has (K_i, C), or (K_i,) of the class where y has two values. Raises UsageError where the network has
         another number of positions than there are instances.
         """
-        return [probs[:, 0] if self._is_binary else probs[:, :-1] for probs in self._instance_probs(X)]
+        return [
+            probs[:, 0] if self._is_binary else probs[:, :-1] for probs in self._instance_probs(X)
+        ]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of bags whose labels are predicted, 1 - set error."""
@@ -194,7 +211,9 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         for scores, mask in self._scores(self._bags(X)):
             if scores.instances.shape[2:] != mask.shape[1:]:
                 got = tuple(scores.instances.shape[2:])
-                raise UsageError(f"the network has {got} positions, expected one for each of {mask.shape[1]} instances")
+                raise UsageError(
+                    f"the network has {got} positions, expected one for each of {mask.shape[1]} instances"
+                )
             probs = scores.instances.cpu().double().movedim(1, 2)
             parts += [bag[bag_mask].numpy() for bag, bag_mask in zip(probs, mask, strict=True)]
         return parts
@@ -205,8 +224,15 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         device = next(self.network_.parameters()).device
         for start in range(0, len(bags), EVAL_BATCH):
             instances, mask = pad_bags(bags[start : start + EVAL_BATCH])
-            batch = Bags(instances, torch.zeros(len(instances), 0, dtype=torch.bool), mask).to(device)
-            yield self.loss_.score(self.network_.logits_of(batch).float(), self.network_.mask_of(batch)), mask
+            batch = Bags(instances, torch.zeros(len(instances), 0, dtype=torch.bool), mask).to(
+                device
+            )
+            yield (
+                self.loss_.score(
+                    self.network_.logits_of(batch).float(), self.network_.mask_of(batch)
+                ),
+                mask,
+            )
 
     def _bags(self, X: Any, *, reset: bool = False) -> list[Tensor]:
         """Return the standardised instances (K_i, D) of bags; `reset`: learn how, and what features there are."""
@@ -214,7 +240,11 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
             check_is_fitted(self)
         X = np.asarray(X) if hasattr(X, "__array__") and not hasattr(X, "shape") else X
         sizes = None
-        if not hasattr(X, "shape") or len(X.shape) == 3 or (len(X.shape) == 1 and X.dtype == object):
+        if (
+            not hasattr(X, "shape")
+            or len(X.shape) == 3
+            or (len(X.shape) == 1 and X.dtype == object)
+        ):
             X, sizes = _concatenated([*X])
         if isinstance(X, pd.DataFrame) and not reset and hasattr(self, "feature_names_in_"):
             X = _select_columns(X, self.feature_names_in_)
@@ -230,13 +260,22 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         if _are_collections(y):
             self._encoder, self._is_binary = MultiLabelBinarizer(), False
         else:
-            self._encoder, self._is_binary = LabelBinarizer(), type_of_target(y) != "multilabel-indicator"
+            self._encoder, self._is_binary = (
+                LabelBinarizer(),
+                type_of_target(y) != "multilabel-indicator",
+            )
             y = column_or_1d(y, warn=True) if self._is_binary else y
         labels = self._encoder.fit_transform(y)
-        self.classes_ = y.columns if isinstance(y, pd.DataFrame) and not self._is_binary else self._encoder.classes_
+        self.classes_ = (
+            y.columns
+            if isinstance(y, pd.DataFrame) and not self._is_binary
+            else self._encoder.classes_
+        )
         if self._is_binary and len(self.classes_) != 2:
             count = f"y has {counted(len(self.classes_), 'class', 'classes')}, expected two"
-            raise UsageError(f"{count}. Only binary classification is supported. For more give label sets")
+            raise UsageError(
+                f"{count}. Only binary classification is supported. For more give label sets"
+            )
         if not labels.any():
             raise UsageError("all label sets are empty: nothing can be learnt")
         return torch.from_numpy(labels > 0)
@@ -248,21 +287,29 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
 
     def _new_loss(self) -> Loss:
         if not isinstance(self.loss, str | Loss):
-            raise UsageError(f"loss must be a name, a file or a Loss, got {type(self.loss).__name__}")
+            raise UsageError(
+                f"loss must be a name, a file or a Loss, got {type(self.loss).__name__}"
+            )
         loss = copy.deepcopy(self.loss) if isinstance(self.loss, Loss) else load_loss(self.loss)
         if loss.takes_target:
-            raise UsageError(f"BagClassifier trains on label sets; {loss.name} has {loss.supervision} supervision")
+            raise UsageError(
+                f"BagClassifier trains on label sets; {loss.name} has {loss.supervision} supervision"
+            )
         return loss
 
     def _new_network(self, task: Task, loss: Loss, seed: int) -> Network:
         maker: Any = self.network
         if not isinstance(maker, str):
             if isinstance(maker, torch.nn.Module) or not callable(maker):
-                raise UsageError(f"network must be a name, a file, a class or a function, got {type(maker).__name__}")
+                raise UsageError(
+                    f"network must be a name, a file, a class or a function, got {type(maker).__name__}"
+                )
             if not pools(maker):
                 network = maker(task.inputs, task.num_classes, seed)
                 if not isinstance(network, Network):
-                    raise UsageError(f"network must return a milbench.Network, got {type(network).__name__}")
+                    raise UsageError(
+                        f"network must return a milbench.Network, got {type(network).__name__}"
+                    )
                 return network
             maker = add_object(networks(), maker)
         read_edited()
@@ -278,7 +325,9 @@ def _concatenated(bags: list[Any]) -> tuple[Any, list[int]]:
         bags = [np.atleast_2d(np.asarray(bag)) for bag in bags]
         if len({bag.shape[1:] for bag in bags}) != 1 or bags[0].ndim != 2:
             shapes = ", ".join(sorted({str(bag.shape) for bag in bags})[:5]) or "none"
-            raise UsageError(f"bags must be arrays (K, D) of instances with the same D features, got {shapes}")
+            raise UsageError(
+                f"bags must be arrays (K, D) of instances with the same D features, got {shapes}"
+            )
         rows = np.concatenate(bags)
     if empty := [number for number, bag in enumerate(bags) if not len(bag)]:
         raise UsageError(f"bag {empty[0]} has no instances: leave it out")
@@ -304,8 +353,16 @@ class _TrainingBags(FixedBags):
     name = "feature-bags"
     networks: ClassVar[Mapping[str, NetworkMaker]] = {"mlp": InstanceMLP}
 
-    def __init__(self, classifier: BagClassifier, bags: Sequence[Tensor], labels: Tensor, device: torch.device) -> None:
-        self.batch_bags = int(positive("batch_bags", classifier.batch_bags, least=1))  # of NumPy, in a search
+    def __init__(
+        self,
+        classifier: BagClassifier,
+        bags: Sequence[Tensor],
+        labels: Tensor,
+        device: torch.device,
+    ) -> None:
+        self.batch_bags = int(
+            positive("batch_bags", classifier.batch_bags, least=1)
+        )  # of NumPy, in a search
         self.classifier, self.bags, self.labels, self.device = classifier, bags, labels, device
         self.inputs = bags[0].shape[1]
         self.training_count, self.num_classes = labels.shape
@@ -314,12 +371,16 @@ class _TrainingBags(FixedBags):
 
     def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
         instances, mask = pad_bags([self.bags[number] for number in numbers.tolist()])
-        return Bags(instances, self.labels[numbers], None if bool(mask.all()) else mask).to(self.device)
+        return Bags(instances, self.labels[numbers], None if bool(mask.all()) else mask).to(
+            self.device
+        )
 
     def recipe(self) -> Recipe:
         default: Recipe = tasks().create(self.name, {"table": ""}).recipe()
         arguments = {"epochs": self.classifier.epochs, "lr": self.classifier.lr}
-        changes = dict(self.classifier.recipe or {}) | {k: v for k, v in arguments.items() if v is not None}
+        changes = dict(self.classifier.recipe or {}) | {
+            k: v for k, v in arguments.items() if v is not None
+        }
         recipe: Recipe = validated("recipe", Recipe, default.model_dump() | changes)
         return recipe
 
@@ -333,7 +394,11 @@ class _TrainingBags(FixedBags):
 def _are_collections(y: Any) -> bool:
     """Return whether y is collections of classes; nested lists of zeros and ones are a matrix, as in scikit-learn."""
     kinds = (list, tuple, set, frozenset, np.ndarray)
-    if getattr(y, "ndim", 1) != 1 or not isinstance(y, Iterable) or not all(isinstance(item, kinds) for item in y):
+    if (
+        getattr(y, "ndim", 1) != 1
+        or not isinstance(y, Iterable)
+        or not all(isinstance(item, kinds) for item in y)
+    ):
         return False
     try:
         return bool(type_of_target(y) != "multilabel-indicator")

@@ -18,7 +18,14 @@ class EveryImage(Network):
 
     head: nn.Linear
 
-    def __init__(self, body: nn.Sequential, shape: tuple[int, int], features: int, num_classes: int, seed: int) -> None:
+    def __init__(
+        self,
+        body: nn.Sequential,
+        shape: tuple[int, int],
+        features: int,
+        num_classes: int,
+        seed: int,
+    ) -> None:
         super().__init__()
         self.body, self.shape = body, shape
         self.head = nn.Linear(features, num_classes + 1)
@@ -36,15 +43,23 @@ class ImageSets(FixedBags):
     eval_batches: ClassVar[tuple[int, int]]
     """The numbers of single images, and of bags, that are scored at once."""
 
-    def train_on(self, images: LabelledImages, bags: Sequence[Tensor], device: torch.device) -> None:
+    def train_on(
+        self, images: LabelledImages, bags: Sequence[Tensor], device: torch.device
+    ) -> None:
         """Set the training bags."""
         self._images, self._bags, self.training_count = images.to(device), bags, len(bags)
-        self.max_labels = max(int((images.classes[bag].unique() < self.num_classes).sum()) for bag in bags)
+        self.max_labels = max(
+            int((images.classes[bag].unique() < self.num_classes).sum()) for bag in bags
+        )
 
-    def split(self, images: LabelledImages, single: Sequence[Tensor], bags: Sequence[Tensor]) -> EvalSplit:
+    def split(
+        self, images: LabelledImages, single: Sequence[Tensor], bags: Sequence[Tensor]
+    ) -> EvalSplit:
         """Return bags of one image, and of several, to evaluate on."""
         fill = partial(self.filled, images)
-        return EvalSplit(Lazy.of(single, self.eval_batches[0], fill), Lazy.of(bags, self.eval_batches[1], fill))
+        return EvalSplit(
+            Lazy.of(single, self.eval_batches[0], fill), Lazy.of(bags, self.eval_batches[1], fill)
+        )
 
     def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
         return self.filled(self._images, [self._bags[n] for n in numbers.tolist()])
@@ -52,10 +67,16 @@ class ImageSets(FixedBags):
     def filled(self, images: LabelledImages, bags: Sequence[Tensor]) -> Bags:
         """Return bags of the images with these numbers as one batch (B, K, h * w), the smaller ones padded."""
         index, mask = pad_bags(bags)
-        drawn, instance_mask, background = images[index], to_device(mask, images.classes.device), self.num_classes
+        drawn, instance_mask, background = (
+            images[index],
+            to_device(mask, images.classes.device),
+            self.num_classes,
+        )
         pixels = drawn.scaled().flatten(2) * instance_mask.unsqueeze(2)
         position_classes = drawn.classes.masked_fill(~instance_mask, background)
         classes = position_classes.masked_fill(position_classes == background, -1)
         full = bool(mask.all())  # on the host, which need not wait for it
         truth = Truth(classes, position_classes=position_classes)
-        return Bags(pixels, label_matrix(classes, background), None if full else instance_mask, truth)
+        return Bags(
+            pixels, label_matrix(classes, background), None if full else instance_mask, truth
+        )

@@ -8,13 +8,18 @@ from typing import Any
 
 LI_2018 = "X.-L. Li, arXiv:1811.12346, 2018"
 RULE = "by the smallest test error of all epochs, as in the author's program (our reading)"  # of selection
-TWICE_THE_SPREAD = "The margin is twice the printed standard deviation: about where single runs of the source lie."
+TWICE_THE_SPREAD = (
+    "The margin is twice the printed standard deviation: about where single runs of the source lie."
+)
 RECIPE: dict[str, Any] = {
     "recipe.optimizer": "psgd",
     "recipe.weight_decay": 0.0,
     "recipe.head_init": "paper",
     "recipe.steps_per_epoch": None,
-    "recipe.precision": ("float32", "tf32"),  # the latter is what torch computes on a GPU by default
+    "recipe.precision": (
+        "float32",
+        "tf32",
+    ),  # the latter is what torch computes on a GPU by default
     "recipe.evaluate_every": 1,
     "task.validation": 0,
 }
@@ -22,6 +27,10 @@ RECIPE: dict[str, Any] = {
 PROTOCOL: dict[str, Any] = {**RECIPE, "recipe.schedule": "drop-at-half", "recipe.gradient_norm": "rms:0.1",
                             "task.any_data": False, "network": "paper"}  # fmt: skip
 """Settings of the published runs on MNIST, extended MNIST and CIFAR-10."""
-AS_EXACT: dict[str, Any] = {"loss.divide_by": ("bag", "batch"), "loss.rule": "sum", "loss.method": ("auto", "exact")}
+AS_EXACT: dict[str, Any] = {
+    "loss.divide_by": ("bag", "batch"),
+    "loss.rule": "sum",
+    "loss.method": ("auto", "exact"),
+}
 """Parameters of the loss `exact` in the published runs. All bags of their batches have one size, so that to divide by
 the size of the bag and by the mean size in the batch is the same."""

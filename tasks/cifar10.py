@@ -7,7 +7,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench import AllConvolutional, Layer, Network, NetworkMaker, OneInstanceImages, Published, Recipe
+from milbench import (
+    AllConvolutional,
+    Layer,
+    Network,
+    NetworkMaker,
+    OneInstanceImages,
+    Published,
+    Recipe,
+)
 from milbench._utils.devices import all_to_device
 from milbench.data.image_sets import CIFAR10_SIDE
 from milbench.networks.convolutional import Classifier
@@ -69,7 +77,18 @@ class CIFAR10(OneInstanceImages):
 
     @property
     def class_names(self) -> list[str]:
-        return ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+        return [
+            "airplane",
+            "automobile",
+            "bird",
+            "cat",
+            "deer",
+            "dog",
+            "frog",
+            "horse",
+            "ship",
+            "truck",
+        ]
 
     def recipe(self) -> Recipe:
         return Recipe(lr=1e-3, epochs=_EPOCHS, evaluate_every=8)  # the paper's epochs
@@ -78,9 +97,15 @@ class CIFAR10(OneInstanceImages):
         """Return windows of the padded images (B, 3, 32, 32), at random places and mirrored with probability 1/2."""
         count, device = len(pixels), pixels.device
         places = torch.randint(2 * PADDING + 1, (2, count, 1), generator=rng)
-        (tops, lefts), mirrored = all_to_device([places, torch.randint(2, (count, 1), generator=rng)], device)
+        (tops, lefts), mirrored = all_to_device(
+            [places, torch.randint(2, (count, 1), generator=rng)], device
+        )
         along = torch.arange(self.side, device=device)
         rows, columns = tops + along, lefts + torch.where(mirrored.bool(), along.flip(0), along)
         padded = F.pad(pixels, (PADDING,) * 4).movedim(1, 3)
-        windows = padded[torch.arange(count, device=device).view(-1, 1, 1), rows.unsqueeze(2), columns.unsqueeze(1)]
+        windows = padded[
+            torch.arange(count, device=device).view(-1, 1, 1),
+            rows.unsqueeze(2),
+            columns.unsqueeze(1),
+        ]
         return windows.movedim(3, 1)

@@ -11,7 +11,16 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from pydantic import Field
 
-from milbench import AllConvolutional, ImageSplits, LabelledImages, Layer, NestedDigits, Network, NetworkMaker, Recipe
+from milbench import (
+    AllConvolutional,
+    ImageSplits,
+    LabelledImages,
+    Layer,
+    NestedDigits,
+    Network,
+    NetworkMaker,
+    Recipe,
+)
 from milbench._utils.digests import remembered
 from milbench._utils.seeding import generator
 from milbench.api.task import Split
@@ -71,19 +80,27 @@ class ExtendedDigits(NestedDigits):
         self.split = split
 
     def recipe(self) -> Recipe:
-        return Recipe(lr=6e-3, epochs=60, evaluate_every=10, precision="float32")  # best on validation, for all
+        return Recipe(
+            lr=6e-3, epochs=60, evaluate_every=10, precision="float32"
+        )  # best on validation, for all
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
-        sklearn = metadata.distribution("scikit-learn")  # planning needs no more of it, whose import takes a second
+        sklearn = metadata.distribution(
+            "scikit-learn"
+        )  # planning needs no more of it, whose import takes a second
         file = Path(str(sklearn.locate_file("sklearn/datasets/data/digits.csv.gz")))
-        digest = remembered(f"{self.name} {self.split} scikit-learn {sklearn.version}", [file], self._digest)
+        digest = remembered(
+            f"{self.name} {self.split} scikit-learn {sklearn.version}", [file], self._digest
+        )
         suffix = ", another split for every seed" if self.split == "seed" else ""
         return f"digits of scikit-learn{suffix}, sha256 {digest}"
 
     def _digest(self) -> str:
         splits = self.load(None) if self.split == "fixed" else None
         parts = (splits.train, *splits.evaluated.values()) if splits else (_all_digits(),)
-        contents = b"".join(part.pixels.numpy().tobytes() + part.classes.numpy().tobytes() for part in parts)
+        contents = b"".join(
+            part.pixels.numpy().tobytes() + part.classes.numpy().tobytes() for part in parts
+        )
         return hashlib.sha256(contents).hexdigest()[:16]
 
     def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
@@ -94,7 +111,10 @@ class ExtendedDigits(NestedDigits):
 
         digits, state = _all_digits(), SPLIT_SEED
         if self.split == "seed":
-            state, self.canvas_axes = generator(self.name, "split", self.seed).initial_seed() % 2**32, (self.seed,)
+            state, self.canvas_axes = (
+                generator(self.name, "split", self.seed).initial_seed() % 2**32,
+                (self.seed,),
+            )
         split = partial(train_test_split, random_state=state)
         rest, test = split(range(len(digits)), test_size=TEST_IMAGES, stratify=digits.classes)
         train, validation = split(rest, test_size=VALIDATION_IMAGES, stratify=digits.classes[rest])

@@ -84,4 +84,6 @@ class ExtendedMNIST(NestedDigits):
 
     def load(self, data_dir: Path | None) -> ImageSplits:
         images = image_sets.load(self.data, data_dir)
-        return ImageSplits.with_last_for_validation(*images, count=self.validation, task_name=self.name)
+        return ImageSplits.with_last_for_validation(
+            *images, count=self.validation, task_name=self.name
+        )

@@ -68,7 +68,9 @@ class FeatureBags(TableBags):
                 raise UsageError(
                     f"{self.name}: instances = {self.instances} are fewer than the {most} classes of a bag"
                 )
-            caption += f"; {self.instances:,} instances of a bag a step, label sets hold for the whole bag"
+            caption += (
+                f"; {self.instances:,} instances of a bag a step, label sets hold for the whole bag"
+            )
         return caption
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
@@ -88,7 +90,9 @@ class FeatureBags(TableBags):
             part: EvalSplit(self._single_instances(bags), self._batches(self._limited(bags)))
             for part, bags in split.evaluated.items()
         }
-        self.calibration = None if len(split.validation) else self._batches(self._limited(split.train))
+        self.calibration = (
+            None if len(split.validation) else self._batches(self._limited(split.train))
+        )
 
     def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:
         return self._filled(self._split.train[numbers.numpy()], rng)
@@ -106,14 +110,19 @@ class FeatureBags(TableBags):
     def recall(self, memory: Mapping[str, Any]) -> None:
         super().recall(memory)
         self._feature_names = [str(name) for name in memory["features"]]
-        self._standard = torch.zeros(self.inputs), torch.ones(self.inputs)  # the weights of the run replace these
+        self._standard = (
+            torch.zeros(self.inputs),
+            torch.ones(self.inputs),
+        )  # the weights of the run replace these
 
     def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:  # noqa: ARG002
         new = [*new_bags(paths, self.options, self._feature_names).items()]
         sizes = np.array([file.shape[0] for _, file in new])
         for numbers in consecutive_batches(sizes, _EVAL_BATCH, self.batch_instances):
             names, files = zip(*(new[number] for number in numbers), strict=True)
-            instances, mask = pad_bags([finite_features(name, file) for name, file in zip(names, files, strict=True)])
+            instances, mask = pad_bags(
+                [finite_features(name, file) for name, file in zip(names, files, strict=True)]
+            )
             labels = torch.zeros(len(names), self.num_classes, dtype=torch.bool)
             places = {"instance": torch.arange(mask.shape[1]).expand(mask.shape)}
             if all(COORDINATES in file.named for file in files):
@@ -126,7 +135,9 @@ class FeatureBags(TableBags):
         """Return as many bags as an evaluation may have, drawn from all: the first batches have the smallest bags."""
         if self.evaluation_limit is None:
             return numbers
-        drawn = torch.randperm(len(numbers), generator=generator(self.name, "limited", len(numbers)))
+        drawn = torch.randperm(
+            len(numbers), generator=generator(self.name, "limited", len(numbers))
+        )
         return np.asarray(numbers[drawn[: self.evaluation_limit].sort().values.numpy()])
 
     def gallery(self) -> Bags:
@@ -134,7 +145,10 @@ class FeatureBags(TableBags):
         bags_of = self._split.test if self.is_tested else self._split.train
         shown = bags_of[differing(self._labels[bags_of], _GALLERY).numpy()]
         sizes = self._own.store.sizes[shown]
-        fits = np.arange(1, len(sizes) + 1) * np.maximum.accumulate(sizes) * self._own.store.width <= _GALLERY_NUMBERS
+        fits = (
+            np.arange(1, len(sizes) + 1) * np.maximum.accumulate(sizes) * self._own.store.width
+            <= _GALLERY_NUMBERS
+        )
         numbers = shown[: max(1, int(fits.sum()))]
         bags = self.bags(numbers)
         if self._own.coords is None:
@@ -148,9 +162,14 @@ class FeatureBags(TableBags):
         if self._own.instance_classes is None:
             return bags
         rows = self._rows(self._own.instance_classes, numbers)
-        classes = pad_sequence(rows, batch_first=True, padding_value=self.num_classes).to(self._device)
+        classes = pad_sequence(rows, batch_first=True, padding_value=self.num_classes).to(
+            self._device
+        )
         return replace(
-            bags, truth=Truth(classes.masked_fill(classes == self.num_classes, -1), position_classes=classes)
+            bags,
+            truth=Truth(
+                classes.masked_fill(classes == self.num_classes, -1), position_classes=classes
+            ),
         )
 
     def _rows(self, values: NDArray[Any], numbers: NDArray[np.int64]) -> list[Tensor]:
@@ -165,10 +184,16 @@ class FeatureBags(TableBags):
         if is_sample := rng is not None and self.instances > 0:
             sizes = np.minimum(sizes, self.instances)
         instances = torch.empty(len(numbers), int(sizes.max()), store.width)
-        for padded, number, size in zip(instances.numpy(), numbers.tolist(), sizes.tolist(), strict=True):
+        for padded, number, size in zip(
+            instances.numpy(), numbers.tolist(), sizes.tolist(), strict=True
+        ):
             sample = None
             if is_sample and size < store.sizes[number]:
-                sample = torch.randperm(int(store.sizes[number]), generator=rng)[:size].sort().values.numpy()
+                sample = (
+                    torch.randperm(int(store.sizes[number]), generator=rng)[:size]
+                    .sort()
+                    .values.numpy()
+                )
             store.copy(number, padded[:size], sample)
             padded[size:] = 0
         mask = torch.arange(instances.shape[1]) < torch.from_numpy(sizes).unsqueeze(1)
@@ -176,7 +201,9 @@ class FeatureBags(TableBags):
         return Bags(instances, labels, None if bool(mask.all()) else mask).to(self._device)
 
     def _batches(self, numbers: NDArray[np.int64]) -> Lazy[Bags]:
-        return Lazy(by_size(numbers, self._own.store.sizes, _EVAL_BATCH, self.batch_instances), self.bags)
+        return Lazy(
+            by_size(numbers, self._own.store.sizes, _EVAL_BATCH, self.batch_instances), self.bags
+        )
 
     def _single_instances(self, numbers: NDArray[np.int64]) -> Sequence[Bags]:
         """Return the instances of known class, background left out, as bags of one instance."""
@@ -187,7 +214,11 @@ class FeatureBags(TableBags):
         rows = rows[classes[rows] < self.num_classes]
 
         def single_instances(rows: NDArray[np.int64]) -> Bags:
-            labels = torch.nn.functional.one_hot(torch.from_numpy(classes[rows]), self.num_classes).bool()
-            return Bags(torch.from_numpy(single(packed[rows], store.dtype)).unsqueeze(1), labels).to(self._device)
+            labels = torch.nn.functional.one_hot(
+                torch.from_numpy(classes[rows]), self.num_classes
+            ).bool()
+            return Bags(
+                torch.from_numpy(single(packed[rows], store.dtype)).unsqueeze(1), labels
+            ).to(self._device)
 
         return Lazy.of(rows, self.batch_instances, single_instances)

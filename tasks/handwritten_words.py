@@ -18,7 +18,10 @@ from milbench.networks.sequence import PADDING, SequenceConvolutional
 
 from ._image_sets import EveryImage, ImageSets
 
-SIZES = 4, 9  # the smallest and the largest number of letters in a drawn bag, all between them equally frequent
+SIZES = (
+    4,
+    9,
+)  # the smallest and the largest number of letters in a drawn bag, all between them equally frequent
 
 
 class LetterNetwork(EveryImage):
@@ -53,7 +56,9 @@ class WordNetwork(Network):
     def forward(self, instances: Tensor, mask: Tensor | None = None) -> Tensor:
         frames = instances.unflatten(2, (ROWS, COLUMNS)).transpose(1, 2).flatten(2)
         if mask is not None:
-            frames = frames.masked_fill(~mask.repeat_interleave(COLUMNS // 2, dim=1).unsqueeze(1), PADDING)
+            frames = frames.masked_fill(
+                ~mask.repeat_interleave(COLUMNS // 2, dim=1).unsqueeze(1), PADDING
+            )
         logits: Tensor = self.columns(frames)
         return logits
 
@@ -79,7 +84,10 @@ class HandwrittenWords(ImageSets):
     """
 
     name = "handwritten-words"
-    networks: ClassVar[Mapping[str, NetworkMaker]] = {"conv": LetterNetwork, "sequence": WordNetwork}
+    networks: ClassVar[Mapping[str, NetworkMaker]] = {
+        "conv": LetterNetwork,
+        "sequence": WordNetwork,
+    }
     num_classes = len(ascii_lowercase)
     class_names: ClassVar[list[str]] = [*ascii_lowercase]
     inputs = ROWS * COLUMNS
@@ -117,7 +125,9 @@ class HandwrittenWords(ImageSets):
             self.eval_splits[part] = self.split(self._images, single, chosen)
 
     def recipe(self) -> Recipe:
-        return Recipe(lr=1e-2, epochs=20, evaluate_every=10, precision="float32")  # lr: best of three on validation
+        return Recipe(
+            lr=1e-2, epochs=20, evaluate_every=10, precision="float32"
+        )  # lr: best of three on validation
 
 
 def draw_bags(letters: Letters, revision: int) -> list[Tensor]:
@@ -128,5 +138,7 @@ def draw_bags(letters: Letters, revision: int) -> list[Tensor]:
         rng = generator("handwritten-words", revision, fold)
         letters_of_fold = (folds == fold).nonzero().flatten()
         sizes = torch.randint(SIZES[0], SIZES[1] + 1, (count,), generator=rng)
-        bags += letters_of_fold[draw_in_rounds(len(letters_of_fold), int(sizes.sum()), rng)].split(sizes.tolist())
+        bags += letters_of_fold[draw_in_rounds(len(letters_of_fold), int(sizes.sum()), rng)].split(
+            sizes.tolist()
+        )
     return bags

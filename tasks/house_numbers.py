@@ -18,7 +18,8 @@ class HouseNumbers(StreetNumbers):
     name = "house-numbers"
     folder = "house-numbers"
     how_to_get = (
-        "make it with `milbench data fetch house-numbers`, or point --data-dir or MILBENCH_DATA at a folder that has it"
+        "make it with `milbench data fetch house-numbers`, or point --data-dir or MILBENCH_DATA at a "
+        "folder that has it"
     )
 
     def __init__(

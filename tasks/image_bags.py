@@ -62,7 +62,9 @@ class ImageBags(ImageTask, TableBags):
         self._labels = torch.from_numpy(bags.labels)
         self._truth = _truth(bags, self.size)
         boxed = bags.marked()
-        self.calibration = None if len(split.validation) else self._batches(split.train, truth=False)
+        self.calibration = (
+            None if len(split.validation) else self._batches(split.train, truth=False)
+        )
         self.eval_splits = {
             part: EvalSplit((), self._batches(images, truth=bool(boxed[images].all())))
             for part, images in split.evaluated.items()
@@ -71,7 +73,10 @@ class ImageBags(ImageTask, TableBags):
     def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:
         bags = self._bags(self._split.train[numbers.numpy()], truth=False)
         return replace(
-            bags, instances=flip_and_crop(bags.instances, rng, flip=self.options.flip, crop=self.options.crop)
+            bags,
+            instances=flip_and_crop(
+                bags.instances, rng, flip=self.options.flip, crop=self.options.crop
+            ),
         )
 
     def standardise(self) -> StandardiseImages:
@@ -87,12 +92,16 @@ class ImageBags(ImageTask, TableBags):
             names, files, pixels, sizes = zip(*batch, strict=True)
             labels = torch.zeros(len(names), self.num_classes, dtype=torch.bool)
             bags = Bags(torch.from_numpy(np.stack(pixels)) / self.white, labels)
-            yield NamedBags(self.options.image, list(names), bags, self._places(sizes, network), list(files))
+            yield NamedBags(
+                self.options.image, list(names), bags, self._places(sizes, network), list(files)
+            )
 
     def _bags(self, numbers: NDArray[np.int64], *, truth: bool) -> Bags:
         index = torch.from_numpy(numbers)
         truth_of_bags = self._truth.selected(index) if truth else None
-        bags = Bags(torch.from_numpy(self._images[numbers]), self._labels[index], truth=truth_of_bags).to(self._device)
+        bags = Bags(
+            torch.from_numpy(self._images[numbers]), self._labels[index], truth=truth_of_bags
+        ).to(self._device)
         return replace(bags, instances=bags.instances / self.white)  # bytes are sent, not floats
 
     def _batches(self, numbers: NDArray[np.int64], *, truth: bool) -> Lazy[Bags]:
@@ -104,7 +113,10 @@ class ImageBags(ImageTask, TableBags):
         if centres is None:
             return {}
         ys, xs = (c.double().numpy() for c in centres)
-        x, y = zip(*(unfit_points(xs, ys, width, height, self.size) for width, height in sizes), strict=True)
+        x, y = zip(
+            *(unfit_points(xs, ys, width, height, self.size) for width, height in sizes),
+            strict=True,
+        )
         shape = (len(sizes), len(ys), len(xs))
         return {
             "x": torch.from_numpy(np.stack(x)).unsqueeze(1).expand(shape),
@@ -118,6 +130,10 @@ def _truth(bags: OwnBags, size: int) -> Truth:
     for image, boxes in enumerate(bags.marks or []):
         if boxes and bags.sizes is not None:
             width, height = bags.sizes[image].tolist()
-            sides = fitted_boxes(np.array([box.place for box in boxes], np.float32), width, height, size)
-            things[image] = [(box.cls, place) for box, place in zip(boxes, sides.tolist(), strict=True)]
+            sides = fitted_boxes(
+                np.array([box.place for box in boxes], np.float32), width, height, size
+            )
+            things[image] = [
+                (box.cls, place) for box, place in zip(boxes, sides.tolist(), strict=True)
+            ]
     return make_truth(things, max([1, *map(len, things)]))

@@ -36,7 +36,11 @@ class Small(AllConvolutional):
 def paper_baseline(inputs: int, num_classes: int, seed: int) -> Network:
     """Make the paper's network with less padding: 28 pixels give 1 position."""
     same, last = Layer(64, 5, padding=2), Layer(num_classes, 5)
-    return Classifier((same, same, Layer(64, 5, stride=2, padding=1), Layer(64, 5), Layer(64, 5), last), inputs, seed)
+    return Classifier(
+        (same, same, Layer(64, 5, stride=2, padding=1), Layer(64, 5), Layer(64, 5), last),
+        inputs,
+        seed,
+    )
 
 
 class SmallBaseline(Classifier):
@@ -54,7 +58,12 @@ BASELINES: Mapping[str, NetworkMaker] = {"paper": paper_baseline, "small": Small
 """For losses that name one class of an image."""
 
 _EPOCHS = 20
-_AS_PUBLISHED = {**PROTOCOL, "recipe.epochs": _EPOCHS, "recipe.lr": 0.02, "recipe.loss_precision": "float32"}
+_AS_PUBLISHED = {
+    **PROTOCOL,
+    "recipe.epochs": _EPOCHS,
+    "recipe.lr": 0.02,
+    "recipe.loss_precision": "float32",
+}
 _NOTE = f"{TWICE_THE_SPREAD} The runs are those that the author's programs list"
 
 

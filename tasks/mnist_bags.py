@@ -18,7 +18,9 @@ VALIDATION_IMAGES = 5000  # the last ones to train on, of which validation bags 
 NINE = 9
 SIDE = image_sets.MNIST_SIDE
 ILSE_2018 = "M. Ilse, J. Tomczak and M. Welling, ICML 2018, arXiv:1802.04712, MNIST-bags"
-_NOTE = "Mean AUC of 10 instances a bag and 50 training bags; another network and recipe, see the task"
+_NOTE = (
+    "Mean AUC of 10 instances a bag and 50 training bags; another network and recipe, see the task"
+)
 _SMALLEST = {
     "task.bag_size": 10, "task.train_bags": 50, "task.labels": "nine", "task.data": "mnist", "task.fresh": False
 }  # fmt: skip
@@ -69,8 +71,19 @@ class MNISTBags(ImageSets):
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 200, "test": 1000}
     eval_batches = 500, 50
     published = tuple(
-        Published("auroc", value, ILSE_2018, method=method, rule="validation", protocol=_SMALLEST, note=_NOTE)
-        for method, value in (("attention, Ilse et al.", 0.768), ("instance + max, Ilse et al.", 0.553))
+        Published(
+            "auroc",
+            value,
+            ILSE_2018,
+            method=method,
+            rule="validation",
+            protocol=_SMALLEST,
+            note=_NOTE,
+        )
+        for method, value in (
+            ("attention, Ilse et al.", 0.768),
+            ("instance + max, Ilse et al.", 0.553),
+        )
     )
 
     def __init__(
@@ -84,7 +97,12 @@ class MNISTBags(ImageSets):
         any_data: bool = False,
     ) -> None:
         self.bag_size, self.typical_size = bag_size, (bag_size,)
-        self.training_count, self.batch_bags, self.fresh, self.any_data = train_bags, batch_bags, fresh, any_data
+        self.training_count, self.batch_bags, self.fresh, self.any_data = (
+            train_bags,
+            batch_bags,
+            fresh,
+            any_data,
+        )
         self.nine = labels == "nine"
         self.num_classes, self.chance = (1, 0.5) if self.nine else (10, None)
         self.data: image_sets.MnistName = data
@@ -99,9 +117,16 @@ class MNISTBags(ImageSets):
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         train, test = image_sets.load(self.data, data_dir)
         if self.nine:
-            train, test = (replace(part, classes=torch.where(part.classes == NINE, 0, 1)) for part in (train, test))
+            train, test = (
+                replace(part, classes=torch.where(part.classes == NINE, 0, 1))
+                for part in (train, test)
+            )
         trained = len(train) - min(VALIDATION_IMAGES, len(train) // 2)
-        self.train_on(train[:trained], self.draw(train[:trained], self.training_count, "train", self.seed), device)
+        self.train_on(
+            train[:trained],
+            self.draw(train[:trained], self.training_count, "train", self.seed),
+            device,
+        )
         if self.fresh:
             self.max_labels = self.num_classes
         parts: dict[Split, LabelledImages] = {"validation": train[trained:], "test": test}

@@ -52,17 +52,27 @@ class SequenceBags(SequenceTask, TableBags):
         self.frames_per_second, self._kind = bags.frames_per_second, bags.kind
         split = self.split_bags(bags)
         has_one = np.array([len(events) == 1 for events in bags.marks or [[]] * len(bags)])
-        mean, spread = (torch.from_numpy(value).unsqueeze(1) for value in bags.store.standard(split.train))
+        mean, spread = (
+            torch.from_numpy(value).unsqueeze(1) for value in bags.store.standard(split.train)
+        )
         return SequenceSplits(
             _sequences(bags, split.train),
             {part: _sequences(bags, numbers) for part, numbers in split.evaluated.items()},
-            {part: _sequences(bags, numbers[has_one[numbers]]) for part, numbers in split.evaluated.items()},
+            {
+                part: _sequences(bags, numbers[has_one[numbers]])
+                for part, numbers in split.evaluated.items()
+            },
             (mean.float(), divisors(mean, spread).float()),
         )
 
     def memory(self) -> dict[str, Any]:
         mean, spread = (values.flatten().tolist() for values in self._scale)
-        of_sequences = {"kind": self._kind, "frames_per_second": self.frames_per_second, "mean": mean, "spread": spread}
+        of_sequences = {
+            "kind": self._kind,
+            "frames_per_second": self.frames_per_second,
+            "mean": mean,
+            "spread": spread,
+        }
         return {**super().memory(), **of_sequences}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
@@ -80,7 +90,9 @@ class SequenceBags(SequenceTask, TableBags):
             labels = torch.zeros(len(frames), self.num_classes, dtype=torch.bool)
             lengths = [array.shape[1] for array in frames]
             bags = self.bags(Sequences(frames, lengths, labels))
-            yield NamedBags(self.options.file, list(names), bags, _seconds(network, bags, lengths, rates[0]))
+            yield NamedBags(
+                self.options.file, list(names), bags, _seconds(network, bags, lengths, rates[0])
+            )
 
 
 def _seconds(network: Network, bags: Bags, lengths: list[int], rate: float) -> dict[str, Tensor]:
@@ -89,19 +101,27 @@ def _seconds(network: Network, bags: Bags, lengths: list[int], rate: float) -> d
         return {}
     half = float(centres[1][0])  # positions are blocks of frames from the first on
     ends = torch.tensor(lengths).unsqueeze(1)
-    places = {"start": (centres[1] - half).expand(len(lengths), -1), "end": (centres[1] + half).minimum(ends)}
+    places = {
+        "start": (centres[1] - half).expand(len(lengths), -1),
+        "end": (centres[1] + half).minimum(ends),
+    }
     return {name: frame / rate for name, frame in places.items()}
 
 
 def _sequences(bags: OwnBags, numbers: NDArray[np.int64]) -> Sequences:
     """Return bags of the table, with their events where they are known of all of them."""
-    frames = Lazy(numbers.tolist(), lambda bag: torch.from_numpy(np.array(bags.store.single(bag))).T)
+    frames = Lazy(
+        numbers.tolist(), lambda bag: torch.from_numpy(np.array(bags.store.single(bag))).T
+    )
     lengths, labels = bags.store.sizes[numbers].tolist(), torch.from_numpy(bags.labels[numbers])
     if bags.marks is None or not len(numbers) or not bags.marked()[numbers].all():
         return Sequences(frames, lengths, labels)
     rate, width = bags.frames_per_second, bags.store.width
     events = [
-        [(cls, (start * rate, 0, min(end * rate, length), width)) for cls, (start, end) in bags.marks[bag]]
+        [
+            (cls, (start * rate, 0, min(end * rate, length), width))
+            for cls, (start, end) in bags.marks[bag]
+        ]
         for bag, length in zip(numbers.tolist(), lengths, strict=True)
     ]
     return Sequences(frames, lengths, labels, make_truth(events, max(map(len, events))))

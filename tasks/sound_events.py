@@ -14,7 +14,9 @@ from milbench.data.sounds import CLASSES, SAMPLE_RATE, draw_recordings
 from milbench.families.sequences import Sequences, SequenceSplits, SequenceTask
 
 FRAMES = LogMel(SAMPLE_RATE, hop=128, window=256, bands=32)
-_AT_ONCE = 50  # recordings that are drawn at once: waveforms take four times the memory of their frames
+_AT_ONCE = (
+    50  # recordings that are drawn at once: waveforms take four times the memory of their frames
+)
 
 
 class SoundEvents(SequenceTask):
@@ -39,7 +41,10 @@ class SoundEvents(SequenceTask):
     class_names: ClassVar[list[str]] = [*CLASSES]
     frames_per_second = FRAMES.frames_per_second
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
-    single_bags: ClassVar[dict[Split, int]] = {"validation": 250, "test": 1000}  # recordings of one sound each
+    single_bags: ClassVar[dict[Split, int]] = {
+        "validation": 250,
+        "test": 1000,
+    }  # recordings of one sound each
 
     def __init__(
         self,
@@ -57,25 +62,43 @@ class SoundEvents(SequenceTask):
 
     def load(self, data_dir: Path | None) -> SequenceSplits:  # noqa: ARG002
         def draw(count: int, least: int, most: int, *axes: object) -> Sequences:
-            return _draw_sequences(count, least, most, self.snr_db, (self.name, self.revision, *axes))
+            return _draw_sequences(
+                count, least, most, self.snr_db, (self.name, self.revision, *axes)
+            )
 
         most, limited = self.max_events, self.limited
         return SequenceSplits(
             draw(self.train_bags, 0, most, "train", self.seed),
-            {split: draw(limited(count), 0, most, split, "many") for split, count in self.eval_bags.items()},
-            {split: draw(limited(count), 1, 1, split, "single") for split, count in self.single_bags.items()},
+            {
+                split: draw(limited(count), 0, most, split, "many")
+                for split, count in self.eval_bags.items()
+            },
+            {
+                split: draw(limited(count), 1, 1, split, "single")
+                for split, count in self.single_bags.items()
+            },
         )
 
 
 @lru_cache(maxsize=5)  # the cells of a comparison that one process computes share their recordings
-def _draw_sequences(bags: int, least: int, most: int, snr_db: float, axes: tuple[object, ...]) -> Sequences:
+def _draw_sequences(
+    bags: int, least: int, most: int, snr_db: float, axes: tuple[object, ...]
+) -> Sequences:
     rng, frames = generator(*axes), list[Tensor]()
     classes, boxes = [], []
     for part in torch.arange(bags).split(_AT_ONCE):
         recordings = draw_recordings(len(part), least, most, snr_db, rng)
         frames += FRAMES(recordings.waveforms)
-        start, end = (FRAMES.frames_per_second * seconds for seconds in (recordings.starts, recordings.ends))
+        start, end = (
+            FRAMES.frames_per_second * seconds for seconds in (recordings.starts, recordings.ends)
+        )
         classes.append(recordings.classes)
-        boxes.append(torch.stack([start, torch.zeros_like(start), end, torch.full_like(end, FRAMES.bands)], dim=2))
+        boxes.append(
+            torch.stack(
+                [start, torch.zeros_like(start), end, torch.full_like(end, FRAMES.bands)], dim=2
+            )
+        )
     truth = Truth(torch.cat(classes), torch.cat(boxes))
-    return Sequences(frames, [mel.shape[1] for mel in frames], label_matrix(truth.classes, len(CLASSES)), truth)
+    return Sequences(
+        frames, [mel.shape[1] for mel in frames], label_matrix(truth.classes, len(CLASSES)), truth
+    )

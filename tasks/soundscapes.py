@@ -19,14 +19,25 @@ from milbench.data.esc10 import CLASSES, FOLDER, FOLDS, SAMPLE_RATE, clip_files,
 from milbench.data.log_mel import LogMel
 from milbench.data.splits import official_split
 from milbench.families.fixed_bags import draw_in_rounds
-from milbench.families.sequences import Recording, Sequences, SequenceSplits, SequenceTask, log_mel_sequences
+from milbench.families.sequences import (
+    Recording,
+    Sequences,
+    SequenceSplits,
+    SequenceTask,
+    log_mel_sequences,
+)
 
 FRAMES = LogMel(SAMPLE_RATE, hop=512, window=1024, bands=40)
 SAMPLES = 10 * SAMPLE_RATE
-LONGEST = SAMPLES * 24 // 100  # of a sound: 2.4 seconds, so that MOST fit into a scene one after the other
+LONGEST = (
+    SAMPLES * 24 // 100
+)  # of a sound: 2.4 seconds, so that MOST fit into a scene one after the other
 MOST = 4  # sounds in a scene
 FADE = SAMPLE_RATE // 100  # in which a sound begins and ends, so that its edges are no clicks
-LEVEL, SPREAD = 0.1, 6.0  # the middle root mean square of a sound, and how many decibels it differs from that at most
+LEVEL, SPREAD = (
+    0.1,
+    6.0,
+)  # the middle root mean square of a sound, and how many decibels it differs from that at most
 NOISE = 1e-3  # the standard deviation of the white noise in a scene
 
 
@@ -66,35 +77,53 @@ class Soundscapes(SequenceTask):
         self.overlapping, self.train_bags, self.any_data = overlap, train_bags, any_data
 
     def recipe(self) -> Recipe:
-        return Recipe(lr=5e-3, epochs=60, evaluate_every=20, precision="float32")  # lr: best of two on validation
+        return Recipe(
+            lr=5e-3, epochs=60, evaluate_every=20, precision="float32"
+        )  # lr: best of two on validation
 
     def check_data(self, data_dir: Path | None) -> str:
         instead = catalog.how_to_get("esc10", FOLDER, "sound-events needs no download")
         extras.load("soundfile", "audio", self.name)
-        return catalog.check_dataset("esc10", "ESC-10", data_dir, clip_files, instead, any_data=self.any_data)
+        return catalog.check_dataset(
+            "esc10", "ESC-10", data_dir, clip_files, instead, any_data=self.any_data
+        )
 
     def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
         return 1 / (FOLDS - 2)
 
     def load(self, data_dir: Path | None) -> SequenceSplits:
         root, digest = catalog.data_dir(data_dir), self.check_data(data_dir)
-        split, fold = official_split(read_all(root, digest).folds, FOLDS, self.seed), self.seed % FOLDS
+        split, fold = (
+            official_split(read_all(root, digest).folds, FOLDS, self.seed),
+            self.seed % FOLDS,
+        )
 
-        def scenes(part: str, clips: NDArray[np.int64], count: int, seed: int, most: int = MOST) -> Sequences:
+        def scenes(
+            part: str, clips: NDArray[np.int64], count: int, seed: int, most: int = MOST
+        ) -> Sequences:
             axes = self.revision, part, seed
             return _scenes(root, digest, tuple(clips.tolist()), count, most, self.overlapping, axes)
 
         parts, limited = split.evaluated.items(), self.limited
         return SequenceSplits(
             scenes("train", split.train, self.train_bags, self.seed),
-            {part: scenes(part, clips, limited(self.eval_bags[part]), fold) for part, clips in parts},
+            {
+                part: scenes(part, clips, limited(self.eval_bags[part]), fold)
+                for part, clips in parts
+            },
             {part: scenes(part, clips, limited(len(clips)), fold, most=1) for part, clips in parts},
         )
 
 
 @lru_cache(maxsize=8)  # the cells of one process share their scenes
 def _scenes(
-    root: Path, digest: str, clips: tuple[int, ...], count: int, most: int, overlap: float, axes: tuple[object, ...]
+    root: Path,
+    digest: str,
+    clips: tuple[int, ...],
+    count: int,
+    most: int,
+    overlap: float,
+    axes: tuple[object, ...],
 ) -> Sequences:
     """Return scenes of one to `most` clips of those with some numbers; what is drawn does not depend on `overlap`."""
     rng, recorded = generator("soundscapes", most, *axes), read_all(root, digest)
@@ -110,10 +139,14 @@ def _scenes(
             waveform, events = NOISE * torch.randn(SAMPLES, generator=rng), []
             heard, order = [sounds[clip] for clip in chosen[scene].tolist()], places[scene]
             lengths = torch.tensor([*map(len, heard)])
-            onsets = order * (SAMPLES - (lengths.sum() if in_sequence[number] else lengths))  # or where silence ends
+            onsets = order * (
+                SAMPLES - (lengths.sum() if in_sequence[number] else lengths)
+            )  # or where silence ends
             before = (order < order.unsqueeze(1)).long() @ lengths if in_sequence[number] else 0
             starts = (onsets.long() + before).tolist()
-            for clip, sound, amplitude, start in zip(chosen[scene], heard, amplitudes[scene], starts, strict=True):
+            for clip, sound, amplitude, start in zip(
+                chosen[scene], heard, amplitudes[scene], starts, strict=True
+            ):
                 waveform[start : start + len(sound)] += amplitude * sound
                 events.append((int(recorded.classes[clip]), start, start + len(sound)))
             yield waveform, sorted(events, key=lambda event: event[1:])

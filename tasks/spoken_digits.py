@@ -14,7 +14,13 @@ from milbench.data import catalog
 from milbench.data.log_mel import LogMel
 from milbench.data.spoken_digits import FOLDER, SAMPLE_RATE, read_all, wav_files
 from milbench.families.fixed_bags import draw_in_rounds
-from milbench.families.sequences import Recording, Sequences, SequenceSplits, SequenceTask, log_mel_sequences
+from milbench.families.sequences import (
+    Recording,
+    Sequences,
+    SequenceSplits,
+    SequenceTask,
+    log_mel_sequences,
+)
 
 DIGITS = 10
 FRAMES = LogMel(SAMPLE_RATE, hop=128, window=256, bands=32)
@@ -63,12 +69,16 @@ class SpokenDigits(SequenceTask):
         self.least, self.most, self.train_bags, self.any_data = least, most, train_bags, any_data
 
     def recipe(self) -> Recipe:
-        return Recipe(lr=1e-2, epochs=20, evaluate_every=10, precision="float32")  # lr: best of three on validation
+        return Recipe(
+            lr=1e-2, epochs=20, evaluate_every=10, precision="float32"
+        )  # lr: best of three on validation
 
     def check_data(self, data_dir: Path | None) -> str:
         instead = catalog.how_to_get(self.name, FOLDER, "sound-events needs no download")
         title = "spoken digits" if self.any_data else "Free Spoken Digit Dataset"
-        return catalog.check_dataset(self.name, title, data_dir, wav_files, instead, any_data=self.any_data)
+        return catalog.check_dataset(
+            self.name, title, data_dir, wav_files, instead, any_data=self.any_data
+        )
 
     def load(self, data_dir: Path | None) -> SequenceSplits:
         root, digest = catalog.data_dir(data_dir), self.check_data(data_dir)
@@ -79,9 +89,14 @@ class SpokenDigits(SequenceTask):
 
         return SequenceSplits(
             mixtures("train", self.train_bags, self.seed),
-            {split: mixtures(split, self.limited(count)) for split, count in self.eval_bags.items()},
             {
-                split: _bags(root, digest, split, self.evaluation_limit, None, ("single", self.revision))
+                split: mixtures(split, self.limited(count))
+                for split, count in self.eval_bags.items()
+            },
+            {
+                split: _bags(
+                    root, digest, split, self.evaluation_limit, None, ("single", self.revision)
+                )
                 for split in self.eval_bags
             },
         )
@@ -89,25 +104,41 @@ class SpokenDigits(SequenceTask):
 
 @lru_cache(maxsize=12)  # cells of one process share their bags
 def _bags(
-    root: Path, digest: str, split: str, count: int | None, sizes: tuple[int, int] | None, axes: tuple[object, ...]
+    root: Path,
+    digest: str,
+    split: str,
+    count: int | None,
+    sizes: tuple[int, int] | None,
+    axes: tuple[object, ...],
 ) -> Sequences:
     """Return bags of so many recordings of a split with silence around each, or, sizes None, each as it is."""
     rng, spoken = generator("spoken-digits", split, *axes), read_all(root, digest)
     numbers_of_split = [n for n, take in enumerate(spoken.takes) if take in TAKES[split]]
     if not numbers_of_split:
-        raise UsageError(f"{root} has no spoken digits for the {split} split, numbered {TAKES[split].start} and up")
+        raise UsageError(
+            f"{root} has no spoken digits for the {split} split, numbered {TAKES[split].start} and up"
+        )
     numbers, (shortest, longest) = torch.ones(len(numbers_of_split), dtype=torch.int64), (0.0, 0.0)
     if sizes and count:
-        numbers, (shortest, longest) = torch.randint(sizes[0], sizes[1] + 1, (count,), generator=rng), GAP
-    bags = draw_in_rounds(len(numbers_of_split), int(numbers.sum()), rng).split(numbers.tolist())[:count]
+        numbers, (shortest, longest) = (
+            torch.randint(sizes[0], sizes[1] + 1, (count,), generator=rng),
+            GAP,
+        )
+    bags = draw_in_rounds(len(numbers_of_split), int(numbers.sum()), rng).split(numbers.tolist())[
+        :count
+    ]
 
     def recordings() -> Iterator[Recording]:
         for bag in bags:
-            silences = (shortest + (longest - shortest) * torch.rand(len(bag) + 1, generator=rng)) * SAMPLE_RATE
+            silences = (
+                shortest + (longest - shortest) * torch.rand(len(bag) + 1, generator=rng)
+            ) * SAMPLE_RATE
             start, *gaps = silences.round().int().tolist()
             sounds, events = [torch.zeros(start)], []
             for n, gap in zip(bag.tolist(), gaps, strict=True):
-                sound = torch.from_numpy(spoken.waveforms[numbers_of_split[n]] / np.float32(1 << 15))
+                sound = torch.from_numpy(
+                    spoken.waveforms[numbers_of_split[n]] / np.float32(1 << 15)
+                )
                 events.append((spoken.digits[numbers_of_split[n]], start, start + len(sound)))
                 sounds += [sound, torch.zeros(gap)]
                 start += len(sound) + gap

@@ -62,4 +62,8 @@ class SVHN(StreetNumbers):
 
     def title(self, counts: Mapping[str, int]) -> str:
         """Return the name SVHN only if every part has as many pictures as the official one."""
-        return "SVHN" if all(counts[part] == PICTURES[part] for part in counts) else "SVHN-format images"
+        return (
+            "SVHN"
+            if all(counts[part] == PICTURES[part] for part in counts)
+            else "SVHN-format images"
+        )

@@ -10,7 +10,17 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from milbench import Bags, EvalSplit, InstanceMLP, NetworkMaker, Recipe, Split, UsageError, generator, label_matrix
+from milbench import (
+    Bags,
+    EvalSplit,
+    InstanceMLP,
+    NetworkMaker,
+    Recipe,
+    Split,
+    UsageError,
+    generator,
+    label_matrix,
+)
 from milbench._utils.devices import to_device
 from milbench.api.task import Evaluation, ScoreFunction
 from milbench.families.decisions import merged_errors, optimal_errors, reference_errors
@@ -116,8 +126,13 @@ class SyntheticBags(FixedBags):
             raise UsageError(f"test_sizes = {test_sizes}: the smallest is larger than the largest")
         kinds = (label_sets, test_label_sets or label_sets)
         if labels_per_bag is not None and "uniform" not in kinds:
-            raise UsageError(f"labels_per_bag = {labels_per_bag} is for label_sets = uniform, not for {label_sets}")
-        rules = [LabelSetRule(kind, labels_per_bag if kind == "uniform" else None, empty_share) for kind in kinds]
+            raise UsageError(
+                f"labels_per_bag = {labels_per_bag} is for label_sets = uniform, not for {label_sets}"
+            )
+        rules = [
+            LabelSetRule(kind, labels_per_bag if kind == "uniform" else None, empty_share)
+            for kind in kinds
+        ]
         self.training = GaussianBags(
             num_classes, dimension, (min_size, max_size), (min_size + max_size) / 2, class_rate, separation,
             background_scale, rules[0], imbalance, (context_without, context), overlap,
@@ -140,11 +155,15 @@ class SyntheticBags(FixedBags):
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:  # noqa: ARG002
         self._device = device
         models: dict[Split, GaussianBags] = {"validation": self.training, "test": self.test}
-        self._drawn = tuple((split, model, self.limited(self.eval_bags[split])) for split, model in models.items())
+        self._drawn = tuple(
+            (split, model, self.limited(self.eval_bags[split])) for split, model in models.items()
+        )
         self.eval_splits = _eval_splits(self._drawn, self.revision, device)
         if self.training_count:
             rng = generator(self.name, self.revision, "training", self.seed)
-            self._pool = self._with_noise(self.training.draw(self.training_count, rng), rng).to(device)
+            self._pool = self._with_noise(self.training.draw(self.training_count, rng), rng).to(
+                device
+            )
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
         if self.training_count:
@@ -152,7 +171,9 @@ class SyntheticBags(FixedBags):
             return
         counts = [len(part) for part in torch.arange(self.bags_per_epoch).split(self.batch_bags)]
         for start in range(0, len(counts), _TOGETHER):
-            for bags in [self.training.draw(count, rng) for count in counts[start : start + _TOGETHER]]:
+            for bags in [
+                self.training.draw(count, rng) for count in counts[start : start + _TOGETHER]
+            ]:
                 yield self._with_noise(bags, rng).to(self._device)
 
     def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
@@ -170,7 +191,10 @@ class SyntheticBags(FixedBags):
         for known, difference in (("bayes_", "excess_"), ("reference_", "above_reference_")):
             errors = {name: error for name, error in self.known_errors().items() if known in name}
             metrics |= errors
-            metrics |= {n.replace(known, difference): metrics[n.replace(known, "")] - e for n, e in errors.items()}
+            metrics |= {
+                n.replace(known, difference): metrics[n.replace(known, "")] - e
+                for n, e in errors.items()
+            }
         return replace(evaluated, metrics=metrics)
 
     def known_errors(self) -> dict[str, float]:
@@ -189,7 +213,11 @@ class SyntheticBags(FixedBags):
         """Return bags with errors in their label sets, and then without the truth, which would tell of them."""
         if not any(self._noise) or bags.mask is None:
             return bags
-        return replace(bags, labels=noisy_labels(bags.labels, bags.mask.sum(dim=1), *self._noise, rng), truth=None)
+        return replace(
+            bags,
+            labels=noisy_labels(bags.labels, bags.mask.sum(dim=1), *self._noise, rng),
+            truth=None,
+        )
 
 
 Drawn = tuple[tuple[Split, GaussianBags, int], ...]
@@ -205,16 +233,22 @@ def _eval_splits(drawn: Drawn, revision: int, device: torch.device) -> dict[Spli
         if model.imbalance == 1:
             classes = torch.randint(model.num_classes, (count, 1), generator=rng)
         else:
-            classes = torch.multinomial(model.rates[:-1], count, replacement=True, generator=rng).unsqueeze(1)
+            classes = torch.multinomial(
+                model.rates[:-1], count, replacement=True, generator=rng
+            ).unsqueeze(1)
         instances = model.emit(classes, torch.randn(count, 1, model.dimension, generator=rng))
         single_instances = Bags(instances, label_matrix(classes, model.num_classes))
-        bags = [model.draw(len(part), rng).to(device) for part in torch.arange(count).split(_EVAL_BATCH)]
+        bags = [
+            model.draw(len(part), rng).to(device) for part in torch.arange(count).split(_EVAL_BATCH)
+        ]
         splits[split] = EvalSplit([single_instances.to(device)], bags)
     return splits
 
 
 @cache  # for all the cells of a process: the optimum takes longer than an epoch
-def _known_errors(drawn: Drawn, revision: int, device: torch.device, groups: tuple[int, ...]) -> dict[str, float]:
+def _known_errors(
+    drawn: Drawn, revision: int, device: torch.device, groups: tuple[int, ...]
+) -> dict[str, float]:
     splits = _eval_splits(drawn, revision, device)
     errors = reference_errors(drawn[0][1].marginal_log_posterior, splits, groups)
     for split, model, _ in drawn:

@@ -17,12 +17,18 @@ from tests._helpers.mlflow_server import MlflowServer
 from tests._helpers.small_data import small_data
 
 torch.set_num_threads(1)
-costs.WINDOW = 0.0  # every cell times its loss by the fewest calls, since the tests compute hundreds of cells
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell lets what it starts in the background ignore Ctrl-C
+costs.WINDOW = (
+    0.0  # every cell times its loss by the fewest calls, since the tests compute hundreds of cells
+)
+if (
+    signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+):  # a shell lets what it starts in the background ignore Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-collect_ignore = ["_helpers/package"]  # which one test installs: imported from here, it would hide what was installed
+collect_ignore = [
+    "_helpers/package"
+]  # which one test installs: imported from here, it would hide what was installed
 
 
 @pytest.fixture(autouse=True)
@@ -37,10 +43,16 @@ def plug_ins_of_one_test() -> Iterator[None]:
 
 
 def _forget_plug_ins() -> None:
-    registries: list[Any] = [losses(), tasks(), networks()]  # those that there are now: a test may have made new ones
+    registries: list[Any] = [
+        losses(),
+        tasks(),
+        networks(),
+    ]  # those that there are now: a test may have made new ones
     for registry in registries:
         known = [*registry.entries.items()]
-        registry.entries = {n: e for n, e in known if not e.source and local_object(registry, n) is None}
+        registry.entries = {
+            n: e for n, e in known if not e.source and local_object(registry, n) is None
+        }
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +89,10 @@ def blank_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def milbench(
-    root: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    root: Path,
+    request: pytest.FixtureRequest,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., Ran]:
     """Run the command line in this process, under `root`, cells in this process too, without MLflow.
 
@@ -141,7 +156,9 @@ def street_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     root = tmp_path_factory.mktemp("data")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(house_numbers, "PICTURES", few := {"house-numbers/train": 60, "house-numbers/test": 20})
+        patch.setattr(
+            house_numbers, "PICTURES", few := {"house-numbers/train": 60, "house-numbers/test": 20}
+        )
         patch.setattr(house_numbers, "SEED", 3)  # one of the numbers is written from top to bottom
         for part in few:
             house_numbers.make(root, part)

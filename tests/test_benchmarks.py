@@ -27,17 +27,27 @@ def test_every_script_says_how_it_is_called(
     with pytest.raises(SystemExit):
         runpy.run_path(str(REPOSITORY / "benchmarks" / script), run_name="__main__")
     assert f"Example: python benchmarks/{script}" in capsys.readouterr().out
-    assert f"python benchmarks/{script}" in (REPOSITORY / "docs" / "performance.md").read_text("utf-8")
+    assert f"python benchmarks/{script}" in (REPOSITORY / "docs" / "performance.md").read_text(
+        "utf-8"
+    )
 
 
 def test_training_prints_a_row_a_loss(capsys: pytest.CaptureFixture[str]) -> None:
-    training.main(loss="noisy-or,position", task=TINY, setting=["recipe.optimizer=psgd"], device="cpu", quick=True)
+    training.main(
+        loss="noisy-or,position",
+        task=TINY,
+        setting=["recipe.optimizer=psgd"],
+        device="cpu",
+        quick=True,
+    )
     said = capsys.readouterr().out
     assert "tiny, noisy-or" in said
     assert "tiny, position" in said
 
 
-def test_batches_that_are_drawn_together_are_charged_to_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_that_are_drawn_together_are_charged_to_all_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     (cell,) = training.plan(["noisy-or"], [TINY], ["task.batches=12"]).cells
     ours, now = set_up(cell, torch.device("cpu"), None), [0.0]
     draw = ours.task.train_batches
@@ -59,12 +69,21 @@ def test_the_plain_loop_computes_what_it_is_compared_with() -> None:
     assert logits.shape == (6, 6, 7)
     assert labels.sum(dim=1).tolist() == [0, 1, 3, 0, 1, 3]
     plain = likelihood.plain_loop(logits, labels)
-    torch.testing.assert_close(plain, bag_log_prob(logits.log_softmax(dim=1), labels), rtol=1e-9, atol=0)
+    torch.testing.assert_close(
+        plain, bag_log_prob(logits.log_softmax(dim=1), labels), rtol=1e-9, atol=0
+    )
 
 
-def test_slides_are_trained_on_and_checked(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slides_are_trained_on_and_checked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two of the commands are started, the others left out."""
-    for name, value in {"QUICK_SLIDES": 10, "QUICK_PATCHES": (30, 50), "LONG": (600, 64), "SETTLED": 0.0}.items():
+    for name, value in {
+        "QUICK_SLIDES": 10,
+        "QUICK_PATCHES": (30, 50),
+        "LONG": (600, 64),
+        "SETTLED": 0.0,
+    }.items():
         monkeypatch.setattr(data, name, value)
     started, timed = ["slides, milbench, first launch", "check of 10 slides"], data.timed
 

@@ -24,7 +24,12 @@ from markdown_it import MarkdownIt
 
 from tests._helpers.command_line import REPOSITORY, Milbench
 
-PAGES = sorted([*(REPOSITORY / "docs").glob("*.md"), *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md"))])
+PAGES = sorted(
+    [
+        *(REPOSITORY / "docs").glob("*.md"),
+        *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md")),
+    ]
+)
 COMMENT = re.compile(r"<!-- (not run|run with|needs): (\S.*?) -->\s*$")
 NOT_RUN = 19  # blocks that say why they are not run; raise it only for what no test can run
 
@@ -56,11 +61,19 @@ class Block:
 def blocks(page: Path) -> list[Block]:
     tokens = MarkdownIt("commonmark").parse(page.read_text("utf-8"))
     before = [None, *tokens]
-    return [_block(token, last) for last, token in zip(before, tokens, strict=False) if token.type == "fence"]
+    return [
+        _block(token, last)
+        for last, token in zip(before, tokens, strict=False)
+        if token.type == "fence"
+    ]
 
 
 def _block(token: Any, before: Any) -> Block:
-    said = COMMENT.match(before.content) if before is not None and before.type == "html_block" else None
+    said = (
+        COMMENT.match(before.content)
+        if before is not None and before.type == "html_block"
+        else None
+    )
     kind, rest = said.groups() if said else ("", "")
     return Block(
         line=token.map[0] + 1,
@@ -79,8 +92,13 @@ def folder(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     rows = ["bag,labels,f0,f1"]
     for bag in range(40):
         kinds = [rng.randrange(3) for _ in range(3)]
-        labels = ";".join(name for number, name in enumerate(["wren", "nuthatch"]) if number in kinds)
-        rows += [f"rec-{bag},{labels},{rng.gauss(3 * (k == 0), 1)},{rng.gauss(3 * (k == 1), 1)}" for k in kinds]
+        labels = ";".join(
+            name for number, name in enumerate(["wren", "nuthatch"]) if number in kinds
+        )
+        rows += [
+            f"rec-{bag},{labels},{rng.gauss(3 * (k == 0), 1)},{rng.gauss(3 * (k == 1), 1)}"
+            for k in kinds
+        ]
     root.mkdir()
     (root / "birds.csv").write_text("\n".join(rows), "utf-8")
     monkeypatch.chdir(root)
@@ -109,14 +127,22 @@ def test_every_block_runs(page: Path, folder: Path, milbench: Milbench) -> None:
 
 def test_no_more_blocks_than_known_are_not_run() -> None:
     reasons = [
-        f"{page.name}, line {block.line}: {block.not_run}" for page in PAGES for block in blocks(page) if block.not_run
+        f"{page.name}, line {block.line}: {block.not_run}"
+        for page in PAGES
+        for block in blocks(page)
+        if block.not_run
     ]
     assert len(reasons) == NOT_RUN, "\n".join(reasons)
 
 
 def run_python(block: Block, names: dict[str, Any], where: str) -> str:
     code = compile(block.text, where, "exec")
-    linecache.cache[where] = (len(block.text), None, block.text.splitlines(keepends=True), where)  # as a notebook does
+    linecache.cache[where] = (
+        len(block.text),
+        None,
+        block.text.splitlines(keepends=True),
+        where,
+    )  # as a notebook does
     printed = io.StringIO()
     if not block.not_run:
         with contextlib.redirect_stdout(printed):
@@ -168,7 +194,9 @@ def assert_shown(block: Block, said: str, where: str) -> None:
     """Every line that a page shows is among those that the last command printed, whatever the numbers."""
     printed = {masked(line.partition(" --root ")[0]) for line in said.splitlines()}
     for line in block.text.splitlines():
-        assert line.strip() == "..." or masked(line) in printed, f"{where}: nothing printed is like {line!r}:\n{said}"
+        assert line.strip() == "..." or masked(line) in printed, (
+            f"{where}: nothing printed is like {line!r}:\n{said}"
+        )
 
 
 def masked(line: str) -> str:
@@ -176,8 +204,12 @@ def masked(line: str) -> str:
     return re.sub(r"[\s━─]+", " ", re.sub(r"[-−+]?\d[\d.,e-]*", "N", line)).strip()
 
 
-def test_the_tutorial_shows_the_file_that_milbench_new_writes(folder: Path, milbench: Milbench) -> None:
-    (shown,) = (b.text for b in blocks(REPOSITORY / "docs" / "tutorial.md") if "class MeanPooling" in b.text)
+def test_the_tutorial_shows_the_file_that_milbench_new_writes(
+    folder: Path, milbench: Milbench
+) -> None:
+    (shown,) = (
+        b.text for b in blocks(REPOSITORY / "docs" / "tutorial.md") if "class MeanPooling" in b.text
+    )
     assert milbench("new", "loss", "mean-pooling").code == 0
     assert shown in (folder / "mean_pooling.py").read_text("utf-8")
 
@@ -185,14 +217,31 @@ def test_the_tutorial_shows_the_file_that_milbench_new_writes(folder: Path, milb
 def test_set_errors_of_the_readme_are_those_of_the_published_frame() -> None:
     frame = pd.read_csv(REPOSITORY / "reports/lengths/results.csv.gz", dtype=str, na_filter=False)
     errors = frame.query("final == 'True' and metric == 'test/set_error'").astype({"value": float})
-    found = errors.groupby(["loss", "network", "task", "recipe"])["value"].agg(["mean", "std"]).T.to_dict("list")
-    columns = ("spoken-digits", 13), ("spoken-digits", 416), ("handwritten-words", 2), ("handwritten-words", 46)
+    found = (
+        errors.groupby(["loss", "network", "task", "recipe"])["value"]
+        .agg(["mean", "std"])
+        .T.to_dict("list")
+    )
+    columns = (
+        ("spoken-digits", 13),
+        ("spoken-digits", 416),
+        ("handwritten-words", 2),
+        ("handwritten-words", 46),
+    )
     rows = {"`exact`": ("exact", ""), "`noisy-or`, softmax": ("noisy-or head=softmax", "")}
     rows |= {"set transformer": ("one-vs-rest", "set-transformer")}
-    for row in re.findall(r"^\|([^|]+\|[\d.]+ ± .*)\|$", (REPOSITORY / "README.md").read_text("utf-8"), re.MULTILINE):
+    for row in re.findall(
+        r"^\|([^|]+\|[\d.]+ ± .*)\|$", (REPOSITORY / "README.md").read_text("utf-8"), re.MULTILINE
+    ):
         name, *cells = row.split("|")
         of_loss = rows.pop(name)
         for (task, epochs), cell in zip(columns, cells, strict=True):
-            for text, value in zip(re.findall(r"[\d.]+", cell), found[*of_loss, task, f"epochs={epochs}"], strict=True):
-                assert float(text) == round(100 * value, len(text.partition(".")[2])), (row, task, epochs)
+            for text, value in zip(
+                re.findall(r"[\d.]+", cell), found[*of_loss, task, f"epochs={epochs}"], strict=True
+            ):
+                assert float(text) == round(100 * value, len(text.partition(".")[2])), (
+                    row,
+                    task,
+                    epochs,
+                )
     assert not rows, "every row was seen"

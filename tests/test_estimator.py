@@ -17,7 +17,9 @@ from sklearn.utils.estimator_checks import check_estimator
 from milbench import BagClassifier, Bags, Network, UsageError
 from milbench.losses import LogSumExp, NoisyOr
 
-CANNOT = {"check_methods_subset_invariance": "networks compute in float32, and its tolerance is 1e-7"}
+CANNOT = {
+    "check_methods_subset_invariance": "networks compute in float32, and its tolerance is 1e-7"
+}
 
 
 def drawn(seed: int, count: int = 60) -> tuple[list[NDArray[np.float64]], NDArray[np.int64]]:
@@ -26,7 +28,10 @@ def drawn(seed: int, count: int = 60) -> tuple[list[NDArray[np.float64]], NDArra
     bags, labels = [], np.zeros((count, 2), np.int64)
     for bag in range(count):
         kinds = rng.integers(0, 4, rng.integers(2, 6))  # 2 and 3: background
-        bags.append(0.3 * rng.normal(size=(len(kinds), 3)) + 3 * np.eye(4)[kinds][:, :3] * (kinds < 2)[:, None])
+        bags.append(
+            0.3 * rng.normal(size=(len(kinds), 3))
+            + 3 * np.eye(4)[kinds][:, :3] * (kinds < 2)[:, None]
+        )
         labels[bag, [k for k in kinds if k < 2]] = 1
     return bags, labels
 
@@ -82,31 +87,50 @@ def test_one_label_a_bag() -> None:
     assert two.score(NEW, np.where(TRUTH[:, 0], "yes", "no")) > 0.9
     assert two.score(NEW, np.where(TRUTH[:, :1], "yes", "no")) > 0.9  # a column, as of a table
     assert np.array_equal(two.predict(NEW) == "yes", two.decision_function(NEW) >= 0)
-    assert np.allclose(two.predict_proba(NEW)[:, 1], 1 / (1 + np.exp(-two.decision_function(NEW) - two.threshold_)))
+    assert np.allclose(
+        two.predict_proba(NEW)[:, 1], 1 / (1 + np.exp(-two.decision_function(NEW) - two.threshold_))
+    )
 
 
 def test_scikit_learn_can_copy_validate_and_chain_it() -> None:
-    classifier = short(loss="noisy-or", random_state=3, batch_bags=np.int64(32))  # as a search by NumPy sets it
+    classifier = short(
+        loss="noisy-or", random_state=3, batch_bags=np.int64(32)
+    )  # as a search by NumPy sets it
     assert clone(classifier).get_params() == classifier.get_params()
-    scores = cross_val_score(make_pipeline(FunctionTransformer(list), classifier), BAGS, LABELS[:, 0], cv=3)
+    scores = cross_val_score(
+        make_pipeline(FunctionTransformer(list), classifier), BAGS, LABELS[:, 0], cv=3
+    )
     assert scores.shape == (3,)
     assert scores.mean() > 0.8
     fitted = classifier.fit(BAGS, LABELS)
     again = pickle.loads(pickle.dumps(fitted))
-    assert np.array_equal(again.predict_proba(NEW), clone(classifier).fit(BAGS, LABELS).predict_proba(NEW))
+    assert np.array_equal(
+        again.predict_proba(NEW), clone(classifier).fit(BAGS, LABELS).predict_proba(NEW)
+    )
 
 
 def test_a_search_sets_rate_epochs_and_arguments_of_the_loss() -> None:
-    y, grid = LABELS[:, 0], {"lr": [1e-6, 1e-2], "epochs": [1, 8], "loss__head": ["sigmoid", "softmax"]}
-    found = GridSearchCV(short(loss="noisy-or", recipe={"lr": 1.0, "epochs": 99}), grid, cv=2).fit(BAGS, y)
-    assert (found.best_params_["lr"], found.best_params_["epochs"]) == (1e-2, 8), "the settings that learn"
+    y, grid = (
+        LABELS[:, 0],
+        {"lr": [1e-6, 1e-2], "epochs": [1, 8], "loss__head": ["sigmoid", "softmax"]},
+    )
+    found = GridSearchCV(short(loss="noisy-or", recipe={"lr": 1.0, "epochs": 99}), grid, cv=2).fit(
+        BAGS, y
+    )
+    assert (found.best_params_["lr"], found.best_params_["epochs"]) == (1e-2, 8), (
+        "the settings that learn"
+    )
     assert found.best_estimator_.loss_.head == found.best_params_["loss__head"]
     changed = clone(short(loss=LogSumExp(3.0)).set_params(loss__learn=False))
     assert [changed.get_params()[f"loss__{key}"] for key in ("sharpness", "learn")] == [3.0, False]
     assert changed.loss.log_factor is None
-    chained = make_pipeline(FunctionTransformer(list), short()).set_params(bagclassifier__loss__rule="exact")
+    chained = make_pipeline(FunctionTransformer(list), short()).set_params(
+        bagclassifier__loss__rule="exact"
+    )
     assert chained[-1].loss.rule == "exact"
-    with pytest.raises(UsageError, match="unknown parameter of loss exact 'rul'; did you mean 'rule'"):
+    with pytest.raises(
+        UsageError, match="unknown parameter of loss exact 'rul'; did you mean 'rule'"
+    ):
         short().set_params(loss__rul="exact")
 
 
@@ -123,17 +147,25 @@ def test_instances_have_scores_and_labels_in_the_form_of_bags() -> None:
     names = [{n for n, has in zip(("owl", "wren"), row, strict=True) if has} for row in LABELS]
     truth = [(bag[:, :2] > 1.5).astype(int) for bag in NEW]
     binary, sets, named = (short().fit(BAGS, y) for y in (LABELS[:, 0], LABELS, names))
-    assert np.mean(np.concatenate(binary.predict_instances(NEW)) == np.concatenate(truth)[:, 0]) > 0.95
+    assert (
+        np.mean(np.concatenate(binary.predict_instances(NEW)) == np.concatenate(truth)[:, 0]) > 0.95
+    )
     assert [found.shape for found in sets.predict_instances(NEW)] == [one.shape for one in truth]
     assert np.mean(np.concatenate(sets.predict_instances(NEW)) == np.concatenate(truth)) > 0.95
     expected = [tuple(np.array(["owl", "wren"])[row > 0]) for row in sets.predict_instances(NEW)[0]]
     assert named.predict_instances(NEW)[0] == expected
-    given = torch.tensor((NEW[0] - np.concatenate(BAGS).mean(axis=0)) / np.concatenate(BAGS).std(axis=0)).float()
+    given = torch.tensor(
+        (NEW[0] - np.concatenate(BAGS).mean(axis=0)) / np.concatenate(BAGS).std(axis=0)
+    ).float()
     with torch.no_grad():
         by_hand = sets.network_(given.unsqueeze(0)).softmax(dim=1)[0, :2].T
     np.testing.assert_allclose(sets.instance_scores(NEW)[0], by_hand, atol=1e-5)
-    pooled = short(network=lambda features, classes, seed: Pooled(features, classes)).fit(BAGS, LABELS[:, 0])
-    with pytest.raises(UsageError, match=r"the network has \(1,\) positions, expected one for each of 5 instances"):
+    pooled = short(network=lambda features, classes, seed: Pooled(features, classes)).fit(
+        BAGS, LABELS[:, 0]
+    )
+    with pytest.raises(
+        UsageError, match=r"the network has \(1,\) positions, expected one for each of 5 instances"
+    ):
         pooled.instance_scores(NEW)
 
 
@@ -142,16 +174,22 @@ def test_data_frames_go_by_the_names_of_columns() -> None:
     mixed = [frames[0], *(frame[["z", "x", "y"]] for frame in frames[1:])]
     fitted = short().fit(mixed, pd.DataFrame(LABELS, columns=["owl", "wren"]))
     assert [*fitted.classes_] == ["owl", "wren"]
-    assert np.array_equal(fitted.decision_function(frames), short().fit(BAGS, LABELS).decision_function(BAGS))
+    assert np.array_equal(
+        fitted.decision_function(frames), short().fit(BAGS, LABELS).decision_function(BAGS)
+    )
     others = [frame[["z", "y", "x"]].assign(note="unused") for frame in frames]
     assert np.array_equal(fitted.decision_function(others), fitted.decision_function(frames))
-    with pytest.raises(UsageError, match=r"unknown column 'x'; did you mean 'x1'\? \(there are: x1, y, z\)"):
+    with pytest.raises(
+        UsageError, match=r"unknown column 'x'; did you mean 'x1'\? \(there are: x1, y, z\)"
+    ):
         fitted.predict([frame.rename(columns={"x": "x1"}) for frame in frames])
 
 
 def test_a_loss_and_a_network_may_be_given() -> None:
     loss = NoisyOr("softmax")
-    fitted = short(loss=loss, network=lambda features, classes, seed: Line(features, classes)).fit(BAGS, LABELS)
+    fitted = short(loss=loss, network=lambda features, classes, seed: Line(features, classes)).fit(
+        BAGS, LABELS
+    )
     assert isinstance(fitted.network_, Line)
     assert fitted.loss_ is not loss
     assert fitted.loss_.head == "softmax"
@@ -160,7 +198,9 @@ def test_a_loss_and_a_network_may_be_given() -> None:
 
 def test_probabilities_do_not_depend_on_the_threshold() -> None:
     """The best threshold may be infinite, where naming nothing is best."""
-    always, never = (short(epochs=1, threshold=threshold).fit(BAGS, LABELS) for threshold in (0.0, float("inf")))
+    always, never = (
+        short(epochs=1, threshold=threshold).fit(BAGS, LABELS) for threshold in (0.0, float("inf"))
+    )
     assert np.array_equal(never.predict_proba(NEW), always.predict_proba(NEW))
     assert not never.predict(NEW).any()
 
@@ -175,18 +215,38 @@ def test_scikit_learns_own_checks_pass() -> None:
     [
         ({"loss": "exat"}, BAGS, LABELS, "did you mean 'exact'"),
         ({"loss": "count"}, BAGS, LABELS, "trains on label sets; count has count supervision"),
-        ({"recipe": {"lrr": 1}}, BAGS, LABELS, "unknown parameter of recipe 'lrr'; did you mean 'lr'"),
+        (
+            {"recipe": {"lrr": 1}},
+            BAGS,
+            LABELS,
+            "unknown parameter of recipe 'lrr'; did you mean 'lr'",
+        ),
         ({"network": "mpl"}, BAGS, LABELS, "'mpl' is no network for"),
-        ({}, [*BAGS[:-1], np.zeros((2, 4))], LABELS, "instances with the same D features, got (2, 3), (2, 4)"),
+        (
+            {},
+            [*BAGS[:-1], np.zeros((2, 4))],
+            LABELS,
+            "instances with the same D features, got (2, 3), (2, 4)",
+        ),
         ({}, BAGS[:-1], LABELS, "59 bags and labels of 60"),
         ({}, [bag[:1] for bag in BAGS], LABELS, "no instance for every class"),
         ({}, BAGS, LABELS[:, 0] * 0, "y has 1 class, expected two"),
         ({}, BAGS, LABELS.sum(axis=1), "For more give label sets"),
         ({}, BAGS, [[]] * 60, "all label sets are empty"),
         ({}, [*BAGS[:-1], np.zeros((0, 3))], LABELS, "bag 59 has no instances"),
-        ({"network": torch.nn.Linear(3, 3)}, BAGS, LABELS, "a name, a file, a class or a function, got Linear"),
+        (
+            {"network": torch.nn.Linear(3, 3)},
+            BAGS,
+            LABELS,
+            "a name, a file, a class or a function, got Linear",
+        ),
         ({"batch_bags": 0}, BAGS, LABELS, "batch_bags must be a whole number from 1 on, got 0"),
-        ({"batch_bags": True}, BAGS, LABELS, "batch_bags must be a whole number from 1 on, got True"),
+        (
+            {"batch_bags": True},
+            BAGS,
+            LABELS,
+            "batch_bags must be a whole number from 1 on, got True",
+        ),
         ({"recipe": {"lr": -1}}, BAGS, LABELS, "recipe: lr = -1"),
     ],
 )

@@ -12,7 +12,9 @@ pytestmark = pytest.mark.usefixtures("unmirrored", "blank_figures")
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[str], str]:
+def run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], str]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -26,7 +28,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 def test_every_example_is_listed_and_run() -> None:
     listed = set(re.findall(r"\]\((\w+)\.py\)", (EXAMPLES / "README.md").read_text("utf-8")))
-    assert listed == {path.stem for path in EXAMPLES.glob("*.py")} == {"own_loss", "own_table", "own_training_loop"}
+    assert (
+        listed
+        == {path.stem for path in EXAMPLES.glob("*.py")}
+        == {"own_loss", "own_table", "own_training_loop"}
+    )
 
 
 def test_own_loss(run: Callable[[str], str]) -> None:
@@ -42,4 +48,6 @@ def test_own_table(run: Callable[[str], str]) -> None:
 def test_own_training_loop(run: Callable[[str], str]) -> None:
     said = run("own_training_loop")
     (error,) = re.findall(r"wrongly: ([\d.]+) %", said)
-    assert float(error) < 10, "four classes are equally frequent: guessing names three quarters wrongly"
+    assert float(error) < 10, (
+        "four classes are equally frequent: guessing names three quarters wrongly"
+    )

@@ -11,19 +11,33 @@ import pytest
 
 import milbench
 
-HEAVY = ("torch", "torchvision", "mlflow", "pandas", "numpy", "scipy", "sklearn", "matplotlib", "joblib")
+HEAVY = (
+    "torch",
+    "torchvision",
+    "mlflow",
+    "pandas",
+    "numpy",
+    "scipy",
+    "sklearn",
+    "matplotlib",
+    "joblib",
+)
 
 
 def imported(code: str, **environment: str) -> set[str]:
     code += "\nimport sys; sys.stdout.flush(); print(*sys.modules, file=sys.stderr)"
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | environment)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=os.environ | environment
+    )
     assert done.returncode == 0, done.stderr
     return {*done.stderr.split()}
 
 
 def test_losses_tasks_and_training_are_imported_without_the_compiler_of_torch() -> None:
-    found = imported("import milbench.cli.run, milbench.engine.train, milbench.losses.exact, milbench.tasks.svhn")
+    found = imported(
+        "import milbench.cli.run, milbench.engine.train, milbench.losses.exact, milbench.tasks.svhn"
+    )
     assert "torch" in found
     assert "torch._dynamo" not in found
 
@@ -63,7 +77,11 @@ with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.suppress(S
     main()
 assert "reproduce" in printed.getvalue()
 """
-    completing = {"_MILBENCH_COMPLETE": "complete_bash", "COMP_WORDS": "milbench r", "COMP_CWORD": "1"}
+    completing = {
+        "_MILBENCH_COMPLETE": "complete_bash",
+        "COMP_WORDS": "milbench r",
+        "COMP_CWORD": "1",
+    }
     assert not {*HEAVY} & imported(code, **completing)
 
 
@@ -79,6 +97,8 @@ def test_type_checkers_see_the_public_names_where_they_come_from() -> None:
         assert isinstance(node, ast.ImportFrom)
         assert node.module is not None
         typed |= {alias.name: node.module for alias in node.names}
-    assert set(typed) | {"UsageError", "__version__", "load_loss", "load_task"} == set(milbench.__all__)
+    assert set(typed) | {"UsageError", "__version__", "load_loss", "load_task"} == set(
+        milbench.__all__
+    )
     for name, module in typed.items():
         assert getattr(milbench, name) is getattr(importlib.import_module(module), name)

@@ -12,14 +12,18 @@ from tests._helpers.command_line import REPOSITORY
 
 
 def output(*words: object, cwd: Path | None = None) -> str:
-    return subprocess.run([*map(str, words)], capture_output=True, text=True, check=True, cwd=cwd).stdout
+    return subprocess.run(
+        [*map(str, words)], capture_output=True, text=True, check=True, cwd=cwd
+    ).stdout
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("built")
     source = folder / "source"
-    for name in output("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=REPOSITORY).splitlines():
+    for name in output(
+        "git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=REPOSITORY
+    ).splitlines():
         if (REPOSITORY / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(REPOSITORY / name, source / name)
@@ -46,11 +50,15 @@ def test_the_wheel_holds_losses_tasks_specs_and_templates(built: tuple[Path, Pat
     assert "milbench/specs/demo.toml" in names
     assert {"milbench/py.typed", "milbench/likelihood/__init__.py"} <= names
     assert any(name.startswith("milbench/report/templates/") for name in names)
-    assert not any(name.startswith(("losses/", "tasks/", "runs/", "tests/", "benchmarks/")) for name in names)
+    assert not any(
+        name.startswith(("losses/", "tasks/", "runs/", "tests/", "benchmarks/")) for name in names
+    )
     assert not any(name.endswith((".db", ".pt", ".npz")) for name in names)
 
 
-def test_a_wheel_from_an_sdist_works_in_an_empty_environment(built: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_wheel_from_an_sdist_works_in_an_empty_environment(
+    built: tuple[Path, Path], tmp_path: Path
+) -> None:
     """The environment has milbench alone; its dependencies are lent to it by a path, being gigabytes."""
     home = tmp_path / "env"
     venv.create(home, with_pip=False)
@@ -63,6 +71,10 @@ def test_a_wheel_from_an_sdist_works_in_an_empty_environment(built: tuple[Path, 
     (site / "lent.pth").write_text(f"{lent}\n")
     milbench = home / "bin" / "milbench"
     listed = output(milbench, "list", "losses", cwd=tmp_path)
-    assert [name for name in ("exact", "max-pooling", "one-vs-rest", "noisy-or") if name not in listed] == []
-    assert output(python, "-c", "import milbench; print(milbench.__file__)", cwd=tmp_path).startswith(str(site))
+    assert [
+        name for name in ("exact", "max-pooling", "one-vs-rest", "noisy-or") if name not in listed
+    ] == []
+    assert output(
+        python, "-c", "import milbench; print(milbench.__file__)", cwd=tmp_path
+    ).startswith(str(site))
     assert "15 cells, 15 to run" in output(milbench, "run", "demo", "--dry-run", cwd=tmp_path)

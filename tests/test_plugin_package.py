@@ -16,7 +16,12 @@ from milbench.networks import registry as network_registry
 from milbench.optimizers import registry as optimizer_registry
 from tests._helpers.command_line import REPOSITORY, SMALL, Milbench
 
-REGISTRIES = (registry.losses, registry.tasks, optimizer_registry.optimizers, network_registry.networks)
+REGISTRIES = (
+    registry.losses,
+    registry.tasks,
+    optimizer_registry.optimizers,
+    network_registry.networks,
+)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +57,12 @@ def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ("networks", "one-layer", "Make a linear map of every instance"),
 ])  # fmt: skip
 def test_what_a_package_adds_is_listed_with_its_origin(
-    milbench: Milbench, installed: None, monkeypatch: pytest.MonkeyPatch, what: str, name: str, summary: str
+    milbench: Milbench,
+    installed: None,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+    name: str,
+    summary: str,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     (line,) = (line for line in milbench("list", what).out.splitlines() if f" {name} " in line)
@@ -61,13 +71,20 @@ def test_what_a_package_adds_is_listed_with_its_origin(
 
 
 def test_a_cell_of_all_four_runs(milbench: Milbench, installed: None) -> None:
-    out = milbench("run", "--loss", "my-loss", "--task", "my-task", "--network", "one-layer", *SMALL).done()
+    out = milbench(
+        "run", "--loss", "my-loss", "--task", "my-task", "--network", "one-layer", *SMALL
+    ).done()
     assert "the cell is done" in out
 
 
 def test_the_package_is_part_of_the_identity_of_a_cell(installed: None) -> None:
     def planned(**recipe: str) -> Cell:
-        given = {"losses": ["exact"], "tasks": ["my-task"], "networks": ["one-layer"], "recipe": recipe}
+        given = {
+            "losses": ["exact"],
+            "tasks": ["my-task"],
+            "networks": ["one-layer"],
+            "recipe": recipe,
+        }
         return make_plan(make_spec({"name": "t", **given})).cells[0]
 
     assert planned().network_revision.endswith(" of somebodys-bags 1.2")

@@ -12,8 +12,12 @@ import yaml
 from milbench import __version__
 from tests._helpers.command_line import REPOSITORY
 
-PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
-WORKFLOW: dict[str, Any] = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "ci.yml").read_text("utf-8"))
+PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))[
+    "project"
+]
+WORKFLOW: dict[str, Any] = yaml.safe_load(
+    (REPOSITORY / ".github" / "workflows" / "ci.yml").read_text("utf-8")
+)
 PYTHON_OF_DEBIAN = {"bookworm": "3.11", "trixie": "3.13"}
 
 
@@ -24,9 +28,15 @@ def instructions() -> list[tuple[str, str]]:
     return [(name, words.strip()) for name, _, words in (line.partition(" ") for line in lines)]
 
 
-def test_the_newest_version_of_the_changelog_is_that_of_the_package_and_has_the_date_of_the_citation() -> None:
-    headings = re.findall(r"^## (.+)$", (REPOSITORY / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
-    version, _, date = next(heading for heading in headings if heading != "unreleased").partition(", ")
+def test_the_newest_version_of_the_changelog_is_that_of_the_package_and_has_the_date_of_the_citation() -> (
+    None
+):
+    headings = re.findall(
+        r"^## (.+)$", (REPOSITORY / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE
+    )
+    version, _, date = next(heading for heading in headings if heading != "unreleased").partition(
+        ", "
+    )
     citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text("utf-8"))
     assert version == citation["version"] == __version__
     assert dt.date.fromisoformat(date) == citation["date-released"]
@@ -36,13 +46,19 @@ def test_the_container_copies_what_exists_and_what_its_ignore_file_lets_through(
     ignored = (REPOSITORY / ".dockerignore").read_text("utf-8").splitlines()
     let_through = [line.removeprefix("!") for line in ignored if line.startswith("!")]
     assert "*" in ignored, "all but what is named: no store, no environment"
-    copied = [words.split()[:-1] for name, words in instructions() if name == "COPY" and "--from=" not in words]
+    copied = [
+        words.split()[:-1]
+        for name, words in instructions()
+        if name == "COPY" and "--from=" not in words
+    ]
     sources = [source for some in copied for source in some]
     assert {"milbench", "losses", "tasks", "pyproject.toml", "runs/*.toml"} <= {*sources}
     for source in sources:
         found = [path.relative_to(REPOSITORY).as_posix() for path in REPOSITORY.glob(source)]
         assert found, source
-        assert all(any(fnmatch.fnmatch(path, pattern) for pattern in let_through) for path in found), source
+        assert all(
+            any(fnmatch.fnmatch(path, pattern) for pattern in let_through) for path in found
+        ), source
 
 
 def test_the_container_has_a_python_that_milbench_supports_and_does_not_run_as_root() -> None:
@@ -55,13 +71,17 @@ def test_the_container_has_a_python_that_milbench_supports_and_does_not_run_as_r
 
 
 def test_the_workflow_calls_what_exists() -> None:
-    called = [step["run"] for job in WORKFLOW["jobs"].values() for step in job["steps"] if "run" in step]
+    called = [
+        step["run"] for job in WORKFLOW["jobs"].values() for step in job["steps"] if "run" in step
+    ]
     assert ".ci/run" in called
     assert (REPOSITORY / ".ci" / "run").stat().st_mode & 0o111, ".ci/run cannot be executed"
     for command in called:
         words = command.split()
         if words[0] == "make":
-            subprocess.run(["make", "--dry-run", *words[1:]], cwd=REPOSITORY, check=True, capture_output=True)
+            subprocess.run(
+                ["make", "--dry-run", *words[1:]], cwd=REPOSITORY, check=True, capture_output=True
+            )
         else:
             assert (REPOSITORY / words[0]).is_file(), command
     assert "make test-lowest" in called
@@ -69,16 +89,26 @@ def test_the_workflow_calls_what_exists() -> None:
 
 def test_the_workflow_tests_every_python_that_the_package_names() -> None:
     jobs = WORKFLOW["jobs"]
-    (of_everything,) = (step["with"]["python-version"] for step in jobs["everything"]["steps"] if "with" in step)
-    versions = {line.removeprefix("Programming Language :: Python :: ") for line in PROJECT["classifiers"]}
+    (of_everything,) = (
+        step["with"]["python-version"] for step in jobs["everything"]["steps"] if "with" in step
+    )
+    versions = {
+        line.removeprefix("Programming Language :: Python :: ") for line in PROJECT["classifiers"]
+    }
     minor = {version for version in versions if re.fullmatch(r"3\.\d+", version)}
     assert {of_everything, *jobs["tests"]["strategy"]["matrix"]["python"]} == minor
 
 
 def test_arrays_and_tensors_are_read_without_objects_of_other_classes() -> None:
     """As SECURITY.md says; the rest of it is checked by rules of ruff in pyproject.toml."""
-    files = [path for folder in ("milbench", "losses", "tasks") for path in (REPOSITORY / folder).rglob("*.py")]
+    files = [
+        path
+        for folder in ("milbench", "losses", "tasks")
+        for path in (REPOSITORY / folder).rglob("*.py")
+    ]
     readers = r"\b(?:torch\.load|np\.load)\((?:[^()]|\([^()]*\))*\)"
     calls = [call for path in files for call in re.findall(readers, path.read_text("utf-8"))]
     assert len(calls) > 8
-    assert [call for call in calls if not re.search("weights_only=True|allow_pickle=False", call)] == []
+    assert [
+        call for call in calls if not re.search("weights_only=True|allow_pickle=False", call)
+    ] == []

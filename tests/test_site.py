@@ -15,7 +15,11 @@ from website import check, lengths, reports
 
 def test_links_of_the_documents_hold_on_github() -> None:
     """Those to files, as they lie in the repository."""
-    pages = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md"), REPOSITORY / "examples" / "README.md"]
+    pages = [
+        *REPOSITORY.glob("*.md"),
+        *(REPOSITORY / "docs").glob("*.md"),
+        REPOSITORY / "examples" / "README.md",
+    ]
     broken = [
         f"{page.name}: {link}"
         for page in pages
@@ -25,7 +29,9 @@ def test_links_of_the_documents_hold_on_github() -> None:
     assert broken == []
 
 
-def test_the_gallery_has_a_published_report_and_its_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gallery_has_a_published_report_and_its_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Of one report; `make docs` makes the pages of all."""
     monkeypatch.setattr(reports, "LISTED", re.compile(r"\]\((supplementary-a)/report\.md\)"))
     made = reports.files()
@@ -42,9 +48,15 @@ def test_the_page_of_every_loss_has_its_formula() -> None:
 
 
 def test_a_page_says_where_a_loss_stands_at_each_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = lengths_of(Study(at_lengths({2: {"a": 0.3, "b": 0.1}, 8: {"a": 0.01, "b": 0.05}}, steps=True)))
+    found = lengths_of(
+        Study(at_lengths({2: {"a": 0.3, "b": 0.1}, 8: {"a": 0.01, "b": 0.05}}, steps=True))
+    )
     monkeypatch.setattr(lengths, "lengths", lambda: found)
-    (row,) = (line.split("|") for line in lengths.section(loss="a").splitlines() if "extended-digits" in line)
+    (row,) = (
+        line.split("|")
+        for line in lengths.section(loss="a").splitlines()
+        if "extended-digits" in line
+    )
     assert ["✓" in cell for cell in row[2:4]] == [False, True]
     assert lengths.section(loss="c") == lengths.section(network="gated-attention") == ""
 
@@ -64,9 +76,15 @@ def test_the_files_that_documents_name_exist() -> None:
     linked = {
         (page.name, path)
         for page in pages
-        for path in re.findall(r"`((?:milbench|losses|tasks|tests|website)/[\w/.-]*)`", page.read_text("utf-8"))
+        for path in re.findall(
+            r"`((?:milbench|losses|tasks|tests|website)/[\w/.-]*)`", page.read_text("utf-8")
+        )
     }
-    assert [one for one in sorted(linked) if one[1] != "losses/NAME.py" and not (REPOSITORY / one[1]).exists()] == []
+    assert [
+        one
+        for one in sorted(linked)
+        if one[1] != "losses/NAME.py" and not (REPOSITORY / one[1]).exists()
+    ] == []
 
 
 def test_what_is_wrong_with_a_site_is_named(tmp_path: Path) -> None:

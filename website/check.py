@@ -11,7 +11,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-FETCHED = {"link": "href"} | dict.fromkeys(("script", "img", "iframe", "source", "video", "audio"), "src")
+FETCHED = {"link": "href"} | dict.fromkeys(
+    ("script", "img", "iframe", "source", "video", "audio"), "src"
+)
 NOT_FETCHED = {"next", "prev", "canonical", "alternate"}
 """Kinds of <link> that name a page, which no browser loads by itself."""
 
@@ -49,7 +51,11 @@ def problems(site: Path) -> list[str]:
     for path, page in pages.items():
         where = path.relative_to(site)
         links = sorted(page.links | page.fetched)
-        lines += [f"{where}: fetches {address}" for address in sorted(page.fetched) if _is_elsewhere(address)]
+        lines += [
+            f"{where}: fetches {address}"
+            for address in sorted(page.fetched)
+            if _is_elsewhere(address)
+        ]
         lines += [f"{where}: broken link {link}" for link in links if _is_broken(link, page, pages)]
     for path in sorted(site.rglob("*.css")):
         urls = re.findall(r"url\(\s*['\"]?([^'\")]+)", path.read_text("utf-8"))

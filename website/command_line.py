@@ -8,8 +8,20 @@ from website import REPOSITORY
 
 def files() -> dict[str, str]:
     """Return the page."""
-    words = ["milbench/cli/main.py", "utils", "docs", "--name", "milbench", "--title", "Command line"]
+    words = [
+        "milbench/cli/main.py",
+        "utils",
+        "docs",
+        "--name",
+        "milbench",
+        "--title",
+        "Command line",
+    ]
     made = subprocess.run(
-        [sys.executable, "-m", "typer", *words], cwd=REPOSITORY, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "typer", *words],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return {"reference/command-line.md": made.stdout}

@@ -35,5 +35,7 @@ def _drawn(tag: str, tex: str) -> str:
     _, top, width, height = (float(number) / EM for number in box[1].split())
     style = f"width:{width:.3f}em;height:{height:.3f}em;vertical-align:{-(top + height):.3f}em"
     svg = re.sub(r' (width|height)="[\d.]+"', "", svg, count=2)
-    svg = svg.replace("<svg ", f'<svg style="{style}" role="img" aria-label="{html.escape(tex)}" ', 1)
+    svg = svg.replace(
+        "<svg ", f'<svg style="{style}" role="img" aria-label="{html.escape(tex)}" ', 1
+    )
     return f'<{tag} class="formula">{svg}</{tag}>'

@@ -6,7 +6,18 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from website import command_line, formulas, losses, metrics, networks, outside, python_names, reports, settings, tasks
+from website import (
+    command_line,
+    formulas,
+    losses,
+    metrics,
+    networks,
+    outside,
+    python_names,
+    reports,
+    settings,
+    tasks,
+)
 from website.outside import lead_to_the_site
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -26,7 +37,17 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the files that are made."""
-    for maker in (outside, command_line, metrics, settings, python_names, losses, tasks, networks, reports):
+    for maker in (
+        outside,
+        command_line,
+        metrics,
+        settings,
+        python_names,
+        losses,
+        tasks,
+        networks,
+        reports,
+    ):
         for path, content in maker.files().items():
             files.append(File.generated(config, path, content=content))
     return files
@@ -41,7 +62,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
     """Draw the formulas of every page, and keep a mean and its spread on one line."""
-    return formulas.draw(html).replace(" ± ", f"{NO_BREAK}±{NO_BREAK}").replace(" ✓</td>", f"{NO_BREAK}✓</td>")
+    return (
+        formulas.draw(html)
+        .replace(" ± ", f"{NO_BREAK}±{NO_BREAK}")
+        .replace(" ✓</td>", f"{NO_BREAK}✓</td>")
+    )
 
 
 def _filled(nav: Any, made: dict[str, list[dict[str, str]]]) -> Any:

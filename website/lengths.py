@@ -42,22 +42,34 @@ def section(loss: str = "", network: str = "") -> str:
     """Return the section of a loss, or of a network that it had, with a row a task; "" where nothing is known."""
     rows, most = [], max((len(one.studies) for one in lengths()), default=0)
     for one in lengths():
-        guessing = number(float(one.longest.no_skill(one.task).mean()), 1, one.longest.metric(one.task))
+        guessing = number(
+            float(one.longest.no_skill(one.task).mean()), 1, one.longest.metric(one.task)
+        )
         for variant, errors in lengths_table(one).frame.iterrows():
             name, _, its_network = str(variant).partition(" with ")
             if loss == name.split()[0] or (network and network == its_network):
                 rows.append(
-                    [readable(one.task), readable(str(variant)), *errors, *[NOTHING] * (most - len(errors)), guessing]
+                    [
+                        readable(one.task),
+                        readable(str(variant)),
+                        *errors,
+                        *[NOTHING] * (most - len(errors)),
+                        guessing,
+                    ]
                 )
     if not rows:
         return ""
-    spans = [[length for one in lengths() for length in [*one.studies][k : k + 1]] for k in range(most)]
+    spans = [
+        [length for one in lengths() for length in [*one.studies][k : k + 1]] for k in range(most)
+    ]
     texts = [dict.fromkeys(f"{bound(span):,.0f}" for bound in (min, max)) for span in spans]
     heads = [f"{' to '.join(text)} {lengths()[0].unit}" for text in texts]
     frame = pd.DataFrame(rows, columns=["task", "loss", *heads, "guessing"]).set_index("task")
     if {*frame["loss"]} == {loss}:
         frame = frame.drop(columns="loss")
-    return SECTION.format(title=lengths()[0].longest.plan.spec["title"], table=Table("", frame).markdown())
+    return SECTION.format(
+        title=lengths()[0].longest.plan.spec["title"], table=Table("", frame).markdown()
+    )
 
 
 @styled()

@@ -31,12 +31,16 @@ def picture(loss: Loss) -> bytes:
 def _surfaces(loss: Loss) -> Figure:
     logits = torch.linspace(-REACH, REACH, SIDE)
     first, second = torch.meshgrid(logits, logits, indexing="xy")
-    batch = torch.zeros(SIDE * SIDE, 2, 1, 2)  # every pair of logits is a bag; height 1, as some losses read columns
+    batch = torch.zeros(
+        SIDE * SIDE, 2, 1, 2
+    )  # every pair of logits is a bag; height 1, as some losses read columns
     batch[:, 0, 0, 0], batch[:, 0, 0, 1] = first.flatten(), second.flatten()
     shown = {
         "the class occurs: loss": _values(loss, batch, occurs=True),
         "it does not occur: loss": _values(loss, batch, occurs=False),
-        "presence, log-odds" if loss.presence_is_log_odds else "presence score": loss.score(batch).presence[:, 0],
+        "presence, log-odds" if loss.presence_is_log_odds else "presence score": loss.score(
+            batch
+        ).presence[:, 0],
     }
     figure = Figure(figsize=(9.6, 3.1), layout="constrained")
     for axes, (title, values) in zip(figure.subplots(1, 3), shown.items(), strict=True):
@@ -52,7 +56,9 @@ def _contours(figure: Figure, axes: Axes, logits: Tensor, values: Tensor) -> Non
     axes.tick_params(labelsize=7)
     if float(values.max() - values.min()) < 1e-6:
         axes.set(xlim=(-REACH, REACH), ylim=(-REACH, REACH))
-        axes.text(0, 0, f"{float(values.mean()):.3g} everywhere", ha="center", va="center", fontsize=9)
+        axes.text(
+            0, 0, f"{float(values.mean()):.3g} everywhere", ha="center", va="center", fontsize=9
+        )
         return
     drawn = axes.contourf(logits, logits, values, levels=16, cmap="YlGnBu")
     bar = figure.colorbar(drawn, ax=axes, shrink=0.8)

@@ -86,7 +86,10 @@ ROW = re.compile(r"^\| `([\w-]+)` \|(.*)\|$", re.MULTILINE)
 
 def titles() -> list[dict[str, str]]:
     """Return title and path of every page, in the order of the navigation."""
-    return [{"In pictures": "reference/losses/pictures.md"}, *({name: _path(name)} for name in losses().names())]
+    return [
+        {"In pictures": "reference/losses/pictures.md"},
+        *({name: _path(name)} for name in losses().names()),
+    ]
 
 
 def files() -> dict[str, str | bytes]:
@@ -113,16 +116,27 @@ def formulas() -> dict[str, str]:
     """
     rows = ROW.findall((REPOSITORY / "docs" / "losses.md").read_text("utf-8"))
     found = {
-        name: next(cell for cell in cells.split(" | ") if "$" in cell).strip() for name, cells in rows if "$" in cells
+        name: next(cell for cell in cells.split(" | ") if "$" in cell).strip()
+        for name, cells in rows
+        if "$" in cells
     }
     if missing := set(losses().names()) - set(found):
-        raise ValueError(f"docs/losses.md has no row with a formula for {', '.join(sorted(missing))}")
-    return {name: cell + (PRESENCE if cell.startswith("$P_c") else "") for name, cell in found.items()}
+        raise ValueError(
+            f"docs/losses.md has no row with a formula for {', '.join(sorted(missing))}"
+        )
+    return {
+        name: cell + (PRESENCE if cell.startswith("$P_c") else "") for name, cell in found.items()
+    }
 
 
 def linked(overview: str) -> str:
     """Return the text of docs/losses.md with each loss in its tables leading to its page, which GitHub has not."""
-    return re.sub(r"^\| `([\w-]+)` \|(?=.*\$)", r"| [`\1`](reference/losses/\1.md) |", overview, flags=re.MULTILINE)
+    return re.sub(
+        r"^\| `([\w-]+)` \|(?=.*\$)",
+        r"| [`\1`](reference/losses/\1.md) |",
+        overview,
+        flags=re.MULTILINE,
+    )
 
 
 def _page(name: str, loss: Loss) -> str:
@@ -130,7 +144,9 @@ def _page(name: str, loss: Loss) -> str:
     table = standing.table(standing.variants(name))
     parameter = constructor_parameters(type(loss)).get("head")
     heads = " or ".join(get_args(type_of(parameter))) if parameter else loss.head
-    reason = "computes what `exact` does" if loss.supervision == "set" else "sees more than label sets"
+    reason = (
+        "computes what `exact` does" if loss.supervision == "set" else "sees more than label sets"
+    )
     return PAGE.format(
         name=name, supervision=GIVEN[loss.supervision], head=heads, file=file, cls=type(loss).__name__,
         caption=caption(loss), formula=formulas()[name],
@@ -145,7 +161,9 @@ def caption(loss: Loss) -> str:
     if loss.head == "class":
         return "The loss of a bag of one position, by the logit of its class."
     what = "presence" if loss.presence_is_log_odds else "presence score"
-    given = {"set": "", "count": " once", "order": " once", "position": " at the first position"}[loss.supervision]
+    given = {"set": "", "count": " once", "order": " once", "position": " at the first position"}[
+        loss.supervision
+    ]
     bags = f"The loss of a bag that holds the class{given}, of one that does not"
     return f"{bags}, and the {what}, by the logits at two positions."
 

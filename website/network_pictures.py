@@ -36,7 +36,9 @@ def picture(network: Network, sample: Tensor) -> bytes:
         width = 0.2 + 0.07 * math.log2(box.channels)
         height = 0.2 + 0.8 * math.log2(math.prod(box.places)) / max(math.log2(most), 1)
         colour = LAYER if number else INPUT
-        axes.add_patch(Rectangle((number - width / 2, -height / 2), width, height, facecolor=colour))
+        axes.add_patch(
+            Rectangle((number - width / 2, -height / 2), width, height, facecolor=colour)
+        )
         size = f"{box.channels}\n{' x '.join(map(str, box.places))}"
         axes.text(number, height / 2 + 0.04, size, ha="center", va="bottom", fontsize=7)
         axes.text(number, -0.56, box.name, ha="center", va="top", fontsize=7, color=MUTED)
@@ -52,9 +54,13 @@ def _layers(network: Network, sample: Tensor) -> list[Box]:
 
     def keep(layer: nn.Module, _: Any, output: Any) -> None:
         values = (output[0] if isinstance(output, tuple) else output)[0]
-        boxes.append(_box(_name(layer), values, channels_last=isinstance(layer, nn.Linear | nn.GRU)))
+        boxes.append(
+            _box(_name(layer), values, channels_last=isinstance(layer, nn.Linear | nn.GRU))
+        )
 
-    hooks = [layer.register_forward_hook(keep) for layer in network.modules() if isinstance(layer, DRAWN)]
+    hooks = [
+        layer.register_forward_hook(keep) for layer in network.modules() if isinstance(layer, DRAWN)
+    ]
     with torch.no_grad():
         network.eval()(sample)
     for hook in hooks:
@@ -64,7 +70,11 @@ def _layers(network: Network, sample: Tensor) -> list[Box]:
 
 def _box(name: str, values: Tensor, *, channels_last: bool) -> Box:
     shape = tuple(values.shape)
-    return Box(name, shape[-1], shape[:-1] or (1,)) if channels_last else Box(name, shape[0], shape[1:])
+    return (
+        Box(name, shape[-1], shape[:-1] or (1,))
+        if channels_last
+        else Box(name, shape[0], shape[1:])
+    )
 
 
 def _name(layer: nn.Module) -> str:

@@ -145,7 +145,11 @@ def _section(name: str, entry: Entry, drawing: str, *, alone: bool) -> str:
         if name == "torchvision" else "Suits every task, and losses with a sigmoid head"
     )  # fmt: skip
     found = network_parameters(entry.maker).values()
-    parameters = f"Parameters: {', '.join(f'`network.{p.name}={p.default}`' for p in found)}. " if found else ""
+    parameters = (
+        f"Parameters: {', '.join(f'`network.{p.name}={p.default}`' for p in found)}. "
+        if found
+        else ""
+    )
     code = inspect.getsource(maker)
     return SECTION.format(
         heading="" if alone else f"## For {', '.join(entry.tasks)}\n\n", shown=shown, suits=suits, file=file,
@@ -156,9 +160,14 @@ def _section(name: str, entry: Entry, drawing: str, *, alone: bool) -> str:
 
 def _command(name: str, entry: Entry) -> str:
     known = entry.tasks or ("extended-digits" if name in FORMULAS else "image-bags",)
-    task = next((one for one in known if "table" not in constructor_parameters(tasks().get(one))), known[0])
+    task = next(
+        (one for one in known if "table" not in constructor_parameters(tasks().get(one))), known[0]
+    )
     table = " -p task.table=TABLE.csv" * ("table" in constructor_parameters(tasks().get(task)))
-    loss, network = "one-vs-rest" if name in FORMULAS else "exact", "resnet18" if name == "torchvision" else name
+    loss, network = (
+        "one-vs-rest" if name in FORMULAS else "exact",
+        "resnet18" if name == "torchvision" else name,
+    )
     return f"milbench run --loss {loss} --task {task} --network {network}{table}"
 
 

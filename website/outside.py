@@ -67,9 +67,14 @@ def _examples() -> str:
     """Return the page of the examples: the list, then each in full."""
     names = sorted(path.name for path in (REPOSITORY / "examples").glob("*.py"))
     listed = re.sub(
-        r"\[(\w+\.py)\]\(\1\)", lambda link: f"[{link[1]}](#{_anchor(link[1])})", _text("examples/README.md")
+        r"\[(\w+\.py)\]\(\1\)",
+        lambda link: f"[{link[1]}](#{_anchor(link[1])})",
+        _text("examples/README.md"),
     )
-    blocks = (f"## {name} {{ #{_anchor(name)} }}\n\n```python\n{_text(f'examples/{name}')}```\n" for name in names)
+    blocks = (
+        f"## {name} {{ #{_anchor(name)} }}\n\n```python\n{_text(f'examples/{name}')}```\n"
+        for name in names
+    )
     return "\n".join([listed, *blocks])
 
 

@@ -35,7 +35,9 @@ def files() -> dict[str, str]:
     """
     named = sorted(["__version__", *(name for names in GROUPS.values() for name in names)])
     if named != sorted(milbench.__all__):
-        raise ValueError(f"website.python_names.GROUPS and milbench.__all__ differ: {set(named) ^ {*milbench.__all__}}")
+        raise ValueError(
+            f"website.python_names.GROUPS and milbench.__all__ differ: {set(named) ^ {*milbench.__all__}}"
+        )
     pages = {title: _page(title, "milbench", names) for title, names in GROUPS.items()}
     for title, module in MODULES.items():
         pages[title] = _page(title, module.__name__, module.__all__)

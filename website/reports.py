@@ -47,14 +47,21 @@ def files() -> dict[str, str | bytes]:
     for name in LISTED.findall(listed):
         with tempfile.TemporaryDirectory() as parent:
             folder = Path(parent) / name
-            shutil.copytree(REPORTS / name / PICTURES, folder / PICTURES)  # with galleries that cannot be drawn again
+            shutil.copytree(
+                REPORTS / name / PICTURES, folder / PICTURES
+            )  # with galleries that cannot be drawn again
             made[f"reports/{name}/index.html"] = render(read(REPORTS / name), folder).read_bytes()
             text = (folder / "report.md").read_text("utf-8")
             picture = re.findall(r"\]\(([^)]+\.png)\)", text)[0]
             made[f"reports/{name}/{picture}"] = (folder / picture).read_bytes()
-        title, sentence = (re.findall(start, text, re.MULTILINE)[0] for start in (r"^# (.*)", r"^\*\*(.*)\*\*"))
+        title, sentence = (
+            re.findall(start, text, re.MULTILINE)[0] for start in (r"^# (.*)", r"^\*\*(.*)\*\*")
+        )
         cards.append(CARD.format(name=name, title=title, picture=picture, sentence=sentence))
     pages = "".join(page.read_text("utf-8") for page in (REPOSITORY / "docs").glob("*.md"))
-    made |= {path: (REPOSITORY / path).read_bytes() for path in re.findall(r"\]\(\.\./(reports/\S+\.png)\)", pages)}
+    made |= {
+        path: (REPOSITORY / path).read_bytes()
+        for path in re.findall(r"\]\(\.\./(reports/\S+\.png)\)", pages)
+    }
     notes = listed.partition("\n")[2].strip()
     return made | {"gallery.md": PAGE.format(cards="\n".join(cards), notes=notes)}

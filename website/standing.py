@@ -37,7 +37,9 @@ def of_network(network: str) -> list[str]:
 
 def table(names: list[str]) -> str:
     """Return the places of some variants, and what guessing gives, as a table of Markdown; "" without any."""
-    shown = places().loc[[*names, "no skill"]].rename({"no skill": "guessing"}).T.rename_axis("task")
+    shown = (
+        places().loc[[*names, "no skill"]].rename({"no skill": "guessing"}).T.rename_axis("task")
+    )
     return Table("", shown).markdown() if names else ""
 
 

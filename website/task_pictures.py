@@ -21,14 +21,17 @@ BAGS = 3
 def picture(name: str) -> bytes:
     """Return a PNG of the first test bags of a task, one of `DRAWN`."""
     task = tasks().create(name, {})
-    task.evaluation_limit = 20 * BAGS  # of bags that are drawn or evaluated beside those of the picture
+    task.evaluation_limit = (
+        20 * BAGS
+    )  # of bags that are drawn or evaluated beside those of the picture
     task.prepare(None, torch.device("cpu"))
     bags = task.gallery().parts(BAGS)[0]
     figure = Figure(figsize=(9.6, 3.2), layout="constrained")
     for bag, axes in enumerate(figure.subplots(1, len(bags))):
         plain(axes)
         axes.set_title(
-            set_name(set(bags.labels[bag].nonzero().flatten().tolist()), tuple(task.class_names)), fontsize=9
+            set_name(set(bags.labels[bag].nonzero().flatten().tolist()), tuple(task.class_names)),
+            fontsize=9,
         )
         _draw(axes, bags.selected(slice(bag, bag + 1)), class_colours(task.num_classes))
     file = io.BytesIO()
@@ -43,14 +46,22 @@ def _draw(axes: Axes, bag: Bags, colours: list[str]) -> None:
         show_image(axes, instances)
     elif bag.truth is not None and bag.truth.boxes is not None:
         features, frames = instances.shape
-        axes.imshow(instances, cmap="gray", aspect="auto", origin="lower", extent=(0, frames, 0, features))
+        axes.imshow(
+            instances, cmap="gray", aspect="auto", origin="lower", extent=(0, frames, 0, features)
+        )
     else:
         _scatter(axes, bag, colours)
     if bag.truth is None or bag.truth.boxes is None:
         return
-    for (left, top, right, bottom), cls in zip(bag.truth.boxes[0].tolist(), bag.truth.classes[0].tolist(), strict=True):
+    for (left, top, right, bottom), cls in zip(
+        bag.truth.boxes[0].tolist(), bag.truth.classes[0].tolist(), strict=True
+    ):
         if cls >= 0:
-            axes.add_patch(Rectangle((left, top), right - left, bottom - top, fill=False, ec=colours[cls], lw=1.8))
+            axes.add_patch(
+                Rectangle(
+                    (left, top), right - left, bottom - top, fill=False, ec=colours[cls], lw=1.8
+                )
+            )
 
 
 def _scatter(axes: Axes, bag: Bags, colours: list[str]) -> None:
@@ -60,5 +71,11 @@ def _scatter(axes: Axes, bag: Bags, colours: list[str]) -> None:
     for k in np.flatnonzero(shown):
         cls = len(colours) if classes is None else int(classes[0, k])
         x, y = bag.instances[0, k, :2].tolist()
-        axes.plot(x, y, "o", color=colours[cls] if cls < len(colours) else MUTED, ms=7 if cls < len(colours) else 4)
+        axes.plot(
+            x,
+            y,
+            "o",
+            color=colours[cls] if cls < len(colours) else MUTED,
+            ms=7 if cls < len(colours) else 4,
+        )
     axes.set(xlim=(-6, 8), ylim=(-6, 8))

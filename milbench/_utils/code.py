@@ -32,12 +32,18 @@ class Code:
     """The code that something depends on."""
 
     digest: str = ""  # changes with it, wherever the files are
-    files: Mapping[str, str] = field(default_factory=dict)  # path -> SHA-256 of the user's own files among it
+    files: Mapping[str, str] = field(
+        default_factory=dict
+    )  # path -> SHA-256 of the user's own files among it
     untraced: tuple[str, ...] = ()  # a phrase for each dependency that it does not cover
 
     def is_current(self, *, elsewhere: bool = False) -> bool:
         """Return whether its files are there and as they were; `elsewhere`, on another machine, some may be missing."""
-        files = {Path(file): digest for file, digest in self.files.items() if not elsewhere or Path(file).exists()}
+        files = {
+            Path(file): digest
+            for file, digest in self.files.items()
+            if not elsewhere or Path(file).exists()
+        }
         try:
             return all(read_digest(file, "sha256") == digest for file, digest in files.items())
         except OSError:
@@ -46,7 +52,9 @@ class Code:
     def forget(self) -> None:
         """Forget the modules of its files, so that they are imported anew."""
         importlib.invalidate_caches()
-        for file in self.files:  # bytecode of before an edit in the same second would pass for that of the file
+        for file in (
+            self.files
+        ):  # bytecode of before an edit in the same second would pass for that of the file
             with suppress(OSError, NotImplementedError):
                 Path(importlib.util.cache_from_source(file)).unlink(missing_ok=True)
         for name, module in [*sys.modules.items()]:
@@ -77,7 +85,9 @@ def forget_namesakes(folder: Path) -> None:
 
     A process that has imported the helper.py of one plug-in would else give it to another one.
     """
-    names = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}
+    names = {path.stem for path in folder.glob("*.py")} | {
+        path.parent.name for path in folder.glob("*/__init__.py")
+    }
     for name, module in [*sys.modules.items()]:
         file, top = getattr(module, "__file__", None) or "", name.partition(".")[0]
         is_own = file and top in names and not (_is_common(top) or _is_installed(file))
@@ -93,7 +103,9 @@ class _Reader:
         self.files: dict[str, str] = {}
         self.untraced: dict[str, None] = {}
         self._exists: dict[str, bool] = {}
-        self._read: dict[int, Any] = {}  # values by their ids; kept, so that no other one gets an id
+        self._read: dict[
+            int, Any
+        ] = {}  # values by their ids; kept, so that no other one gets an id
 
     def find(self, name: str) -> bool:
         """Read a module by its name; return whether there is one."""
@@ -110,7 +122,9 @@ class _Reader:
             return False
         place = Path(next(iter(spec.submodule_search_locations or ()), spec.origin or ""))
         installed = _is_installed(str(place))
-        if versions := self._versions(top, by_module=installed or any(place.parent.glob("*.dist-info"))):
+        if versions := self._versions(
+            top, by_module=installed or any(place.parent.glob("*.dist-info"))
+        ):
             self.parts[top] = versions
         if installed and versions is not None:
             return True
@@ -125,11 +139,19 @@ class _Reader:
     def _versions(self, top: str, *, by_module: bool) -> str | None:
         """Return the packages that provide a module, with versions, but those that milbench requires; None: none."""
         try:
-            packages = [metadata.distribution(top)]  # most are named like their module, and others take long to find
+            packages = [
+                metadata.distribution(top)
+            ]  # most are named like their module, and others take long to find
         except (metadata.PackageNotFoundError, ValueError):
-            packages = [metadata.distribution(name) for name in self._providers.get(top, ())] if by_module else []
+            packages = (
+                [metadata.distribution(name) for name in self._providers.get(top, ())]
+                if by_module
+                else []
+            )
         versions = {
-            f"{package.name} {package.version}" for package in packages if _plain(package.name) not in _required()
+            f"{package.name} {package.version}"
+            for package in packages
+            if _plain(package.name) not in _required()
         }
         return ", ".join(sorted(versions)) if packages else None
 
@@ -144,11 +166,19 @@ class _Reader:
                 self.read_imports(ast.parse(content), package, PurePath(path).name)
 
     def read_imports(self, tree: ast.AST, package: str, place: str) -> None:
-        functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+        functions = (
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        )
         late = {id(node) for function in functions for node in ast.walk(function)}
         for node in ast.walk(tree):
             line = f"{place}, line {getattr(node, 'lineno', 0)}"
-            reader = ast.unparse(node.func) if isinstance(node, ast.Call) and id(node) not in late else ""
+            reader = (
+                ast.unparse(node.func)
+                if isinstance(node, ast.Call) and id(node) not in late
+                else ""
+            )
             if not _READERS.isdisjoint((reader, reader.rpartition(".")[2])):
                 self.untraced[f"{line}: {reader} reads a file when it is imported"] = None
             for name in self._imported(node, package, line):
@@ -187,8 +217,12 @@ class _Reader:
                 if isinstance(value, partial):
                     for part in ("func", "args", "keywords"):
                         self.read_value(f"{name}.{part}", getattr(value, part))
-                elif type(value).__module__ != "typing" and not isinstance(value, GenericAlias | UnionType):
-                    self.untraced[f"the value of {name} ({type(value).__name__}) has no source"] = None
+                elif type(value).__module__ != "typing" and not isinstance(
+                    value, GenericAlias | UnionType
+                ):
+                    self.untraced[f"the value of {name} ({type(value).__name__}) has no source"] = (
+                        None
+                    )
             elif not self._is_of_module(value):
                 try:
                     self.read_source(name, value)
@@ -202,7 +236,11 @@ class _Reader:
 
     def _is_of_module(self, value: Any) -> bool:
         """Read the module that a class or function is from, or that it is; return whether there is one."""
-        home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None) or "__main__"
+        home = (
+            value.__name__
+            if isinstance(value, ModuleType)
+            else getattr(value, "__module__", None) or "__main__"
+        )
         if home == "__main__" or not self.find(home):
             return False
         if f"module {home}" in self.parts and not _holds(home, value):
@@ -216,20 +254,31 @@ class _Reader:
         self._read[id(value)] = value
         self.read_imports(ast.parse(text), "", name)
         members = vars(value).items() if inspect.isclass(value) else [(name, value)]
-        functions: list[FunctionType] = [member for _, member in members if inspect.isfunction(member)]
-        first = next((function for function in functions if function.__module__ == value.__module__), None)
+        functions: list[FunctionType] = [
+            member for _, member in members if inspect.isfunction(member)
+        ]
+        first = next(
+            (function for function in functions if function.__module__ == value.__module__), None
+        )
         globals_ = first.__globals__ if first else vars(sys.modules.get(value.__module__, sys))
         for used in _globals_of(text):
             if used in globals_:
                 self.read_value(used, globals_[used])
         for function in functions:
-            for used, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            for used, cell in zip(
+                function.__code__.co_freevars, function.__closure__ or (), strict=True
+            ):
                 if used != "__class__":
                     self.read_value(f"{name}.{used}", cell.cell_contents)
         if inspect.isclass(value):
             for key, member in members:  # also those that were set after the class was made
-                set_later = inspect.isfunction(member) and member.__qualname__ != f"{value.__qualname__}.{key}"
-                if not key.startswith(("__", "_abc_")) and (set_later or not text or _constant(member) is not None):
+                set_later = (
+                    inspect.isfunction(member)
+                    and member.__qualname__ != f"{value.__qualname__}.{key}"
+                )
+                if not key.startswith(("__", "_abc_")) and (
+                    set_later or not text or _constant(member) is not None
+                ):
                     self.read_value(f"{name}.{key}", member)
             for base in value.__bases__:
                 self.read_value(base.__name__, base)
@@ -279,7 +328,11 @@ def _plain(name: str) -> str:
 
 def _holds(module: str, value: Any) -> bool:
     member: Any = sys.modules.get(module)
-    for part in [] if isinstance(value, ModuleType) else getattr(value, "__qualname__", value.__name__).split("."):
+    for part in (
+        []
+        if isinstance(value, ModuleType)
+        else getattr(value, "__qualname__", value.__name__).split(".")
+    ):
         member = getattr(member, part, None)
     return member is value
 
@@ -287,7 +340,11 @@ def _holds(module: str, value: Any) -> bool:
 def _constant(value: Any) -> str | None:
     """Return the text of a number, a string, a path, or a container of such; None for anything else."""
     is_constant = type(value).__name__ in ("dtype", "device", "ufunc")  # of torch and NumPy
-    if value is None or is_constant or isinstance(value, bool | int | float | complex | str | bytes | PurePath):
+    if (
+        value is None
+        or is_constant
+        or isinstance(value, bool | int | float | complex | str | bytes | PurePath)
+    ):
         return repr(value)
     items: list[Any]
     if type(value) is dict:
@@ -300,7 +357,9 @@ def _constant(value: Any) -> str | None:
     constants = [text for text in texts if text is not None]
     if isinstance(value, set | frozenset):
         constants.sort()
-    return f"{type(value).__name__} [{', '.join(constants)}]" if len(constants) == len(texts) else None
+    return (
+        f"{type(value).__name__} [{', '.join(constants)}]" if len(constants) == len(texts) else None
+    )
 
 
 def _globals_of(text: str) -> list[str]:
@@ -318,7 +377,9 @@ def _source(value: Any) -> str:
     """Return the source of a class or function, also of a notebook; OSError: there is none that can be found."""
     with suppress(OSError, TypeError):
         return inspect.getsource(value)
-    functions = [member for member in getattr(value, "__dict__", {}).values() if inspect.isfunction(member)]
+    functions = [
+        member for member in getattr(value, "__dict__", {}).values() if inspect.isfunction(member)
+    ]
     if inspect.isclass(value) and not functions:
         return ""  # a notebook's class of values alone, which tells no place
     files = {function.__code__.co_filename for function in functions}

@@ -30,7 +30,9 @@ def plain(text: str) -> str:
         'done\\x1b[2J\\u202e'
     """
     return "".join(
-        char.encode("unicode_escape").decode() if unicodedata.category(char) in HIDDEN and char not in "\n\t" else char
+        char.encode("unicode_escape").decode()
+        if unicodedata.category(char) in HIDDEN and char not in "\n\t"
+        else char
         for char in text
     )
 
@@ -70,7 +72,9 @@ console = PlainConsole(width=None if sys.stdout and sys.stdout.isatty() else 200
 def table_of(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """Return a table for the console, without columns in which every row is empty; numbers stand on the right."""
     table = Table(title=title, title_justify="left")
-    used = [column for column, _ in enumerate(headings) if not rows or any(row[column] for row in rows)]
+    used = [
+        column for column, _ in enumerate(headings) if not rows or any(row[column] for row in rows)
+    ]
     for column in used:
         numbers = all(row[column].isdigit() for row in rows)
         table.add_column(headings[column], justify="right" if numbers else "left")

@@ -25,7 +25,9 @@ def resolve(name: str) -> torch.device:
     import torch
 
     if name == "auto":
-        with warnings.catch_warnings(action="ignore"):  # unusable_gpu says in one line what torch says in ten
+        with warnings.catch_warnings(
+            action="ignore"
+        ):  # unusable_gpu says in one line what torch says in ten
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cpu":
         return torch.device("cpu")
@@ -85,7 +87,9 @@ def unusable_gpu() -> str:
 def _nvidia_gpu() -> str:
     """Return the name of the first NVIDIA GPU, as far as its driver tells it, "" where there is none."""
     with suppress(OSError, subprocess.SubprocessError):
-        output = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True).stdout
+        output = subprocess.run(
+            ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True
+        ).stdout
         if name := re.match(r"GPU \d+: (.+?)(?: \(UUID|$)", output):
             return name[1]
     return "NVIDIA, of an unknown kind" if any(Path("/dev").glob("nvidia[0-9]*")) else ""

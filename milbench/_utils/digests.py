@@ -26,7 +26,9 @@ def file_digest(path: Path, algorithm: str) -> str:
 def read_digest(path: Path, algorithm: str) -> str:
     """Return the digest of a file, which is read now. Raises OSError if it cannot be."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
+        return hashlib.file_digest(
+            file, lambda: hashlib.new(algorithm, usedforsecurity=False)
+        ).hexdigest()
 
 
 def remembered(kind: str, paths: Sequence[Path], compute: Callable[[], str]) -> str:

@@ -11,4 +11,6 @@ def load(module: str, extra: str, purpose: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError:
-        raise UsageError(f'{purpose} needs the extra {extra!r}: pip install "milbench[{extra}]"') from None
+        raise UsageError(
+            f'{purpose} needs the extra {extra!r}: pip install "milbench[{extra}]"'
+        ) from None

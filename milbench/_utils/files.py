@@ -72,14 +72,18 @@ def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
         if alone:  # without a lock, another process may be using them
             for leftover in parent.glob(f"{prefix}*"):
                 shutil.rmtree(leftover, ignore_errors=True)
-        with tempfile.TemporaryDirectory(dir=parent, prefix=prefix, ignore_cleanup_errors=True) as folder:
+        with tempfile.TemporaryDirectory(
+            dir=parent, prefix=prefix, ignore_cleanup_errors=True
+        ) as folder:
             yield Path(folder)
 
 
 def folder_digest(folder: Path, pattern: str = "*") -> str:
     """Return a SHA-256 of the paths and contents of files that match below a folder, hidden ones left out."""
     digest = hashlib.sha256()
-    for path in sorted(p for p in folder.rglob(pattern) if p.is_file() and not p.name.startswith(".")):
+    for path in sorted(
+        p for p in folder.rglob(pattern) if p.is_file() and not p.name.startswith(".")
+    ):
         with path.open("rb") as file:
             content = hashlib.file_digest(file, "sha256").hexdigest()
         digest.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())

@@ -12,7 +12,9 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from milbench.errors import UsageError
 
-MAX_FILE_PIXELS = 100_000_000  # pixels; a file with more is refused, since it may not fit into memory
+MAX_FILE_PIXELS = (
+    100_000_000  # pixels; a file with more is refused, since it may not fit into memory
+)
 MAX_NETWORK_PIXELS = 1_000_000
 """Pixels; a larger image is shrunk to this before a network reads it. SVHN's largest images have fewer."""
 REFUSED_FORMATS = ("EPS",)  # formats that Pillow decodes by starting another program
@@ -35,10 +37,16 @@ def open_image(path: Path) -> Image.Image:
     except UsageError:
         raise
     except Image.DecompressionBombError:
-        raise UsageError(f"{path} has more than {MAX_FILE_PIXELS:,} pixels: shrink it first") from None
+        raise UsageError(
+            f"{path} has more than {MAX_FILE_PIXELS:,} pixels: shrink it first"
+        ) from None
     except Exception as error:  # noqa: BLE001 the decoder of a damaged file may raise any exception
-        reason = "unknown or damaged format" if isinstance(error, UnidentifiedImageError) else str(error)
-        raise UsageError(f"{path} cannot be read as an image: {reason or type(error).__name__}") from None
+        reason = (
+            "unknown or damaged format" if isinstance(error, UnidentifiedImageError) else str(error)
+        )
+        raise UsageError(
+            f"{path} cannot be read as an image: {reason or type(error).__name__}"
+        ) from None
 
 
 def eight_bits(image: Image.Image) -> Image.Image:
@@ -67,7 +75,9 @@ def bounded(width: int, height: int, pixels: int = MAX_NETWORK_PIXELS) -> tuple[
         return width, height
     factor = math.sqrt(pixels / (width * height))
     width, height = max(int(width * factor), 1), max(int(height * factor), 1)
-    return min(width, pixels), min(height, pixels)  # the shorter side of a strip may be a single pixel
+    return min(width, pixels), min(
+        height, pixels
+    )  # the shorter side of a strip may be a single pixel
 
 
 def grey(image: Image.Image) -> NDArray[np.uint8]:

@@ -23,7 +23,9 @@ def try_lock(path: Path) -> Iterator[bool]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with lock(path, NOW) as held:
         if held is None:
-            problem = "no file locks, which keep two processes apart; choose a folder on another one"
+            problem = (
+                "no file locks, which keep two processes apart; choose a folder on another one"
+            )
             raise UsageError(f"the file system of {path.parent} has {problem}")
         yield held
 
@@ -32,7 +34,9 @@ def is_locked(path: Path) -> bool:
     """Return whether some process, this one included, holds the lock of a file or folder."""
     try:
         with _lock_file(path).open("rb") as opened:
-            flock(opened, LOCK_SH | LOCK_NB)  # shared: two processes that ask at once do not meet each other
+            flock(
+                opened, LOCK_SH | LOCK_NB
+            )  # shared: two processes that ask at once do not meet each other
     except BlockingIOError:
         return True
     except OSError:  # nobody has made the file, or the file system has no locks
@@ -52,7 +56,9 @@ def lock(path: Path, timeout: float = -1) -> Iterator[bool | None]:
     except Timeout:
         held = False
     except OSError as error:
-        if error.filename is not None:  # the file cannot be opened; errors of the lock itself name no file
+        if (
+            error.filename is not None
+        ):  # the file cannot be opened; errors of the lock itself name no file
             raise
         held = None
     try:

@@ -11,7 +11,18 @@ BETTER, SAME, WORSE = "#a6cdf5", "#fbeeb0", "#f0a27a"
 """Of verdicts, blue, yellow and orange, which the common kinds of colour blindness tell apart."""
 
 # Middle tones, distinguishable on white and on black and with the common kinds of colour blindness.
-COLOURS = ("#2f7ed8", "#e0702b", "#159a74", "#b8519f", "#8a6fdf", "#a98600", "#1f9fb8", "#cf4456", "#6f8f2f", "#8d6e63")
+COLOURS = (
+    "#2f7ed8",
+    "#e0702b",
+    "#159a74",
+    "#b8519f",
+    "#8a6fdf",
+    "#a98600",
+    "#1f9fb8",
+    "#cf4456",
+    "#6f8f2f",
+    "#8d6e63",
+)
 CLASS_COLOURS = (
     "#4e8fdf", "#f08a3c", "#2fb58c", "#e15b8d", "#a583f0", "#d2ab1d", "#37bdd4", "#ef6461", "#93b53e", "#c08d73",
 )  # fmt: skip
@@ -27,4 +38,6 @@ def distinct(colours: Sequence[str], count: int) -> list[Any]:
     """Return `count` of the colours, or as many others that differ where there are too few."""
     import seaborn as sns
 
-    return list(colours[:count]) if count <= len(colours) else list(sns.color_palette("husl", count))
+    return (
+        list(colours[:count]) if count <= len(colours) else list(sns.color_palette("husl", count))
+    )

@@ -31,12 +31,21 @@ def plain(axes: Axes) -> None:
 def show_image(axes: Axes, image: NDArray[Any]) -> None:
     """Show an image (N, H, W) in [0, 1]: three channels in colour, others as their mean in grey."""
     pixels = np.clip(image.transpose(1, 2, 0) if len(image) == 3 else image.mean(axis=0), 0, 1)
-    extent = 0, image.shape[2], image.shape[1], 0  # pixel i covers [i, i + 1], as boxes and centres of positions assume
+    extent = (
+        0,
+        image.shape[2],
+        image.shape[1],
+        0,
+    )  # pixel i covers [i, i + 1], as boxes and centres of positions assume
     axes.imshow(pixels, cmap="gray", vmin=0, vmax=1, interpolation="none", extent=extent)
 
 
 def draw_classes(
-    axes: Axes, classes: NDArray[Any], strengths: NDArray[Any], count: int, extent: tuple[float, float, float, float]
+    axes: Axes,
+    classes: NDArray[Any],
+    strengths: NDArray[Any],
+    count: int,
+    extent: tuple[float, float, float, float],
 ) -> None:
     """Draw a map of `count` classes over an image, each class in its colour.
 
@@ -67,5 +76,9 @@ def extent_of(ys: NDArray[Any], xs: NDArray[Any]) -> tuple[float, float, float, 
 
 def edges(centres: NDArray[Any]) -> tuple[float, float]:
     """Return the begin of the first and the end of the last cell around evenly spaced centres."""
-    step = float(centres[-1] - centres[0]) / (len(centres) - 1) if len(centres) > 1 else 2 * float(centres[0])
+    step = (
+        float(centres[-1] - centres[0]) / (len(centres) - 1)
+        if len(centres) > 1
+        else 2 * float(centres[0])
+    )
     return float(centres[0]) - step / 2, float(centres[-1]) + step / 2

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-TERMINAL_SIGNALS = {signal.SIGINT, signal.SIGHUP}  # which a terminal sends to every process of a group
+TERMINAL_SIGNALS = {
+    signal.SIGINT,
+    signal.SIGHUP,
+}  # which a terminal sends to every process of a group
 STOPPING = TERMINAL_SIGNALS | {signal.SIGTERM}
 _around = False
 
@@ -24,7 +27,12 @@ def process_as_before() -> Iterator[bool]:
     if _around:
         yield False
         return
-    folder, environment, path, limit = Path.cwd(), dict(os.environ), [*sys.path], sys.getrecursionlimit()
+    folder, environment, path, limit = (
+        Path.cwd(),
+        dict(os.environ),
+        [*sys.path],
+        sys.getrecursionlimit(),
+    )
     _around = True
     try:
         with warnings.catch_warnings():

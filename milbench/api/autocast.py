@@ -37,4 +37,6 @@ def transformed() -> bool:
 
 def tracing() -> bool:
     """Return whether values are unavailable: inside torch.compile, torch.func transforms or a CUDA graph capture."""
-    return transformed() or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+    return transformed() or (
+        torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    )

@@ -34,8 +34,12 @@ class OfBags:
     def changed(self, change: Callable[[Tensor], Tensor]) -> Self:
         """Return the same with a function applied to each tensor, also to those of the truth in bags."""
         parts = {member.name: getattr(self, member.name) for member in fields(self)}  # type: ignore[arg-type]
-        changes: dict[str, Any] = {name: change(part) for name, part in parts.items() if isinstance(part, Tensor)}
-        changes |= {name: part.changed(change) for name, part in parts.items() if isinstance(part, OfBags)}
+        changes: dict[str, Any] = {
+            name: change(part) for name, part in parts.items() if isinstance(part, Tensor)
+        }
+        changes |= {
+            name: part.changed(change) for name, part in parts.items() if isinstance(part, OfBags)
+        }
         return replace(self, **changes)  # type: ignore[type-var]
 
 
@@ -131,11 +135,15 @@ def pad_bags(bags: Sequence[ArrayLike | Tensor]) -> tuple[Tensor, Tensor]:
         try:
             parts.append(torch.as_tensor(bag))
         except (TypeError, ValueError) as error:
-            raise UsageError(f"bags must be arrays of numbers, got {type(bag).__name__}: {error}") from None
+            raise UsageError(
+                f"bags must be arrays of numbers, got {type(bag).__name__}: {error}"
+            ) from None
     shapes = {part.shape[1:] for part in parts if part.ndim}
     if len(shapes) != 1 or not all(part.ndim for part in parts):
         listed = ", ".join(sorted({str(tuple(part.shape)) for part in parts}))[:200] or "no bag"
-        raise UsageError(f"bags must be arrays (K, *instance) with instances of one shape, got {listed}")
+        raise UsageError(
+            f"bags must be arrays (K, *instance) with instances of one shape, got {listed}"
+        )
     sizes = torch.tensor([len(part) for part in parts], device=parts[0].device)
     instances = pad_sequence(parts, batch_first=True)
     return instances, torch.arange(instances.shape[1], device=sizes.device) < sizes.unsqueeze(1)

@@ -37,24 +37,40 @@ class Gallery:
     instances: NDArray[np.float32]
     labels: NDArray[np.bool_]  # (B, C), the true label sets
     presence: NDArray[np.float32]  # (B, C), the loss's presence scores, on any monotone scale
-    probs: NDArray[np.float16]  # (B, C+1, *positions), of each class in each position, background last
+    probs: NDArray[
+        np.float16
+    ]  # (B, C+1, *positions), of each class in each position, background last
     class_names: tuple[str, ...]  # C names to show
-    mask: NDArray[np.bool_] | None = None  # (B, *positions), True where there is an instance; None: everywhere
-    ys: NDArray[np.float32] | None = None  # of rows of positions in pixels, of a sequence one; None: spread evenly
-    xs: NDArray[np.float32] | None = None  # of columns of positions in pixels, or of positions in frames
+    mask: NDArray[np.bool_] | None = (
+        None  # (B, *positions), True where there is an instance; None: everywhere
+    )
+    ys: NDArray[np.float32] | None = (
+        None  # of rows of positions in pixels, of a sequence one; None: spread evenly
+    )
+    xs: NDArray[np.float32] | None = (
+        None  # of columns of positions in pixels, or of positions in frames
+    )
     threshold: float | None = None
     """The presence from which a class counts as detected; None: where it is the most probable one in some position."""
     frames_per_second: float | None = None
-    classes: NDArray[np.int64] | None = None  # (B, M), of the true instances, -1 where a bag has fewer than M
+    classes: NDArray[np.int64] | None = (
+        None  # (B, M), of the true instances, -1 where a bag has fewer than M
+    )
     boxes: NDArray[np.float32] | None = None  # (B, M, 4), see `Truth`
     position_classes: NDArray[np.int64] | None = None  # of sets, (B, K), C for background
-    coords: NDArray[np.float32] | None = None  # of sets, (B, K, 2), x and y in the plane of each position
+    coords: NDArray[np.float32] | None = (
+        None  # of sets, (B, K, 2), x and y in the plane of each position
+    )
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
         """The shape of batches of bags, with -1 for what may differ between batches."""
         channels, features = self.instances.shape[1], self.instances.shape[-1]
-        return {"set": (-1, -1, features), "sequence": (-1, channels, -1), "image": (-1, channels, -1, -1)}[self.kind]
+        return {
+            "set": (-1, -1, features),
+            "sequence": (-1, channels, -1),
+            "image": (-1, channels, -1, -1),
+        }[self.kind]
 
     def one_bag(self) -> NDArray[np.float32]:
         """Return the instances of the first bag as a batch of one, without padding."""
@@ -68,17 +84,23 @@ class Gallery:
         positions = self.probs.shape[2:]
         grid = (1, *positions) if self.kind == "sequence" else positions
         fits = {  # scores and masks were checked by the loss
-            "instances": len(self.instances) == bags and self.instances.ndim == (4 if self.kind == "image" else 3),
+            "instances": len(self.instances) == bags
+            and self.instances.ndim == (4 if self.kind == "image" else 3),
             "class_names": len(self.class_names) == classes,
-            "frames_per_second": self.frames_per_second is None or 0 < self.frames_per_second < np.inf,
+            "frames_per_second": self.frames_per_second is None
+            or 0 < self.frames_per_second < np.inf,
             "ys": self.ys is None or self.ys.shape == grid[:1],
             "xs": self.xs is None or self.xs.shape == grid[1:],
-            "boxes": self.boxes is None or (self.classes is not None and self.boxes.shape == (*self.classes.shape, 4)),
-            "position_classes": self.position_classes is None or self.position_classes.shape == (bags, *positions),
+            "boxes": self.boxes is None
+            or (self.classes is not None and self.boxes.shape == (*self.classes.shape, 4)),
+            "position_classes": self.position_classes is None
+            or self.position_classes.shape == (bags, *positions),
             "coords": self.coords is None or self.coords.shape == (bags, *positions, 2),
         }
         if problems := ", ".join(name for name, is_valid in fits.items() if not is_valid):
-            raise ValueError(f"a gallery of {bags} bags and {classes} classes does not fit together: {problems}")
+            raise ValueError(
+                f"a gallery of {bags} bags and {classes} classes does not fit together: {problems}"
+            )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -103,14 +125,20 @@ class Gallery:
 
 def make(**values: Any) -> Gallery:
     """Return a gallery from arrays of any type, such as lists, which are converted to the types of its fields."""
-    return Gallery(**{name: _READ[name](value) for name, value in values.items() if value is not None})
+    return Gallery(
+        **{name: _READ[name](value) for name, value in values.items() if value is not None}
+    )
 
 
 def write(path: Path, gallery: Gallery) -> None:
     """Write a gallery as one file."""
     values = {field.name: getattr(gallery, field.name) for field in fields(gallery)}
-    with path.open("wb") as file:  # numpy adds .npz to a name that lacks it, but not to an open file
-        np.savez_compressed(file, **{name: value for name, value in values.items() if value is not None})
+    with path.open(
+        "wb"
+    ) as file:  # numpy adds .npz to a name that lacks it, but not to an open file
+        np.savez_compressed(
+            file, **{name: value for name, value in values.items() if value is not None}
+        )
 
 
 def load(path: Path) -> Gallery:

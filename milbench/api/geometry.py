@@ -6,7 +6,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-_PROBES = 61, 84  # sides of the images on which a traced geometry is held against what the network returns
+_PROBES = (
+    61,
+    84,
+)  # sides of the images on which a traced geometry is held against what the network returns
 
 
 class Layer(NamedTuple):

@@ -13,7 +13,15 @@ from torch.nn.functional import logsigmoid
 
 from milbench._utils.seeding import generator
 from milbench.api.autocast import tracing, without_autocast
-from milbench.api.loss_checks import LabelSets, Target, checked_output, checked_target, describe, fault, label_sets
+from milbench.api.loss_checks import (
+    LabelSets,
+    Target,
+    checked_output,
+    checked_target,
+    describe,
+    fault,
+    label_sets,
+)
 from milbench.api.scores import Scores
 from milbench.api.supervision import SUPERVISIONS, Supervision
 from milbench.errors import UsageError, closest, one_of
@@ -133,7 +141,9 @@ class Loss(torch.nn.Module, ABC):
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
         """Return (B,) floating point, at least float32: the loss of every bag, without reduction over the batch."""
         name = type(self).__name__
-        similar = closest("bag_loss", [name for name in vars(type(self)) if not name.startswith("__")])
+        similar = closest(
+            "bag_loss", [name for name in vars(type(self)) if not name.startswith("__")]
+        )
         hint = f"; did you mean 'bag_loss' by {similar!r}?" if similar else ""
         raise UsageError(f"{self.name}: its class {name} has no method 'bag_loss'{hint}")
 
@@ -187,7 +197,11 @@ class Loss(torch.nn.Module, ABC):
 
     @without_autocast
     def forward(
-        self, logits: Tensor, labels: LabelSets, mask: Tensor | None = None, target: Target | None = None
+        self,
+        logits: Tensor,
+        labels: LabelSets,
+        mask: Tensor | None = None,
+        target: Target | None = None,
     ) -> Tensor:
         """Return the loss of a batch, or with `reduction="none"` that of every bag.
 
@@ -206,17 +220,23 @@ class Loss(torch.nn.Module, ABC):
         flat, flat_mask = self._flatten(logits, mask)
         labels = label_sets(labels, flat, flat_mask, self.checks_values)
         if self.takes_target:
-            integers = checked_target(self, target, labels, logits.shape[2:], mask, self.checks_values)
+            integers = checked_target(
+                self, target, labels, logits.shape[2:], mask, self.checks_values
+            )
             values = self.target_loss(flat.view(logits.shape), integers, mask)
         else:
             values = self.bag_loss(flat, labels, flat_mask)
         values = checked_output(self, method, values, (len(logits),))
         if logits.requires_grad and torch.is_grad_enabled() and not values.requires_grad:
-            raise fault(self, method, "values with a gradient", "values that are detached from the logits")
+            raise fault(
+                self, method, "values with a gradient", "values that are detached from the logits"
+            )
         if self.reduction == "none":
             return values
         if self.reduction == "mean" and not len(values):
-            raise UsageError(f"{self.name}: a batch without bags has no mean loss; leave it out, or use the sum, 0")
+            raise UsageError(
+                f"{self.name}: a batch without bags has no mean loss; leave it out, or use the sum, 0"
+            )
         return values.mean() if self.reduction == "mean" else values.sum()
 
     @without_autocast
@@ -239,11 +259,15 @@ class Loss(torch.nn.Module, ABC):
         """
         flat, flat_mask = self._flatten(logits, mask)
         class_shape = (len(flat), flat.shape[1] - 1)
-        classes = presence = checked_output(self, "scores", self.scores(flat, flat_mask), class_shape)
+        classes = presence = checked_output(
+            self, "scores", self.scores(flat, flat_mask), class_shape
+        )
         if type(self).presence is not Loss.presence:
             presence = checked_output(self, "presence", self.presence(flat, flat_mask), class_shape)
         instances = checked_output(self, "posterior", self.posterior(flat, flat_mask), flat.shape)
-        evidence = checked_output(self, "evidence", self.evidence(flat, flat_mask), (*class_shape, flat.shape[2]))
+        evidence = checked_output(
+            self, "evidence", self.evidence(flat, flat_mask), (*class_shape, flat.shape[2])
+        )
         if flat_mask is not None:
             masked = ~flat_mask.unsqueeze(1)
             background = torch.zeros_like(instances)
@@ -258,7 +282,9 @@ class Loss(torch.nn.Module, ABC):
             log_odds=presence if self.presence_is_log_odds else None,
         )
 
-    def predict(self, logits: Tensor, mask: Tensor | None = None, threshold: float | None = None) -> Tensor:
+    def predict(
+        self, logits: Tensor, mask: Tensor | None = None, threshold: float | None = None
+    ) -> Tensor:
         """Return the label set that the loss reads from each bag, (B, C) bool; one class where `head` is class.
 
         A class occurs where its presence is at least the threshold; None: even odds, which a presence that is no
@@ -267,7 +293,9 @@ class Loss(torch.nn.Module, ABC):
         scores = self.score(logits, mask)
         if self.head == "class":
             most_probable = scores.classes.argmax(dim=1, keepdim=True)
-            return torch.zeros_like(scores.classes, dtype=torch.bool).scatter(1, most_probable, True)
+            return torch.zeros_like(scores.classes, dtype=torch.bool).scatter(
+                1, most_probable, True
+            )
         if threshold is None and scores.log_odds is None:
             raise UsageError(
                 f"the presence scores of {self.name} are no log-odds: predict needs a threshold, such as the best one "
@@ -276,15 +304,23 @@ class Loss(torch.nn.Module, ABC):
         return scores.presence >= (threshold or 0.0)
 
     @without_autocast
-    def label_log_prob(self, logits: Tensor, labels: LabelSets, mask: Tensor | None = None) -> Tensor | None:
+    def label_log_prob(
+        self, logits: Tensor, labels: LabelSets, mask: Tensor | None = None
+    ) -> Tensor | None:
         """Return (B,) in nats, the log-probability of a label set for each bag, by the model of this loss.
 
         Labels are any sets, as in `forward`; -inf for a set that cannot occur; a lower bound where the loss says so.
         None for a loss without a probability of label sets. Raises UsageError for a wrong shape or type.
         """
         flat, flat_mask = self._flatten(logits, mask)
-        log_prob = self.set_log_prob(flat, label_sets(labels, flat, flat_mask, check_values=False), flat_mask)
-        return None if log_prob is None else checked_output(self, "set_log_prob", log_prob, (len(logits),))
+        log_prob = self.set_log_prob(
+            flat, label_sets(labels, flat, flat_mask, check_values=False), flat_mask
+        )
+        return (
+            None
+            if log_prob is None
+            else checked_output(self, "set_log_prob", log_prob, (len(logits),))
+        )
 
     def _flatten(self, logits: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Check logits and mask and return them as (B, C+1, K) and (B, K)."""
@@ -293,7 +329,11 @@ class Loss(torch.nn.Module, ABC):
             raise UsageError(f"{self.name}: logits must be {expected}, got {describe(logits)}")
         batch, channels, *positions = logits.shape
         if type(self).make_weights is not Loss.make_weights and self.num_classes != channels - 1:
-            state = "no weights yet" if self.num_classes is None else f"weights for {self.num_classes} classes"
+            state = (
+                "no weights yet"
+                if self.num_classes is None
+                else f"weights for {self.num_classes} classes"
+            )
             raise UsageError(
                 f"{self.name} has {state}: call build(num_classes={channels - 1}) before it gets logits of {channels} "
                 "channels (the last is the background)"
@@ -306,7 +346,11 @@ class Loss(torch.nn.Module, ABC):
         flat = logits.flatten(2) if positions else logits.unsqueeze(2)
         if mask is None:
             return flat, None
-        if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (batch, *positions):
+        if (
+            not isinstance(mask, Tensor)
+            or mask.dtype != torch.bool
+            or mask.shape != (batch, *positions)
+        ):
             expected = f"a bool tensor of shape {(batch, *positions)}"
             raise UsageError(f"{self.name}: mask must be {expected}, got {describe(mask)}")
         flat_mask = mask.flatten(1) if positions else mask.unsqueeze(1)
@@ -318,7 +362,9 @@ def _accept_reduction(init: Callable[..., None]) -> Callable[..., None]:
     signature = inspect.signature(init)
 
     @functools.wraps(init)
-    def constructor(self: Loss, *args: Any, reduction: Reduction | None = None, **params: Any) -> None:
+    def constructor(
+        self: Loss, *args: Any, reduction: Reduction | None = None, **params: Any
+    ) -> None:
         init(self, *args, **params)
         self.arguments = dict([*signature.bind(self, *args, **params).arguments.items()][1:])
         if reduction is not None:

@@ -16,7 +16,9 @@ Target = Tensor | Sequence[Any]
 """Integers of any type, as a tensor, an array or lists."""
 
 
-def label_sets(labels: LabelSets, logits: Tensor, mask: Tensor | None, check_values: bool) -> Tensor:
+def label_sets(
+    labels: LabelSets, logits: Tensor, mask: Tensor | None, check_values: bool
+) -> Tensor:
     """Return label sets as (B, C) bool, checked against flattened logits and, if values are, against the bags."""
     batch, channels, positions = logits.shape
     if not isinstance(labels, Tensor):
@@ -29,16 +31,27 @@ def label_sets(labels: LabelSets, logits: Tensor, mask: Tensor | None, check_val
     if not check_values:
         return labels.bool()
     if labels.dtype != torch.bool and not bool(((labels == 0) | (labels == 1)).all()):
-        raise UsageError(f"labels must be 0 and 1, got values from {labels.min():g} to {labels.max():g}")
+        raise UsageError(
+            f"labels must be 0 and 1, got values from {labels.min():g} to {labels.max():g}"
+        )
     labels = labels.bool()
     infinite = ~torch.isfinite(logits).flatten(1).all(dim=1)
     if bool(infinite.any()):
-        raise UsageError(f"logits are not finite in bag {_first(infinite)} ({int(infinite.sum())} of {batch} bags)")
-    sizes = mask.sum(dim=1) if mask is not None else torch.full((batch,), positions, device=labels.device)
+        raise UsageError(
+            f"logits are not finite in bag {_first(infinite)} ({int(infinite.sum())} of {batch} bags)"
+        )
+    sizes = (
+        mask.sum(dim=1)
+        if mask is not None
+        else torch.full((batch,), positions, device=labels.device)
+    )
     too_large = labels.sum(dim=1) > sizes
     if bool(too_large.any()):
         bag = _first(too_large)
-        classes, places = f"{int(labels[bag].sum())} classes in its label set", f"{int(sizes[bag])} positions"
+        classes, places = (
+            f"{int(labels[bag].sum())} classes in its label set",
+            f"{int(sizes[bag])} positions",
+        )
         raise UsageError(f"bag {bag} has {classes} and only {places}: no instance for every class")
     return labels
 
@@ -50,25 +63,36 @@ def _multi_hot(labels: Sequence[Iterable[int]], batch: int, num_classes: int) ->
         return torch.tensor(array)
     size = len(array) if isinstance(array, Sized) else repr(array)
     if size != batch:
-        raise UsageError(f"labels must be one list of class numbers for each of the {batch} bags, got {size}")
+        raise UsageError(
+            f"labels must be one list of class numbers for each of the {batch} bags, got {size}"
+        )
     matrix = torch.zeros(batch, num_classes, dtype=torch.bool)
     for bag, classes in enumerate(array):
         numbers = classes.tolist() if hasattr(classes, "tolist") else classes
         if not isinstance(numbers, Iterable) or isinstance(numbers, str):
-            raise UsageError(f"labels must be a list of class numbers for each bag, got {numbers!r} for bag {bag}")
+            raise UsageError(
+                f"labels must be a list of class numbers for each bag, got {numbers!r} for bag {bag}"
+            )
         for number in numbers:
             if isinstance(number, (bool, float, str)) or not 0 <= number < num_classes:
                 expected = f"class numbers from 0 to {num_classes - 1}"
                 raise UsageError(f"labels of bag {bag} must be {expected}, got {number!r}")
             if matrix[bag, number]:  # a list of zeros and ones would pass for the classes 0 and 1
                 expected = "each class once, or a tensor of 0 and 1"
-                raise UsageError(f"labels of bag {bag} name class {number} twice: expected {expected}")
+                raise UsageError(
+                    f"labels of bag {bag} name class {number} twice: expected {expected}"
+                )
             matrix[bag, number] = True
     return matrix
 
 
 def checked_target(
-    loss: Any, target: object, labels: Tensor, positions: tuple[int, ...], mask: Tensor | None, check_values: bool
+    loss: Any,
+    target: object,
+    labels: Tensor,
+    positions: tuple[int, ...],
+    mask: Tensor | None,
+    check_values: bool,
 ) -> Tensor:
     """Return the target of a loss as int64 on the device of the labels (B, C) bool, checked as they are.
 
@@ -79,11 +103,15 @@ def checked_target(
     shape = {"count": (batch, num_classes), "position": (batch, *positions)}.get(kind, (batch, "M"))
     integers = _as_tensor(target, ragged=kind == "order")
     sizes = () if integers is None else integers.shape
-    fits = len(sizes) == len(shape) and all(n in ("M", size) for n, size in zip(shape, sizes, strict=True))
+    fits = len(sizes) == len(shape) and all(
+        n in ("M", size) for n, size in zip(shape, sizes, strict=True)
+    )
     if integers is None or not fits or (integers.numel() and "int" not in str(integers.dtype)):
         got = "nothing" if target is None else describe(target if integers is None else integers)
         expected = f"integers of shape {shape}".replace("'", "")
-        raise UsageError(f"{loss.name} has {kind} supervision and needs a target, {expected}, got {got}")
+        raise UsageError(
+            f"{loss.name} has {kind} supervision and needs a target, {expected}, got {got}"
+        )
     integers = integers.to(labels.device, torch.int64)
     if kind == "position" and mask is not None:
         integers = integers.masked_fill(~mask, num_classes)
@@ -121,16 +149,24 @@ def _check_target(loss: Any, target: Tensor, labels: Tensor) -> None:
     lowest, highest, expected = {
         "count": (0, None, "0 or more"),
         "order": (-1, num_classes - 1, f"a class from 0 to {num_classes - 1}, or -1 for padding"),
-        "position": (0, num_classes, f"a class from 0 to {num_classes - 1}, or {num_classes} for background"),
+        "position": (
+            0,
+            num_classes,
+            f"a class from 0 to {num_classes - 1}, or {num_classes} for background",
+        ),
     }[kind]
     invalid = target < lowest if highest is None else (target < lowest) | (target > highest)
     if bool(invalid.any()):
         value = int(target[invalid][0])
-        raise UsageError(f"{loss.name}: the {kind} of bag {_first(invalid)} holds {value}, expected {expected}")
+        raise UsageError(
+            f"{loss.name}: the {kind} of bag {_first(invalid)} holds {value}, expected {expected}"
+        )
     if kind == "count":
         occurs = target > 0
     else:
-        classes = target.unsqueeze(-1).flatten(1).remainder(num_classes + 1)  # padding is background
+        classes = (
+            target.unsqueeze(-1).flatten(1).remainder(num_classes + 1)
+        )  # padding is background
         occurs = labels.new_zeros(len(target), num_classes + 1).scatter(1, classes, True)[:, :-1]
     # An instance that lies behind another one, or was cut away, is in the label set and shown at no position.
     contradicts = occurs & ~labels if kind == "position" else occurs != labels

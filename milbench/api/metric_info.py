@@ -17,7 +17,9 @@ class Metric:
     @property
     def heading(self) -> str:
         """The label with its unit and an arrow in the better direction, for the head of a column."""
-        return f"{self.label}{' (%)' if self.percent else ''} {'↓' if self.lower_is_better else '↑'}"
+        return (
+            f"{self.label}{' (%)' if self.percent else ''} {'↓' if self.lower_is_better else '↑'}"
+        )
 
 
 METRICS: dict[str, Metric] = {
@@ -107,14 +109,17 @@ METRICS: dict[str, Metric] = {
         "One-instance error of the optimal decision, made with the distribution of the generator, on the same bags.",
     ),
     "bayes_set_error": Metric(
-        "Bayes set error", "Set error of the most probable label set given the instances, on the same bags."
+        "Bayes set error",
+        "Set error of the most probable label set given the instances, on the same bags.",
     ),
     "bayes_posterior_error": Metric(
-        "Bayes posterior error", "Posterior error of the exact instance posterior, on the same instances."
+        "Bayes posterior error",
+        "Posterior error of the exact instance posterior, on the same instances.",
     ),
     **{
         f"excess_{name}": Metric(
-            f"excess {label}", f"{label.capitalize()} minus the Bayes {label}; it can be negative by chance."
+            f"excess {label}",
+            f"{label.capitalize()} minus the Bayes {label}; it can be negative by chance.",
         )
         for name, label in (
             ("instance_error", "one-instance error"),
@@ -138,7 +143,8 @@ METRICS: dict[str, Metric] = {
         "Posterior error of the most probable class of each instance, whatever is in its bag, by that distribution.",
     ),
     "reference_learnable_posterior_error": Metric(
-        "reference for what can be learnt", "As posterior error of the reference, of what can be learnt."
+        "reference for what can be learnt",
+        "As posterior error of the reference, of what can be learnt.",
     ),
     **{
         f"above_reference_{name}": Metric(
@@ -177,7 +183,9 @@ METRICS: dict[str, Metric] = {
         "mass of a component, the least distance between digits and the length of a digit are learnt on validation "
         "images.",
     ),
-    "error_no_detection": Metric("no digit read", "Share of the images in which no digit is read (chosen decoder)."),
+    "error_no_detection": Metric(
+        "no digit read", "Share of the images in which no digit is read (chosen decoder)."
+    ),
     "error_orientation": Metric(
         "orientation errors",
         "Share of the images that are read wrongly with the right digits in another order, or whose digits stand below "
@@ -247,5 +255,7 @@ def describe(name: str) -> Metric:
 
     A name that is not in `METRICS` is its own label, and lower is taken for better.
     """
-    definition = "Defined by its task; milbench has no description of it and takes lower to be better."
+    definition = (
+        "Defined by its task; milbench has no description of it and takes lower to be better."
+    )
     return METRICS.get(name) or Metric(name.replace("_", " "), definition, percent=False)

@@ -98,7 +98,9 @@ class Network(nn.Module, ABC):
 
     def centres_in(self, bags: Bags) -> tuple[Tensor, Tensor] | None:
         """Return `position_centres` for the images of `bags`, or of sequences in time; None: not known."""
-        return self.position_centres(*bags.instances.shape[-2:]) if bags.instances.ndim == 4 else None
+        return (
+            self.position_centres(*bags.instances.shape[-2:]) if bags.instances.ndim == 4 else None
+        )
 
 
 NetworkMaker = Callable[..., Network]

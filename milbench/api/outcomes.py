@@ -25,8 +25,12 @@ class Outcomes:
     Other numbers are converted. ValueError where arrays do not fit together, or a value is not finite.
     """
 
-    sums: NDArray[Any]  # what each item adds to the numerator, such as the number of its instances of a wrong class
-    weights: NDArray[Any]  # and to the denominator, such as the number of its instances; not negative, nor all zero
+    sums: NDArray[
+        Any
+    ]  # what each item adds to the numerator, such as the number of its instances of a wrong class
+    weights: NDArray[
+        Any
+    ]  # and to the denominator, such as the number of its instances; not negative, nor all zero
     items: str  # a digest of the items in their order: two cells with the same one were tested on the same items
 
     def __post_init__(self) -> None:
@@ -35,7 +39,11 @@ class Outcomes:
         fits = {
             "sums": self.sums.ndim == 1 and bool(np.isfinite(self.sums).all()),
             "weights": self.weights.shape == self.sums.shape
-            and bool(np.isfinite(self.weights).all() and (self.weights >= 0).all() and (self.weights > 0).any()),
+            and bool(
+                np.isfinite(self.weights).all()
+                and (self.weights >= 0).all()
+                and (self.weights > 0).any()
+            ),
             "items": isinstance(self.items, str) and bool(self.items),
         }
         if problems := ", ".join(name for name, is_valid in fits.items() if not is_valid):
@@ -57,7 +65,9 @@ def save_outcomes(path: Path, outcomes: Mapping[str, Outcomes]) -> None:
     """
     groups: dict[tuple[str, str, bytes], list[str]] = {}
     for name, outcome in outcomes.items():
-        groups.setdefault((name.rpartition("/")[2], outcome.items, outcome.weights.tobytes()), []).append(name)
+        groups.setdefault(
+            (name.rpartition("/")[2], outcome.items, outcome.weights.tobytes()), []
+        ).append(name)
     arrays: dict[str, Any] = {}
     for number, ((_, items, _), names) in enumerate(groups.items()):
         sums = np.stack([outcomes[name].sums for name in names], axis=1)
@@ -66,7 +76,9 @@ def save_outcomes(path: Path, outcomes: Mapping[str, Outcomes]) -> None:
             f"{number}/names": np.array(names), f"{number}/sum": small if np.array_equal(small, sums) else sums,
             f"{number}/weight": outcomes[names[0]].weights, f"{number}/items": np.str_(items),
         }  # fmt: skip
-    with path.open("wb") as file:  # numpy adds .npz to a name that lacks it, but not to an open file
+    with path.open(
+        "wb"
+    ) as file:  # numpy adds .npz to a name that lacks it, but not to an open file
         np.savez_compressed(file, **arrays)
 
 
@@ -75,7 +87,11 @@ def load_outcomes(path: Path) -> dict[str, Outcomes]:
     outcomes: dict[str, Outcomes] = {}
     with stored_arrays("outcomes", path) as stored:
         for group in dict.fromkeys(name.partition("/")[0] for name in stored.files):
-            names, sums, weights, items = (stored[f"{group}/{part}"] for part in ("names", "sum", "weight", "items"))
+            names, sums, weights, items = (
+                stored[f"{group}/{part}"] for part in ("names", "sum", "weight", "items")
+            )
             columns = zip(names, sums.T, strict=True)
-            outcomes |= {str(name): Outcomes(values, weights, str(items)) for name, values in columns}
+            outcomes |= {
+                str(name): Outcomes(values, weights, str(items)) for name, values in columns
+            }
     return outcomes

@@ -15,7 +15,12 @@ def _parameters(maker: Callable[..., Any]) -> list[inspect.Parameter]:
     """Return the parameters that can be given by name, with their annotations evaluated."""
     try:
         parameters = inspect.signature(maker, eval_str=True).parameters.values()
-    except (NameError, AttributeError, TypeError, SyntaxError) as error:  # of names that the type checker alone imports
+    except (
+        NameError,
+        AttributeError,
+        TypeError,
+        SyntaxError,
+    ) as error:  # of names that the type checker alone imports
         raise UsageError(
             f"{_described(maker)}: its parameters have annotations that cannot be evaluated ({error}); import what "
             "they name at the top of the file"
@@ -37,7 +42,9 @@ def network_parameters(maker: Callable[..., Any]) -> dict[str, inspect.Parameter
     common, own = _parameters(maker)[:3], _parameters(maker)[3:]
     if [p.name for p in common] != ["inputs", "num_classes", "seed"]:
         names = ", ".join(p.name for p in common) or "none"
-        raise UsageError(f"{_described(maker)}: its first parameters must be inputs, num_classes and seed, got {names}")
+        raise UsageError(
+            f"{_described(maker)}: its first parameters must be inputs, num_classes and seed, got {names}"
+        )
     return {p.name: p for p in own}
 
 
@@ -56,9 +63,14 @@ def parsed(text: str, annotation: Any) -> Any:
 
     try:
         value = tomllib.loads(f"v = {text}")["v"]
-    except (ValueError, RecursionError):  # TOMLDecodeError is a ValueError, and so is a number of 5,000 digits
+    except (
+        ValueError,
+        RecursionError,
+    ):  # TOMLDecodeError is a ValueError, and so is a number of 5,000 digits
         return text
-    if not isinstance(value, bool | int | float | str):  # dates and tables are no values of parameters
+    if not isinstance(
+        value, bool | int | float | str
+    ):  # dates and tables are no values of parameters
         return text
     with suppress(PydanticUserError):
         adapter = TypeAdapter(annotation)
@@ -76,7 +88,9 @@ def type_of(parameter: inspect.Parameter) -> Any:
     return str if isinstance(parameter.default, str) else Any
 
 
-def check_values(owner: str, parameters: Mapping[str, inspect.Parameter], params: Mapping[str, Any]) -> dict[str, Any]:
+def check_values(
+    owner: str, parameters: Mapping[str, inspect.Parameter], params: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the values of all parameters, checked against their annotations, with the defaults filled in.
 
     Raises UsageError where a parameter is unknown, missing or out of range; `owner`, such as "loss exact", begins it.
@@ -86,7 +100,9 @@ def check_values(owner: str, parameters: Mapping[str, inspect.Parameter], params
     defaults = {name: ... if p.default is p.empty else p.default for name, p in parameters.items()}
     fields: dict[str, Any] = {name: (type_of(p), defaults[name]) for name, p in parameters.items()}
     try:
-        model = create_model("Parameters", __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields)
+        model = create_model(
+            "Parameters", __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields
+        )
         complete: dict[str, Any] = validated(owner, model, params).model_dump()
     except PydanticUserError as error:
         raise UsageError(

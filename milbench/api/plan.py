@@ -35,7 +35,10 @@ class Label(NamedTuple):
     @property
     def variant(self) -> str:
         """The name in reports of what is compared on a task."""
-        network, recipe = f" with {self.network}" * bool(self.network), f" ({self.recipe})" * bool(self.recipe)
+        network, recipe = (
+            f" with {self.network}" * bool(self.network),
+            f" ({self.recipe})" * bool(self.recipe),
+        )
         return f"{self.loss}{network}{recipe}"
 
 
@@ -60,7 +63,9 @@ class Cell:
     network_revision: str  # with a digest of a file of initial weights
     recipe: dict[str, Any]  # all fields of the `Recipe`
     seed: int  # of the initial weights and of the order and content of the bags
-    loss_file: str = ""  # the path of the file that holds the loss, "" for one that is built in or installed
+    loss_file: str = (
+        ""  # the path of the file that holds the loss, "" for one that is built in or installed
+    )
     task_file: str = ""
     network_file: str = ""
     task_name: str = ""  # a short name for the task with these parameters, "" for none
@@ -87,7 +92,9 @@ class Cell:
     def variant_key(self) -> str:
         """Loss, task, network and recipe with all parameters, whatever the seed and the versions of code and data."""
         network = [self.network, self.network_params]
-        return to_json([self.loss, self.loss_params, self.task, self.task_params, network, self.recipe])
+        return to_json(
+            [self.loss, self.loss_params, self.task, self.task_params, network, self.recipe]
+        )
 
     @cached_property
     def task_key(self) -> str:
@@ -96,17 +103,31 @@ class Cell:
 
     def params(self) -> dict[str, Any]:
         """Return every parameter in one flat dict: "loss", "task", "network", "seed", "loss.KEY", "recipe.KEY", ..."""
-        flat: dict[str, Any] = {name: getattr(self, name) for name in ("loss", "task", "network", "seed")}
+        flat: dict[str, Any] = {
+            name: getattr(self, name) for name in ("loss", "task", "network", "seed")
+        }
         for section in ("loss", "task", "network"):
-            flat |= {f"{section}.{key}": value for key, value in getattr(self, f"{section}_params").items()}
+            flat |= {
+                f"{section}.{key}": value
+                for key, value in getattr(self, f"{section}_params").items()
+            }
         return flat | {f"recipe.{key}": value for key, value in self.recipe.items()}
 
     def __str__(self) -> str:
         return f"{self.loss} on {self.task_name or self.task}, seed {self.seed}"
 
 
-NOT_HASHED = {"loss_file", "task_file", "network_file", "task_name", "network_is_default", "supervision"}
-HASHED = sorted({f.name for f in fields(Cell)} - NOT_HASHED)  # the fields that the content hash of a cell depends on
+NOT_HASHED = {
+    "loss_file",
+    "task_file",
+    "network_file",
+    "task_name",
+    "network_is_default",
+    "supervision",
+}
+HASHED = sorted(
+    {f.name for f in fields(Cell)} - NOT_HASHED
+)  # the fields that the content hash of a cell depends on
 to_json = json.JSONEncoder(sort_keys=True).encode
 
 
@@ -123,7 +144,9 @@ class TaskInfo:
     chance: float | None = None
     amount: str = ""
     published: list[Published] = field(default_factory=list)
-    folds: tuple[int, int] | None = None  # their number and that of repetitions, 0 for any, where seeds are folds
+    folds: tuple[int, int] | None = (
+        None  # their number and that of repetitions, 0 for any, where seeds are folds
+    )
     overlap: float = 0.0  # how many bags are tested on for each that is trained on where seeds split the same bags
     marks: list[Mark] = field(default_factory=list)
     is_tested: bool = True
@@ -138,7 +161,9 @@ class SearchRecord:
     """Cell id -> the keys "arm" (labels of task, loss, network), "draw" (a number from 0) and "settings" (by name)."""
     chosen: dict[str, int] = field(default_factory=dict)
     """ "TASK|LOSS|NETWORK" (labels) -> the draw that was chosen; empty before all draws are done."""
-    compared: dict[str, Label] = field(default_factory=dict)  # cell id -> the label of a cell with chosen settings
+    compared: dict[str, Label] = field(
+        default_factory=dict
+    )  # cell id -> the label of a cell with chosen settings
 
 
 class _SpecOfPlan(BaseModel):
@@ -181,15 +206,23 @@ class Plan:
         cell_labels = labels(self.cells)
         if self.search is None:
             return cell_labels
-        searched = {c: Label(*d["arm"])._replace(recipe=f"draw {d['draw'] + 1}") for c, d in self.search.draws.items()}
+        searched = {
+            c: Label(*d["arm"])._replace(recipe=f"draw {d['draw'] + 1}")
+            for c, d in self.search.draws.items()
+        }
         searched |= self.search.compared
-        return {cell: searched[cell]._replace(network=label.network) for cell, label in cell_labels.items()}
+        return {
+            cell: searched[cell]._replace(network=label.network)
+            for cell, label in cell_labels.items()
+        }
 
     @property
     def for_use(self) -> list[str]:
         """A line for each task without bags to test on, which says what its networks are for."""
         untested = {key for key, info in self.tasks.items() if not info.is_tested}
-        names = dict.fromkeys(self.labels[cell.id].task for cell in self.cells if cell.task_key in untested)
+        names = dict.fromkeys(
+            self.labels[cell.id].task for cell in self.cells if cell.task_key in untested
+        )
         purpose = "networks for use by milbench predict, trained on all bags: no errors of theirs are known"
         return [f"{name}: {purpose}" for name in names]
 
@@ -214,21 +247,41 @@ class Plan:
         Cells of a variant that this plan has by other code or data are left out, and searches that this plan repeats.
         """
         if (self.search is None) != (earlier.search is None):
-            raise UsageError(f"one {self.name} had a search for settings and one had none: give another --root")
+            raise UsageError(
+                f"one {self.name} had a search for settings and one had none: give another --root"
+            )
         versions = {cell.variant_key: cell.version for cell in self.cells}
-        earlier_cells = [cell for cell in earlier.cells if versions.get(cell.variant_key, cell.version) == cell.version]
+        earlier_cells = [
+            cell
+            for cell in earlier.cells
+            if versions.get(cell.variant_key, cell.version) == cell.version
+        ]
         search = self.search
         if search and earlier.search:
             searched = {(cell.task, cell.loss, cell.network) for cell in self.cells}
-            earlier_cells = [cell for cell in earlier_cells if (cell.task, cell.loss, cell.network) not in searched]
+            earlier_cells = [
+                cell
+                for cell in earlier_cells
+                if (cell.task, cell.loss, cell.network) not in searched
+            ]
             ids = {cell.id for cell in earlier_cells}
-            draws = {cell: draw for cell, draw in earlier.search.draws.items() if cell in ids} | search.draws
+            draws = {
+                cell: draw for cell, draw in earlier.search.draws.items() if cell in ids
+            } | search.draws
             arms = {"|".join(draw["arm"]) for draw in draws.values()}
-            chosen = {arm: draw for arm, draw in (earlier.search.chosen | search.chosen).items() if arm in arms}
-            compared = {cell: label for cell, label in earlier.search.compared.items() if cell in ids} | search.compared
+            chosen = {
+                arm: draw
+                for arm, draw in (earlier.search.chosen | search.chosen).items()
+                if arm in arms
+            }
+            compared = {
+                cell: label for cell, label in earlier.search.compared.items() if cell in ids
+            } | search.compared
             search = SearchRecord(search.metric, draws, chosen, compared)
         cells = {cell.id: cell for cell in [*earlier_cells, *self.cells]}
-        return replace(self, cells=list(cells.values()), tasks=earlier.tasks | self.tasks, search=search)
+        return replace(
+            self, cells=list(cells.values()), tasks=earlier.tasks | self.tasks, search=search
+        )
 
     def to_json(self) -> str:
         """Return the plan as JSON."""
@@ -246,7 +299,9 @@ class Plan:
                 plan.label(cell), plan.tasks[cell.task_key]
         except ValidationError as error:
             place, why = ".".join(map(str, error.errors()[0]["loc"])), error.errors()[0]["msg"]
-            raise UsageError(f"the plan is damaged or of another version of milbench ({place}: {why})") from None
+            raise UsageError(
+                f"the plan is damaged or of another version of milbench ({place}: {why})"
+            ) from None
         except (KeyError, TypeError, AttributeError) as error:
             raise UsageError(f"the plan is damaged ({error!r})") from None
         return plan
@@ -265,9 +320,15 @@ def labels(cells: Iterable[Cell]) -> dict[str, Label]:
 
     def network(c: Cell) -> str:
         name = _qualified(c.network, c.network_params, networks[c.task, c.network])
-        return "" if len(networks_by_task[c.task]) == 1 or (c.network_is_default and name == c.network) else name
+        return (
+            ""
+            if len(networks_by_task[c.task]) == 1 or (c.network_is_default and name == c.network)
+            else name
+        )
 
-    tables = {c.task: PurePath(c.task_params["table"]).stem for c in cells if c.task_params.get("table")}
+    tables = {
+        c.task: PurePath(c.task_params["table"]).stem for c in cells if c.task_params.get("table")
+    }
 
     def task(c: Cell) -> str:
         name = c.task_name or _qualified(c.task, c.task_params, tasks[c.task])
@@ -276,15 +337,21 @@ def labels(cells: Iterable[Cell]) -> dict[str, Label]:
 
     def label(c: Cell) -> Label:
         loss = _qualified(c.loss, c.loss_params, losses[c.loss])
-        return Label(task(c), loss, network(c), _qualified("", c.recipe, recipes[c.task, c.network]))
+        return Label(
+            task(c), loss, network(c), _qualified("", c.recipe, recipes[c.task, c.network])
+        )
 
     return {c.id: label(c) for c in cells}
 
 
-def _distinguishing(entries: Iterable[tuple[Any, dict[str, Any]]]) -> dict[Any, dict[str, dict[str, str]]]:
+def _distinguishing(
+    entries: Iterable[tuple[Any, dict[str, Any]]],
+) -> dict[Any, dict[str, dict[str, str]]]:
     """Return, by name, the parameters that tell apart all that differ, with a text for each value."""
     variants: dict[Any, dict[str, dict[str, Any]]] = {}
-    for name, params in {(name, id(params)): (name, params) for name, params in entries}.values():  # cells share them
+    for name, params in {
+        (name, id(params)): (name, params) for name, params in entries
+    }.values():  # cells share them
         variants.setdefault(name, {})[repr(params)] = params
     distinguishing: dict[Any, dict[str, dict[str, str]]] = {name: {} for name in variants}
     for name, texts in distinguishing.items():
@@ -292,7 +359,10 @@ def _distinguishing(entries: Iterable[tuple[Any, dict[str, Any]]]) -> dict[Any, 
         for key in dict.fromkeys(key for params in all_params for key in params):
             groups = len({repr([p.get(k, "absent") for k in (*texts, key)]) for p in all_params})
             if groups > count:
-                texts[key], count = _text_by_value({str(p[key]) for p in all_params if key in p}), groups
+                texts[key], count = (
+                    _text_by_value({str(p[key]) for p in all_params if key in p}),
+                    groups,
+                )
     return distinguishing
 
 

@@ -81,12 +81,18 @@ class Published:
 
     def deviations(self, params: Mapping[str, Any]) -> list[str]:
         """Return the names of the parameters of a run in which it differs from the protocol."""
-        return [name for name in self.protocol if name in params and params[name] not in self.accepted(name)]
+        return [
+            name
+            for name in self.protocol
+            if name in params and params[name] not in self.accepted(name)
+        ]
 
     def belongs_to(self, task_params: Mapping[str, Any], data: str) -> bool:
         """Return whether it may stand beside results on its task with these parameters and data.
 
         That of a loss may: reports name every deviation. That of a method would be taken for one on this very task.
         """
-        same_task = not self.deviations({f"task.{key}": value for key, value in task_params.items()})
+        same_task = not self.deviations(
+            {f"task.{key}": value for key, value in task_params.items()}
+        )
         return bool(self.loss) or (same_task and data.startswith(self.data))

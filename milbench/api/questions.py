@@ -6,7 +6,9 @@ from typing import Annotated, Any, Self
 from pydantic import ConfigDict, Field, FiniteFloat, model_validator
 from pydantic.dataclasses import dataclass
 
-TABLE = ConfigDict(extra="forbid", use_attribute_docstrings=True)  # of a class that is a table of a spec
+TABLE = ConfigDict(
+    extra="forbid", use_attribute_docstrings=True
+)  # of a class that is a table of a spec
 
 
 @dataclass(frozen=True, config=TABLE)

@@ -5,7 +5,13 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-RULES = ("unit", "none", "max", "quantile", "rms")  # of the length of a gradient; the last three have a number
+RULES = (
+    "unit",
+    "none",
+    "max",
+    "quantile",
+    "rms",
+)  # of the length of a gradient; the last three have a number
 
 
 def gradient_rule(text: str) -> tuple[str, float]:
@@ -22,7 +28,9 @@ def gradient_rule(text: str) -> tuple[str, float]:
         number = math.nan
     if name in RULES[2:] and 0 < number < (1 if name == "quantile" else math.inf):
         return name, number
-    raise ValueError("expected unit, none, max:X, quantile:Q or rms:X, with X above 0 and Q between 0 and 1")
+    raise ValueError(
+        "expected unit, none, max:X, quantile:Q or rms:X, with X above 0 and Q between 0 and 1"
+    )
 
 
 def _normalised_rule(text: str) -> str:

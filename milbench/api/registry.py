@@ -61,7 +61,9 @@ class RegistryEntry(Generic[T]):
     load: Callable[[], T]  # imports and returns the class or function
     module: str  # the name of the module that holds it
     source: str = ""  # the file or the module by which a user has named it, "" for built-in and installed ones
-    find_code: Callable[[], Code] = Code  # returns the code that it depends on, where that is not milbench's own
+    find_code: Callable[[], Code] = (
+        Code  # returns the code that it depends on, where that is not milbench's own
+    )
 
     @cached_property
     def code(self) -> Code:
@@ -100,7 +102,9 @@ class Registry(Generic[T]):
         for entry in built_in:
             self.add(entry)
         for point in entry_points(group=f"milbench.{plural}"):
-            origin = f"{point.dist.name} {point.dist.version}" if point.dist else "an installed package"
+            origin = (
+                f"{point.dist.name} {point.dist.version}" if point.dist else "an installed package"
+            )
             code = partial(_installed_code, point, origin)
             self.add(RegistryEntry(point.name, origin, point.load, point.module, find_code=code))
 
@@ -124,10 +128,16 @@ class Registry(Generic[T]):
     def get(self, name: str) -> T:
         """Return the class or function of a name. Raises UsageError if there is none, or it cannot be imported."""
         entry = self.entry(name)
-        with importing(f"{self.kind} {name!r} from {entry.origin}", entry.module, own=entry.origin == "milbench"):
+        with importing(
+            f"{self.kind} {name!r} from {entry.origin}",
+            entry.module,
+            own=entry.origin == "milbench",
+        ):
             value = entry.load()
         if not callable(value):
-            raise UsageError(f"{self.kind} {name!r} from {entry.origin} is a {type(value).__name__}, not callable")
+            raise UsageError(
+                f"{self.kind} {name!r} from {entry.origin} is a {type(value).__name__}, not callable"
+            )
         return value
 
 
@@ -145,15 +155,24 @@ class Classes(Registry[type[T]]):
     def __init__(self, kind: str, plural: str, base: Callable[[], type[T]]) -> None:
         package = f"milbench.{plural}"
         module_spec = importlib.util.find_spec(package)  # importing milbench.losses imports torch
-        modules = pkgutil.iter_modules(module_spec.submodule_search_locations if module_spec else None)
+        modules = pkgutil.iter_modules(
+            module_spec.submodule_search_locations if module_spec else None
+        )
         names = [module.name for module in modules if not module.name.startswith("_")]
-        super().__init__(kind, plural, (self._built_in(f"{package}.{name}", name) for name in names), base)
+        super().__init__(
+            kind, plural, (self._built_in(f"{package}.{name}", name) for name in names), base
+        )
 
     def get(self, name: str) -> type[T]:
         """Return the class of a name. Raises UsageError if there is none, or it cannot be imported."""
         entry, cls, base = self.entry(name), super().get(name), self.base()
-        if not (inspect.isclass(cls) and issubclass(cls, base)) or getattr(cls, "name", None) != entry.name:
-            raise UsageError(f"{self.kind} {entry.name!r} from {entry.origin} is not a {base.__name__} of that name")
+        if (
+            not (inspect.isclass(cls) and issubclass(cls, base))
+            or getattr(cls, "name", None) != entry.name
+        ):
+            raise UsageError(
+                f"{self.kind} {entry.name!r} from {entry.origin} is not a {base.__name__} of that name"
+            )
         return cls
 
     def create(self, name: str, params: Mapping[str, Any]) -> T:
@@ -175,7 +194,10 @@ class Classes(Registry[type[T]]):
 
 def built_in_functions(functions: Mapping[str, T]) -> list[RegistryEntry[T]]:
     """Return the entries of functions of milbench itself."""
-    return [RegistryEntry(name, "milbench", partial(functions.__getitem__, name), __name__) for name in functions]
+    return [
+        RegistryEntry(name, "milbench", partial(functions.__getitem__, name), __name__)
+        for name in functions
+    ]
 
 
 @cache
@@ -208,7 +230,10 @@ def importing(subject: str, module: str, *, own: bool = False) -> Iterator[None]
 
     # Not by torch.get_default_device, which fails in torch 2.6 after set_default_device(None).
     device, dtype = torch.empty(0).device, torch.get_default_dtype()
-    dont_write_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, sys.dont_write_bytecode or not own
+    dont_write_bytecode, sys.dont_write_bytecode = (
+        sys.dont_write_bytecode,
+        sys.dont_write_bytecode or not own,
+    )
     process, leave_process, os._exit = os.getpid(), os._exit, leave  # type: ignore[assignment]
     nowhere = io.StringIO()  # which a plug-in may keep, as for its log
     try:
@@ -232,7 +257,9 @@ def importing(subject: str, module: str, *, own: bool = False) -> Iterator[None]
         text = error.msg if isinstance(error, SyntaxError) else message(error)
         reason = f"{type(error).__name__}: {text}".rstrip(": ")
         if "no known parent package" in reason:
-            reason = "a module of a package, which imports relatively, is named PACKAGE.MODULE:CLASS"
+            reason = (
+                "a module of a package, which imports relatively, is named PACKAGE.MODULE:CLASS"
+            )
         raise UsageError(f"cannot import {subject}: {reason}{place}") from error
     finally:
         os._exit, sys.dont_write_bytecode = leave_process, dont_write_bytecode

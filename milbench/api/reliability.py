@@ -7,7 +7,9 @@ from pathlib import Path
 
 from milbench.errors import UsageError
 
-RELIABILITY_FILE = "reliability.json"  # the artifact of a cell's run that holds the bins of its test bags
+RELIABILITY_FILE = (
+    "reliability.json"  # the artifact of a cell's run that holds the bins of its test bags
+)
 BINS = 15  # how many bins of equal mass the forecasts of one cell are put into
 
 
@@ -24,7 +26,9 @@ class Bin:
 def calibration_error(bins: Sequence[Bin]) -> float:
     """Return the expected calibration error: the mean distance of frequency and probability, weighted by counts."""
     total = sum(group.count for group in bins)
-    return round(sum(group.count * abs(group.frequency - group.probability) for group in bins) / total, 12)
+    return round(
+        sum(group.count * abs(group.frequency - group.probability) for group in bins) / total, 12
+    )
 
 
 def save_reliability(path: Path, curves: Mapping[str, Sequence[Bin]]) -> None:

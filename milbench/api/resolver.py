@@ -29,7 +29,9 @@ def resolve(registry: Registry[Any], reference: str) -> str:
     path, member = file_and_member(reference)
     if path:
         return _add(registry, path, member, is_file=True)
-    if reference not in registry.entries and re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*(:\w+)?", reference):
+    if reference not in registry.entries and re.fullmatch(
+        r"[A-Za-z_]\w*(\.\w+)*(:\w+)?", reference
+    ):
         module, colon, member = reference.partition(":")
         if colon or "." in module:
             return _add(registry, module, member, is_file=False)
@@ -56,11 +58,15 @@ def add_object(registry: Registry[T], value: Any, code: Code | None = None) -> s
     try:
         own_code = code or code_of(value)
     except (OSError, SyntaxError):
-        raise UsageError(f"the source of {value.__name__} cannot be found: put it into a file, NAME.py") from None
+        raise UsageError(
+            f"the source of {value.__name__} cannot be found: put it into a file, NAME.py"
+        ) from None
     origin = f"{_LOCAL}{value.__name__}"
     if name in registry.entries and registry.entries[name].origin == origin:
         del registry.entries[name]  # defined anew
-    registry.add(RegistryEntry(name, origin, lambda: value, value.__module__, find_code=lambda: own_code))
+    registry.add(
+        RegistryEntry(name, origin, lambda: value, value.__module__, find_code=lambda: own_code)
+    )
     return name
 
 
@@ -121,7 +127,12 @@ def _add(registry: Registry[Any], place: str, member: str, *, is_file: bool) -> 
     value = _member(registry, module, member, place)
     name = _name(registry, value, f"the {registry.kind} in {place}")
     twin = registry.entries.get(name)
-    if twin and twin.is_file and twin.code.digest == code.digest and file_and_member(twin.source)[1] == member:
+    if (
+        twin
+        and twin.is_file
+        and twin.code.digest == code.digest
+        and file_and_member(twin.source)[1] == member
+    ):
         return name  # it is a copy of that file
     registry.add(RegistryEntry(name, source, lambda: value, module.__name__, source, lambda: code))
     return name
@@ -130,7 +141,9 @@ def _add(registry: Registry[Any], place: str, member: str, *, is_file: bool) -> 
 def _import_file(registry: Registry[Any], path: Path) -> tuple[ModuleType, Code]:
     with as_usage():
         if not path.is_file():
-            similar = closest(path.stem, [file.stem for file in path.parent.glob("*.py") if file.is_file()])
+            similar = closest(
+                path.stem, [file.stem for file in path.parent.glob("*.py") if file.is_file()]
+            )
             hint = f"; did you mean {str(path.parent / f'{similar}.py')!r}?" if similar else ""
             hint = hint if path.parent.is_dir() else f": there is no folder {path.parent}"
             raise UsageError(f"no file {path} to load a {registry.kind} from{hint}")
@@ -152,8 +165,14 @@ def _import_file(registry: Registry[Any], path: Path) -> tuple[ModuleType, Code]
 
 def _member(registry: Registry[Any], module: ModuleType, name: str, place: str) -> Any:
     """Return the class or function of a name in a module; "": the only one of the registry's kind."""
-    definitions = {n: v for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__}
-    members = [n for n, v in definitions.items() if _suits(registry, v) and n[0] != "_" and not inspect.isabstract(v)]
+    definitions = {
+        n: v for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__
+    }
+    members = [
+        n
+        for n, v in definitions.items()
+        if _suits(registry, v) and n[0] != "_" and not inspect.isabstract(v)
+    ]
     if name and not hasattr(module, name):
         raise unknown(f"{registry.kind} in {place}", name, members)
     if name and _suits(registry, getattr(module, name)):
@@ -161,15 +180,24 @@ def _member(registry: Registry[Any], module: ModuleType, name: str, place: str) 
     members = [] if name else [n for n in members if inspect.isclass(definitions[n])] or members
     if len(members) > 1:
         choices = " or ".join(f"{place}:{member}" for member in members)
-        raise UsageError(f"{place} holds {len(members)} {registry.kind} entries: name one of them, {choices}")
+        raise UsageError(
+            f"{place} holds {len(members)} {registry.kind} entries: name one of them, {choices}"
+        )
     if members:
         return definitions[members[0]]
-    base, function = registry.base(), ", or a function that returns one" if registry.takes_functions else ""
+    base, function = (
+        registry.base(),
+        ", or a function that returns one" if registry.takes_functions else "",
+    )
     problem = f"expected a class that inherits milbench.{base.__name__}{function}"
     for cls in filter(inspect.isclass, definitions.values()):
         methods = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
         is_own = issubclass(cls, base)
-        problem = f"its class {cls.__name__} lacks the method {methods}" if is_own else f"{problem}, not {cls.__name__}"
+        problem = (
+            f"its class {cls.__name__} lacks the method {methods}"
+            if is_own
+            else f"{problem}, not {cls.__name__}"
+        )
     raise UsageError(f"{place} holds no {registry.kind}{f' {name}' if name else ''}: {problem}")
 
 

@@ -29,7 +29,9 @@ def make_target(loss: Loss, bags: Bags, logits: Tensor, network: Network) -> Ten
     if not loss.takes_target:
         return None
     if bags.truth is None:
-        raise UsageError(f"{loss.name} has {supervision} supervision and needs bags whose truth is known")
+        raise UsageError(
+            f"{loss.name} has {supervision} supervision and needs bags whose truth is known"
+        )
     truth, num_classes = bags.truth, bags.labels.shape[1]
     if supervision == "order":
         return truth.classes
@@ -41,10 +43,14 @@ def make_target(loss: Loss, bags: Bags, logits: Tensor, network: Network) -> Ten
     centres = network.centres_in(bags)
     if truth.boxes is None or centres is None:
         raise UsageError(f"{loss.name} needs bags with boxes and a network with position centres")
-    return _position_classes(truth, truth.boxes, centres, num_classes).view(len(bags), *logits.shape[2:])
+    return _position_classes(truth, truth.boxes, centres, num_classes).view(
+        len(bags), *logits.shape[2:]
+    )
 
 
-def _position_classes(truth: Truth, boxes: Tensor, centres: tuple[Tensor, Tensor], background: int) -> Tensor:
+def _position_classes(
+    truth: Truth, boxes: Tensor, centres: tuple[Tensor, Tensor], background: int
+) -> Tensor:
     """Return (B, h, w), the class of the box whose middle is nearest, background where no middle is near enough.
 
     A box that is too small for that is shown by the nearest position, and one without area by none: augmentation has
@@ -60,5 +66,10 @@ def _position_classes(truth: Truth, boxes: Tensor, centres: tuple[Tensor, Tensor
     shows = (distance < CENTRAL) | (distance == distance.amin(dim=(2, 3), keepdim=True))
     shows &= ((truth.classes >= 0)[..., None, None]) & (right > left) & (bottom > top)
     nearest = distance.masked_fill(~shows, torch.inf).argmin(dim=1)
-    classes = truth.classes[..., None, None].expand(distance.shape).gather(1, nearest.unsqueeze(1)).squeeze(1)
+    classes = (
+        truth.classes[..., None, None]
+        .expand(distance.shape)
+        .gather(1, nearest.unsqueeze(1))
+        .squeeze(1)
+    )
     return torch.where(shows.any(dim=1), classes, background)

@@ -30,24 +30,33 @@ def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
         return model.model_validate(dict(values))
     except ValidationError as error:
         errors = sorted(
-            error.errors(), key=lambda detail: (detail["type"] not in _UNKNOWN) + (detail["type"] == "missing")
+            error.errors(),
+            key=lambda detail: (detail["type"] not in _UNKNOWN) + (detail["type"] == "missing"),
         )
         detail = errors[0]
         path = _path(detail, values)
         key = ".".join(path)
         if detail["type"] in _UNKNOWN:
             table = key.removesuffix(path[-1])
-            raise unknown(f"parameter of {owner}", key, [table + n for n in _fields(model, detail["loc"])]) from None
+            raise unknown(
+                f"parameter of {owner}", key, [table + n for n in _fields(model, detail["loc"])]
+            ) from None
         if detail["type"] == "missing":
             raise UsageError(f"{owner} needs a value for {key!r}") from None
         # Of a value that may be of several types there is an error for each of them.
         reasons = dict.fromkeys(_reason(other) for other in errors if _path(other, values) == path)
-        raise UsageError(f"{owner}: {key} = {detail['input']!r} is wrong: {' or '.join(reasons)}") from None
+        raise UsageError(
+            f"{owner}: {key} = {detail['input']!r} is wrong: {' or '.join(reasons)}"
+        ) from None
 
 
 def _reason(error: Any) -> str:
-    words = _WORDS.get(error["type"], re.sub(r"^(Value|Assertion) error, |, unable to parse .*", "", error["msg"]))
-    choices = re.findall(r"'(.*?)'", error["ctx"]["expected"]) if error["type"] == "literal_error" else ()
+    words = _WORDS.get(
+        error["type"], re.sub(r"^(Value|Assertion) error, |, unable to parse .*", "", error["msg"])
+    )
+    choices = (
+        re.findall(r"'(.*?)'", error["ctx"]["expected"]) if error["type"] == "literal_error" else ()
+    )
     return words + hint(str(error["input"]), choices)
 
 
@@ -55,7 +64,9 @@ def _path(error: Any, values: Any) -> list[str]:
     """Return the keys and numbers that lead to a value, without pydantic's names of types between them."""
     path = []
     for part in error["loc"]:
-        if (isinstance(values, Mapping) and part in values) or (isinstance(values, list) and isinstance(part, int)):
+        if (isinstance(values, Mapping) and part in values) or (
+            isinstance(values, list) and isinstance(part, int)
+        ):
             path.append(str(part))
             values = values[part]
     return [*path, str(error["loc"][-1])] if error["type"] == "missing" else path

@@ -34,7 +34,10 @@ def list_(data_dir: options.DataDirOption = None) -> int:
     with as_usage():
         root = catalog.data_dir(data_dir)
         states = [dataset.status(root) for dataset in catalog.DATASETS.values()]
-    rows = [(status.dataset, status.state, str(status.path), status.digest, status.note) for status in states]
+    rows = [
+        (status.dataset, status.state, str(status.path), status.digest, status.note)
+        for status in states
+    ]
     console.print(table_of("", ("data", "state", "path", "digest", "note"), rows), markup=False)
     options.say(then=("milbench", "data", "fetch", "NAME"), data=data_dir)
     return int(any(status.state == "damaged" for status in states))
@@ -53,7 +56,10 @@ def fetch(
 
     with as_usage():
         row = catalog.fetch(name, expanded(data_dir or catalog.data_dir(None), "--data-dir"))
-    options.say(f"{name} is {row.state} in {row.path}; some of the tasks read it", then=("milbench", "list", "tasks"))
+    options.say(
+        f"{name} is {row.state} in {row.path}; some of the tasks read it",
+        then=("milbench", "list", "tasks"),
+    )
     return 0
 
 
@@ -72,15 +78,23 @@ def weights(
     root = expanded(data_dir or catalog.data_dir(None), "--data-dir")
     file = fetch_weights(network, root).relative_to(root)
     use = f"run --loss exact --task image-bags -p task.table=TABLE --network {network} -p network.weights={file}"
-    options.say(f"{network} is complete in {root / file}", then=("milbench", *use.split()), data=data_dir)
+    options.say(
+        f"{network} is complete in {root / file}", then=("milbench", *use.split()), data=data_dir
+    )
     return 0
 
 
 @app.command("table")
 def table_(
-    folder: Annotated[Path, typer.Argument(help="A folder with a folder for each class, or with files and a CSV.")],
-    out: Annotated[Path | None, typer.Option("--out", help="The table to write; default: FOLDER.csv.")] = None,
-    labels: Annotated[str, typer.Option("--labels", metavar="COLUMN", help="Column of labels in the CSV file.")] = "",
+    folder: Annotated[
+        Path, typer.Argument(help="A folder with a folder for each class, or with files and a CSV.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The table to write; default: FOLDER.csv.")
+    ] = None,
+    labels: Annotated[
+        str, typer.Option("--labels", metavar="COLUMN", help="Column of labels in the CSV file.")
+    ] = "",
 ) -> int:
     """Write a table of the images, recordings or feature files in a folder, and tell where its labels come from.
 
@@ -89,17 +103,26 @@ def table_(
     from milbench.data.folder_tables import table_of_folder
 
     with as_usage():
-        summary, check = table_of_folder(folder, out or folder.with_name(f"{folder.resolve().name}.csv"), labels)
+        summary, check = table_of_folder(
+            folder, out or folder.with_name(f"{folder.resolve().name}.csv"), labels
+        )
     options.say(summary, then=check)
     return 0
 
 
 @app.command()
 def check(
-    table: Annotated[Path | None, typer.Argument(help="A table of bags, such as birds.csv.")] = None,
+    table: Annotated[
+        Path | None, typer.Argument(help="A table of bags, such as birds.csv.")
+    ] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option("-p", "--set", metavar="task.KEY=VALUE", help="How the task reads it, as in milbench run."),
+        typer.Option(
+            "-p",
+            "--set",
+            metavar="task.KEY=VALUE",
+            help="How the task reads it, as in milbench run.",
+        ),
     ] = None,
 ) -> int:
     """Check a table of bags for the tasks feature-bags, image-bags and sequence-bags. Exit code 2: it cannot be used.
@@ -119,13 +142,23 @@ def check(
     findings = check_bags(bags, reading, splits=checked_splits(bags, reading))
     if form := unusual_form(path, reading.decimal):
         findings.insert(0, Finding("fact", "fields", form))
-    report = Table(*(Column(c, overflow="fold") for c in ("", "what", "found")), title=str(path), title_justify="left")
+    report = Table(
+        *(Column(c, overflow="fold") for c in ("", "what", "found")),
+        title=str(path),
+        title_justify="left",
+    )
     for finding in findings:
-        report.add_row("" if finding.level == "fact" else finding.level, finding.what, finding.detail)
+        report.add_row(
+            "" if finding.level == "fact" else finding.level, finding.what, finding.detail
+        )
     console.print(report, markup=False)
     if problems := fatal(findings):
         raise UsageError(f"{path}: {'; '.join(problems)}")
-    settings = ["loss.noisy-or.head=softmax,sigmoid", *[f"task.table={path}"] * (table is not None), *(setting or ())]
+    settings = [
+        "loss.noisy-or.head=softmax,sigmoid",
+        *[f"task.table={path}"] * (table is not None),
+        *(setting or ()),
+    ]
     settings += [finding.setting for finding in findings if finding.setting][:1]
     step = ["milbench", "run", "--loss", "exact,noisy-or", "--task", f"{reading.kind[:-1]}-bags"]
     options.say(then=[*step, *(word for text in settings for word in ("-p", text))])
@@ -158,6 +191,8 @@ def _options(table: Path | None, settings: Sequence[str]) -> TableOptions:
     parameters = constructor_parameters(options)
     values: dict[str, Any] = {"table": str(path)}
     for name, text in texts.items():
-        value = text.split(",")[0] if text.strip(",") else text  # the first of several, which milbench run compares
+        value = (
+            text.split(",")[0] if text.strip(",") else text
+        )  # the first of several, which milbench run compares
         values[name] = parsed(value, type_of(parameters[name])) if name in parameters else value
     return options(**check_params(f"{options.kind} of {path}", options, values))

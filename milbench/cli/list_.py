@@ -24,7 +24,9 @@ Kind = Literal["losses", "tasks", "optimizers", "networks", "specs", "settings",
 
 
 def list_(
-    kind: Annotated[Kind, typer.Argument(help="Settings are the keys of a spec, and runs are comparisons.")],
+    kind: Annotated[
+        Kind, typer.Argument(help="Settings are the keys of a spec, and runs are comparisons.")
+    ],
     root: options.RootOption = options.HERE,
 ) -> int:
     """List losses, tasks and other choices, settings of a spec, and comparisons.
@@ -37,13 +39,28 @@ def list_(
     from milbench.engine.spec import settings
 
     kinds: dict[str, tuple[list[str | Column], Callable[[], Iterator[tuple[str, ...]]], str]] = {
-        "runs": (["comparison", "cells", "done", "launched"], partial(_comparisons, Root(root)), "report NAME"),
+        "runs": (
+            ["comparison", "cells", "done", "launched"],
+            partial(_comparisons, Root(root)),
+            "report NAME",
+        ),
         "specs": (["spec", "summary", "search"], _specs, "run SPEC --dry-run"),
-        "settings": (["setting", "default", Column("meaning", overflow="fold")], settings, "run demo -p KEY=VALUE"),
-        "networks": (["network", "summary", "parameters", "suits", "from"], _networks, "run demo --network NAMES"),
+        "settings": (
+            ["setting", "default", Column("meaning", overflow="fold")],
+            settings,
+            "run demo -p KEY=VALUE",
+        ),
+        "networks": (
+            ["network", "summary", "parameters", "suits", "from"],
+            _networks,
+            "run demo --network NAMES",
+        ),
         "tasks": (
             ["task", "summary", "parameters", "networks", "from"],
-            lambda: _entries(tasks(), lambda task: [_defaults(constructor_parameters(task)), ", ".join(task.networks)]),
+            lambda: _entries(
+                tasks(),
+                lambda task: [_defaults(constructor_parameters(task)), ", ".join(task.networks)],
+            ),
             "run --loss exact,noisy-or --task NAME --dry-run",
         ),
         "losses": (
@@ -51,12 +68,18 @@ def list_(
             lambda: _entries(losses(), lambda loss: [_defaults(constructor_parameters(loss))]),
             "run --loss NAMES --task extended-digits",
         ),
-        "optimizers": (["optimizer", "summary", "from"], _optimizers, "run demo -p recipe.optimizer=NAME"),
+        "optimizers": (
+            ["optimizer", "summary", "from"],
+            _optimizers,
+            "run demo -p recipe.optimizer=NAME",
+        ),
     }
     headings, rows, step = kinds[kind]
     table = Table(*headings)
     for row in rows():
-        table.add_row(*row[:-1], *[""] * (len(headings) - len(row)), row[-1])  # a broken entry has no details
+        table.add_row(
+            *row[:-1], *[""] * (len(headings) - len(row)), row[-1]
+        )  # a broken entry has no details
     console.print(table, markup=False)
     options.say(then=("milbench", *(step if table.rows else "run demo").split()), root=root)
     return 0
@@ -77,7 +100,9 @@ def _specs() -> Iterator[tuple[str, ...]]:
         yield name, spec.title, f"{spec.tune.draws} draws a loss" if spec.tune else ""
 
 
-def _entries(registry: Registry[Any], details: Callable[[Any], Sequence[str]]) -> Iterator[tuple[str, ...]]:
+def _entries(
+    registry: Registry[Any], details: Callable[[Any], Sequence[str]]
+) -> Iterator[tuple[str, ...]]:
     """Yield name, summary, details and origin of each entry of a registry, or its name, error and origin."""
     for name in registry.names():
         origin = registry.entry(name).origin
@@ -101,7 +126,10 @@ def _networks() -> Iterator[tuple[str, ...]]:
 
     suited_tasks: dict[tuple[str, Any, str], list[str]] = {}
     for task, origin, cls in working_tasks():
-        for makers, condition in ((cls.networks, ""), (cls.classifiers, " (losses with a class head)")):
+        for makers, condition in (
+            (cls.networks, ""),
+            (cls.classifiers, " (losses with a class head)"),
+        ):
             for name, maker in makers.items():
                 suited_tasks.setdefault((name, maker, origin), []).append(f"{task}{condition}")
     for (name, maker, origin), suited in sorted(suited_tasks.items(), key=lambda item: item[0][0]):
@@ -110,11 +138,22 @@ def _networks() -> Iterator[tuple[str, ...]]:
         networks(),
         lambda maker: [
             _defaults(network_parameters(maker)),
-            "every task, losses with a sigmoid head" if pools(maker) else "tasks with bags of its kind",
+            "every task, losses with a sigmoid head"
+            if pools(maker)
+            else "tasks with bags of its kind",
         ],
     )
-    names, maker = f"resnet18, ... ({len(backbones())} of torchvision)", partial(Backbone, "resnet18")
-    yield names, _summary(maker), _defaults(network_parameters(maker)), "tasks whose bags are images", "torchvision"
+    names, maker = (
+        f"resnet18, ... ({len(backbones())} of torchvision)",
+        partial(Backbone, "resnet18"),
+    )
+    yield (
+        names,
+        _summary(maker),
+        _defaults(network_parameters(maker)),
+        "tasks whose bags are images",
+        "torchvision",
+    )
 
 
 def working_tasks() -> Iterator[tuple[str, str, type[Task]]]:
@@ -126,10 +165,13 @@ def working_tasks() -> Iterator[tuple[str, str, type[Task]]]:
 
 def _summary(maker: Any) -> str:
     """Return the first line of the docstring of a class or function."""
-    return (getattr(maker, "func", maker).__doc__ or "").strip().partition("\n")[0]  # of a partial its function's
+    return (
+        (getattr(maker, "func", maker).__doc__ or "").strip().partition("\n")[0]
+    )  # of a partial its function's
 
 
 def _defaults(parameters: Mapping[str, Parameter]) -> str:
     return ", ".join(
-        f"{p.name} (required)" if p.default is p.empty else f"{p.name}={p.default}" for p in parameters.values()
+        f"{p.name} (required)" if p.default is p.empty else f"{p.name}={p.default}"
+        for p in parameters.values()
     )

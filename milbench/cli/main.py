@@ -40,12 +40,18 @@ COMMANDS: dict[str, Callable[..., int]] = {  # in the order of `milbench --help`
 for name, command in COMMANDS.items():
     app.command(name)(command)
 app.add_typer(data.app, name="data")
-for listed in (*app.registered_commands, *data.app.registered_commands):  # the example comes after the options
+for listed in (
+    *app.registered_commands,
+    *data.app.registered_commands,
+):  # the example comes after the options
     listed.help, _, listed.epilog = (inspect.getdoc(listed.callback) or "").rpartition("\n\n")
 TOUR = (
     ("run demo", "see it at work: five losses read digits, some minutes on two cores"),
     ("new loss my-loss", "write my_loss.py, a loss of your own that runs as it is, and its test"),
-    ("run --loss my_loss.py,exact --task extended-digits --seeds 0-2", "train with it, and with the exact likelihood"),
+    (
+        "run --loss my_loss.py,exact --task extended-digits --seeds 0-2",
+        "train with it, and with the exact likelihood",
+    ),
     ("report --open", "read which of the two learns better, and how sure that is"),
 )
 """What `milbench` alone prints: commands that run one after the other, and what each is for; the first only once."""
@@ -56,8 +62,12 @@ def main() -> NoReturn:
     _open_streams()
     try:
         with _interruptible(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "A worker stopped")  # joblib replaces one that grew, between two cells
-            if invalid := [word for word in sys.argv[1:] if re.search("[\ud800-\udfff]", word)]:  # bytes of other codes
+            warnings.filterwarnings(
+                "ignore", "A worker stopped"
+            )  # joblib replaces one that grew, between two cells
+            if invalid := [
+                word for word in sys.argv[1:] if re.search("[\ud800-\udfff]", word)
+            ]:  # bytes of other codes
                 raise UsageError(f"{invalid[0]} is not UTF-8: expected names and paths in UTF-8")
             code = app(standalone_mode=False)
     except UsageError as error:
@@ -91,7 +101,9 @@ def _open_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it takes the first number that is free
+            os.set_inheritable(
+                os.open(os.devnull, os.O_RDWR), True
+            )  # it takes the first number that is free
     for number, name in ((1, "stdout"), (2, "stderr")):
         if (stream := getattr(sys, name)) is None:
             setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
@@ -108,14 +120,18 @@ def _interruptible() -> Iterator[None]:
     """
 
     def interrupt(*_: Any) -> NoReturn:
-        if handlers.pop(signal.SIGHUP, None) is not None:  # a shell may say once more that the terminal is closed
+        if (
+            handlers.pop(signal.SIGHUP, None) is not None
+        ):  # a shell may say once more that the terminal is closed
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
         if sys.__stderr__:
             with suppress(OSError):  # the terminal may be closed
                 os.write(sys.__stderr__.fileno(), b"milbench: interrupted\n")  # safe in a handler
         raise KeyboardInterrupt
 
-    handlers = {n: signal.signal(n, interrupt) for n in STOPPING if signal.getsignal(n) != signal.SIG_IGN}
+    handlers = {
+        n: signal.signal(n, interrupt) for n in STOPPING if signal.getsignal(n) != signal.SIG_IGN
+    }
     try:
         yield
     finally:
@@ -156,7 +172,11 @@ def _with_suggestion(message: str) -> str:
         key = setting_key(option[1].replace("-", "_"))
         return f"No such option: --{option[1]}; it is set by -p {key}=VALUE" if key else message
     match = re.search(r"'([^']*)' is not one of (.*)\.", message)
-    return message.removesuffix(".") + hint(match[1], re.findall(r"'(.*?)'", match[2])) if match else message
+    return (
+        message.removesuffix(".") + hint(match[1], re.findall(r"'(.*?)'", match[2]))
+        if match
+        else message
+    )
 
 
 def _refuse(message: str) -> int:

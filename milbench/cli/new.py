@@ -37,23 +37,37 @@ def new(
     if origin := _origins(kind).get(name):
         raise UsageError(f"there is a {kind} {name!r} already, from {origin}; choose another name")
     templates = resources.files("milbench").joinpath("templates")
-    code, test_code = (templates.joinpath(f"{test}my_{kind}.py").read_text("utf-8") for test in ("", "test_"))
+    code, test_code = (
+        templates.joinpath(f"{test}my_{kind}.py").read_text("utf-8") for test in ("", "test_")
+    )
     class_name = _class_name(name)
-    if keyword.iskeyword(class_name) or re.search(rf"\b{class_name}\b", code.replace(_class_name(f"my-{kind}"), "")):
-        raise UsageError(f"{class_name}, the class of {name!r}, is a name that Python or the file uses; choose another")
+    if keyword.iskeyword(class_name) or re.search(
+        rf"\b{class_name}\b", code.replace(_class_name(f"my-{kind}"), "")
+    ):
+        raise UsageError(
+            f"{class_name}, the class of {name!r}, is a name that Python or the file uses; choose another"
+        )
     file, tests = Path(f"{_stem(name)}.py"), Path(f"test_{_stem(name)}.py")
     with as_usage():
         for path in (file, tests):
             if path.exists():
-                raise UsageError(f"{path} is there already and stays as it is; choose another name or remove it")
-        if keyword.iskeyword(file.stem) or importlib.util.find_spec(file.stem) is not None:  # such as random.py
-            raise UsageError(f"{file} would hide the Python module {file.stem!r}; choose another name")
+                raise UsageError(
+                    f"{path} is there already and stays as it is; choose another name or remove it"
+                )
+        if (
+            keyword.iskeyword(file.stem) or importlib.util.find_spec(file.stem) is not None
+        ):  # such as random.py
+            raise UsageError(
+                f"{file} would hide the Python module {file.stem!r}; choose another name"
+            )
         for path, template in ((file, code), (tests, test_code)):
             text = template
             for spelling in (str, _stem, _class_name):
                 text = text.replace(spelling(f"my-{kind}"), spelling(name))
             write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
-    options.say(f"wrote {file} and its test: pytest {tests}", then=TRIALS[kind].format(file).split())
+    options.say(
+        f"wrote {file} and its test: pytest {tests}", then=TRIALS[kind].format(file).split()
+    )
     return 0
 
 
@@ -68,8 +82,12 @@ def _origins(kind: Kind) -> dict[str, str]:
     from milbench.networks.backbone import backbones
     from milbench.networks.registry import networks
 
-    task_networks = {name: f"the task {task}" for task, _, cls in working_tasks() for name in cls.networks}
-    general = {name: entry.origin for name, entry in networks().entries.items() if not entry.is_file}
+    task_networks = {
+        name: f"the task {task}" for task, _, cls in working_tasks() for name in cls.networks
+    }
+    general = {
+        name: entry.origin for name, entry in networks().entries.items() if not entry.is_file
+    }
     return task_networks | general | dict.fromkeys(backbones(), "torchvision")
 
 

@@ -10,18 +10,34 @@ import typer
 
 from milbench.api.plan import Plan
 
-SeveralNames = Annotated[str | None, typer.Option(metavar="NAMES", help="Names, files or MODULE:CLASS, with commas.")]
-RootOption = Annotated[Path, typer.Option("--root", metavar="FOLDER", help="Folder of runs/ and reports/.")]
-DataDirOption = Annotated[
-    Path | None, typer.Option("--data-dir", metavar="FOLDER", envvar="MILBENCH_DATA", help="Folder of the data sets.")
+SeveralNames = Annotated[
+    str | None, typer.Option(metavar="NAMES", help="Names, files or MODULE:CLASS, with commas.")
 ]
-DeviceOption = Annotated[str, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N.")]
+RootOption = Annotated[
+    Path, typer.Option("--root", metavar="FOLDER", help="Folder of runs/ and reports/.")
+]
+DataDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir", metavar="FOLDER", envvar="MILBENCH_DATA", help="Folder of the data sets."
+    ),
+]
+DeviceOption = Annotated[
+    str, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N.")
+]
 DevicesOption = Annotated[
-    str | None, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda (every GPU) or cuda:N.")
+    str | None,
+    typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda (every GPU) or cuda:N."),
 ]
 JobsOption = Annotated[
     int | None,
-    typer.Option("--jobs", metavar="N", min=1, max=1024, help="Cells at a time; default: one per core or GPU."),
+    typer.Option(
+        "--jobs",
+        metavar="N",
+        min=1,
+        max=1024,
+        help="Cells at a time; default: one per core or GPU.",
+    ),
 ]
 SettingOption = Annotated[
     list[str] | None,
@@ -34,14 +50,25 @@ SettingOption = Annotated[
     ),
 ]
 RerunOption = Annotated[
-    Literal["missing", "failed", "all"] | None, typer.Option("--rerun", help="Cells to run; default: missing.")
+    Literal["missing", "failed", "all"] | None,
+    typer.Option("--rerun", help="Cells to run; default: missing."),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="Print only failures.")]
-SeedsOption = Annotated[str | None, typer.Option(metavar="SEEDS", help="Such as 0-9 or 0,2; default: 0, or all folds.")]
-PresetOption = Annotated[str | None, typer.Option(metavar="NAME", help="A preset of the spec; default: its first.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show plan, recipes and estimated time; run nothing.")]
-GalleryOption = Annotated[bool, typer.Option("--gallery/--no-gallery", help="Show pictures of test bags.")]
-ComparisonArgument = Annotated[str | None, typer.Argument(help="A comparison; default: the one launched last.")]
+SeedsOption = Annotated[
+    str | None, typer.Option(metavar="SEEDS", help="Such as 0-9 or 0,2; default: 0, or all folds.")
+]
+PresetOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="A preset of the spec; default: its first.")
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Show plan, recipes and estimated time; run nothing.")
+]
+GalleryOption = Annotated[
+    bool, typer.Option("--gallery/--no-gallery", help="Show pictures of test bags.")
+]
+ComparisonArgument = Annotated[
+    str | None, typer.Argument(help="A comparison; default: the one launched last.")
+]
 
 HERE = Path()  # the default of `--root`
 
@@ -62,15 +89,30 @@ def command_line() -> str:
 
 def names(text: str | None) -> list[str] | None:
     """Split a list with commas; an empty text stays one empty name, which is then refused as unknown."""
-    return None if text is None else [part.strip() for part in text.split(",") if part.strip()] or [""]
+    return (
+        None if text is None else [part.strip() for part in text.split(",") if part.strip()] or [""]
+    )
 
 
-def say(*lines: str, style: str = "", then: Sequence[str] = (), root: Path = HERE, data: Path | None = None) -> None:
+def say(
+    *lines: str,
+    style: str = "",
+    then: Sequence[str] = (),
+    root: Path = HERE,
+    data: Path | None = None,
+) -> None:
     """Print lines, however long, as they are, and last the words of the command to run then, on the same folders."""
     from milbench._utils.console import console
 
-    words = [*then, *["--root", str(root)] * (root != HERE), *["--data-dir", str(data)] * (data is not None)]
-    for line, look in (*((line, style) for line in lines), *[(f"next: {shlex.join(words)}", "")] * bool(then)):
+    words = [
+        *then,
+        *["--root", str(root)] * (root != HERE),
+        *["--data-dir", str(data)] * (data is not None),
+    ]
+    for line, look in (
+        *((line, style) for line in lines),
+        *[(f"next: {shlex.join(words)}", "")] * bool(then),
+    ):
         console.print(line, style=look, soft_wrap=True, highlight=False, markup=False)
 
 
@@ -80,5 +122,7 @@ def step_after(plan: Plan) -> Sequence[str]:
         return "milbench", "run", plan.name
     if any(info.is_tested for info in plan.tasks.values()):
         return "milbench", "report", plan.name
-    seeds = ",".join(cell.id for cell in plan.cells if cell.variant_key == plan.cells[0].variant_key)
+    seeds = ",".join(
+        cell.id for cell in plan.cells if cell.variant_key == plan.cells[0].variant_key
+    )
     return "milbench", "predict", "FILES", "--cell", seeds

@@ -40,22 +40,37 @@ CellOption = Annotated[
 def predict(
     images: Annotated[
         list[Path],
-        typer.Argument(help="Pictures of any size; or tables, files or folders of bags, as the task reads them."),
+        typer.Argument(
+            help="Pictures of any size; or tables, files or folders of bags, as the task reads them."
+        ),
     ],
     cell: CellOption,
     out: Annotated[
-        Path, typer.Option(metavar="PATH", help="Folder for NAME.png and NAME.json, or NAME.csv; or a table to write.")
+        Path,
+        typer.Option(
+            metavar="PATH",
+            help="Folder for NAME.png and NAME.json, or NAME.csv; or a table to write.",
+        ),
     ] = Path("predictions"),
     decoder: Annotated[
-        Decoder | None, typer.Option(help="Decoder of strings; default: that of the cell, else of the task.")
+        Decoder | None,
+        typer.Option(help="Decoder of strings; default: that of the cell, else of the task."),
     ] = None,
     scale: Annotated[float, typer.Option(metavar="FACTOR", help="Enlarge images first.")] = 1.0,
     positions: Annotated[
-        bool, typer.Option("--positions", help="Add the probabilities of every position, and pictures of bags.")
+        bool,
+        typer.Option(
+            "--positions", help="Add the probabilities of every position, and pictures of bags."
+        ),
     ] = False,
-    sensitivity: Annotated[bool, typer.Option("--sensitivity", help="Write NAME-sensitivity.png too.")] = False,
+    sensitivity: Annotated[
+        bool, typer.Option("--sensitivity", help="Write NAME-sensitivity.png too.")
+    ] = False,
     invert: Annotated[
-        bool, typer.Option("--invert", help="Invert pictures: for dark digits, if the task has light ones.")
+        bool,
+        typer.Option(
+            "--invert", help="Invert pictures: for dark digits, if the task has light ones."
+        ),
     ] = False,
     device: options.DeviceOption = "auto",
     root: options.RootOption = options.HERE,
@@ -70,13 +85,22 @@ def predict(
     first = models[0]
     if type(first.task).read_bags is Task.read_bags:
         if len(models) > 1:
-            raise UsageError(f"predictions of several cells are averaged for bags: {first.task.name} has pictures")
+            raise UsageError(
+                f"predictions of several cells are averaged for bags: {first.task.name} has pictures"
+            )
         _read_pictures(first, images, out, decoder, scale, positions, sensitivity, invert)
         return 0
-    picture_options = {"--decoder": decoder, "--scale": scale != 1, "--sensitivity": sensitivity, "--invert": invert}
+    picture_options = {
+        "--decoder": decoder,
+        "--scale": scale != 1,
+        "--sensitivity": sensitivity,
+        "--invert": invert,
+    }
     for option, value in picture_options.items():
         if value:
-            raise UsageError(f"{option} is for pictures: {images[0]} holds bags, of which a table is written")
+            raise UsageError(
+                f"{option} is for pictures: {images[0]} holds bags, of which a table is written"
+            )
     _write_predicted_bags(models, images, out, positions=positions)
     return 0
 
@@ -84,7 +108,9 @@ def predict(
 def figure(
     number: Annotated[
         Literal["1", "2", "4"],
-        typer.Argument(help="1: crops of house numbers; 2: scattered digits; 4: whole house numbers."),
+        typer.Argument(
+            help="1: crops of house numbers; 2: scattered digits; 4: whole house numbers."
+        ),
     ],
     cell: CellOption,
     out: Annotated[Path, typer.Option(metavar="FILE", help="PNG file to write.")],
@@ -100,7 +126,9 @@ def figure(
     from milbench.inference import paper_figures
 
     if out.is_dir():
-        raise UsageError(f"--out {out} is a folder: name the file, such as {out / f'figure-{number}.png'}")
+        raise UsageError(
+            f"--out {out} is a folder: name the file, such as {out / f'figure-{number}.png'}"
+        )
     (model,) = _load([cell], root, device)
     image, notes = paper_figures.draw_figure(number, model, seed, data_dir)
     with as_usage():
@@ -117,11 +145,21 @@ def _read_pictures(
     from milbench._utils.console import console, table_of
     from milbench._utils.images import unique_stems
     from milbench.inference.overlay import prediction_figure, sensitivity_figure
-    from milbench.inference.predict import as_json, label_set_text, notes, read_picture, reading_text
+    from milbench.inference.predict import (
+        as_json,
+        label_set_text,
+        notes,
+        read_picture,
+        reading_text,
+    )
 
     names = unique_stems(images)
-    figures = {".png": prediction_figure} | ({"-sensitivity.png": sensitivity_figure} if sensitivity else {})
-    _refuse_overwriting(images, out, [out / (name + ending) for name in names for ending in (".json", *figures)])
+    figures = {".png": prediction_figure} | (
+        {"-sensitivity.png": sensitivity_figure} if sensitivity else {}
+    )
+    _refuse_overwriting(
+        images, out, [out / (name + ending) for name in names for ending in (".json", *figures)]
+    )
     for path in images:
         _prepared(model, path, scale, invert)
     with as_usage():
@@ -132,9 +170,13 @@ def _read_pictures(
         resized, reading = read_picture(model, image, scale, decoder)
         about = as_json(model, path, image.size, resized.size, reading, positions=positions)
         text = json.dumps(about, indent=None if positions else 1) + "\n"
-        pages = {out / (name + ending): draw(model, resized, reading) for ending, draw in figures.items()}
+        pages = {
+            out / (name + ending): draw(model, resized, reading) for ending, draw in figures.items()
+        }
         with as_usage():
-            write_atomically(out / f"{name}.json", partial(Path.write_text, data=text, encoding="utf-8"))
+            write_atomically(
+                out / f"{name}.json", partial(Path.write_text, data=text, encoding="utf-8")
+            )
             for file, page in pages.items():
                 _save(file, page)
         rows.append((
@@ -147,7 +189,9 @@ def _read_pictures(
     options.say(*notes(model), then=("open", f"{out / names[0]}.png"))
 
 
-def _write_predicted_bags(models: Sequence[Trained], paths: Sequence[Path], out: Path, *, positions: bool) -> None:
+def _write_predicted_bags(
+    models: Sequence[Trained], paths: Sequence[Path], out: Path, *, positions: bool
+) -> None:
     """Write the predictions for bags in files to a table, those of positions to another, and print the first rows."""
     import pandas as pd
 
@@ -158,7 +202,10 @@ def _write_predicted_bags(models: Sequence[Trained], paths: Sequence[Path], out:
 
     table = out if is_table(out) and not out.is_dir() else out / f"{paths[0].resolve().stem}.csv"
     check_kind(table)
-    position_file, maps = table.with_stem(f"{table.stem}-positions"), table.with_name(f"{table.stem}-maps")
+    position_file, maps = (
+        table.with_stem(f"{table.stem}-positions"),
+        table.with_name(f"{table.stem}-maps"),
+    )
     _refuse_overwriting(paths, out, [table, position_file])
     tables, places = [], []
     for batch in _predictions(models, paths):
@@ -166,7 +213,10 @@ def _write_predicted_bags(models: Sequence[Trained], paths: Sequence[Path], out:
         if positions:
             places.append(position_table(batch))
     predictions = pd.concat(tables, ignore_index=True)
-    lines = [*(line for model in models for line in notes(model)), f"wrote {len(predictions):,} bags to {table}"]
+    lines = [
+        *(line for model in models for line in notes(model)),
+        f"wrote {len(predictions):,} bags to {table}",
+    ]
     with as_usage():
         write_table(predictions, table)
         if places:
@@ -182,7 +232,9 @@ def _predictions(models: Sequence[Trained], paths: Sequence[Path]) -> Iterator[B
     """Yield what is found in bags, batch by batch: all together may not fit into memory."""
     from milbench.inference.predict_bags import predict_bags
 
-    for batches in zip(*(model.task.read_bags(paths, model.network) for model in models), strict=True):
+    for batches in zip(
+        *(model.task.read_bags(paths, model.network) for model in models), strict=True
+    ):
         yield predict_bags(models, batches)
 
 
@@ -212,7 +264,10 @@ def _summary(models: Sequence[Trained], predictions: pd.DataFrame) -> object:
         seeds = ", ".join(str(model.cell.seed) for model in models)
         title = f"{models[0].name.rpartition(', seed')[0]}, the average of seeds {seeds}"
     first = predictions[[kind, "labels", "probability"]].head(SHOWN).itertuples(index=False)
-    rows = [(str(bag), f"{{{labels.replace(';', ', ')}}}", f"{probability:.3g}") for bag, labels, probability in first]
+    rows = [
+        (str(bag), f"{{{labels.replace(';', ', ')}}}", f"{probability:.3g}")
+        for bag, labels, probability in first
+    ]
     table = table_of(title, (kind, "label set", "probability"), rows)
     if len(predictions) > SHOWN:
         table.caption = f"and {len(predictions) - SHOWN:,} more"
@@ -230,7 +285,9 @@ def _load(references: Sequence[str], root: Path, device: str) -> list[Trained]:
     first = models[0].cell
     for cell in (model.cell for model in models[1:]):
         if cell.variant_key != first.variant_key or cell.data != first.data:
-            raise UsageError(f"cells {first.id} ({first}) and {cell.id} ({cell}) differ in more than their seeds")
+            raise UsageError(
+                f"cells {first.id} ({first}) and {cell.id} ({cell}) differ in more than their seeds"
+            )
     return models
 
 
@@ -258,5 +315,9 @@ def _refuse_overwriting(inputs: Sequence[Path], out: Path, outputs: Sequence[Pat
 
 def _save(path: Path, figure: Figure) -> None:
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # the name of a class may have any letters
-        write_atomically(path, lambda temporary: figure.savefig(temporary, format="png", bbox_inches="tight"))
+        warnings.filterwarnings(
+            "ignore", message="Glyph .* missing"
+        )  # the name of a class may have any letters
+        write_atomically(
+            path, lambda temporary: figure.savefig(temporary, format="png", bbox_inches="tight")
+        )

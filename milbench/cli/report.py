@@ -13,14 +13,19 @@ from milbench.errors import UsageError
 
 def report(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Comparisons, to put side by side; default: the one launched last.")
+        list[str] | None,
+        typer.Argument(help="Comparisons, to put side by side; default: the one launched last."),
     ] = None,
     from_: Annotated[
-        Path | None, typer.Option("--from", metavar="FOLDER", help="Render the published report in FOLDER again.")
+        Path | None,
+        typer.Option(
+            "--from", metavar="FOLDER", help="Render the published report in FOLDER again."
+        ),
     ] = None,
     gallery: options.GalleryOption = True,
     publish: Annotated[
-        bool, typer.Option("--publish", help="Also write the files from which --from rebuilds the page.")
+        bool,
+        typer.Option("--publish", help="Also write the files from which --from rebuilds the page."),
     ] = False,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     root: options.RootOption = options.HERE,
@@ -40,7 +45,12 @@ def report(
 
 
 def write_report(
-    names: Sequence[str], root: Path, *, gallery: bool = True, publish: bool = False, published: Path | None = None
+    names: Sequence[str],
+    root: Path,
+    *,
+    gallery: bool = True,
+    publish: bool = False,
+    published: Path | None = None,
 ) -> Path:
     """Write the report of comparisons side by side, or of a published one; print its sentence; return its page."""
     from milbench.engine.folders import Root, damaged
@@ -49,12 +59,18 @@ def write_report(
     from milbench.report.published import read, save
     from milbench.report.render import PICTURES, render, sentence
 
-    parts = [read(published)] if published else [results_of(root, name) for name in names] or [results_of(root)]
+    parts = (
+        [read(published)]
+        if published
+        else [results_of(root, name) for name in names] or [results_of(root)]
+    )
     for part in parts if not published else ():
         options.say(*damaged(part.plan, Root(root).states(part.plan.cells)))
     results = combine(parts) if parts[1:] else parts[0]
     out = Root(root).reports / results.plan.name
-    if published is not None and published.resolve() != out.resolve():  # galleries are kept as pictures alone
+    if (
+        published is not None and published.resolve() != out.resolve()
+    ):  # galleries are kept as pictures alone
         for picture in (published / PICTURES).glob("gallery-*.png"):
             (out / PICTURES).mkdir(parents=True, exist_ok=True)
             shutil.copy2(picture, out / PICTURES)

@@ -15,7 +15,8 @@ from milbench.errors import INTERRUPTED
 
 def run(
     spec: Annotated[
-        str | None, typer.Argument(help="A TOML file, a built-in spec (milbench list specs) or a comparison.")
+        str | None,
+        typer.Argument(help="A TOML file, a built-in spec (milbench list specs) or a comparison."),
     ] = None,
     loss: SeveralNames = None,
     task: SeveralNames = None,
@@ -24,17 +25,23 @@ def run(
     setting: options.SettingOption = None,
     preset: options.PresetOption = None,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name the comparison; default: spec or tasks.")
+        str | None,
+        typer.Option(metavar="NAME", help="Name the comparison; default: spec or tasks."),
     ] = None,
     data_dir: options.DataDirOption = None,
     device: options.DevicesOption = None,
     jobs: options.JobsOption = None,
     cluster: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="The address of a dask scheduler, or local:N.")
+        str | None,
+        typer.Option(metavar="ADDRESS", help="The address of a dask scheduler, or local:N."),
     ] = None,
-    shard: Annotated[str | None, typer.Option(metavar="i/n", help="Run every n-th cell, from the i-th on.")] = None,
+    shard: Annotated[
+        str | None, typer.Option(metavar="i/n", help="Run every n-th cell, from the i-th on.")
+    ] = None,
     rerun: options.RerunOption = None,
-    log_models: Annotated[bool, typer.Option("--log-models", help="Log every network as an MLflow model.")] = False,
+    log_models: Annotated[
+        bool, typer.Option("--log-models", help="Log every network as an MLflow model.")
+    ] = False,
     dry_run: options.DryRunOption = False,
     quiet: options.QuietOption = False,
     root: options.RootOption = options.HERE,
@@ -60,7 +67,9 @@ def run(
         from milbench.report.render import sentence
 
         comparison = results(root, requested.name)
-        step = ("milbench", "status", requested.name) if code else options.step_after(comparison.plan)
+        step = (
+            ("milbench", "status", requested.name) if code else options.step_after(comparison.plan)
+        )
         options.say(sentence(comparison), style="bold", then=step, root=root)
     return code
 
@@ -91,7 +100,10 @@ def reproduce(
     fields["run"] = {"data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun}
     requested = requested_spec(study, preset, fields, setting or [])
     if dry_run and (about := presets(study)):
-        rows = [(name, text, "shown below" if name == requested.preset else "") for name, text in about.items()]
+        rows = [
+            (name, text, "shown below" if name == requested.preset else "")
+            for name, text in about.items()
+        ]
         console.print(table_of("", ("--preset", "summary", ""), rows), markup=False)
     code = run_comparison(requested, root, options.command_line(), dry_run=dry_run)
     if code != INTERRUPTED and not dry_run:  # a report is useful even if some cells failed

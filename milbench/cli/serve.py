@@ -28,13 +28,19 @@ def ui(
     if not uri.startswith("sqlite:"):
         raise UsageError(f"MLflow is on a server of its own: open {without_password(uri)}")
     if not place.database.exists():
-        raise UsageError(f"there is no {place.database} yet: milbench run demo, or milbench sync, makes it")
+        raise UsageError(
+            f"there is no {place.database} yet: milbench run demo, or milbench sync, makes it"
+        )
     check_database(place, uri)
-    extras.load("flask", "ui", "milbench ui")  # of MLflow's full distribution, whose other module is there without it
+    extras.load(
+        "flask", "ui", "milbench ui"
+    )  # of MLflow's full distribution, whose other module is there without it
     try:
         listener = socket.create_server(("127.0.0.1", port))
     except OSError as error:
-        raise UsageError(f"cannot listen on --port {port}: {error.strerror}; name a port that is free") from None
+        raise UsageError(
+            f"cannot listen on --port {port}: {error.strerror}; name a port that is free"
+        ) from None
     with listener:
         page = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"
         options.say("serving until Ctrl-C", then=("open", page))
@@ -49,6 +55,8 @@ def ui(
         os.environ[constants.ARTIFACT_ROOT_ENV_VAR] = "mlflow-artifacts:/"
         warnings.simplefilter("ignore")  # about libraries that MLflow uses
         # A request that is still open does not keep a server alive that was told to stop.
-        config = uvicorn.Config("mlflow.server.fastapi_app:app", log_level="warning", timeout_graceful_shutdown=2)
+        config = uvicorn.Config(
+            "mlflow.server.fastapi_app:app", log_level="warning", timeout_graceful_shutdown=2
+        )
         uvicorn.Server(config).run(sockets=[listener])
     return 0

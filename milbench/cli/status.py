@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 def status(
     name: options.ComparisonArgument = None,
-    scores: Annotated[bool, typer.Option("--scores", help="Show the errors of the last evaluation so far.")] = False,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Show the errors of the last evaluation so far.")
+    ] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
     """Show the state of each cell of a comparison: done, running, failed (and why) or missing. Exit code 0: all done.
@@ -35,12 +37,22 @@ def status(
     states = place.states(plan.cells)
     console.print(_table(plan, states, place if scores else None), markup=False)
     if failed := [cell_id for cell_id, state in states.items() if state.status == "failed"]:
-        options.say(f"traceback: {place.cell(failed[0]).error}{f' (and {len(failed) - 1} more)' * bool(failed[1:])}")
+        options.say(
+            f"traceback: {place.cell(failed[0]).error}{f' (and {len(failed) - 1} more)' * bool(failed[1:])}"
+        )
     done = all(state.status == "done" for state in states.values())
     counts: Counter[str] = Counter(state.status for state in states.values())
-    rest = "".join(f", {counts[status]} {status}" for status in ("running", "failed", "missing") if counts[status])
+    rest = "".join(
+        f", {counts[status]} {status}"
+        for status in ("running", "failed", "missing")
+        if counts[status]
+    )
     summary = f"{counts['done']} of {counted(len(states), 'cell')} done{rest}"
-    step = options.step_after(plan) if done else ["milbench", "run", plan.name, *["--rerun", "failed"] * bool(failed)]
+    step = (
+        options.step_after(plan)
+        if done
+        else ["milbench", "run", plan.name, *["--rerun", "failed"] * bool(failed)]
+    )
     options.say(*damaged(plan, states), *plan.for_use, summary, then=step, root=root)
     return 0 if done else 1
 
@@ -50,12 +62,24 @@ def _table(plan: Plan, states: Mapping[str, State], root: Root | None) -> Table:
     from milbench._utils.console import table_of
     from milbench.engine.display import describe_progress, errors
 
-    headings = "task", "loss", "network", "recipe", "seed", "cell", "status", "test errors", "progress or error"
+    headings = (
+        "task",
+        "loss",
+        "network",
+        "recipe",
+        "seed",
+        "cell",
+        "status",
+        "test errors",
+        "progress or error",
+    )
     rows = []
     for cell in plan.cells:
         state = states[cell.id]
         last = {name: value for _, name, value in root.cell(cell.id).history()} if root else {}
         detail = describe_progress(state.progress) if state.progress else state.reason
         test_errors = errors(plan, cell, last) if last else ""
-        rows.append((*plan.labels[cell.id], str(cell.seed), cell.id, state.status, test_errors, detail))
+        rows.append(
+            (*plan.labels[cell.id], str(cell.seed), cell.id, state.status, test_errors, detail)
+        )
     return table_of(f"{plan.name}, launched {plan.launched}", headings, rows)

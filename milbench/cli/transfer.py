@@ -14,10 +14,17 @@ from milbench.errors import UsageError, as_usage
 
 
 def export(
-    out: Annotated[Path, typer.Option(help="File to write: .zip for milbench import, .csv or .json for a table.")],
+    out: Annotated[
+        Path,
+        typer.Option(help="File to write: .zip for milbench import, .csv or .json for a table."),
+    ],
     name: options.ComparisonArgument = None,
-    no_weights: Annotated[bool, typer.Option("--no-weights", help="Leave out the trained networks.")] = False,
-    no_gallery: Annotated[bool, typer.Option("--no-gallery", help="Leave out the galleries of test bags.")] = False,
+    no_weights: Annotated[
+        bool, typer.Option("--no-weights", help="Leave out the trained networks.")
+    ] = False,
+    no_gallery: Annotated[
+        bool, typer.Option("--no-gallery", help="Leave out the galleries of test bags.")
+    ] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
     """Write a comparison to a .zip file, for milbench import, or its metrics to a table.
@@ -33,11 +40,16 @@ def export(
     suffix = out.suffix.lower()
     if suffix in (".csv", ".json"):
         if no_weights or no_gallery:
-            raise UsageError("--no-weights and --no-gallery are for a .zip file, and not for a table")
+            raise UsageError(
+                "--no-weights and --no-gallery are for a .zip file, and not for a table"
+            )
         comparison = results(root, name)
         plan, frame = comparison.results.plan, comparison.frame
         problems = damaged(plan, Root(root).states(plan.cells))
-        csv, json = partial(frame.to_csv, index=False), partial(frame.to_json, orient="records", lines=True)
+        csv, json = (
+            partial(frame.to_csv, index=False),
+            partial(frame.to_json, orient="records", lines=True),
+        )
         with as_usage():
             write_atomically(out, csv if suffix == ".csv" else json)
         wrote = f"wrote {len(frame):,} rows of {frame['cell'].nunique():,} cells to {out}"
@@ -68,8 +80,12 @@ def import_(
 
 def sync(
     name: options.ComparisonArgument = None,
-    everything: Annotated[bool, typer.Option("--all", help="Copy every comparison of the store.")] = False,
-    log_models: Annotated[bool, typer.Option("--log-models", help="Log every network as an MLflow model.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Copy every comparison of the store.")
+    ] = False,
+    log_models: Annotated[
+        bool, typer.Option("--log-models", help="Log every network as an MLflow model.")
+    ] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
     """Copy to MLflow the results of a comparison that it lacks. Exit code 1 if something could not be copied.
@@ -87,6 +103,13 @@ def sync(
     summary = f"MLflow is up to date: {', '.join(names)} ({server or place.database.relative_to(place.path)})"
     step = ["open", server] if server.startswith("http") else ["milbench", "ui"]
     if problems:
-        step = ["milbench", "sync", *(["--all"] if everything else names), *["--log-models"] * log_models]
-    options.say(*(problems or [summary]), then=step, root=options.HERE if step[0] == "open" else root)
+        step = [
+            "milbench",
+            "sync",
+            *(["--all"] if everything else names),
+            *["--log-models"] * log_models,
+        ]
+    options.say(
+        *(problems or [summary]), then=step, root=options.HERE if step[0] == "open" else root
+    )
     return int(bool(problems))

@@ -23,7 +23,10 @@ DeclareInputs = Callable[[Sequence[str]], None]
 
 
 def cached_arrays(
-    place: Path, folder: Path, write: Callable[[Path, DeclareInputs], Fields], mode: Literal["r", "c"] = "r"
+    place: Path,
+    folder: Path,
+    write: Callable[[Path, DeclareInputs], Fields],
+    mode: Literal["r", "c"] = "r",
 ) -> Fields:
     """Return the record in the cache `place`, its arrays mapped ("c": to be changed in memory).
 
@@ -34,13 +37,17 @@ def cached_arrays(
         return record
     try:
         with scratch_folder(place.parent, place.name) as temporary:
-            record = _map_record(place, folder, mode)  # another process may have made it while this one waited
+            record = _map_record(
+                place, folder, mode
+            )  # another process may have made it while this one waited
             if record is None:
                 new = temporary / "new"
                 new.mkdir()
                 states: list[list[Any]] = []
                 written = write(new, lambda names: states.extend(_file_states(folder, names)))
-                for name in [name for name, value in written.items() if isinstance(value, np.ndarray)]:
+                for name in [
+                    name for name, value in written.items() if isinstance(value, np.ndarray)
+                ]:
                     np.save(new / f"{name}.npy", written.pop(name))
                 arrays = [path.stem for path in new.glob("*.npy")]
                 about = {"format": FORMAT, "states": states, "known": written, "arrays": arrays}
@@ -68,7 +75,10 @@ def _map_record(place: Path, folder: Path | None, mode: Literal["r", "c"]) -> Fi
         if folder and (about["format"] != FORMAT or _file_states(folder, names) != about["states"]):
             return None
         # An array that is shorter than its header claims is a ValueError.
-        arrays = {name: np.load(place / f"{name}.npy", mode, allow_pickle=False) for name in about["arrays"]}
+        arrays = {
+            name: np.load(place / f"{name}.npy", mode, allow_pickle=False)
+            for name in about["arrays"]
+        }
         return arrays | dict(about["known"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -87,7 +97,9 @@ def _file_states(folder: Path, names: Sequence[str]) -> list[list[Any]]:
 def write_header(out: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
     """Write the header of a .npy file, as long for any number of rows, to which arrays are appended in parts."""
     # A full disk is then an error that can be caught, while writing to mapped memory would kill the process.
-    np.lib.format.write_array_header_1_0(out, {"descr": dtype.str, "fortran_order": False, "shape": shape})
+    np.lib.format.write_array_header_1_0(
+        out, {"descr": dtype.str, "fortran_order": False, "shape": shape}
+    )
 
 
 def cache_place(path: Path, kind: str) -> Path:
@@ -95,7 +107,12 @@ def cache_place(path: Path, kind: str) -> Path:
     from platformdirs import user_cache_path
 
     parent, elsewhere = path.parent, os.environ.get("MILBENCH_CACHE")
-    if not elsewhere and parent.is_dir() and parent.stat().st_mode & 0o222 and os.access(parent, os.W_OK):
+    if (
+        not elsewhere
+        and parent.is_dir()
+        and parent.stat().st_mode & 0o222
+        and os.access(parent, os.W_OK)
+    ):
         return parent / f".{kind}"
     root = Path(elsewhere).absolute() if elsewhere else user_cache_path("milbench", appauthor=False)
     return root / kind / hashlib.sha256(str(parent.resolve()).encode()).hexdigest()[:16]

@@ -22,7 +22,11 @@ from milbench.data.table_files import row_name
 from milbench.data.table_options import SequenceOptions
 from milbench.errors import UsageError, hint
 
-FEATURES, COORDINATES, CLASSES = "features", "coords", "instance_labels"  # names, as CLAM and TRIDENT write them
+FEATURES, COORDINATES, CLASSES = (
+    "features",
+    "coords",
+    "instance_labels",
+)  # names, as CLAM and TRIDENT write them
 _OTHERS = {  # words in the names of arrays that are no features
     "coord", "coords", "coordinate", "coordinates", "position", "positions", "pos", "location", "locations", "xy",
     "id", "ids", "index", "indexes", "indices", "idx", "label", "labels", "class", "classes", "target", "targets", "y",
@@ -31,10 +35,16 @@ _OTHERS = {  # words in the names of arrays that are no features
 }  # fmt: skip
 _FEATURES = {"feature", "features", "feat", "feats", "embedding", "embeddings", "embed"}
 AUDIO = (".wav", ".flac", ".ogg")
-WINDOW_STEPS = 2  # length of a window of the transform, in steps between frames: neighbours overlap by half
+WINDOW_STEPS = (
+    2  # length of a window of the transform, in steps between frames: neighbours overlap by half
+)
 BFLOAT16 = "bfloat16"  # a type that numpy lacks: its bytes are kept as uint16
-_PARSER = Lock()  # held while numpy reads a header, which failed in threads at once on Python 3.11 (in its AST)
-Arrays = Mapping[str, Any]  # of an open file by their names, as its library has them; "": one without a name
+_PARSER = (
+    Lock()
+)  # held while numpy reads a header, which failed in threads at once on Python 3.11 (in its AST)
+Arrays = Mapping[
+    str, Any
+]  # of an open file by their names, as its library has them; "": one without a name
 Reader = Callable[[Path], AbstractContextManager[Arrays]]
 
 
@@ -46,14 +56,20 @@ class BagFile:
     dtype: str  # a name of numpy's or "bfloat16"
     read: Callable[[], NDArray[Any]]
     mapped: bool = False  # so that the array can stay where it is
-    named: Mapping[str, Callable[[], NDArray[Any]]] = field(default_factory=dict)  # COORDINATES (K, 2), CLASSES (K,)
+    named: Mapping[str, Callable[[], NDArray[Any]]] = field(
+        default_factory=dict
+    )  # COORDINATES (K, 2), CLASSES (K,)
     kind: str = ""  # such as "frames of 20 features", the same in all files of a table
     frames_per_second: float = 0.0
-    starts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))  # of bags, where there are several
+    starts: NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(1, np.int64)
+    )  # of bags, where there are several
     name: str = ""  # how messages name it
 
 
-def open_all(open_one: Callable[[Path], BagFile], table: Path, names: Sequence[str]) -> list[BagFile]:
+def open_all(
+    open_one: Callable[[Path], BagFile], table: Path, names: Sequence[str]
+) -> list[BagFile]:
     """Return the files of one kind that the rows of a table name, opened. Raises UsageError that names the bad ones."""
     named = [f"{row_name(table, row)}: {name or 'no file'}" for row, name in enumerate(names)]
     opened = read_all(open_one, [table.parent / name for name in names], named)
@@ -83,7 +99,9 @@ def open_frames(path: Path, options: SequenceOptions) -> BagFile:
         if np.dtype(array.dtype).kind not in "fiu" or len(array.shape) not in (1, 2):
             raise ValueError("expected numbers of shape (T, F), or (S,) for a waveform")
         if len(array.shape) == 2:
-            return replace(_require_numbers(array, "frames"), frames_per_second=options.frames_per_second)
+            return replace(
+                _require_numbers(array, "frames"), frames_per_second=options.frames_per_second
+            )
         if options.sample_rate is None:
             raise ValueError("it is a waveform, which needs sample_rate")
         return _wave_frames(array.shape[0], options.sample_rate, array.read, options)
@@ -136,7 +154,9 @@ def _require_numbers(file: BagFile, what: str) -> BagFile:
     return replace(file, kind=f"{what} of {file.shape[1]} features")
 
 
-def _wave_frames(count: int, rate: int, samples: Callable[[], NDArray[Any]], options: SequenceOptions) -> BagFile:
+def _wave_frames(
+    count: int, rate: int, samples: Callable[[], NDArray[Any]], options: SequenceOptions
+) -> BagFile:
     if not count:
         raise ValueError("it is empty")
     import torch
@@ -147,7 +167,9 @@ def _wave_frames(count: int, rate: int, samples: Callable[[], NDArray[Any]], opt
     log_mel = LogMel(rate, hop, WINDOW_STEPS * hop, options.bands)
 
     def frames() -> NDArray[np.float32]:
-        with np.errstate(over="ignore"):  # what single precision cannot hold becomes infinite, which is refused
+        with np.errstate(
+            over="ignore"
+        ):  # what single precision cannot hold becomes infinite, which is refused
             wave = torch.from_numpy(np.array(samples(), np.float32))
         return np.asarray(log_mel(wave.unsqueeze(0))[0].T.contiguous())
 
@@ -158,7 +180,9 @@ def _wave_frames(count: int, rate: int, samples: Callable[[], NDArray[Any]], opt
 @contextmanager
 def _npy(path: Path) -> Iterator[Arrays]:
     with _PARSER:
-        mapped = np.load(path, mmap_mode="r", allow_pickle=False)  # an error if it is shorter than its header claims
+        mapped = np.load(
+            path, mmap_mode="r", allow_pickle=False
+        )  # an error if it is shorter than its header claims
     yield {"": mapped}
 
 
@@ -173,7 +197,9 @@ def _hdf5(path: Path) -> Iterator[Arrays]:
     h5py = extras.load("h5py", "h5", str(path))
     arrays: dict[str, Any] = {}
     with h5py.File(path) as file:
-        file.visititems(lambda name, item: arrays.update({name: item} if isinstance(item, h5py.Dataset) else {}))
+        file.visititems(
+            lambda name, item: arrays.update({name: item} if isinstance(item, h5py.Dataset) else {})
+        )
         yield arrays
 
 
@@ -187,7 +213,9 @@ def _torch(path: Path) -> Iterator[Arrays]:
         except RuntimeError:  # the older format, which is no archive, cannot be mapped
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception:  # noqa: BLE001 the messages of torch tell how to run what a pickle holds
-        raise ValueError("it holds more than tensors, or is damaged; only tensors are read (weights_only)") from None
+        raise ValueError(
+            "it holds more than tensors, or is damaged; only tensors are read (weights_only)"
+        ) from None
     tensors, values = dict[str, Any](), [("", content)]
     while values:
         name, value = values.pop()
@@ -213,7 +241,9 @@ def _choose_array(key: str, names: list[str]) -> str:
     if key:
         raise ValueError(f"no {key!r}{hint(key, names)}")
     # Of the words of a name the last one in these sets decides.
-    words = {name: [word for word in words_of(name) if word in _FEATURES | _OTHERS] for name in names}
+    words = {
+        name: [word for word in words_of(name) if word in _FEATURES | _OTHERS] for name in names
+    }
     candidates = [name for name in names if not words[name] or words[name][-1] in _FEATURES]
     if names and not candidates:
         raise ValueError(f"it holds only {abbreviate(names)}; expected features")

@@ -60,7 +60,9 @@ class BagStore:
     def blocks(self) -> Iterator[NDArray[np.float32]]:
         """Yield all instances (K, D) in single precision, some at a time."""
         step = max(1, BLOCK // self.width)
-        for array in [self.packed] if self.packed is not None else map(self.__getitem__, range(len(self))):
+        for array in (
+            [self.packed] if self.packed is not None else map(self.__getitem__, range(len(self)))
+        ):
             for first in range(0, len(array), step):
                 yield single(array[first : first + step], self.dtype)
 
@@ -75,7 +77,9 @@ class BagStore:
                 two[:, near] = least, np.where(both > least, both, np.inf).min(axis=0)
         return np.concatenate([lows, -highs[::-1]])
 
-    def copy(self, bag: int, out: NDArray[np.float32], chosen: NDArray[np.int64] | None = None) -> None:
+    def copy(
+        self, bag: int, out: NDArray[np.float32], chosen: NDArray[np.int64] | None = None
+    ) -> None:
         """Copy the instances (K, D) of a bag, or those chosen, into an array in single precision."""
         stored = self[bag] if chosen is None else self[bag][chosen]
         out[:] = stored if stored.dtype.kind == "f" else single(stored, self.dtype)
@@ -83,19 +87,25 @@ class BagStore:
     def standard(self, bags: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return mean (D,) and standard deviation (D,) of all instances of some bags."""
         start = np.zeros(1, np.int64)
-        count, mean, squares = _merge_moments(self.sizes[bags], self.means[bags], self.squares[bags], start)
+        count, mean, squares = _merge_moments(
+            self.sizes[bags], self.means[bags], self.squares[bags], start
+        )
         return mean[0], np.sqrt(squares[0] / count[0])
 
     def constant(self) -> NDArray[np.bool_]:
         """Return (D,), which features have one value in all instances."""
-        return np.asarray((self.squares == 0).all(axis=0) & (self.means == self.means[:1]).all(axis=0))
+        return np.asarray(
+            (self.squares == 0).all(axis=0) & (self.means == self.means[:1]).all(axis=0)
+        )
 
 
 def single(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
     """Return numbers in single precision, those of a type that numpy lacks from their bytes."""
     if dtype == BFLOAT16:
         return (array.astype(np.uint32) << 16).view(np.float32)
-    with np.errstate(over="ignore"):  # what single precision cannot hold becomes infinite, which the checks name
+    with np.errstate(
+        over="ignore"
+    ):  # what single precision cannot hold becomes infinite, which the checks name
         return np.asarray(array, np.float32)
 
 
@@ -118,16 +128,24 @@ def scan(
         stored = np.ascontiguousarray(rows[cuts[first] : cuts[last]])
         inside = cuts[first:last] - cuts[first]
         sizes = np.diff(cuts[first : last + 1])
-        for piece, (start, size) in enumerate(zip(inside.tolist(), sizes.tolist(), strict=True), start=first):
+        for piece, (start, size) in enumerate(
+            zip(inside.tolist(), sizes.tolist(), strict=True), start=first
+        ):
             if is_first[piece]:
                 hashes.append(hashlib.sha256())
             hashes[-1].update(stored[start : start + size].data)
-        means[first:last], squares[first:last] = _moments(single(stored, dtype).astype(np.float64), inside, sizes)
+        means[first:last], squares[first:last] = _moments(
+            single(stored, dtype).astype(np.float64), inside, sizes
+        )
         first = last
     sizes = np.diff(cuts)
     if len(sizes) > len(starts):
         _, means, squares = _merge_moments(sizes, means, squares, np.flatnonzero(is_first))
-    return means, squares, np.frombuffer(b"".join(digest.digest() for digest in hashes), np.uint8).reshape(-1, 32)
+    return (
+        means,
+        squares,
+        np.frombuffer(b"".join(digest.digest() for digest in hashes), np.uint8).reshape(-1, 32),
+    )
 
 
 def row_parts(
@@ -140,9 +158,14 @@ def row_parts(
 
     def part(low: int, high: int) -> BagFile:
         first, last = offsets[low], offsets[high]
-        shape, which = (int(last - first), features.shape[1]), slice(first, last) if in_order else order[first:last]
+        shape, which = (
+            (int(last - first), features.shape[1]),
+            slice(first, last) if in_order else order[first:last],
+        )
         starts = offsets[low:high] - first
-        return BagFile(shape, "float32", lambda: features[which], mapped=in_order, starts=starts, name=name)
+        return BagFile(
+            shape, "float32", lambda: features[which], mapped=in_order, starts=starts, name=name
+        )
 
     return [part(low, high) for low, high in pairwise(limits.tolist())]
 
@@ -155,7 +178,9 @@ def write_files(folder: Path, files: Sequence[BagFile], what: str = "files") -> 
     stay = all(file.mapped and file.dtype == dtype for file in files)
     stored = np.dtype(np.uint16 if dtype == BFLOAT16 else dtype)
     ends_of_files = np.cumsum([0, *(file.shape[0] for file in files)])
-    starts = [first + file.starts for first, file in zip(ends_of_files.tolist(), files, strict=False)]
+    starts = [
+        first + file.starts for first, file in zip(ends_of_files.tolist(), files, strict=False)
+    ]
     offsets = np.append(np.concatenate(starts), ends_of_files[-1])
     shape = int(offsets[-1]), *files[0].shape[1:]
 
@@ -164,8 +189,14 @@ def write_files(folder: Path, files: Sequence[BagFile], what: str = "files") -> 
         if array.shape != file.shape:
             raise ValueError(f"it has the shape {array.shape}, expected {file.shape}")
         if file.dtype != dtype:
-            array = single(array, file.dtype) if BFLOAT16 in (dtype, file.dtype) else array.astype(stored)
-        rows = array if array.ndim == 2 else np.moveaxis(array, 1, -1).reshape(-1, array.shape[1])  # pixels
+            array = (
+                single(array, file.dtype)
+                if BFLOAT16 in (dtype, file.dtype)
+                else array.astype(stored)
+            )
+        rows = (
+            array if array.ndim == 2 else np.moveaxis(array, 1, -1).reshape(-1, array.shape[1])
+        )  # pixels
         return scan(rows, file.starts, dtype), None if stay else np.ascontiguousarray(array, stored)
 
     scans: list[tuple[NDArray[Any], ...]] = []
@@ -197,7 +228,10 @@ def _moments(
 
 
 def _merge_moments(
-    counts: NDArray[np.int64], means: NDArray[np.float64], squares: NDArray[np.float64], starts: NDArray[np.int64]
+    counts: NDArray[np.int64],
+    means: NDArray[np.float64],
+    squares: NDArray[np.float64],
+    starts: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """Merge moments of parts from `starts` (T. Chan, G. Golub, R. LeVeque, The American Statistician 1983)."""
     weights, total = counts[:, None].astype(np.float64), np.add.reduceat(counts, starts)

@@ -25,7 +25,9 @@ class Part(NamedTuple):
 
     path: str
     digest: str = ""  # MD5 of a file, SHA-256 of a folder, "" for that of its seal
-    contents: Callable[[Path], str] | None = None  # SHA-256 of what counts, where the same data may be in other bytes
+    contents: Callable[[Path], str] | None = (
+        None  # SHA-256 of what counts, where the same data may be in other bytes
+    )
 
     def expected(self, root: Path) -> str:
         """Return the digest that it should have, "" where that is not known."""
@@ -35,7 +37,9 @@ class Part(NamedTuple):
     def files(self, root: Path) -> list[Path]:
         """Return its files below `root`, sorted."""
         path = root / self.path
-        return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        return (
+            sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        )
 
     def problem(self, root: Path, *, remembered: bool = False) -> str:
         """Describe the fault of this part, "" for none; `remembered`: read it once until it changes."""
@@ -51,7 +55,11 @@ class Part(NamedTuple):
             return f"{path} cannot be read: {error.strerror}"
         except UsageError as error:
             return str(error)
-        return "" if digest == expected else f"{path} is damaged: expected {kind} {expected}, found {digest}"
+        return (
+            ""
+            if digest == expected
+            else f"{path} is damaged: expected {kind} {expected}, found {digest}"
+        )
 
     def is_complete(self, root: Path) -> bool:
         """Return whether it is there, and not damaged as far as is known."""
@@ -87,7 +95,9 @@ class Dataset:
 
     def identity(self, root: Path) -> str:
         """Return a digest of what the parts should hold, "" where that is not known of any."""
-        text = "".join(f"{part.path} {digest}\n" for part in self.parts if (digest := part.expected(root)))
+        text = "".join(
+            f"{part.path} {digest}\n" for part in self.parts if (digest := part.expected(root))
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:16] if text else ""
 
     def status(self, root: Path) -> DatasetStatus:
@@ -110,13 +120,17 @@ class Dataset:
                 if part.is_complete(root):  # another process has had the lock and fetched it
                     continue
                 self.download(folder, part.path)
-                brought = [new for new in self.parts if new is part or (folder / new.path).exists()]  # perhaps all
+                brought = [
+                    new for new in self.parts if new is part or (folder / new.path).exists()
+                ]  # perhaps all
                 fetched = [new for new in brought if not new.is_complete(root)]
                 for new in fetched:
                     if not new.digest:
                         (folder / new.path / SEAL).write_text(folder_digest(folder / new.path))
                     if problem := new.problem(folder):
-                        raise UsageError(f"the download of {self.name} is not what was expected: {problem}")
+                        raise UsageError(
+                            f"the download of {self.name} is not what was expected: {problem}"
+                        )
                 for new in fetched:
                     place = root / new.path
                     place.parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +149,9 @@ def data_dir(given: Path | None) -> Path:
     path = expanded(Path(named), "the data directory")
     if not path.is_dir():
         origin = "" if given else f" (from {ENVIRONMENT})"
-        raise UsageError(f"the data directory {path}{origin} {'is a file' if path.exists() else 'does not exist'}")
+        raise UsageError(
+            f"the data directory {path}{origin} {'is a file' if path.exists() else 'does not exist'}"
+        )
     return path
 
 
@@ -152,7 +168,11 @@ def fetch(name: str, root: Path) -> DatasetStatus:
     try:
         root.mkdir(parents=True, exist_ok=True)
         DATASETS[name].fetch(root)
-    except (OSError, RuntimeError, EOFError) as error:  # of torchvision where every mirror fails; of a cut archive
+    except (
+        OSError,
+        RuntimeError,
+        EOFError,
+    ) as error:  # of torchvision where every mirror fails; of a cut archive
         raise UsageError(f"cannot fetch {name} into {root}: {error}") from error
     return DATASETS[name].status(root)
 
@@ -175,7 +195,13 @@ def downloads(allowed: bool) -> Iterator[None]:
 
 @as_usage()
 def check_dataset(
-    name: str, title: str, given: Path | None, load: Callable[[Path], object], instead: str, *, any_data: bool
+    name: str,
+    title: str,
+    given: Path | None,
+    load: Callable[[Path], object],
+    instead: str,
+    *,
+    any_data: bool,
 ) -> str:
     """Return the title of a data set with its digest; files that are missing are downloaded first, see `downloads`.
 
@@ -184,7 +210,9 @@ def check_dataset(
     """
     root, dataset = data_dir(given), DATASETS[name]
     if any_data:
-        if not (files := [file for part in dataset.parts for file in part.files(root) if file.exists()]):
+        if not (
+            files := [file for part in dataset.parts for file in part.files(root) if file.exists()]
+        ):
             raise UsageError(f"{root / dataset.parts[0].path} not found; {instead}")
 
         def digest() -> str:
@@ -199,7 +227,9 @@ def check_dataset(
         try:
             fetch(name, root)
         except UsageError as error:
-            raise UsageError(f"{name} not found: looked for {root / missing[0]}; {error}; {instead}") from error
+            raise UsageError(
+                f"{name} not found: looked for {root / missing[0]}; {error}; {instead}"
+            ) from error
     return f"{title}, sha256 {dataset.identity(root)}"
 
 
@@ -210,7 +240,9 @@ def _idx(name: str, title: str, *checksums: str, ending: str = "") -> Dataset:
     return Dataset(name, tuple(map(Part, paths, checksums)), partial(sources.by_torchvision, title))
 
 
-_RECORDINGS = Part(str(spoken_digits.FOLDER), "dbd573d7cafe79c4b49f65718115e1304e24e067fa39eff18a660dc6cb9c360f")
+_RECORDINGS = Part(
+    str(spoken_digits.FOLDER), "dbd573d7cafe79c4b49f65718115e1304e24e067fa39eff18a660dc6cb9c360f"
+)
 _LETTERS = Part(
     str(ocr_letters.FILE), "2a7206b9f43ee439462453c14261643f4487bdf735ec0c97834a43430cd60f2e",
     contents=lambda path: ocr_letters.read(path).digest(),

@@ -11,7 +11,13 @@ from PIL.Image import Image, Resampling
 
 from milbench._utils.digests import read_digest
 from milbench._utils.images import open_image
-from milbench.data.array_cache import DeclareInputs, Fields, cache_place, cached_arrays, write_header
+from milbench.data.array_cache import (
+    DeclareInputs,
+    Fields,
+    cache_place,
+    cached_arrays,
+    write_header,
+)
 from milbench.data.digit_struct import FILE, Record, read
 from milbench.data.in_order import in_order
 from milbench.errors import UsageError
@@ -19,12 +25,16 @@ from milbench.errors import UsageError
 CROP_SIDE = 64  # height and width of a crop, in pixels
 TIGHT = 1.3  # side of a `tight` crop, relative to the union of the boxes: 30 % larger, as in I. Goodfellow et al. 2014
 
-CropVariant = Literal["paper", "tight"]  # how the size depends on the number of digits, see `crop_enlargement`
+CropVariant = Literal[
+    "paper", "tight"
+]  # how the size depends on the number of digits, see `crop_enlargement`
 Protocol = Literal["ours", "paper"]
 """How house numbers are cropped, resized and put into batches: by our conventions, or by those of the programs of
 X.-L. Li, arXiv:1811.12346. `window`, `milbench.families.augmentation.augment` and
 `milbench.families.street_numbers.StreetNumbers.train_batches` say where the two differ."""
-Window = tuple[int, int, int, int]  # left, top, right and bottom of a part of a picture, in its pixels
+Window = tuple[
+    int, int, int, int
+]  # left, top, right and bottom of a part of a picture, in its pixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +42,12 @@ class Crops:
     """The crops of a folder, in the order of its digitStruct.mat, mapped from files: copy before a change."""
 
     crops: NDArray[np.uint8]  # (N, 64, 64, 3)
-    classes: NDArray[np.int8]  # (N, M), the digits in the order of reading, -1 where a number has fewer than M
-    boxes: NDArray[np.float32]  # (N, M, 4), (left, top, right, bottom) in pixels of the crop, clipped to it; else 0
+    classes: NDArray[
+        np.int8
+    ]  # (N, M), the digits in the order of reading, -1 where a number has fewer than M
+    boxes: NDArray[
+        np.float32
+    ]  # (N, M, 4), (left, top, right, bottom) in pixels of the crop, clipped to it; else 0
     digest: str  # SHA-256 of the pictures and their records, independent of dates and of how they are cropped
 
     def __len__(self) -> int:
@@ -49,7 +63,9 @@ def crop_enlargement(variant: CropVariant, digits: int) -> float:
     return TIGHT if variant == "tight" else 1 + (6 - min(digits, 6)) / 7
 
 
-def window(record: Record, width: int, height: int, variant: CropVariant, protocol: Protocol = "ours") -> Window:
+def window(
+    record: Record, width: int, height: int, variant: CropVariant, protocol: Protocol = "ours"
+) -> Window:
     """Return the part of a picture that a crop shows: a square around all boxes, clipped, but never empty.
 
     The square is centred on the union of the boxes and rounded to whole pixels. By the protocol `paper` a box is
@@ -68,11 +84,21 @@ def window(record: Record, width: int, height: int, variant: CropVariant, protoc
 def _published_window(record: Record, width: int, height: int, variant: CropVariant) -> Window:
     """Return the window by the published convention. Pixels are numbered from 1 here, and the last one is shown."""
     boxes, counts = corners(record), np.array([width, height])
-    begin, end = np.maximum(boxes[:, :2] + 1, 1).min(axis=0), np.minimum(boxes[:, 2:], counts).max(axis=0)  # x and y
-    centre, half = (begin + end) / 2, crop_enlargement(variant, len(record.classes)) * (end - begin).max() / 2
-    first, last = (np.floor(centre + side + 0.5).astype(int) for side in (-half, half))  # halves are rounded up
+    begin, end = (
+        np.maximum(boxes[:, :2] + 1, 1).min(axis=0),
+        np.minimum(boxes[:, 2:], counts).max(axis=0),
+    )  # x and y
+    centre, half = (
+        (begin + end) / 2,
+        crop_enlargement(variant, len(record.classes)) * (end - begin).max() / 2,
+    )
+    first, last = (
+        np.floor(centre + side + 0.5).astype(int) for side in (-half, half)
+    )  # halves are rounded up
     first = first.clip(1, counts)
-    last = np.maximum(np.minimum(last, counts), first)  # a box may overlap the picture by less than a pixel
+    last = np.maximum(
+        np.minimum(last, counts), first
+    )  # a box may overlap the picture by less than a pixel
     return int(first[0]) - 1, int(first[1]) - 1, int(last[0]), int(last[1])
 
 
@@ -89,7 +115,9 @@ def crop(
     outside = (right <= 0) | (bottom <= 0) | (left >= picture.width) | (top >= picture.height)
     if outside.any():
         which = f"box {int(outside.argmax()) + 1} of {len(outside)}"
-        raise ValueError(f"has {picture.width}x{picture.height} pixels, and {which} in {FILE} is wholly outside")
+        raise ValueError(
+            f"has {picture.width}x{picture.height} pixels, and {which} in {FILE} is wholly outside"
+        )
     shown = window(record, *picture.size, variant, protocol)
     cut = picture.convert("RGB").crop(shown).resize((CROP_SIDE, CROP_SIDE), Resampling.BICUBIC)
     sides = np.tile([shown[2] - shown[0], shown[3] - shown[1]], 2)
@@ -120,7 +148,9 @@ def load(folder: Path, variant: CropVariant, protocol: Protocol = "ours") -> Cro
         cropped = in_order(crop_record, records, f"cropping {folder.name}")
         with (new / "crops.npy").open("wb") as file:
             write_header(file, np.dtype(np.uint8), (len(records), CROP_SIDE, CROP_SIDE, 3))
-            for n, (record, (pixels, moved, file_digest)) in enumerate(zip(records, cropped, strict=True)):
+            for n, (record, (pixels, moved, file_digest)) in enumerate(
+                zip(records, cropped, strict=True)
+            ):
                 file.write(pixels.tobytes())
                 count = len(record.classes)
                 classes[n, :count], boxes[n, :count] = record.classes, moved

@@ -55,12 +55,21 @@ def read(path: Path) -> list[Record]:
 def _record(file: Any, name: Any, group: Any, where: str) -> Record:
     from h5py import h5d, h5r
 
-    text = _numbers(file, h5r.dereference(name, file)).astype("<u2").tobytes().decode("utf-16-le", errors="replace")
+    text = (
+        _numbers(file, h5r.dereference(name, file))
+        .astype("<u2")
+        .tobytes()
+        .decode("utf-16-le", errors="replace")
+    )
     if not PLAIN_NAME.fullmatch(text):
         raise UsageError(f"{where} names {text!r}, which is no plain name of a PNG file")
     fields = h5r.dereference(group, file)
     columns = [_numbers(file, h5d.open(fields, field.encode())) for field in FIELDS]
-    values = np.array(columns, np.float64) if len({*map(len, columns)}) == 1 else np.empty((len(FIELDS), 0))
+    values = (
+        np.array(columns, np.float64)
+        if len({*map(len, columns)}) == 1
+        else np.empty((len(FIELDS), 0))
+    )
     labels, boxes = values[0], values[1:].T
     valid = np.isin(labels, range(1, ZERO + 1)).all() and (np.abs(boxes) <= FARTHEST).all()
     if not (values.size and valid and (boxes[:, 2:] > 0).all()):
@@ -78,7 +87,9 @@ def _numbers(file: Any, dataset: Any) -> NDArray[Any]:
     dataset.read(h5s.ALL, h5s.ALL, values)
     if values.dtype != object:
         return values.ravel()
-    return np.array([_numbers(file, h5r.dereference(reference, file)).item() for reference in values.ravel()])
+    return np.array(
+        [_numbers(file, h5r.dereference(reference, file)).item() for reference in values.ravel()]
+    )
 
 
 def write(path: Path, records: Sequence[Record]) -> None:
@@ -96,11 +107,16 @@ def write(path: Path, records: Sequence[Record]) -> None:
             names.append(pool.create_dataset(f"n{n}", data=units.reshape(-1, 1)))
             groups.append(pool.create_group(f"b{n}"))
             labels = [c or ZERO for c in record.classes]
-            for field, values in zip(FIELDS, np.column_stack([labels, record.boxes]).T, strict=True):
+            for field, values in zip(
+                FIELDS, np.column_stack([labels, record.boxes]).T, strict=True
+            ):
                 if len(values) == 1:
                     groups[-1].create_dataset(field, data=values.reshape(1, 1))
                     continue
-                cells = [pool.create_dataset(f"{field}{n}_{k}", data=[[value]]) for k, value in enumerate(values)]
+                cells = [
+                    pool.create_dataset(f"{field}{n}_{k}", data=[[value]])
+                    for k, value in enumerate(values)
+                ]
                 refer(groups[-1], field, cells)
         structure = file.create_group("digitStruct")
         structure.attrs["MATLAB_class"] = np.bytes_("struct")

@@ -23,7 +23,9 @@ CLASSES = (
     "fire crackling",
 )  # fmt: skip
 FOLDS = 5
-SILENCE = 1e-4  # softer beginnings and ends of clips are cut off: 80 dB below the loudest possible sound
+SILENCE = (
+    1e-4  # softer beginnings and ends of clips are cut off: 80 dB below the loudest possible sound
+)
 
 
 class Clips(NamedTuple):
@@ -54,7 +56,9 @@ def read_all(root: Path, digest: str) -> Clips:
 
     key = hashlib.sha256(f"{digest} {SAMPLE_RATE} {SILENCE}".encode()).hexdigest()[:16]
     cached = cached_arrays(cache_place(root / FOLDER, "clips") / f"{FOLDER}-{key}", root, decode)
-    return Clips([cached["samples"][start:end] for start, end in pairwise(cached["ends"])], classes, folds)
+    return Clips(
+        [cached["samples"][start:end] for start, end in pairwise(cached["ends"])], classes, folds
+    )
 
 
 def _class_and_fold(path: Path) -> tuple[int, int]:
@@ -63,7 +67,9 @@ def _class_and_fold(path: Path) -> tuple[int, int]:
         return range(len(CLASSES)).index(number - 1), range(FOLDS).index(fold - 1)
     except ValueError:
         parts = f"with a class from 1 to {len(CLASSES)} and a fold from 1 to {FOLDS}"
-        raise UsageError(f"{path}: expected a name such as '001 - Dog bark/5-9032-A.ogg', {parts}") from None
+        raise UsageError(
+            f"{path}: expected a name such as '001 - Dog bark/5-9032-A.ogg', {parts}"
+        ) from None
 
 
 def _decode(path: Path) -> NDArray[np.float32]:
@@ -77,4 +83,6 @@ def _decode(path: Path) -> NDArray[np.float32]:
     if not len(loud):
         raise UsageError(f"{path} is silent")
     common = np.gcd(rate, SAMPLE_RATE)
-    return np.asarray(resample_poly(mono[loud[0] : loud[-1] + 1], SAMPLE_RATE // common, rate // common))
+    return np.asarray(
+        resample_poly(mono[loud[0] : loud[-1] + 1], SAMPLE_RATE // common, rate // common)
+    )

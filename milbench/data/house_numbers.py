@@ -18,7 +18,10 @@ from milbench.data import digit_struct
 from milbench.data.digit_struct import Record
 
 Array = NDArray[np.float64]
-PICTURES = {"house-numbers/train": 4000, "house-numbers/test": 1000}  # the number of pictures of each folder
+PICTURES = {
+    "house-numbers/train": 4000,
+    "house-numbers/test": 1000,
+}  # the number of pictures of each folder
 SEED = 0
 REVISION = 2  # to be raised when the same seed gives other pictures than before
 # Fonts of matplotlib with lining digits.
@@ -59,7 +62,9 @@ def render(rng: Generator) -> tuple[NDArray[np.uint8], tuple[int, ...], Array]:
     ink = masks.max(axis=0)
     behind = float((wall * ink[..., None]).sum() / ink.sum() / 3)
     contrast = rng.uniform(0.3, 0.75) * (1 if behind < 0.5 else -1)
-    picture = _cover(wall, ink, rng, tall, np.clip(behind + contrast + rng.normal(0, 0.03, 3), 0, 1))
+    picture = _cover(
+        wall, ink, rng, tall, np.clip(behind + contrast + rng.normal(0, 0.03, 3), 0, 1)
+    )
     covered = [mask >= min(COVERED, mask.max() / 2) for mask in masks]
     spans = [[np.flatnonzero(mask.any(axis=axis)) for axis in (0, 1)] for mask in covered]
     boxes = [(x[0], y[0], x[-1] - x[0] + 1, y[-1] - y[0] + 1) for x, y in spans]
@@ -80,17 +85,29 @@ def _masks(rng: Generator, digits: tuple[int, ...], tall: float) -> tuple[Array,
         places.append((x - (right + left) / 2 if vertical else x - left, y - top))
         x += 0 if vertical else right - left + gap * 2 * tall
         y += bottom - top + gap * 2 * tall if vertical else step * 2 * tall
-    corners = [(p[0] + s[0], p[1] + s[1], p[0] + s[2], p[1] + s[3]) for p, s in zip(places, sizes, strict=True)]
+    corners = [
+        (p[0] + s[0], p[1] + s[1], p[0] + s[2], p[1] + s[3])
+        for p, s in zip(places, sizes, strict=True)
+    ]
     box = np.array([*np.min(corners, axis=0)[:2], *np.max(corners, axis=0)[2:]])
     margins = 2 * tall * np.maximum(rng.gamma(2.2, 0.28, 4), 0.2) * [-1, -1, 1, 1]
-    start, size = (box + margins)[:2], np.ceil(np.ptp((box + margins).reshape(2, 2), axis=0) / 2).astype(int) * 2
-    tilt, slant, (px, py) = rng.normal(0, 0.06), rng.normal(0, 0.08), rng.normal(0, 0.1, 2) / size.max()
+    start, size = (
+        (box + margins)[:2],
+        np.ceil(np.ptp((box + margins).reshape(2, 2), axis=0) / 2).astype(int) * 2,
+    )
+    tilt, slant, (px, py) = (
+        rng.normal(0, 0.06),
+        rng.normal(0, 0.08),
+        rng.normal(0, 0.1, 2) / size.max(),
+    )
     turn = np.array([[1, slant + tilt], [-tilt, 1]])
     shift = size / 2 - turn @ (size / 2)  # the middle stays in its place
     view = [*turn[0], shift[0], *turn[1], shift[1], px, py]
 
     def view_of(image: Image.Image) -> Array:
-        moved = image.transform(tuple(size), Image.Transform.PERSPECTIVE, view, Image.Resampling.BILINEAR)
+        moved = image.transform(
+            tuple(size), Image.Transform.PERSPECTIVE, view, Image.Resampling.BILINEAR
+        )
         return np.asarray(moved.reduce(2), float) / 255
 
     masks = []
@@ -114,8 +131,14 @@ def _wall(rng: Generator, shape: tuple[int, ...], tall: float) -> Array:
         row = np.floor(y / rows)
         across = (x + row % 2 * rows) / (rows * 2.4) if kind < 0.15 else np.zeros(shape)
         shade = rng.normal(1, 0.08, 997)[(row * 31 + np.floor(across) * 17).astype(int) % 997]
-        light = np.where((y % rows < 0.1) | ((across % 1 < 0.04) & (kind < 0.15)), rng.uniform(0.5, 1.3), shade)
-    light = light + rng.uniform(0, 0.08) * _clouds(rng, shape, 0.3 * tall) + 0.12 * _clouds(rng, shape, max(shape))
+        light = np.where(
+            (y % rows < 0.1) | ((across % 1 < 0.04) & (kind < 0.15)), rng.uniform(0.5, 1.3), shade
+        )
+    light = (
+        light
+        + rng.uniform(0, 0.08) * _clouds(rng, shape, 0.3 * tall)
+        + 0.12 * _clouds(rng, shape, max(shape))
+    )
     return np.clip(_colour(rng) * light[..., None], 0, 1)
 
 
@@ -124,22 +147,32 @@ def _cover(wall: Array, shape: Array, rng: Generator, tall: float, colour: Array
     from scipy.ndimage import gaussian_filter, shift
 
     if rng.random() < 0.4:
-        shadow = gaussian_filter(shift(shape, rng.uniform(0, 0.1, 2) * tall, order=1), 0.04 * tall + 0.3)
+        shadow = gaussian_filter(
+            shift(shape, rng.uniform(0, 0.1, 2) * tall, order=1), 0.04 * tall + 0.3
+        )
         wall = wall * (1 - 0.5 * shadow[..., None])
-    face = np.clip(colour * (1 + 0.05 * _clouds(rng, shape.shape, max(shape.shape)))[..., None], 0, 1)
+    face = np.clip(
+        colour * (1 + 0.05 * _clouds(rng, shape.shape, max(shape.shape)))[..., None], 0, 1
+    )
     return np.asarray(wall + shape[..., None] * (face - wall))
 
 
 def _colour(rng: Generator) -> Array:
     """Return a colour (3,): mostly grey, brown or white, dark or light, sometimes any other."""
     level = rng.choice([rng.uniform(0.08, 0.4), rng.uniform(0.45, 0.95)])
-    tint = np.array([1, 0.25, -1.25]) * rng.normal(0.03, 0.08) if rng.random() < 0.93 else rng.normal(0, 0.2, 3)
+    tint = (
+        np.array([1, 0.25, -1.25]) * rng.normal(0.03, 0.08)
+        if rng.random() < 0.93
+        else rng.normal(0, 0.2, 3)
+    )
     return np.asarray(np.clip(level * (1 + tint), 0.01, 1))
 
 
 def _clouds(rng: Generator, shape: tuple[int, ...], size: float) -> Array:
     """Return smooth noise of mean 0 with details of about `size` pixels."""
-    coarse = Image.fromarray(rng.normal(0, 1, [max(2, round(side / size) + 1) for side in shape]).astype(np.float32))
+    coarse = Image.fromarray(
+        rng.normal(0, 1, [max(2, round(side / size) + 1) for side in shape]).astype(np.float32)
+    )
     return np.asarray(coarse.resize((shape[1], shape[0]), Image.Resampling.BICUBIC), np.float64)
 
 
@@ -153,7 +186,9 @@ def _photograph(rng: Generator, picture: Array, tall: float) -> NDArray[np.uint8
     exposed += rng.uniform(0, 0.02) * rng.normal(0, 1, exposed.shape)
     image = Image.fromarray((np.clip(exposed, 0, 1) * 255).round().astype(np.uint8))
     if rng.random() < 0.4:
-        distant = image.resize([max(2, round(side * min(1, 14 / tall))) for side in image.size], Image.Resampling.BOX)
+        distant = image.resize(
+            [max(2, round(side * min(1, 14 / tall))) for side in image.size], Image.Resampling.BOX
+        )
         image = distant.resize(image.size, Image.Resampling.BICUBIC)
     file = io.BytesIO()
     image.save(file, "JPEG", quality=int(rng.integers(45, 96)))

@@ -35,7 +35,9 @@ def placement(width: int, height: int, size: int) -> tuple[int, int, int, int]:
     return (size - new[0]) // 2, (size - new[1]) // 2, *new
 
 
-def fitted_boxes(boxes: NDArray[np.float32], width: int, height: int, size: int) -> NDArray[np.float32]:
+def fitted_boxes(
+    boxes: NDArray[np.float32], width: int, height: int, size: int
+) -> NDArray[np.float32]:
     """Return boxes (M, 4) of an image where they are in the square that it is fitted into, clipped to the image."""
     left, top, *new = placement(width, height, size)
     corner = np.array([width, height] * 2)
@@ -48,4 +50,6 @@ def unfit_points(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return x and y of points of a square where they are in the image that is fitted into it, clipped to the image."""
     left, top, across, down = placement(width, height, size)
-    return np.clip((xs - left) * width / across, 0, width), np.clip((ys - top) * height / down, 0, height)
+    return np.clip((xs - left) * width / across, 0, width), np.clip(
+        (ys - top) * height / down, 0, height
+    )

@@ -19,7 +19,12 @@ from milbench.errors import UsageError
 MnistName = Literal["mnist", "fashion-mnist", "kmnist"]
 MNIST_SIDE, CIFAR10_SIDE = 28, 32  # height and width of an image, in pixels
 _CLASSES = 10
-_TITLES = {"mnist": "MNIST", "fashion-mnist": "FashionMNIST", "kmnist": "KMNIST", "cifar10": "CIFAR-10"}
+_TITLES = {
+    "mnist": "MNIST",
+    "fashion-mnist": "FashionMNIST",
+    "kmnist": "KMNIST",
+    "cifar10": "CIFAR-10",
+}
 """Those in the form of MNIST are the names of torchvision's classes."""
 
 
@@ -34,12 +39,18 @@ def class_names(name: MnistName) -> list[str]:
 
 def check(name: str, given: Path | None, any_data: bool) -> str:
     """Return the digest of the files, see `milbench.data.catalog.check_dataset`. Raises UsageError."""
-    return check_dataset(name, _TITLES[name], given, partial(load, name), _missing_hint(name), any_data=any_data)
+    return check_dataset(
+        name, _TITLES[name], given, partial(load, name), _missing_hint(name), any_data=any_data
+    )
 
 
 def load(name: str, given: Path | None) -> tuple[LabelledImages, LabelledImages]:
     """Return the training and the test images, (N, 1, 28, 28) or (N, 3, 32, 32). Raises UsageError."""
-    paths = [data_dir(given) / part.path for part in DATASETS[name].parts if not part.path.endswith(".meta")]
+    paths = [
+        data_dir(given) / part.path
+        for part in DATASETS[name].parts
+        if not part.path.endswith(".meta")
+    ]
     for path in paths:
         if not path.is_file():
             raise UsageError(f"{path} not found; {_missing_hint(name)}")
@@ -51,7 +62,11 @@ def load(name: str, given: Path | None) -> tuple[LabelledImages, LabelledImages]
 
 
 def _missing_hint(name: str) -> str:
-    alternative = "mnist is the same on smaller images" if name == "cifar10" else "extended-digits needs no download"
+    alternative = (
+        "mnist is the same on smaller images"
+        if name == "cifar10"
+        else "extended-digits needs no download"
+    )
     return how_to_get(name, Path(DATASETS[name].parts[0].path).parent, alternative)
 
 
@@ -73,7 +88,9 @@ def _values(path: Path, dimensions: int) -> Tensor:
         magic, *shape = struct.unpack_from(f">{1 + dimensions}I", contents)
         if magic != 0x0800 + dimensions:
             raise ValueError("another header")
-        return torch.frombuffer(bytearray(contents), dtype=torch.uint8, offset=4 * (1 + dimensions)).view(shape)
+        return torch.frombuffer(
+            bytearray(contents), dtype=torch.uint8, offset=4 * (1 + dimensions)
+        ).view(shape)
 
 
 class _ArraysOnly(pickle.Unpickler):
@@ -96,7 +113,11 @@ def _batch(path: Path) -> tuple[Tensor, Tensor]:
         batch = _ArraysOnly(file, encoding="latin1").load()
         pixels, labels = batch["data"], batch["labels"]
         # A pickle of a few bytes can stand for an array of any size, or for lists that all hold the same lists.
-        if not (isinstance(pixels, np.ndarray) and pixels.nbytes <= path.stat().st_size and pixels.dtype == np.uint8):
+        if not (
+            isinstance(pixels, np.ndarray)
+            and pixels.nbytes <= path.stat().st_size
+            and pixels.dtype == np.uint8
+        ):
             raise ValueError("its data are no bytes")
         if not (labels and all(type(label) is int and 0 <= label < _CLASSES for label in labels)):
             raise ValueError(f"expected labels from 0 to {_CLASSES - 1}")

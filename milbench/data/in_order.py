@@ -15,7 +15,9 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def read_all(read: Callable[[T], R], files: Sequence[T], named: Sequence[str], what: str = "files") -> Iterator[R]:
+def read_all(
+    read: Callable[[T], R], files: Sequence[T], named: Sequence[str], what: str = "files"
+) -> Iterator[R]:
     """Yield the result of `read` for each file; after all, UsageError has the errors of twenty, by names in `named`."""
     broken: list[str] = []
 
@@ -23,7 +25,9 @@ def read_all(read: Callable[[T], R], files: Sequence[T], named: Sequence[str], w
         try:
             return read(files[number])
         except Exception as error:  # noqa: BLE001 every format has errors of its own for a damaged file
-            return UsageError(f"{named[number]}: {(str(error) or type(error).__name__).splitlines()[0]}")
+            return UsageError(
+                f"{named[number]}: {(str(error) or type(error).__name__).splitlines()[0]}"
+            )
 
     for result in in_order(read_or_error, range(len(files)), f"reading {what}"):
         if isinstance(result, UsageError):
@@ -31,7 +35,9 @@ def read_all(read: Callable[[T], R], files: Sequence[T], named: Sequence[str], w
         elif not broken:
             yield result
     if broken:
-        raise UsageError(f"{len(broken)} of {len(files)} {what} cannot be read: {abbreviate(broken, 20)}")
+        raise UsageError(
+            f"{len(broken)} of {len(files)} {what} cannot be read: {abbreviate(broken, 20)}"
+        )
 
 
 def in_order(work: Callable[[T], R], items: Sequence[T], label: str) -> Iterator[R]:
@@ -40,10 +46,14 @@ def in_order(work: Callable[[T], R], items: Sequence[T], label: str) -> Iterator
 
     from milbench._utils.console import console
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     threads = min(8, cores)
     results = _ahead((partial(work, item) for item in items), threads)
-    yield from track(results, label, len(items), console=console, disable=not console.is_terminal, transient=True)
+    yield from track(
+        results, label, len(items), console=console, disable=not console.is_terminal, transient=True
+    )
 
 
 def prefetched(batches: Iterable[T]) -> Iterator[T]:

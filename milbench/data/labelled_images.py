@@ -17,7 +17,9 @@ class LabelledImages:
     pixels: Tensor  # (N, channels, h, w) uint8
     classes: Tensor  # int64, (N,) where each image shows one thing, else (N, M) with -1 where one shows fewer than M
     white: int  # the value of a pixel that is scaled to 1
-    boxes: Tensor | None = None  # (N, M, 4) float32, (left, top, right, bottom) in pixels; None where things fill it
+    boxes: Tensor | None = (
+        None  # (N, M, 4) float32, (left, top, right, bottom) in pixels; None where things fill it
+    )
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -32,7 +34,9 @@ class LabelledImages:
     def to(self, device: torch.device) -> Self:
         """Return the same images on `device`."""
         boxes = None if self.boxes is None else self.boxes.to(device)
-        return replace(self, pixels=self.pixels.to(device), classes=self.classes.to(device), boxes=boxes)
+        return replace(
+            self, pixels=self.pixels.to(device), classes=self.classes.to(device), boxes=boxes
+        )
 
     def scaled(self) -> Tensor:
         """Return the pixels as float32, (N, channels, h, w), divided by `white`."""
@@ -54,13 +58,19 @@ class ImageSplits:
         """Split off the last `count` training images for validation; raise UsageError where none would be left."""
         trained = len(train) - count
         if trained < 1:
-            raise UsageError(f"{task_name}: validation = {count} leaves none of {len(train)} training images")
+            raise UsageError(
+                f"{task_name}: validation = {count} leaves none of {len(train)} training images"
+            )
         return cls(train[:trained], train[trained:] if count else None, test)
 
     @property
     def evaluated(self) -> dict[Literal["validation", "test"], LabelledImages]:
         """The images to validate on, if there are any, and those to test on."""
-        return {"validation": self.validation, "test": self.test} if self.validation else {"test": self.test}
+        return (
+            {"validation": self.validation, "test": self.test}
+            if self.validation
+            else {"test": self.test}
+        )
 
     def to(self, device: torch.device) -> Self:
         """Return the same splits on `device`."""

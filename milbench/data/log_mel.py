@@ -43,9 +43,13 @@ class LogMel:
         """Return (F, window // 2 + 1), the weight of each frequency of the transform in each band, 1 at most."""
         # mel = 2595 log10(1 + f / 700) (D. O'Shaughnessy, "Speech Communication", 1987)
         top = 2595 * torch.log10(torch.tensor(1 + self.sample_rate / 2 / 700, dtype=torch.float64))
-        corners = 700 * (10 ** (torch.linspace(0, 1, self.bands + 2, dtype=torch.float64) * top / 2595) - 1)
+        corners = 700 * (
+            10 ** (torch.linspace(0, 1, self.bands + 2, dtype=torch.float64) * top / 2595) - 1
+        )
         low, middle, high = (corners[i : i + self.bands].unsqueeze(1) for i in range(3))
-        frequencies = torch.linspace(0, self.sample_rate / 2, self.window // 2 + 1, dtype=torch.float64)
+        frequencies = torch.linspace(
+            0, self.sample_rate / 2, self.window // 2 + 1, dtype=torch.float64
+        )
         up, down = (frequencies - low) / (middle - low), (high - frequencies) / (high - middle)
         return torch.minimum(up, down).clamp(min=0).float()
 
@@ -57,6 +61,8 @@ class LogMel:
         after = (frames - 1) * self.hop + self.window - before - samples
         shape = torch.hann_window(self.window, device=waveforms.device)
         padded = torch.nn.functional.pad(waveforms, (before, after))
-        spectrum = torch.stft(padded, self.window, self.hop, window=shape, center=False, return_complex=True)
+        spectrum = torch.stft(
+            padded, self.window, self.hop, window=shape, center=False, return_complex=True
+        )
         power = (spectrum.real.square() + spectrum.imag.square()) / shape.square().sum()
         return torch.log(self.filters().to(power) @ power + LEAST_POWER)

@@ -9,7 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from milbench.data.bag_files import AUDIO, COORDINATES, BagFile, open_all, open_features, open_frames
+from milbench.data.bag_files import (
+    AUDIO,
+    COORDINATES,
+    BagFile,
+    open_all,
+    open_features,
+    open_frames,
+)
 from milbench.data.bags_store import single
 from milbench.data.image_files import decode_image
 from milbench.data.in_order import read_all
@@ -20,13 +27,22 @@ from milbench.data.table_options import FEATURE_FILES, FeatureOptions, ImageOpti
 from milbench.errors import UsageError
 
 
-def new_bags(paths: Sequence[Path], options: FeatureOptions, feature_names: Sequence[str]) -> dict[str, BagFile]:
+def new_bags(
+    paths: Sequence[Path], options: FeatureOptions, feature_names: Sequence[str]
+) -> dict[str, BagFile]:
     """Return the bags of tables with the columns that were trained on, of files of features, and folders, by names."""
     files = _expand_folders(paths, FEATURE_FILES)
-    named_bags = [bag for path in files if is_table(path) for bag in _bags_of_table(path, options, feature_names)]
+    named_bags = [
+        bag
+        for path in files
+        if is_table(path)
+        for bag in _bags_of_table(path, options, feature_names)
+    ]
     arrays = [str(path) for path in files if not is_table(path)]
     named_bags += zip(
-        arrays, read_all(partial(open_features, key=options.key), [*map(Path, arrays)], arrays), strict=True
+        arrays,
+        read_all(partial(open_features, key=options.key), [*map(Path, arrays)], arrays),
+        strict=True,
     )
     bags: dict[str, BagFile] = {}
     for name, bag in named_bags:
@@ -54,12 +70,19 @@ def new_images(
     Image.init()
     files: dict[str, Path] = {}
     for path in _expand_folders(paths, sorted(Image.EXTENSION)):
-        names = read_table(path, (options.image,)).unique(options.image, "image") if is_table(path) else [str(path)]
+        names = (
+            read_table(path, (options.image,)).unique(options.image, "image")
+            if is_table(path)
+            else [str(path)]
+        )
         if twice := [name for name in names if name in files]:
             raise UsageError(f"{path}: the image {twice[0]!r} is named twice")
         files |= {name: path.parent / name if is_table(path) else path for name in names}
     images = read_all(
-        lambda path: decode_image(path, options.size, options.channels), [*files.values()], [*files], "images"
+        lambda path: decode_image(path, options.size, options.channels),
+        [*files.values()],
+        [*files],
+        "images",
     )
     for (name, file), (pixels, size) in zip(files.items(), images, strict=True):
         yield name, file, pixels, size
@@ -72,12 +95,19 @@ def new_sequences(
     files = _expand_folders(paths, (".npy", *AUDIO))
     sequence_files = [str(path.absolute()) for path in files if not is_table(path)]
     sources = [
-        (path, read_table(path, (options.file,)).unique(options.file, "sequence")) for path in files if is_table(path)
+        (path, read_table(path, (options.file,)).unique(options.file, "sequence"))
+        for path in files
+        if is_table(path)
     ]
-    for path, names in [*sources, *([(Path("the files given"), sequence_files)] if sequence_files else [])]:
+    for path, names in [
+        *sources,
+        *([(Path("the files given"), sequence_files)] if sequence_files else []),
+    ]:
         opened = open_all(partial(open_frames, options=options), path, names)
         if opened[0].kind != kind:
-            raise UsageError(f"{path}: its sequences have {opened[0].kind}, expected {kind} as in training")
+            raise UsageError(
+                f"{path}: its sequences have {opened[0].kind}, expected {kind} as in training"
+            )
         for name, file in zip(names, opened, strict=True):
             yield name, finite_features(name, file), file.frames_per_second
 
@@ -86,7 +116,9 @@ def _expand_folders(paths: Iterable[Path], endings: Sequence[str]) -> list[Path]
     files: list[Path] = []
     for path in paths:
         if path.is_dir():
-            members = sorted(file for file in path.iterdir() if file.suffix.lower() in endings and file.is_file())
+            members = sorted(
+                file for file in path.iterdir() if file.suffix.lower() in endings and file.is_file()
+            )
             files += members
             if not members:
                 raise UsageError(f"the folder {path} has no file {', '.join(endings)}")
@@ -95,11 +127,15 @@ def _expand_folders(paths: Iterable[Path], endings: Sequence[str]) -> list[Path]
     return files
 
 
-def _bags_of_table(path: Path, options: FeatureOptions, feature_names: Sequence[str]) -> Iterable[tuple[str, BagFile]]:
+def _bags_of_table(
+    path: Path, options: FeatureOptions, feature_names: Sequence[str]
+) -> Iterable[tuple[str, BagFile]]:
     table = read_table(path, (options.bag, options.features.removeprefix("@")), options.decimal)
     if options.of_files:
         bags = take_rows(table, options.bag, "bag")
-        opened = open_all(partial(open_features, key=options.key), path, feature_files(bags, options))
+        opened = open_all(
+            partial(open_features, key=options.key), path, feature_files(bags, options)
+        )
         return zip(bags.names, opened, strict=True)
     bags = group_rows(table, options.bag)
     for name in feature_names:
@@ -110,5 +146,8 @@ def _bags_of_table(path: Path, options: FeatureOptions, feature_names: Sequence[
     files = [BagFile(part.shape, "float32", part.copy) for part in parts]
     if options.coords:
         places = np.split(table.numbers(table.matching(options.coords, "of x and y"))[order], cuts)
-        files = [replace(file, named={COORDINATES: place.copy}) for file, place in zip(files, places, strict=True)]
+        files = [
+            replace(file, named={COORDINATES: place.copy})
+            for file, place in zip(files, places, strict=True)
+        ]
     return zip(bags.names, files, strict=True)

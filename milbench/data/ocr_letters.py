@@ -50,12 +50,28 @@ def read(path: Path) -> Letters:
     width = _PIXELS + ROWS * COLUMNS
     with reading(path, "is damaged"):
         # A tab may end a row.
-        table = pd.read_csv(path, sep="\t", header=None, usecols=range(width), keep_default_na=False)
-        pixels, folds = table.iloc[:, _PIXELS:].to_numpy(np.int64), table[_FOLD].to_numpy(np.int64, copy=True)
-        classes = table[_LETTER].map({letter: n for n, letter in enumerate(ascii_lowercase)}).to_numpy(float)
+        table = pd.read_csv(
+            path, sep="\t", header=None, usecols=range(width), keep_default_na=False
+        )
+        pixels, folds = (
+            table.iloc[:, _PIXELS:].to_numpy(np.int64),
+            table[_FOLD].to_numpy(np.int64, copy=True),
+        )
+        classes = (
+            table[_LETTER]
+            .map({letter: n for n, letter in enumerate(ascii_lowercase)})
+            .to_numpy(float)
+        )
         ends = np.flatnonzero(table[_NEXT].to_numpy(np.int64) == -1) + 1
-    sizes, words = np.diff(ends, prepend=0), np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
-    if np.isnan(classes).any() or not np.isin(pixels, (0, 1)).all() or not np.isin(folds, range(FOLDS)).all():
+    sizes, words = (
+        np.diff(ends, prepend=0),
+        np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0)),
+    )
+    if (
+        np.isnan(classes).any()
+        or not np.isin(pixels, (0, 1)).all()
+        or not np.isin(folds, range(FOLDS)).all()
+    ):
         values = f"letters other than a to z, pixels other than 0 and 1, or folds other than 0 to {FOLDS - 1}"
         raise UsageError(f"{path} has {values}")
     if len(words) != len(folds) or (folds != folds[ends - 1][words]).any():

@@ -12,8 +12,21 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from milbench.data.array_cache import DeclareInputs, Fields, cache_place, cached_arrays, write_header
-from milbench.data.bag_files import CLASSES, COORDINATES, BagFile, open_all, open_features, open_frames
+from milbench.data.array_cache import (
+    DeclareInputs,
+    Fields,
+    cache_place,
+    cached_arrays,
+    write_header,
+)
+from milbench.data.bag_files import (
+    CLASSES,
+    COORDINATES,
+    BagFile,
+    open_all,
+    open_features,
+    open_frames,
+)
 from milbench.data.bags_store import BagStore, row_parts, write_files
 from milbench.data.image_files import decode_image
 from milbench.data.in_order import prefetched
@@ -50,15 +63,25 @@ class OwnBags:
     groups: list[str] | None = None  # of the bags, such as the patient that each belongs to
     split: list[str] | None = None  # of the bags, each one of SPLITS
     ignored: Sequence[str] = ()  # columns that are not used
-    likely_group: str = ""  # the column that seems to say which bags belong together, where none was named
+    likely_group: str = (
+        ""  # the column that seems to say which bags belong together, where none was named
+    )
     likely_split: str = ""  # the column that seems to hold parts of a split, where none was named
-    marks: list[list[Annotation]] | None = None  # of images, boxes; of sequences, events as they begin
-    digest: str = ""  # of names, labels, instances and annotations, independent of the format of the files
+    marks: list[list[Annotation]] | None = (
+        None  # of images, boxes; of sequences, events as they begin
+    )
+    digest: str = (
+        ""  # of names, labels, instances and annotations, independent of the format of the files
+    )
     feature_names: Sequence[str] = ()  # of tables of features
-    rows: NDArray[np.int64] | None = None  # (N,) of the table, from which instances come; None: the rows are the bags
+    rows: NDArray[np.int64] | None = (
+        None  # (N,) of the table, from which instances come; None: the rows are the bags
+    )
     instance_classes: NDArray[np.int64] | None = None  # (N,), C for background
     coords: NDArray[np.float32] | None = None  # (N, 2), x and y of each instance
-    sizes: NDArray[np.int32] | None = None  # (B, 2), width and height of images before they were fitted into squares
+    sizes: NDArray[np.int32] | None = (
+        None  # (B, 2), width and height of images before they were fitted into squares
+    )
     kind: str = ""  # of all files, such as "a waveform of 16000 samples a second"
     frames_per_second: float = 0.0
 
@@ -83,51 +106,80 @@ def load_bags(path: Path, options: TableOptions) -> OwnBags:
 
     def write(folder: Path, declare: DeclareInputs) -> Fields:
         declare([path.name])
-        pack: Any = {"features": _pack_features, "images": _pack_images, "sequences": _pack_sequences}
+        pack: Any = {
+            "features": _pack_features,
+            "images": _pack_images,
+            "sequences": _pack_sequences,
+        }
         bags = pack[options.kind](folder, path, options, declare)
-        record = vars(bags.store) | vars(bags) | {"digest": _digest(bags), "files": [*map(str, bags.store.files)]}
-        return {name: value for name, value in record.items() if name not in ("path", "store", "packed")}
+        record = (
+            vars(bags.store)
+            | vars(bags)
+            | {"digest": _digest(bags), "files": [*map(str, bags.store.files)]}
+        )
+        return {
+            name: value for name, value in record.items() if name not in ("path", "store", "packed")
+        }
 
     cached = cached_arrays(cache_place(path, "bags") / f"{path.name}-{key}", path.parent, write)
-    statistics = {name: np.asarray(cached.pop(name)) for name in ("offsets", "means", "squares", "digests")}
+    statistics = {
+        name: np.asarray(cached.pop(name)) for name in ("offsets", "means", "squares", "digests")
+    }
     files = [path.parent / name for name in cached.pop("files")]
-    store = BagStore(**statistics, packed=cached.pop("instances", None), files=files, dtype=cached.pop("dtype"))
+    store = BagStore(
+        **statistics, packed=cached.pop("instances", None), files=files, dtype=cached.pop("dtype")
+    )
     cached["labels"] = np.array(cached["labels"])
-    cached["marks"] = cached["marks"] and [[Annotation(c, tuple(ends)) for c, ends in bag] for bag in cached["marks"]]
+    cached["marks"] = cached["marks"] and [
+        [Annotation(c, tuple(ends)) for c, ends in bag] for bag in cached["marks"]
+    ]
     return OwnBags(path=path, store=store, **cached)
 
 
-def _pack_images(folder: Path, path: Path, options: ImageOptions, declare: DeclareInputs) -> OwnBags:
+def _pack_images(
+    folder: Path, path: Path, options: ImageOptions, declare: DeclareInputs
+) -> OwnBags:
     table = read_table(path, (options.image, "boxes", *_text_columns(options)))
     bags = take_rows(table, options.image, "image")
     declare(bags.names)
     sizes = np.zeros((len(bags.names), 2), np.int32)
 
     def read(row: int) -> NDArray[np.uint8]:
-        pixels, sizes[row] = decode_image(path.parent / bags.names[row], options.size, options.channels)
+        pixels, sizes[row] = decode_image(
+            path.parent / bags.names[row], options.size, options.channels
+        )
         return pixels[None]
 
     shape = (1, options.channels, options.size, options.size)
     annotated = _annotations(bags, options, {options.image}, "boxes")
-    files = [BagFile(shape, "uint8", partial(read, row), name=table.place(row)) for row in range(len(bags.names))]
+    files = [
+        BagFile(shape, "uint8", partial(read, row), name=table.place(row))
+        for row in range(len(bags.names))
+    ]
     return OwnBags(**annotated, store=write_files(folder, files, "images"), sizes=sizes)
 
 
-def _pack_sequences(folder: Path, path: Path, options: SequenceOptions, declare: DeclareInputs) -> OwnBags:
+def _pack_sequences(
+    folder: Path, path: Path, options: SequenceOptions, declare: DeclareInputs
+) -> OwnBags:
     table = read_table(path, (options.file, "events", *_text_columns(options)))
     bags = take_rows(table, options.file, "sequence")
     annotated = _annotations(bags, options, {options.file}, "events")
     declare(bags.names)
     files = open_all(partial(open_frames, options=options), path, bags.names)
     store = replace(write_files(folder, files), files=[*map(Path, bags.names)])
-    return OwnBags(**annotated, store=store, kind=files[0].kind, frames_per_second=files[0].frames_per_second)
+    return OwnBags(
+        **annotated, store=store, kind=files[0].kind, frames_per_second=files[0].frames_per_second
+    )
 
 
 def _text_columns(options: TableOptions) -> tuple[str, str, str]:
     return options.labels, options.group, options.split
 
 
-def _annotations(bags: Bagged, options: TableOptions, other_columns: set[str], marks: str = "") -> dict[str, Any]:
+def _annotations(
+    bags: Bagged, options: TableOptions, other_columns: set[str], marks: str = ""
+) -> dict[str, Any]:
     """Return what columns say of bags; `other_columns` have another use, and `marks` has boxes or events."""
     labels, names, label_columns = bags.labels(options)
     groups, split = bags.values(options.group, "group"), bags.split(options.split)
@@ -142,7 +194,9 @@ def _annotations(bags: Bagged, options: TableOptions, other_columns: set[str], m
     }  # fmt: skip
 
 
-def _pack_features(folder: Path, path: Path, options: FeatureOptions, declare: DeclareInputs) -> OwnBags:
+def _pack_features(
+    folder: Path, path: Path, options: FeatureOptions, declare: DeclareInputs
+) -> OwnBags:
     """Pack the bags of a table with a row an instance, in chunks of its rows; the first one says what is a feature."""
     text = {options.bag, options.features.removeprefix("@"), *_text_columns(options)}
     if options.of_files:
@@ -160,7 +214,11 @@ def _pack_features(folder: Path, path: Path, options: FeatureOptions, declare: D
         out.seek(0)
         write_header(out, np.dtype(np.float32), (len(table.frame), len(names)))
     features = np.load(in_rows, mmap_mode="r", allow_pickle=False)
-    named = {name: features[:, n] for n, name in enumerate(names) if is_group_name(name) or is_id_name(name)}
+    named = {
+        name: features[:, n]
+        for n, name in enumerate(names)
+        if is_group_name(name) or is_id_name(name)
+    }
     bags = group_rows(Table(path, table.frame.assign(**named)) if named else table, options.bag)
     coords = table.matching(options.coords, "of x and y")
     annotated = _annotations(bags, options, {options.bag, *coords, *names})
@@ -183,20 +241,38 @@ def _pack_features(folder: Path, path: Path, options: FeatureOptions, declare: D
 def _feature_names(table: Table, options: FeatureOptions) -> list[str]:
     coords = table.matching(options.coords, "of x and y")
     if len(coords) not in (0, 2):
-        raise UsageError(f"{table.path}: coords = {options.coords!r} names {len(coords)} options, expected x and y")
-    reserved = {*table.label_columns(options.labels), *NAMES, options.bag, options.group, options.split}
+        raise UsageError(
+            f"{table.path}: coords = {options.coords!r} names {len(coords)} options, expected x and y"
+        )
+    reserved = {
+        *table.label_columns(options.labels),
+        *NAMES,
+        options.bag,
+        options.group,
+        options.split,
+    }
     table.column(options.bag, "the bag that an instance belongs to")
     if pattern := options.features:  # a "*" skips columns of names and labels
         listed = {part.strip() for part in pattern.split(SEPARATOR)}
-        names_or_labels = reserved - {"features", "image", "boxes"}  # which are names in other tables alone
+        names_or_labels = reserved - {
+            "features",
+            "image",
+            "boxes",
+        }  # which are names in other tables alone
         if wrong := [name for name in table.columns if name in listed & names_or_labels]:
             named = f"the features {pattern!r} name the column {wrong[0]!r}"
             raise UsageError(f"{table.path}: {named}, which holds names or labels")
-        names = [n for n in table.matching(pattern, "of features") if n in listed or n not in reserved]
+        names = [
+            n for n in table.matching(pattern, "of features") if n in listed or n not in reserved
+        ]
     else:
-        names = table.holds_numbers([name for name in table.columns if name not in {*reserved, *coords}])
+        names = table.holds_numbers(
+            [name for name in table.columns if name not in {*reserved, *coords}]
+        )
     if not names:
-        raise UsageError(f"{table.path} has no column of numbers for features (it has: {abbreviate(table.columns)})")
+        raise UsageError(
+            f"{table.path} has no column of numbers for features (it has: {abbreviate(table.columns)})"
+        )
     return names
 
 
@@ -207,7 +283,9 @@ def feature_files(bags: Bagged, options: FeatureOptions) -> list[str]:
     return [options.features.replace("*", name) for name in bags.names]
 
 
-def _pack_feature_files(folder: Path, table: Table, options: FeatureOptions, declare: DeclareInputs) -> OwnBags:
+def _pack_feature_files(
+    folder: Path, table: Table, options: FeatureOptions, declare: DeclareInputs
+) -> OwnBags:
     bags = take_rows(table, options.bag, "bag")
     annotated = _annotations(bags, options, {options.bag, options.features.removeprefix("@")})
     names = feature_files(bags, options)
@@ -217,7 +295,9 @@ def _pack_feature_files(folder: Path, table: Table, options: FeatureOptions, dec
     coords = [file.named[COORDINATES]() for file in files if COORDINATES in file.named]
     are_places = [part.shape for part in coords] == [(file.shape[0], 2) for file in files]
     sets = np.pad(annotated["labels"], ((0, 0), (0, 1)), constant_values=True)
-    labelled_files = zip(files, sets, strict=True) if all(CLASSES in file.named for file in files) else ()
+    labelled_files = (
+        zip(files, sets, strict=True) if all(CLASSES in file.named for file in files) else ()
+    )
     classes = [_classes_in(file, annotated["class_names"], has) for file, has in labelled_files]
     return OwnBags(
         **annotated, store=store, feature_names=[f"f{number}" for number in range(files[0].shape[1])],
@@ -230,11 +310,19 @@ def _classes_in(file: BagFile, class_names: list[str], has: NDArray[np.bool_]) -
     """Return the classes (K,) of the instances in a file, by names or numbers there; "" and -1 are background."""
     classes, count = file.named[CLASSES](), len(class_names)
     if classes.dtype.kind not in "iu":
-        texts = [text.decode() if isinstance(text, bytes) else str(text) for text in classes.ravel().tolist()]
+        texts = [
+            text.decode() if isinstance(text, bytes) else str(text)
+            for text in classes.ravel().tolist()
+        ]
         number = {"": -1, **{name: c for c, name in enumerate(class_names)}}
         classes = np.array([number.get(class_name(text), count + 1) for text in texts])
     classes = np.where(classes == -1, count, classes.astype(np.int64).ravel())
-    if classes.shape != file.shape[:1] or classes.min() < 0 or classes.max() > count or not has[classes].all():
+    if (
+        classes.shape != file.shape[:1]
+        or classes.min() < 0
+        or classes.max() > count
+        or not has[classes].all()
+    ):
         expected = f"one of the bag's {set_text(class_names)} or background an instance"
         raise UsageError(f"{file.name}: {CLASSES} are not {expected}")
     return classes
@@ -244,7 +332,13 @@ def _digest(bags: OwnBags) -> str:
     names = bags.bags, bags.feature_names or None, bags.class_names
     texts = *names, bags.groups, bags.split, bags.marks, bags.kind or None
     digest = hashlib.sha256(json.dumps(texts).encode())
-    for values in (bags.store.offsets, bags.store.digests, bags.labels, bags.instance_classes, bags.sizes):
+    for values in (
+        bags.store.offsets,
+        bags.store.digests,
+        bags.labels,
+        bags.instance_classes,
+        bags.sizes,
+    ):
         if values is not None:
             digest.update(values.tobytes())
     return digest.hexdigest()

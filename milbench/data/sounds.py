@@ -24,7 +24,9 @@ class Recordings:
     ends: Tensor
 
 
-def draw_recordings(count: int, least: int, most: int, snr_db: float, rng: torch.Generator) -> Recordings:
+def draw_recordings(
+    count: int, least: int, most: int, snr_db: float, rng: torch.Generator
+) -> Recordings:
     """Return random recordings of two seconds with `least` to `most` sounds, `snr_db` decibels above white noise.
 
     Their number, classes, lengths and beginnings are uniform and independent, so sounds may overlap.
@@ -32,15 +34,23 @@ def draw_recordings(count: int, least: int, most: int, snr_db: float, rng: torch
     numbers = torch.randint(least, most + 1, (count, 1), generator=rng)
     there = torch.arange(most) < numbers
     lengths = SHORTEST + (LONGEST - SHORTEST) * torch.rand(count, most, generator=rng)
-    starts = ((SECONDS - lengths) * torch.rand(count, most, generator=rng)).masked_fill(~there, math.inf)
+    starts = ((SECONDS - lengths) * torch.rand(count, most, generator=rng)).masked_fill(
+        ~there, math.inf
+    )
     classes = torch.randint(len(CLASSES), (count, most), generator=rng).masked_fill(~there, -1)
     order = starts.argsort(dim=1)
     starts, lengths, classes = (values.gather(1, order) for values in (starts, lengths, classes))
-    starts = (starts.masked_fill(classes < 0, 0) * SAMPLE_RATE).round() / SAMPLE_RATE  # sounds begin with a sample
-    return Recordings(_noisy(classes, starts, lengths, snr_db, rng), classes, starts, starts + lengths)
+    starts = (
+        starts.masked_fill(classes < 0, 0) * SAMPLE_RATE
+    ).round() / SAMPLE_RATE  # sounds begin with a sample
+    return Recordings(
+        _noisy(classes, starts, lengths, snr_db, rng), classes, starts, starts + lengths
+    )
 
 
-def _noisy(classes: Tensor, starts: Tensor, lengths: Tensor, snr_db: float, rng: torch.Generator) -> Tensor:
+def _noisy(
+    classes: Tensor, starts: Tensor, lengths: Tensor, snr_db: float, rng: torch.Generator
+) -> Tensor:
     longest = round(LONGEST * SAMPLE_RATE)
     total = torch.zeros(len(classes), SAMPLES + longest)
     total[:, :SAMPLES] = torch.randn(len(classes), SAMPLES, generator=rng)
@@ -85,7 +95,9 @@ def _pitched(name: str, times: Tensor, lengths: Tensor, drawn: Tensor) -> Tensor
         return _pitched("rise", lengths - times, lengths, drawn)
     if name == "warble":  # up and down by a fifth
         pitch, rate = between(500, 2500, 0), between(5, 10, 1)
-        return wave(pitch * times + 0.2 * pitch / (2 * math.pi * rate) * wave(rate * times + drawn[:, 2:]))
+        return wave(
+            pitch * times + 0.2 * pitch / (2 * math.pi * rate) * wave(rate * times + drawn[:, 2:])
+        )
     if name == "beeps":  # a tone that is on for half of the time
         return _pitched("tone", times, lengths, drawn) * ((between(8, 14, 1) * times) % 1 < 0.5)
     if name == "buzz":  # a saw-tooth: a low pitch with all of its overtones

@@ -14,7 +14,9 @@ from milbench._utils import extras
 from milbench._utils.digests import read_digest
 from milbench.errors import UsageError
 
-Download = Callable[[Path, str], None]  # puts at least the wanted file or folder, by its path, below a folder
+Download = Callable[
+    [Path, str], None
+]  # puts at least the wanted file or folder, by its path, below a folder
 STALLED = 30.0  # seconds without an answer after which a connection is given up
 SVHN = "http://ufldl.stanford.edu/housenumbers/"
 ARCHIVES = {  # their SHA-256
@@ -59,7 +61,9 @@ def svhn(folder: Path, wanted: str) -> None:
     extras.load("h5py", "h5", "SVHN")
     archive = _download(f"{SVHN}{wanted.removeprefix('svhn/')}.tar.gz", folder)
     if (digest := read_digest(archive, "sha256")) != ARCHIVES[wanted]:
-        raise UsageError(f"{archive} is damaged: expected SHA-256 {ARCHIVES[wanted]}, found {digest}")
+        raise UsageError(
+            f"{archive} is damaged: expected SHA-256 {ARCHIVES[wanted]}, found {digest}"
+        )
     shutil.unpack_archive(archive, folder / "svhn", filter="data")
 
 

@@ -42,10 +42,14 @@ def _read(path: Path) -> tuple[NDArray[np.int16], int, int]:
         digit, _, take = path.stem.split("_")
         number = range(10).index(int(digit)), int(take)
     except ValueError:
-        raise UsageError(f"{path}: expected a name such as 7_theo_12.wav, with a digit, a speaker, a number") from None
+        raise UsageError(
+            f"{path}: expected a name such as 7_theo_12.wav, with a digit, a speaker, a number"
+        ) from None
     with reading(path, "is damaged"), wave.open(str(path)) as file:
         shape = file.getnchannels(), file.getsampwidth(), file.getframerate()
         samples = np.frombuffer(file.readframes(file.getnframes()), "<i2")
     if shape != (1, 2, SAMPLE_RATE) or not len(samples):
-        raise UsageError(f"{path}: expected a mono recording of 16 bits at {SAMPLE_RATE} Hz that is not empty")
+        raise UsageError(
+            f"{path}: expected a mono recording of 16 bits at {SAMPLE_RATE} Hz that is not empty"
+        )
     return samples, *number

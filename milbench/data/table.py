@@ -20,13 +20,27 @@ from milbench.data.table_files import DECIMAL_COMMA, column_names, read_chunks, 
 from milbench.data.table_options import TableOptions
 from milbench.errors import UsageError, hint
 
-NAMES = ("bag", "labels", "instance_label", "group", "split", "features", "image", "boxes")  # never numbers
+NAMES = (
+    "bag",
+    "labels",
+    "instance_label",
+    "group",
+    "split",
+    "features",
+    "image",
+    "boxes",
+)  # never numbers
 SEPARATOR = ";"  # between the columns or classes that a parameter lists
 SPLITS = ("train", "validation", "test")
-PARTS = {part: part for part in SPLITS} | {"training": "train", "testing": "test"}  # by the names that people write
+PARTS = {part: part for part in SPLITS} | {
+    "training": "train",
+    "testing": "test",
+}  # by the names that people write
 PARTS |= dict.fromkeys(("val", "valid", "validate", "dev", "tune", "tuning"), "validation")
 _LABEL_SETS = "the classes of a bag; for columns of 0 and 1 task.labels='wren;owl' lists them"
-_LISTED = re.compile(r"[^\s\[\](){}'\",][^\[\](){}'\",]*")  # a name in a list as Python, NumPy and JSON write it
+_LISTED = re.compile(
+    r"[^\s\[\](){}'\",][^\[\](){}'\",]*"
+)  # a name in a list as Python, NumPy and JSON write it
 
 
 class Annotation(NamedTuple):
@@ -63,22 +77,32 @@ class Table:
     def texts(self, name: str, what: str = "") -> pd.Categorical[str]:
         """Return a column as text, without spaces around it; what is missing is "", and texts are as they begin."""
         values = self.column(name, what)
-        if values.dtype == object:  # lists, as Parquet may hold them, are written as NumPy writes them
+        if (
+            values.dtype == object
+        ):  # lists, as Parquet may hold them, are written as NumPy writes them
             values = values.map(str, na_action="ignore")
-        codes, unique_values = pd.factorize(values)  # few texts are different, and work is done once for each
-        texts = [str(value).strip() for value in unique_values.tolist()] + [""] * bool((codes < 0).any())
+        codes, unique_values = pd.factorize(
+            values
+        )  # few texts are different, and work is done once for each
+        texts = [str(value).strip() for value in unique_values.tolist()] + [""] * bool(
+            (codes < 0).any()
+        )
         return pd.Categorical(texts, categories=list(dict.fromkeys(texts)))[codes]
 
     def filled(self, name: str, what: str, expected: str) -> pd.Categorical[str]:
         """Return a column as text. Raises UsageError for an empty field."""
         texts = self.texts(name, what)
         if (empty := texts == "").any():
-            raise UsageError(f"{self.place(int(empty.argmax()))}: the column {name!r} is empty, expected {expected}")
+            raise UsageError(
+                f"{self.place(int(empty.argmax()))}: the column {name!r} is empty, expected {expected}"
+            )
         return texts
 
     def unique(self, name: str, kind: str) -> list[str]:
         """Return a column that names a `kind` of thing, such as an image, in each row. UsageError: one twice."""
-        names = self.filled(name, f"the path or name of a row's {kind}", f"the path or name of its {kind}").tolist()
+        names = self.filled(
+            name, f"the path or name of a row's {kind}", f"the path or name of its {kind}"
+        ).tolist()
         if len(set(names)) < len(names):
             row = int(pd.Series(names).duplicated().argmax())
             twice = f"{names[row]!r} is the {kind} of {self.place(names.index(names[row])).rpartition(', ')[2]} too"
@@ -97,24 +121,38 @@ class Table:
 
     def label_columns(self, where: str) -> list[str]:
         """Return the column of label sets, or the columns of 0 and 1 that a pattern or list names."""
-        return self.matching(where, "of 0 and 1, one a class") if SEPARATOR in where or "*" in where else [where]
+        return (
+            self.matching(where, "of 0 and 1, one a class")
+            if SEPARATOR in where or "*" in where
+            else [where]
+        )
 
     def numbers(self, names: list[str]) -> NDArray[np.float32]:
         """Return columns (N, D) as numbers. Raises UsageError where a field holds none."""
         frame = self.frame[names]
         if text := [name for name, dtype in frame.dtypes.items() if dtype.kind not in "biuf"]:
-            frame = frame.assign(**{str(name): pd.to_numeric(frame[name], errors="coerce") for name in text})
-        with np.errstate(over="ignore"):  # what single precision cannot hold becomes infinite, which the checks name
+            frame = frame.assign(
+                **{str(name): pd.to_numeric(frame[name], errors="coerce") for name in text}
+            )
+        with np.errstate(
+            over="ignore"
+        ):  # what single precision cannot hold becomes infinite, which the checks name
             values = np.ascontiguousarray(frame.to_numpy(np.float32))
         missing = np.isnan(values)
         if missing.any():
             column = int(missing.any(axis=0).argmax())
             rows = np.flatnonzero(missing[:, column])
             got = str(self.frame[names[column]].iloc[rows[0]])
-            choice = "; task.features names the columns to take, where this is none" * (not re.search(r"[^\W\d]", got))
+            choice = "; task.features names the columns to take, where this is none" * (
+                not re.search(r"[^\W\d]", got)
+            )
             raise UsageError(
                 f"{self.place(int(rows[0]))}: column {names[column]!r} is {got!r}, expected a number"
-                + (" with a decimal point, or task.decimal=," if re.fullmatch(DECIMAL_COMMA, got) else choice)
+                + (
+                    " with a decimal point, or task.decimal=,"
+                    if re.fullmatch(DECIMAL_COMMA, got)
+                    else choice
+                )
                 + (f" (and so in {rows.size - 1} more rows)" if rows.size > 1 else "")
             )
         return values
@@ -123,9 +161,13 @@ class Table:
         """Return those of the columns that hold numbers, perhaps with mistakes, which `numbers` then names."""
         kinds = {name: dtype.kind for name, dtype in self.frame.dtypes.items()}
         # A column without a name is the index that pandas and R write. Times are text in a CSV file, and so here.
-        named = [name for name in names if not _NAMELESS.fullmatch(name) and kinds[name] not in "Mm"]
+        named = [
+            name for name in names if not _NAMELESS.fullmatch(name) and kinds[name] not in "Mm"
+        ]
         filled = self.frame[named].notna().any()
-        return [n for n in named if (filled[n] if kinds[n] in "biuf" else _are_numbers(self.frame[n]))]
+        return [
+            n for n in named if (filled[n] if kinds[n] in "biuf" else _are_numbers(self.frame[n]))
+        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,8 +190,12 @@ class Bagged:
         if rows.size:
             row, first = int(rows[0]), int(before[rows[0]])
             earlier = f"{text(first)} in {self.table.place(first).rpartition(', ')[2]}"
-            differing = f"bag {self.names[self.codes[row]]!r} has the {what} {text(row)}, and {earlier}"
-            raise UsageError(f"{self.table.place(row)}: {differing}; expected the same in all rows of a bag")
+            differing = (
+                f"bag {self.names[self.codes[row]]!r} has the {what} {text(row)}, and {earlier}"
+            )
+            raise UsageError(
+                f"{self.table.place(row)}: {differing}; expected the same in all rows of a bag"
+            )
 
     def labels(self, options: TableOptions) -> tuple[NDArray[np.bool_], list[str], list[str]]:
         """Return label sets (B, C), the classes, and the columns that they were read from."""
@@ -159,25 +205,38 @@ class Bagged:
             names, sets = label_columns, _indicators(table, label_columns)
         else:
             texts, mark = table.texts(where, _LABEL_SETS), options.separator
-            parts = [_LISTED.findall(text) if mark == "list" else text.split(mark or None) for text in texts.categories]
+            parts = [
+                _LISTED.findall(text) if mark == "list" else text.split(mark or None)
+                for text in texts.categories
+            ]
             of_text = [{*map(class_name, names)} - {""} for names in parts]
             names = sorted(set().union(*of_text))
             sets = np.array([[name in classes for name in names] for classes in of_text], bool)
             sets = sets.reshape(len(of_text), -1)
             sets = sets[texts.codes]
         if options.classes:
-            class_order = [class_name(name) for name in options.classes.split(SEPARATOR) if name.strip()]
+            class_order = [
+                class_name(name) for name in options.classes.split(SEPARATOR) if name.strip()
+            ]
             if len(set(class_order)) < len(class_order):
-                raise UsageError(f"{table.path}: classes = {options.classes!r} names a class twice, expected each once")
+                raise UsageError(
+                    f"{table.path}: classes = {options.classes!r} names a class twice, expected each once"
+                )
             strange = sets[:, [name not in class_order for name in names]].any(axis=1)
             if strange.any():
                 row = int(strange.argmax())
-                stranger = min(n for n, has in zip(names, sets[row], strict=True) if has and n not in class_order)
+                stranger = min(
+                    n
+                    for n, has in zip(names, sets[row], strict=True)
+                    if has and n not in class_order
+                )
                 raise unknown_class(table.place(row), stranger, class_order)
             columns = [names.index(name) if name in names else len(names) for name in class_order]
             sets, names = np.pad(sets, ((0, 0), (0, 1)))[:, columns], class_order
         if not names:
-            raise UsageError(f"{table.path}: the column {where!r} names no class in any row, expected some labels")
+            raise UsageError(
+                f"{table.path}: the column {where!r} names no class in any row, expected some labels"
+            )
         self._check_alike(sets, "labels", lambda row: set_text(np.array(names)[sets[row]].tolist()))
         return sets[self.first], names, label_columns
 
@@ -195,18 +254,28 @@ class Bagged:
             return None
         if wrong := [value for value in values if value.casefold() not in PARTS]:
             place = self.table.place(int((self.table.texts(column) == wrong[0]).argmax()))
-            raise UsageError(f"{place}: split {wrong[0]!r}{hint(wrong[0], SPLITS)}, expected {', '.join(SPLITS)}")
+            raise UsageError(
+                f"{place}: split {wrong[0]!r}{hint(wrong[0], SPLITS)}, expected {', '.join(SPLITS)}"
+            )
         split = [PARTS[value.casefold()] for value in values]
         if empty := [part for part in ("train", "test") if part not in split]:
-            raise UsageError(f"{self.table.path}: the column {column!r} puts no bag into {empty[0]}")
+            raise UsageError(
+                f"{self.table.path}: the column {column!r} puts no bag into {empty[0]}"
+            )
         return split
 
     def likely_split(self, names: Sequence[str]) -> str:
         """Return the first column that holds parts of a split, "" for none."""
-        texts = {name: {text.casefold() for text in self.table.texts(name).categories} for name in names}
-        return next((name for name in names if len(texts[name]) > 1 and texts[name] <= PARTS.keys()), "")
+        texts = {
+            name: {text.casefold() for text in self.table.texts(name).categories} for name in names
+        }
+        return next(
+            (name for name in names if len(texts[name]) > 1 and texts[name] <= PARTS.keys()), ""
+        )
 
-    def likely_group(self, names: Sequence[str], labels: NDArray[np.bool_], split: Sequence[str] | None) -> str:
+    def likely_group(
+        self, names: Sequence[str], labels: NDArray[np.bool_], split: Sequence[str] | None
+    ) -> str:
         """Return the column that most likely says which bags belong together, such as patients; "" for none."""
         table, first, likely = self.table, self.first, dict[str, float]()
         sets = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
@@ -215,18 +284,28 @@ class Bagged:
             codes, values = pd.factorize(texts.mask(texts.isin(["", "nan", "None"])))
             of_bags, has_value = codes[first], codes[first] >= 0
             # Several bags share a value, in several parts of a split, and no bag has two.
-            is_shared = 1 < len(values) < has_value.sum() and (has_value.all() or is_group_name(name))
+            is_shared = 1 < len(values) < has_value.sum() and (
+                has_value.all() or is_group_name(name)
+            )
             pairs = {pair for pair in zip(of_bags, split or (), strict=False) if pair[0] >= 0}
             is_apart = split is None or len(pairs) > len(values)
             if not (is_shared and is_apart) or (codes != of_bags[self.codes]).any():
                 continue
-            is_label = sets.max() + 1 == len(values) == len({*zip(of_bags, sets, strict=True)})  # in other words
-            is_id = not is_label and (table.frame[name].dtype.kind not in "biufMm" or is_id_name(name))
-            if is_group_name(name) or (is_id and len(values) >= max(_GROUPS_AT_LEAST, len(first) / _GROUPS_AT_LEAST)):
+            is_label = (
+                sets.max() + 1 == len(values) == len({*zip(of_bags, sets, strict=True)})
+            )  # in other words
+            is_id = not is_label and (
+                table.frame[name].dtype.kind not in "biufMm" or is_id_name(name)
+            )
+            if is_group_name(name) or (
+                is_id and len(values) >= max(_GROUPS_AT_LEAST, len(first) / _GROUPS_AT_LEAST)
+            ):
                 likely[name] = 2 * is_group_name(name) + len(values) / len(first)
         return max(likely, key=lambda name: likely[name], default="")
 
-    def instance_classes(self, labels: NDArray[np.bool_], names: list[str]) -> NDArray[np.int64] | None:
+    def instance_classes(
+        self, labels: NDArray[np.bool_], names: list[str]
+    ) -> NDArray[np.int64] | None:
         """Return (N,) the class of every row from the column `instance_label`, C where it is empty: background."""
         if "instance_label" not in self.table.frame:
             return None
@@ -240,21 +319,32 @@ class Bagged:
         foreign = ~np.pad(labels, ((0, 0), (0, 1)), constant_values=True)[self.codes, classes]
         if foreign.any():
             place, name = self.table.place(int(foreign.argmax())), names[classes[foreign.argmax()]]
-            raise UsageError(f"{place}: an instance of {name!r}, which is not among its bag's labels")
+            raise UsageError(
+                f"{place}: an instance of {name!r}, which is not among its bag's labels"
+            )
         return classes
 
-    def marks(self, column: str, labels: NDArray[np.bool_], names: list[str]) -> list[list[Annotation]] | None:
+    def marks(
+        self, column: str, labels: NDArray[np.bool_], names: list[str]
+    ) -> list[list[Annotation]] | None:
         """Return the marks of every bag from a column, see `EXPECTED`; an empty field has none."""
         if column not in self.table.frame:
             return None
         every_mark = []
         for row, text in enumerate(self.table.texts(column, column)):
             marks = _marks(text, column, names, self.table.place(row)) if text else []
-            marked, expected = {mark.cls for mark in marks}, set(np.flatnonzero(labels[row]).tolist())
+            marked, expected = (
+                {mark.cls for mark in marks},
+                set(np.flatnonzero(labels[row]).tolist()),
+            )
             if text and marked != expected:
-                marked_text, label_text = (set_text(names[c] for c in classes) for classes in (marked, expected))
+                marked_text, label_text = (
+                    set_text(names[c] for c in classes) for classes in (marked, expected)
+                )
                 what = f"expected one of every class of the labels {label_text} and of no other, or an empty field"
-                raise UsageError(f"{self.table.place(row)}: the {column} are of {marked_text}, {what}")
+                raise UsageError(
+                    f"{self.table.place(row)}: the {column} are of {marked_text}, {what}"
+                )
             every_mark.append(marks)
         return every_mark
 
@@ -271,12 +361,22 @@ def _marks(text: str, column: str, names: list[str], place: str) -> list[Annotat
         items = [(class_name(str(name)), ends) for name, *ends in json.loads(text)]
     except (ValueError, TypeError, RecursionError) as error:
         expected = f"expected JSON, a list of {EXPECTED[column]}"
-        raise UsageError(f"{place}: {column} {text[:60]!r} cannot be read ({error}), {expected}") from None
+        raise UsageError(
+            f"{place}: {column} {text[:60]!r} cannot be read ({error}), {expected}"
+        ) from None
     half = 1 if column == "events" else 2
     for name, ends in items:
-        are_numbers = len(ends) == 2 * half and all(type(n) in (int, float) and abs(n) < FARTHEST for n in ends)
-        if not are_numbers or not all(map(lt, ends[:half], ends[half:])) or (column == "events" and ends[0] < 0):
-            raise UsageError(f"{place}: {column}: {str([name, *ends])[:60]} is wrong; expected {EXPECTED[column]}")
+        are_numbers = len(ends) == 2 * half and all(
+            type(n) in (int, float) and abs(n) < FARTHEST for n in ends
+        )
+        if (
+            not are_numbers
+            or not all(map(lt, ends[:half], ends[half:]))
+            or (column == "events" and ends[0] < 0)
+        ):
+            raise UsageError(
+                f"{place}: {column}: {str([name, *ends])[:60]} is wrong; expected {EXPECTED[column]}"
+            )
         if name not in names:
             raise unknown_class(place, name, names)
     marks = [Annotation(names.index(name), tuple(ends)) for name, ends in items]
@@ -303,7 +403,14 @@ def words_of(name: str) -> list[str]:
 def is_group_name(name: str) -> bool:
     """Return whether a column is named like what bags share, such as case_id or patient."""
     words = {*words_of(name)}
-    return bool(words & _GROUPS) and words <= _GROUPS | _IDS | {"number", "no", "nr", "code", "name", "barcode"}
+    return bool(words & _GROUPS) and words <= _GROUPS | _IDS | {
+        "number",
+        "no",
+        "nr",
+        "code",
+        "name",
+        "barcode",
+    }
 
 
 def is_id_name(name: str) -> bool:
@@ -318,7 +425,9 @@ def class_name(text: str) -> str:
 
 def unknown_class(place: str, name: str, names: list[str]) -> UsageError:
     """Return the error of a name that is no class, with the closest class."""
-    return UsageError(f"{place}: {name!r} is no class{hint(name, names)} (there are: {abbreviate(names)})")
+    return UsageError(
+        f"{place}: {name!r} is no class{hint(name, names)} (there are: {abbreviate(names)})"
+    )
 
 
 def set_text(names: Iterable[str]) -> str:
@@ -344,7 +453,9 @@ _GROUPS = {
     "session", "recording", "video", "pid", "mrn",
 }  # fmt: skip
 _IDS = {"id", "ids", "uid", "idx"}
-_GROUPS_AT_LEAST = 5  # and that many bags for each at most: a diagnosis has fewer values, or more bags for each
+_GROUPS_AT_LEAST = (
+    5  # and that many bags for each at most: a diagnosis has fewer values, or more bags for each
+)
 _NUMBER = r"(?=.*\d)\s*[-+\u2212]?(\d{1,3}([.,'\s]\d{3})+|\d*)([.,]\d+)?([eE][-+]?\d+)?\s*%?\s*"  # as languages have it
 _NAMELESS = re.compile(r"Unnamed: \d+(\.\d+)*")  # the name that pandas gives to columns without one
 
@@ -364,5 +475,7 @@ def _indicators(table: Table, label_columns: list[str]) -> NDArray[np.bool_]:
     if wrong.any():
         row, column = (int(i[0]) for i in np.nonzero(wrong))
         got = str(table.frame[label_columns[column]].iloc[row])
-        raise UsageError(f"{table.place(row)}: column {label_columns[column]!r} is {got!r}, expected 0 or 1")
+        raise UsageError(
+            f"{table.place(row)}: column {label_columns[column]!r} is {got!r}, expected 0 or 1"
+        )
     return np.asarray(values.to_numpy() == 1)

@@ -20,7 +20,9 @@ SEPARATORS = {".csv": ",", ".tsv": "\t"}
 ENDINGS = (*SEPARATORS, ".parquet")
 _KINDS = " or ".join((", ".join(ENDINGS[:-1]), ENDINGS[-1]))
 CHUNK = 1 << 23  # fields of a table that are in memory together, of text files
-WIDE = 1000  # columns; pandas keeps each one of a wider table for itself, and a copy has them together
+WIDE = (
+    1000  # columns; pandas keeps each one of a wider table for itself, and a copy has them together
+)
 SAMPLE = 1 << 16  # characters of a text file that say how numbers are written
 DECIMAL_COMMA = r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*"
 _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", ":": "colons", " ": "spaces"}
@@ -48,7 +50,9 @@ def is_table(path: Path) -> bool:
 def check_kind(path: Path) -> None:
     """Raise UsageError where a name has no ending of a table, or one that needs an extra which is not installed."""
     if not is_table(path):
-        raise UsageError(f"{path}: expected a table {_KINDS}, got a file {path.suffix or 'without an ending'}")
+        raise UsageError(
+            f"{path}: expected a table {_KINDS}, got a file {path.suffix or 'without an ending'}"
+        )
     if path.suffix.lower() not in SEPARATORS:
         extras.load("pyarrow", "parquet", str(path))
 
@@ -75,7 +79,9 @@ def read_chunks(path: Path, text: Collection[str], decimal: str = "") -> Iterato
     _check_file(path)
     is_text, is_empty = path.suffix.lower() in SEPARATORS, True
     with _as_table(path):
-        for frame in _csv(path, text, decimal) if is_text else [pd.read_parquet(path).reset_index(drop=True)]:
+        for frame in (
+            _csv(path, text, decimal) if is_text else [pd.read_parquet(path).reset_index(drop=True)]
+        ):
             frame.columns = pd.Index([str(name).strip() for name in frame.columns])
             if len(twice := frame.columns[frame.columns.duplicated()]):
                 raise UsageError(f"{path}: several columns are named {twice[0]!r}, expected one")
@@ -99,8 +105,12 @@ def _check_file(path: Path) -> None:
         writes = f"`milbench data table {path}` writes one of the files in it"
         raise UsageError(f"{path} is a folder, expected a table: a file {_KINDS}; {writes}")
     if not path.is_file():
-        near = closest(path.name, [other.name for other in path.parent.glob("*") if is_table(other)])
-        raise UsageError(f"there is no table {path}{f'; did you mean {near!r} beside it?' if near else ''}")
+        near = closest(
+            path.name, [other.name for other in path.parent.glob("*") if is_table(other)]
+        )
+        raise UsageError(
+            f"there is no table {path}{f'; did you mean {near!r} beside it?' if near else ''}"
+        )
     check_kind(path)
 
 
@@ -126,7 +136,9 @@ def form_of(path: Path, decimal: str = "") -> Form:
         return form._replace(decimal=decimal or ".")
     if form.decimal == "?":
         what = f"its fields are separated by {form.marks}, and numbers such as 1,234 may have decimals or not"
-        raise UsageError(f"{path}: {what}; task.decimal=, says that commas are decimal, task.decimal=. that none is")
+        raise UsageError(
+            f"{path}: {what}; task.decimal=, says that commas are decimal, task.decimal=. that none is"
+        )
     return form
 
 
@@ -143,7 +155,9 @@ def unusual_form(path: Path, decimal: str) -> str:
 def _form(path: Path, changed: int) -> Form:  # noqa: ARG001 the time of the change makes a new file be read
     with path.open(encoding="utf-8-sig", newline="") as file:
         first, sample = file.readline(), file.read(SAMPLE)
-    lines = [*filter(None, sample.splitlines()[: None if len(sample) < SAMPLE else -1])]  # the last one may be cut
+    lines = [
+        *filter(None, sample.splitlines()[: None if len(sample) < SAMPLE else -1])
+    ]  # the last one may be cut
     usual = SEPARATORS[path.suffix.lower()]
     if given := re.fullmatch(r'"?sep=(.)"?', first.rstrip("\r\n"), re.IGNORECASE):
         separator = given[1]
@@ -152,12 +166,18 @@ def _form(path: Path, changed: int) -> Form:  # noqa: ARG001 the time of the cha
         is_usual = usual in first
         separator = max(
             candidates,
-            key=lambda mark: (_count_fields([first, *lines[:20]], mark), is_usual and mark == usual, first.count(mark)),
+            key=lambda mark: (
+                _count_fields([first, *lines[:20]], mark),
+                is_usual and mark == usual,
+                first.count(mark),
+            ),
         )
     fields = [field.strip() for row in csv.reader(lines, delimiter=separator) for field in row]
     with_comma = [field for field in fields if re.fullmatch(DECIMAL_COMMA, field)]
     decimal = "."
-    if with_comma and not any(re.fullmatch(r"[-+]?\d*\.\d+([eE][-+]?\d+)?", field) for field in fields):
+    if with_comma and not any(
+        re.fullmatch(r"[-+]?\d*\.\d+([eE][-+]?\d+)?", field) for field in fields
+    ):
         is_clear = any(not re.fullmatch(r"[-+]?[1-9]\d{0,2},\d{3}", field) for field in with_comma)
         decimal = "," if is_clear else "?"
     return Form(separator, int(bool(given)), decimal)
@@ -188,12 +208,16 @@ def _csv(path: Path, text: Collection[str], decimal: str) -> Iterator[pd.DataFra
         numbers = pd.RangeIndex(rows, rows + len(frame))
         # In a row with too few fields the last one is empty; one with too many makes the first ones an index. To count
         # the fields of all rows takes as long as to read the table.
-        if not (checked or (frame.index.equals(numbers) and not (last.isna() | (last == "")).any())):
+        if not (
+            checked or (frame.index.equals(numbers) and not (last.isna() | (last == "")).any())
+        ):
             checked = True
             for row, fields in enumerate(_rows(path, form), start=-1):
                 if len(fields) != len(header):
                     complaint = f"got {len(fields)} fields, expected {len(header)} as in the header"
-                    raise UsageError(f"{row_name(path, row)}: {complaint}, separated by {form.marks}")
+                    raise UsageError(
+                        f"{row_name(path, row)}: {complaint}, separated by {form.marks}"
+                    )
         frame.index = numbers
         rows += len(frame)
         yield frame
@@ -209,8 +233,14 @@ def _rows(path: Path, form: Form, *, strict: bool = False) -> Iterator[list[str]
     with path.open(encoding="utf-8-sig", newline="") as file:
         below = islice(file, form.above, None)
         # A space behind a quotation mark is no mistake.
-        lines = (re.sub(rf'" +(?={re.escape(mark)}|\r?\n|$)', '"', line) for line in below) if strict else below
-        yield from filter(None, csv.reader(lines, delimiter=mark, skipinitialspace=True, strict=strict))
+        lines = (
+            (re.sub(rf'" +(?={re.escape(mark)}|\r?\n|$)', '"', line) for line in below)
+            if strict
+            else below
+        )
+        yield from filter(
+            None, csv.reader(lines, delimiter=mark, skipinitialspace=True, strict=strict)
+        )
 
 
 def _check_quotes(path: Path, form: Form, numeric: Sequence[bool]) -> None:
@@ -218,16 +248,23 @@ def _check_quotes(path: Path, form: Form, numeric: Sequence[bool]) -> None:
     row = -1  # the header
     try:
         for fields in _rows(path, form, strict=True):
-            if any("\n" in text and _holds_rows(text, form, numeric, at) for at, text in enumerate(fields)):
+            if any(
+                "\n" in text and _holds_rows(text, form, numeric, at)
+                for at, text in enumerate(fields)
+            ):
                 break
             row += 1
         else:
             return
     except csv.Error as error:
-        if "expected after" not in str(error):  # else something stands between a quotation mark and the next field
+        if "expected after" not in str(
+            error
+        ):  # else something stands between a quotation mark and the next field
             return
     remedy = 'one that is part of a text is written twice, in quotation marks, as in "5"" wide"'
-    raise UsageError(f"{row_name(path, row)}: a quotation mark is closed in a later row, expected in its own; {remedy}")
+    raise UsageError(
+        f"{row_name(path, row)}: a quotation mark is closed in a later row, expected in its own; {remedy}"
+    )
 
 
 def _holds_rows(text: str, form: Form, numeric: Sequence[bool], column: int) -> bool:

@@ -60,14 +60,20 @@ class TableOptions:
     def __post_init__(self) -> None:
         folds, validation = self.folds, self.validation
         if folds == 1:
-            raise UsageError("folds = 1 leaves no bag to train on, expected 2 or more, or 0 for none")
+            raise UsageError(
+                "folds = 1 leaves no bag to train on, expected 2 or more, or 0 for none"
+            )
         if not self.test and (folds or self.splits):
             other = f"folds = {folds}" if folds else f"splits = {self.splits!r}"
             raise UsageError(f"{other} are tested on, and test = 0 tests on no bag: leave one out")
         if self.repeats > 1 and not folds:
-            raise UsageError(f"repeats = {self.repeats} needs the number of folds, such as folds = 10")
+            raise UsageError(
+                f"repeats = {self.repeats} needs the number of folds, such as folds = 10"
+            )
         if folds and self.splits:
-            raise UsageError(f"folds = {folds} would be other folds than those of splits = {self.splits!r}")
+            raise UsageError(
+                f"folds = {folds} would be other folds than those of splits = {self.splits!r}"
+            )
         if (1 / folds if folds else self.test) + validation >= 1:
             tested = f"folds = {folds}" if folds else f"test = {self.test:g}"
             raise UsageError(f"{tested} and validation = {validation:g} leave no bag to train on")
@@ -135,7 +141,9 @@ class ImageOptions(TableOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.crop >= self.size:
-            raise UsageError(f"crop = {self.crop} may leave nothing of an image of size = {self.size}")
+            raise UsageError(
+                f"crop = {self.crop} may leave nothing of an image of size = {self.size}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

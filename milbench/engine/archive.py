@@ -18,10 +18,20 @@ from milbench.errors import UsageError, disk_failure
 PLAN = "comparison.json"
 MEMBER = f"cells/([0-9a-f]{{16}})/({EXPORTED})"
 """The names of files of cells in an archive: nothing else is unpacked."""
-UNREADABLE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, OSError, UnicodeError)
+UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    RuntimeError,
+    OSError,
+    UnicodeError,
+)
 
 
-def export(root: Root, name: str | None, out: Path, left_out: Collection[str] = ()) -> tuple[str, list[str]]:
+def export(
+    root: Root, name: str | None, out: Path, left_out: Collection[str] = ()
+) -> tuple[str, list[str]]:
     """Write a comparison to a file but for files `left_out`; return what was written, and a line per damaged cell."""
     plan = root.plan(name)
     if out.is_dir():
@@ -37,7 +47,9 @@ def export(root: Root, name: str | None, out: Path, left_out: Collection[str] = 
             for folder in folders:
                 for file, content in folder.export(left_out).items():
                     archive.writestr(f"cells/{folder.id}/{file}", content)
-            archive.comment = f"{len(archive.namelist())} files".encode()  # of which a flipped bit may hide some
+            archive.comment = (
+                f"{len(archive.namelist())} files".encode()
+            )  # of which a flipped bit may hide some
 
     try:
         write_atomically(out, write)
@@ -53,7 +65,9 @@ def import_(file: Path, root: Root) -> tuple[Plan, str]:
     A cell that is done in the store stays. Raises UsageError where the file is no export, or one with a damaged cell.
     """
     if not file.is_file():
-        raise UsageError(f"{file} is {'a folder or a device, not a file' if file.exists() else 'not there'}")
+        raise UsageError(
+            f"{file} is {'a folder or a device, not a file' if file.exists() else 'not there'}"
+        )
     try:
         with zipfile.ZipFile(file) as archive:
             plan, cells = _read_members(archive, file)
@@ -70,7 +84,9 @@ def import_(file: Path, root: Root) -> tuple[Plan, str]:
                         raise UsageError(f"{file}: cell.json of {cell_id} describes another cell")
                 added = _add(scratch, cells, root, plan)
     except UNREADABLE as error:
-        raise UsageError(disk_failure(error) or f"{file} is not a milbench export: {error}") from None
+        raise UsageError(
+            disk_failure(error) or f"{file} is not a milbench export: {error}"
+        ) from None
     return plan, f"added {added} of {counted(len(cells), 'cell')} to {plan.name} in {root.runs}"
 
 
@@ -91,7 +107,9 @@ def _read_members(archive: zipfile.ZipFile, file: Path) -> tuple[Plan, list[str]
         elif member.filename != PLAN:
             raise UsageError(f"{file}: an export has no {member.filename[:100]!r}")
     if archive.comment != f"{len(members)} files".encode():
-        raise UsageError(f"{file} is damaged: it has {len(members)} files of {archive.comment!r:.20}")
+        raise UsageError(
+            f"{file} is damaged: it has {len(members)} files of {archive.comment!r:.20}"
+        )
     return plan, [*cells]
 
 
@@ -104,7 +122,11 @@ def _add(scratch: Path, cells: list[str], root: Root, plan: Plan) -> int:
         for cell_id in cells:
             folder, unpacked = root.cell(cell_id), CellFolder(scratch / "cells" / cell_id)
             with folder.lock() as acquired:
-                if not acquired or folder.is_done or (folder.path.exists() and not unpacked.is_done):
+                if (
+                    not acquired
+                    or folder.is_done
+                    or (folder.path.exists() and not unpacked.is_done)
+                ):
                     continue
                 if folder.path.exists():
                     moves.append((folder.path, scratch / "before" / cell_id))

@@ -104,7 +104,9 @@ class CellFolder:
             return State("running", progress=_read_json(self._progress))
         if damage:
             return State("missing", f"damaged: {damage}; the same milbench run computes it again")
-        return State("failed", reason) if (reason := self.failure()) is not None else State("missing")
+        return (
+            State("failed", reason) if (reason := self.failure()) is not None else State("missing")
+        )
 
     @property
     def is_done(self) -> bool:
@@ -161,8 +163,15 @@ class CellFolder:
                     _remove(path)
 
     def _left(self) -> list[Path]:
-        passing = [self._progress, self.error, self.hang, *([self.checkpoint] if self._result.exists() else [])]
-        return [p for p in self.path.glob("*") if p in passing or p.name.startswith(".") or p.is_dir()]
+        passing = [
+            self._progress,
+            self.error,
+            self.hang,
+            *([self.checkpoint] if self._result.exists() else []),
+        ]
+        return [
+            p for p in self.path.glob("*") if p in passing or p.name.startswith(".") or p.is_dir()
+        ]
 
     def failure(self) -> str | None:
         """Return the error of the cell in one line, None if it did not fail."""
@@ -191,9 +200,16 @@ class CellFolder:
             _remove(path)
         # A cell that starts anew is another run in MLflow; one that continues is not.
         attempt = (self.is_described() and self.about()["attempt"]) or uuid.uuid4().hex
-        about = {"label": label, "attempt": attempt, "cell": asdict(cell), "provenance": dict(provenance)}
+        about = {
+            "label": label,
+            "attempt": attempt,
+            "cell": asdict(cell),
+            "provenance": dict(provenance),
+        }
         _write_json(self._cell, about)
-        self.write_progress({"doing": "reading data", "epochs": cell.recipe["epochs"], "begun": time.time()})
+        self.write_progress(
+            {"doing": "reading data", "epochs": cell.recipe["epochs"], "begun": time.time()}
+        )
 
     def append(self, epoch: int, metrics: Mapping[str, float]) -> None:
         """Add the metrics of an epoch to the history."""
@@ -221,7 +237,9 @@ class CellFolder:
         """Record why the cell failed, in one line, and the traceback."""
         self.path.mkdir(parents=True, exist_ok=True)
         text = f"{' '.join(reason.split())}\n{details}"
-        write_atomically(self.error, lambda path: path.write_text(text, "utf-8", "backslashreplace"))
+        write_atomically(
+            self.error, lambda path: path.write_text(text, "utf-8", "backslashreplace")
+        )
         self._progress.unlink(missing_ok=True)
 
     def finish(self, result: Mapping[str, Any]) -> None:
@@ -231,22 +249,30 @@ class CellFolder:
             if path.exists():
                 with path.open("rb+") as file:
                     content = file.read()
-                    os.fsync(file.fileno())  # what result.json lists outlives the loss of the machine
+                    os.fsync(
+                        file.fileno()
+                    )  # what result.json lists outlives the loss of the machine
                 files[path.name] = [len(content), _digest(content)]
         write_durably(self._result, self._result_content(result, files))
         for path in (self.checkpoint, self._progress):
             path.unlink(missing_ok=True)
 
     def _result_content(self, result: Mapping[str, Any], files: Mapping[str, Any]) -> bytes:
-        digest = _digest(json.dumps([self.id, result, files]).encode())  # of another cell, too, it is another one
+        digest = _digest(
+            json.dumps([self.id, result, files]).encode()
+        )  # of another cell, too, it is another one
         return json.dumps({**result, "files": files, "digest": digest}).encode() + b"\n"
 
     def export(self, left_out: Collection[str]) -> dict[str, bytes]:
         """Return the files of the cell that mean something on another machine, by name, some left out."""
         files = {}
-        for path in sorted(self.path.iterdir()):  # a checkpoint before the history that goes beyond it
+        for path in sorted(
+            self.path.iterdir()
+        ):  # a checkpoint before the history that goes beyond it
             if re.fullmatch(EXPORTED, path.name) and path.name not in left_out:
-                with suppress(FileNotFoundError):  # the checkpoint of a cell that is finished in this moment
+                with suppress(
+                    FileNotFoundError
+                ):  # the checkpoint of a cell that is finished in this moment
                     files[path.name] = path.read_bytes()
         if listed := json.loads(files.get(self._result.name, b"{}")).get("files"):
             listed = {name: entry for name, entry in listed.items() if name not in left_out}
@@ -269,12 +295,22 @@ class CellFolder:
 
     def about(self) -> dict[str, Any]:
         """Return what `begin` wrote: "label", the name in a comparison; "provenance"; "attempt", the id of the run."""
-        about, nothing = _read_json(self._cell) or {}, {"label": "", "attempt": "", "provenance": {}}
-        return {k: about[k] if isinstance(about.get(k), type(empty)) else empty for k, empty in nothing.items()}
+        about, nothing = (
+            _read_json(self._cell) or {},
+            {"label": "", "attempt": "", "provenance": {}},
+        )
+        return {
+            k: about[k] if isinstance(about.get(k), type(empty)) else empty
+            for k, empty in nothing.items()
+        }
 
     def result(self) -> dict[str, Any]:
         """Return what was given to `finish`, {} if the cell is not done; whether it is whole, `state` tells."""
-        return {k: v for k, v in (_read_json(self._result) or {}).items() if k not in ("files", "digest")}
+        return {
+            k: v
+            for k, v in (_read_json(self._result) or {}).items()
+            if k not in ("files", "digest")
+        }
 
     def history(self) -> list[Row]:
         """Return the metrics of all epochs so far, up to a line that is being written or is damaged."""
@@ -294,7 +330,9 @@ class CellFolder:
     def artifacts(self) -> list[Path]:
         """Return the files of results that exist, and the traceback of a failure."""
         results = self.outcomes, self.classes, self.reliability, self.decoder, self.memory
-        return [path for path in (self.weights, self.gallery, *results, self.error) if path.exists()]
+        return [
+            path for path in (self.weights, self.gallery, *results, self.error) if path.exists()
+        ]
 
     def mirrored(self) -> dict[str, Any]:
         """Return what `keep_mirrored` wrote last, {} for nothing."""

@@ -27,7 +27,9 @@ from milbench.engine.run import Processes
 from milbench.engine.worker import Job, describe_error, register, set_torch_defaults
 from milbench.errors import UsageError
 
-SUM_TOLERANCE = 1e-3  # how far from 1 the probabilities of a position may add up in single precision
+SUM_TOLERANCE = (
+    1e-3  # how far from 1 the probabilities of a position may add up in single precision
+)
 LIMIT = 120.0  # seconds after which a check gives up: the cells will show the problem
 
 
@@ -38,11 +40,15 @@ def check_all(jobs: Sequence[Job], processes: Processes) -> list[str]:
     other error of a loss or a task, even one that ends the process, is left to the cells: those fail, the others go on.
     """
     fields = ("loss", "loss_params", "network", "network_params", "task_key")
-    distinct = [*{to_json([getattr(job.cell, name) for name in fields]): job for job in jobs}.values()]
+    distinct = [
+        *{to_json([getattr(job.cell, name) for name in fields]): job for job in jobs}.values()
+    ]
     if distinct[0].execution.in_process:
         checked = [check(job) for job in distinct]
     else:  # one process imports PyTorch once
-        checked = [result or ("", "") for _, result, _ in processes.apply(check, distinct, by_one=True)]
+        checked = [
+            result or ("", "") for _, result, _ in processes.apply(check, distinct, by_one=True)
+        ]
     for error, _ in checked:
         if error:
             raise UsageError(error)
@@ -79,7 +85,9 @@ def _try(job: Job) -> str:
     register(job.local)
     key = cell.task_file or cell.task, to_json(cell.task_params), cell.seed, job.execution.data_dir
     task, bags = _first_batch(*key, cell.task_revision, cell.data)
-    if job.is_draw and "validation" not in getattr(task, "eval_splits", ["validation"]):  # a task may have its own way
+    if job.is_draw and "validation" not in getattr(
+        task, "eval_splits", ["validation"]
+    ):  # a task may have its own way
         raise UsageError(
             "a search needs validation bags, and the task has none; task.validation=0.1 holds some of a table out"
         )
@@ -117,7 +125,9 @@ def _check_training(loss: Loss, network: Network, bags: Bags, logits: Tensor) ->
     _check_finite(loss, method, "finite values", values)
     (gradient,) = torch.autograd.grad(values.sum(), logits, allow_unused=True)
     if gradient is None:
-        raise fault(loss, method, "values with a gradient", "values that do not depend on the logits")
+        raise fault(
+            loss, method, "values with a gradient", "values that do not depend on the logits"
+        )
     _check_finite(loss, method, "values with a finite gradient", gradient)
     # Where all label sets are empty, or all have every class, there may be nothing to learn from the batch.
     if bags.labels.any() and not bags.labels.all() and not gradient.any():
@@ -129,7 +139,9 @@ def _check_finite(loss: Loss, method: str, expected: str, values: Tensor) -> Non
     bad = ~torch.isfinite(values)
     if bad.any():
         bags = int(bad.reshape(len(bad), -1).any(dim=1).sum())
-        raise fault(loss, method, expected, f"{values[bad][0].item()} for {bags} of {len(values)} bags")
+        raise fault(
+            loss, method, expected, f"{values[bad][0].item()} for {bags} of {len(values)} bags"
+        )
 
 
 def _check_scores(loss: Loss, bags: Bags, logits: Tensor) -> None:
@@ -140,15 +152,28 @@ def _check_scores(loss: Loss, bags: Bags, logits: Tensor) -> None:
             raise fault(loss, method, "values that can be compared", "nan")
     probs = scores.instances
     if not (probs >= 0).all() or not (probs <= 1 + SUM_TOLERANCE).all():
-        raise fault(loss, "posterior", "probabilities", f"values from {probs.min():.3g} to {probs.max():.3g}")
+        raise fault(
+            loss,
+            "posterior",
+            "probabilities",
+            f"values from {probs.min():.3g} to {probs.max():.3g}",
+        )
     sums = probs.sum(dim=1)
     if (sums - 1).abs().max() > SUM_TOLERANCE:
         span = f"{sums.min():.3g} to {sums.max():.3g}"
-        raise fault(loss, "posterior", "probabilities that sum to 1 over the channels", f"sums from {span}")
+        raise fault(
+            loss, "posterior", "probabilities that sum to 1 over the channels", f"sums from {span}"
+        )
 
 
 @lru_cache(maxsize=1)
-def _first_batch(name: str, params: str, seed: int, data_dir: Path | None, *version: str) -> tuple[Task, Bags]:  # noqa: ARG001
+def _first_batch(
+    name: str,
+    params: str,
+    seed: int,
+    data_dir: Path | None,
+    *version: str,  # noqa: ARG001
+) -> tuple[Task, Bags]:
     """Return a task and its first batch, of the last call where the task is the same."""
     task: Task = tasks().create(resolve(tasks(), name), json.loads(params))
     task.seed = seed

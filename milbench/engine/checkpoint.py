@@ -12,7 +12,9 @@ import torch
 from milbench.engine.cell import CellFolder, write_durably
 
 REPORT_INTERVAL = 0.5  # least seconds between reports of progress inside an evaluation
-INTERVAL = 60.0  # least seconds between checkpoints inside an epoch: a killed run loses this much work
+INTERVAL = (
+    60.0  # least seconds between checkpoints inside an epoch: a killed run loses this much work
+)
 
 
 @dataclass
@@ -91,7 +93,9 @@ class Checkpoint:
             if data[:32] != hashlib.sha256(data[32:]).digest():
                 return {}
             # On a GPU the optimiser's counters would stay there, and the host would wait for them in every step.
-            content: dict[str, Any] = torch.load(io.BytesIO(data[32:]), map_location="cpu", weights_only=True)
+            content: dict[str, Any] = torch.load(
+                io.BytesIO(data[32:]), map_location="cpu", weights_only=True
+            )
             is_whole = {"counters", "states", "cpu", "cuda", "history"} <= content.keys()
             return content if is_whole and content["states"].keys() == self.states.keys() else {}
         except Exception:  # noqa: BLE001 of a file that something else has written torch raises errors of many kinds
@@ -114,7 +118,12 @@ class Progress:
         """Report steps."""
         self._scored = 0
         loss = counters.loss_sum / counters.step
-        self.shown |= {"doing": "training", "epoch": counters.epoch + 1, "step": counters.step, "loss": loss}
+        self.shown |= {
+            "doing": "training",
+            "epoch": counters.epoch + 1,
+            "step": counters.step,
+            "loss": loss,
+        }
         self._write()
 
     def scored(self, bags: int) -> None:
@@ -126,7 +135,9 @@ class Progress:
 
     def evaluated(self, metrics: Mapping[str, float]) -> None:
         """Report the errors of an epoch; after one without an evaluation those of the last one stay."""
-        self.shown["errors"] = {k: v for k, v in metrics.items() if k.endswith("_error")} or self.shown["errors"]
+        self.shown["errors"] = {
+            k: v for k, v in metrics.items() if k.endswith("_error")
+        } or self.shown["errors"]
         self._write()
 
     def _write(self) -> None:

@@ -16,10 +16,15 @@ from milbench.api.bags import Bags
 from milbench.api.loss import Loss
 from milbench.engine.cell import Row
 
-FEWEST_CALLS, WINDOW = 7, 0.1  # how often, and for how many seconds at least, the loss alone is computed
+FEWEST_CALLS, WINDOW = (
+    7,
+    0.1,
+)  # how often, and for how many seconds at least, the loss alone is computed
 
 
-def costs_of(history: Sequence[Row], loss: Loss, logits: Tensor, bags: Bags, target: Tensor | None) -> dict[str, float]:
+def costs_of(
+    history: Sequence[Row], loss: Loss, logits: Tensor, bags: Bags, target: Tensor | None
+) -> dict[str, float]:
     """Return the costs of a trained cell; logits (B, C+1, *positions) and target are those of a training batch.
 
     Seconds of a step (median of epochs, and the least), of the loss forward and backward on a batch (median of calls,
@@ -46,7 +51,9 @@ def costs_of(history: Sequence[Row], loss: Loss, logits: Tensor, bags: Bags, tar
         "step_seconds_min": min(steps),
         "loss_seconds": median(calls),
         "loss_seconds_min": min(calls),
-        "train_seconds": sum(value for _, metric, value in history if metric == "cost/train_seconds"),
+        "train_seconds": sum(
+            value for _, metric, value in history if metric == "cost/train_seconds"
+        ),
         "peak_bytes": memory_peak(logits.device),
     }
 
@@ -64,6 +71,11 @@ def memory_peak(device: torch.device) -> float:
     """Return the most bytes in use: of PyTorch on a GPU, of the resident process on a CPU, NaN if not known."""
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated(device))
-    if sys.platform == "linux" and (peak := re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())):
+    if sys.platform == "linux" and (
+        peak := re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
+    ):
         return 1024.0 * int(peak[1])
-    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+    return float(
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        * (1 if sys.platform == "darwin" else 1024)
+    )

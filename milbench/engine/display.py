@@ -21,14 +21,22 @@ from milbench.engine.folders import Root
 FOLLOW_INTERVAL = 0.5  # seconds between two readings of the progress of the cells
 LINE_INTERVALS = (5.0, 60.0, 300.0)
 """Seconds until the first, the second and every further line about the progress where there are no bars."""
-LEAST_WORK = 0.02  # the share of a cell that must be done before its speed counts: its start is slow
+LEAST_WORK = (
+    0.02  # the share of a cell that must be done before its speed counts: its start is slow
+)
 
 
 class Display:
     """Shows a launch: tables, lines, and bars on a terminal; if `quiet`, only failures, on standard error."""
 
     def __init__(
-        self, plan: Plan, states: Mapping[str, State], to_run: Sequence[Cell], root: Root, *, quiet: bool = False
+        self,
+        plan: Plan,
+        states: Mapping[str, State],
+        to_run: Sequence[Cell],
+        root: Root,
+        *,
+        quiet: bool = False,
     ) -> None:
         self.console = Console(quiet=True, force_terminal=False) if quiet else console
         self.plan, self.states, self.root, self.quiet = plan, states, root, quiet
@@ -51,10 +59,14 @@ class Display:
         for key, cells in groups.items():
             skipped = [cell for cell in cells if cell.id not in self.to_run]
             undone = [cell for cell in skipped if self.states[cell.id].status != "done"]
-            listed = ", ".join(f"{self.states[cell.id].status} (seed {cell.seed})" for cell in undone)
+            listed = ", ".join(
+                f"{self.states[cell.id].status} (seed {cell.seed})" for cell in undone
+            )
             counts = len(cells), len(skipped) - len(undone), len(cells) - len(skipped)
             rows.append((*key, *map(str, counts), listed))
-        title = f"{self.plan.name}: {counted(len(self.plan.cells), 'cell')}, {len(self.to_run)} to run"
+        title = (
+            f"{self.plan.name}: {counted(len(self.plan.cells), 'cell')}, {len(self.to_run)} to run"
+        )
         headings = ("task", "loss", "network", "recipe", "seeds", "done", "to run", "other")
         self.console.print(table_of(title, headings, rows), markup=False)
         for note in (*self.plan.for_use, *notes):
@@ -79,12 +91,17 @@ class Display:
         cell = self.to_run[cell_id]
         self.ended_cells.add(cell.id)
         if state.status == "done":
-            colour, detail = "green", errors(self.plan, cell, self.root.cell(cell.id).last_metrics()) or cell.id
+            colour, detail = (
+                "green",
+                errors(self.plan, cell, self.root.cell(cell.id).last_metrics()) or cell.id,
+            )
         else:
             colour, detail = "red", state.reason
             if self.quiet:
                 write_line(sys.stderr, plain(f"{state.status}  {self.plan.label(cell)}: {detail}"))
-        line = Text.assemble((f"{state.status:10}", colour), plain(f"{self.plan.label(cell)}: {detail}"))
+        line = Text.assemble(
+            (f"{state.status:10}", colour), plain(f"{self.plan.label(cell)}: {detail}")
+        )
         self.progress.print(line, highlight=False, soft_wrap=True)
         self.progress.advance(self.total)
 
@@ -105,7 +122,9 @@ class Display:
 
     def _running(self) -> dict[str, Mapping[str, Any]]:
         """Return the progress of the cells of this launch that are running."""
-        states = self.root.states(cell for cell_id, cell in self.to_run.items() if cell_id not in self.ended_cells)
+        states = self.root.states(
+            cell for cell_id, cell in self.to_run.items() if cell_id not in self.ended_cells
+        )
         return {cell_id: state.progress for cell_id, state in states.items() if state.progress}
 
     def _time_left(self, running: Mapping[str, Mapping[str, Any]]) -> str:
@@ -113,7 +132,9 @@ class Display:
         if not running and not self.ended_cells:
             return f"starting, {duration(time.monotonic() - self.begun)}"
         shares = {cell: share_done(progress) for cell, progress in running.items()}
-        worked = len(self.ended_cells) + sum(share - running[cell].get("at", 0.0) for cell, share in shares.items())
+        worked = len(self.ended_cells) + sum(
+            share - running[cell].get("at", 0.0) for cell, share in shares.items()
+        )
         left = len(self.to_run) - len(self.ended_cells) - sum(shares.values())
         if worked < LEAST_WORK:
             return ""
@@ -127,29 +148,40 @@ class Display:
         for cell_id, progress in running.items():
             cell = self.to_run[cell_id]
             if cell_id not in self.bars:
-                self.bars[cell_id] = self.progress.add_task(plain(self.plan.label(cell)), total=1.0, state="")
+                self.bars[cell_id] = self.progress.add_task(
+                    plain(self.plan.label(cell)), total=1.0, state=""
+                )
             state = f"{describe_progress(progress)} {errors(self.plan, cell, progress.get('errors', {}))}"
             self.progress.update(self.bars[cell_id], completed=share_done(progress), state=state)
 
     def _print_progress(self, running: Mapping[str, Mapping[str, Any]]) -> None:
         """Print in one line how many cells have ended, which are running, and the time left."""
-        examples = [f"{self.plan.label(self.to_run[cell])}: {describe_progress(p)}" for cell, p in running.items()][:2]
+        examples = [
+            f"{self.plan.label(self.to_run[cell])}: {describe_progress(p)}"
+            for cell, p in running.items()
+        ][:2]
         ended = f"{len(self.ended_cells)} of {counted(len(self.to_run), 'cell')}"
         parts = ended, self._time_left(running), "; ".join(examples)
-        self.progress.print(plain(f"        {', '.join(filter(None, parts))}"), highlight=False, soft_wrap=True)
+        self.progress.print(
+            plain(f"        {', '.join(filter(None, parts))}"), highlight=False, soft_wrap=True
+        )
 
 
 def errors(plan: Plan, cell: Cell, metrics: Mapping[str, float]) -> str:
     """Return a cell's primary metric and set error on test bags as text; those not measured are left out."""
     names = dict.fromkeys([plan.tasks[cell.task_key].primary, "set_error"])
     values = {name: metrics[f"test/{name}"] for name in names if f"test/{name}" in metrics}
-    return ", ".join(f"{describe(name).label} {value_text(name, value)}" for name, value in values.items())
+    return ", ".join(
+        f"{describe(name).label} {value_text(name, value)}" for name, value in values.items()
+    )
 
 
 def share_done(progress: Mapping[str, Any]) -> float:
     """Return how much of a cell's training is done, from 0 to 1."""
     steps = progress.get("steps") or 0
-    done = max(progress.get("epoch", 1) - 1, 0) + (progress.get("step", 0) / steps if steps else 0.0)
+    done = max(progress.get("epoch", 1) - 1, 0) + (
+        progress.get("step", 0) / steps if steps else 0.0
+    )
     return float(min(done / max(progress.get("epochs", 1), 1), 1.0))
 
 
@@ -158,8 +190,14 @@ def describe_progress(progress: Mapping[str, Any]) -> str:
     if "epoch" not in progress:
         return str(progress.get("doing", ""))
     loss = progress.get("loss")
-    doing = f"{progress['step']} of {progress['steps']} steps" if progress["doing"] == "training" else progress["doing"]
-    return f"epoch {progress['epoch']} of {progress['epochs']}, {doing}" + (f", loss {loss:.4g}" if loss else "")
+    doing = (
+        f"{progress['step']} of {progress['steps']} steps"
+        if progress["doing"] == "training"
+        else progress["doing"]
+    )
+    return f"epoch {progress['epoch']} of {progress['epochs']}, {doing}" + (
+        f", loss {loss:.4g}" if loss else ""
+    )
 
 
 def duration(seconds: float) -> str:

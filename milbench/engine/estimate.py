@@ -25,9 +25,15 @@ def published(plan: Plan) -> list[str]:
         label = plan.labels[cell.id]
         for figure in plan.tasks[cell.task_key].published:
             if figure.method or figure.loss in (cell.loss, label.loss):
-                spread = "" if figure.deviation is None else f" ± {value_text(figure.metric, figure.deviation)}"
+                spread = (
+                    ""
+                    if figure.deviation is None
+                    else f" ± {value_text(figure.metric, figure.deviation)}"
+                )
                 value = f"{describe(figure.metric).label} {value_text(figure.metric, figure.mean)}{spread}"
-                other = ", with other settings" * bool(figure.loss and figure.deviations(cell.params()))
+                other = ", with other settings" * bool(
+                    figure.loss and figure.deviations(cell.params())
+                )
                 line = f"{figure.method or figure.loss}, {value}{other} ({figure.source})"
                 tasks_by_line.setdefault(line, {})[label.task] = None
     return [f"published on {', '.join(tasks)}: {line}" for line, tasks in tasks_by_line.items()]
@@ -42,7 +48,9 @@ def outlook(
     training steps, and from a batch for the evaluations. Raises UsageError where a launch would, too.
     """
     done = [(cell, folder) for cell in plan.cells if (folder := root.cell(cell.id)).is_done]
-    known = [(plan.labels[cell.id], s) for cell, folder in done if (s := folder.result().get("seconds"))]
+    known = [
+        (plan.labels[cell.id], s) for cell, folder in done if (s := folder.result().get("seconds"))
+    ]
     seconds = {key: mean(s for label, s in known if label == key) for key in dict(known)}
     details, failures = dict[tuple[str, str], str](), dict[Label, str]()
     begun = time.monotonic()
@@ -84,9 +92,14 @@ def outlook(
 def _recipe(plan: Plan, cell: Cell) -> tuple[str, str]:
     """Describe the task and the recipe of a cell, in two parts between which its learning rate is to stand."""
     recipe, limit = cell.recipe, cell.recipe["steps_per_epoch"]
-    length = counted(recipe["epochs"], "epoch") + (f" of at most {counted(limit, 'step')}" if limit else "")
+    length = counted(recipe["epochs"], "epoch") + (
+        f" of at most {counted(limit, 'step')}" if limit else ""
+    )
     task = plan.labels[cell.id].task
-    return f"{task}: {recipe['optimizer']}", f"{recipe['schedule']}, {length}, {recipe['precision']}"
+    return (
+        f"{task}: {recipe['optimizer']}",
+        f"{recipe['schedule']}, {length}, {recipe['precision']}",
+    )
 
 
 def _measure(cell: Cell, threads: int, execution: Execution) -> tuple[int, float, float]:
@@ -104,9 +117,13 @@ def _measure(cell: Cell, threads: int, execution: Execution) -> tuple[int, float
         return time.perf_counter() - begun
 
     set_torch_defaults(threads)
-    setup = set_up(cell, torch.device("cpu"), execution.data_dir, threads_by_work=execution.threads is None)
+    setup = set_up(
+        cell, torch.device("cpu"), execution.data_dir, threads_by_work=execution.threads is None
+    )
     batches = list(islice(setup.train_batches(0), MEASURED_STEPS))
     step_seconds = min(seconds(train_step, setup, bags, step) for step, bags in enumerate(batches))
     bag_seconds = min(seconds(score_function(setup), bags) / len(bags) for bags in batches)
-    evaluated_bags = len(setup.recipe.evaluated_epochs()) * setup.task.evaluation_size(setup.recipe.evaluation_bags)
+    evaluated_bags = len(setup.recipe.evaluated_epochs()) * setup.task.evaluation_size(
+        setup.recipe.evaluation_bags
+    )
     return setup.steps, setup.all_steps * step_seconds, evaluated_bags * bag_seconds

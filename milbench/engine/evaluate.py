@@ -32,7 +32,9 @@ def evaluate(setup: Setup, epoch: int, progress: Progress) -> Evaluation:
     evaluation: object = setup.task.evaluate(score_function(setup, progress))
     if not isinstance(evaluation, Evaluation):
         got = type(evaluation).__name__
-        raise TypeError(f"evaluate of task {setup.task.name} must return milbench.Evaluation, got {got}")
+        raise TypeError(
+            f"evaluate of task {setup.task.name} must return milbench.Evaluation, got {got}"
+        )
     return evaluation
 
 
@@ -64,7 +66,9 @@ def keep_results(setup: Setup, cell: Cell, folder: CellFolder, last: Evaluation)
         save_outcomes(folder.outcomes, last.outcomes)
     if last.reliability:
         save_reliability(folder.reliability, last.reliability)
-    counts = last.class_counts and {cell.id: dict(zip(setup.task.class_names, last.class_counts, strict=True))}
+    counts = last.class_counts and {
+        cell.id: dict(zip(setup.task.class_names, last.class_counts, strict=True))
+    }
     for path, content in (
         (folder.decoder, last.decoder), (folder.memory, setup.task.memory()), (folder.classes, counts),
     ):  # fmt: skip
@@ -80,15 +84,22 @@ def keep_results(setup: Setup, cell: Cell, folder: CellFolder, last: Evaluation)
         "classes": setup.task.class_names,
         "licence": "MIT, as milbench; the licence of the training data may restrict what is done with the weights",
     }
-    weights = {k: v.detach().cpu().contiguous().clone() for k, v in setup.final_model.state_dict().items()}
-    tensors = save_tensors(weights, metadata={"milbench": json.dumps(about)})  # one entry: their order is random
+    weights = {
+        k: v.detach().cpu().contiguous().clone() for k, v in setup.final_model.state_dict().items()
+    }
+    tensors = save_tensors(
+        weights, metadata={"milbench": json.dumps(about)}
+    )  # one entry: their order is random
     write_atomically(folder.weights, lambda path: path.write_bytes(tensors))
     _save_gallery(folder.gallery, setup, last.metrics.get(THRESHOLD))
     bags = next(iter(setup.train_batches(0)))
     with torch.no_grad():
         logits = training_logits(setup, bags)
     network, loss = setup.model.network, setup.model.loss
-    target, bags = make_target(loss, bags, logits, network), replace(bags, mask=network.mask_of(bags))
+    target, bags = (
+        make_target(loss, bags, logits, network),
+        replace(bags, mask=network.mask_of(bags)),
+    )
     return {
         "costs": costs_of(folder.history(), loss, logits, bags, target),
         "threads": torch.get_num_threads(),

@@ -40,7 +40,9 @@ class Root:
         try:
             self.cells.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"cannot write under --root {self.path}: {error.strerror or error}") from None
+            raise UsageError(
+                f"cannot write under --root {self.path}: {error.strerror or error}"
+            ) from None
         return self
 
     def cell(self, cell_id: str) -> CellFolder:
@@ -50,7 +52,9 @@ class Root:
     def names(self) -> list[str]:
         """Return the names of the comparisons, the one launched last first."""
         with as_usage():
-            files = sorted(self.runs.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+            files = sorted(
+                self.runs.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True
+            )
         return [path.stem for path in files]
 
     def plan(self, name: str | None = None) -> Plan:
@@ -62,7 +66,9 @@ class Root:
                 "writes it again and skips finished cells"
             )
         if not names:
-            raise UsageError(f"nothing was run yet in {self.runs}; start with: milbench run demo (or give --root)")
+            raise UsageError(
+                f"nothing was run yet in {self.runs}; start with: milbench run demo (or give --root)"
+            )
         if name is not None and name not in names:
             raise unknown("comparison", name, names)
         path = self.runs / f"{name or names[0]}.json"
@@ -85,16 +91,25 @@ class Root:
             existing = set()
         missing = State("missing")
         ids = [cell.id for cell in cells]
-        return {one: self.cell(one).state(weights=weights) if one in existing else missing for one in ids}
+        return {
+            one: self.cell(one).state(weights=weights) if one in existing else missing
+            for one in ids
+        }
 
     def find(self, reference: str) -> CellFolder:
         """Return the folder of the finished cell whose id, or run in MLflow, begins with a reference."""
         start = reference.strip().lower()
-        named = [(folder, (folder.id, str(folder.mirrored().get("run", "")))) for folder in self._folders() if start]
+        named = [
+            (folder, (folder.id, str(folder.mirrored().get("run", ""))))
+            for folder in self._folders()
+            if start
+        ]
         matches = [folder for folder, ids in named if any(name.startswith(start) for name in ids)]
         names = [f"{folder.id} ({folder.about()['label']})" for folder in matches[:5]]
         if not matches:
-            raise UsageError(f"no cell or run {reference!r} in {self.runs}; milbench status shows their ids")
+            raise UsageError(
+                f"no cell or run {reference!r} in {self.runs}; milbench status shows their ids"
+            )
         if len(matches) > 1:
             rest = f" and {len(matches) - 5} more" if len(matches) > 5 else ""
             listed = f"{', '.join(names)}{rest}; give more characters"
@@ -145,11 +160,17 @@ def _rows(plan: Plan, cell: Cell, folder: CellFolder, state: State) -> Iterator[
     prefix = *label, cell.supervision, cell.seed, state.status, state.reason
     history = [] if state.status == "missing" else folder.history()
     provenance = folder.about()["provenance"] if history or state.status == "failed" else {}
-    place = cell.id, folder.mirrored().get("run", "") if provenance else "", str(provenance.get("machine", ""))
+    place = (
+        cell.id,
+        folder.mirrored().get("run", "") if provenance else "",
+        str(provenance.get("machine", "")),
+    )
     suffix = (*place, str(provenance.get("code", "")), draw)
     costs = folder.result().get("costs", {}) if state.status == "done" else {}
     costs = costs | {"steps": _steps(history)} if costs else costs
-    rows: list[tuple[int | None, str, float]] = [row for row in history if not row[1].startswith("cost/")]
+    rows: list[tuple[int | None, str, float]] = [
+        row for row in history if not row[1].startswith("cost/")
+    ]
     rows += [(cell.recipe["epochs"], f"cost/{name}", value) for name, value in costs.items()]
     for epoch, metric, value in rows or [(None, "", float("nan"))]:
         yield (*prefix, epoch, metric, value, *suffix)
@@ -158,5 +179,9 @@ def _rows(plan: Plan, cell: Cell, folder: CellFolder, state: State) -> Iterator[
 def _steps(history: Iterable[tuple[int, str, float]]) -> float:
     """Return the number of training steps: of each epoch the seconds over those of a step."""
     values = {(epoch, metric): value for epoch, metric, value in history}
-    seconds = {epoch: value for (epoch, metric), value in values.items() if metric == "cost/step_seconds"}
-    return float(sum(round(values[epoch, "cost/train_seconds"] / value) for epoch, value in seconds.items()))
+    seconds = {
+        epoch: value for (epoch, metric), value in values.items() if metric == "cost/step_seconds"
+    }
+    return float(
+        sum(round(values[epoch, "cost/train_seconds"] / value) for epoch, value in seconds.items())
+    )

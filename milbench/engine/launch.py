@@ -25,12 +25,21 @@ if TYPE_CHECKING:
     from milbench.engine.run import Processes
     from milbench.engine.worker import Job
 
-RERUN = {"missing": ("missing",), "failed": ("missing", "failed"), "all": ("missing", "failed", "done")}
+RERUN = {
+    "missing": ("missing",),
+    "failed": ("missing", "failed"),
+    "all": ("missing", "failed", "done"),
+}
 """The states of the cells that each value of `--rerun` runs."""
-HUGE_PAGES = ("THP_MEM_ALLOC_ENABLE", "1")  # PyTorch asks Linux for pages of 2 MB: slides load 1.5 times faster
+HUGE_PAGES = (
+    "THP_MEM_ALLOC_ENABLE",
+    "1",
+)  # PyTorch asks Linux for pages of 2 MB: slides load 1.5 times faster
 
 
-def run_comparison(spec: Spec, root: Path, command: str, *, quiet: bool = False, dry_run: bool = False) -> int:
+def run_comparison(
+    spec: Spec, root: Path, command: str, *, quiet: bool = False, dry_run: bool = False
+) -> int:
     """Print the plan of a comparison and run its missing cells in the store of a root.
 
     The command is kept with the plan. A dry run only shows the plan; with `quiet` only failures are printed. Returns
@@ -53,13 +62,19 @@ class _Launch:
         if self.execution.cluster is None:
             self.devices = resolve_all(self.execution.device)
         elif self.execution.jobs:
-            raise UsageError("--jobs is for the devices of this machine; a cluster has as many jobs as workers")
+            raise UsageError(
+                "--jobs is for the devices of this machine; a cluster has as many jobs as workers"
+            )
         else:  # each worker finds its own devices
             check_cluster(self.execution.cluster)
             self.devices = [self.execution.device]
-        self.unusable_gpu = unusable_gpu() if self.execution.device == "auto" and self.devices == ["cpu"] else ""
+        self.unusable_gpu = (
+            unusable_gpu() if self.execution.device == "auto" and self.devices == ["cpu"] else ""
+        )
         if self.execution.in_process and (self.execution.timeout or self.execution.cluster):
-            raise UsageError("run.in_process excludes run.timeout and --cluster, which run cells in other processes")
+            raise UsageError(
+                "run.in_process excludes run.timeout and --cluster, which run cells in other processes"
+            )
 
     def make_plan(self, draws: Plan | None = None) -> Plan:
         """Return the plan of the comparison, or of its search before `draws` are given; it may download data."""
@@ -73,8 +88,14 @@ class _Launch:
         precision = earlier.precision if earlier else ""
         with catalog.downloads(not self.dry_run):
             if draws and draws.search:
-                done = [folder for folder in (self.root.cell(cell.id) for cell in draws.cells) if folder.is_done]
-                values = {folder.id: folder.last_metrics().get(draws.search.metric) for folder in done}
+                done = [
+                    folder
+                    for folder in (self.root.cell(cell.id) for cell in draws.cells)
+                    if folder.is_done
+                ]
+                values = {
+                    folder.id: folder.last_metrics().get(draws.search.metric) for folder in done
+                }
                 known = {cell: value for cell, value in values.items() if value is not None}
                 return tuned_plan(self.spec, draws, known, device)
             return (search_plan if self.spec.tune else make_plan)(self.spec, device, precision)
@@ -89,7 +110,9 @@ class _Launch:
         return self.run(self.make_plan(plan))
 
     def _is_searched(self, plan: Plan) -> bool:
-        return all(state.status in ("done", "failed") for state in self.root.states(plan.cells).values())
+        return all(
+            state.status in ("done", "failed") for state in self.root.states(plan.cells).values()
+        )
 
     def _earlier(self) -> Plan | None:
         """Return the plan of earlier launches of the same name and origin, None if there are none."""
@@ -101,7 +124,11 @@ class _Launch:
     def _save_plan(self, plan: Plan) -> Plan:
         """Write the plan, joined with that of earlier and concurrent launches of its origin, and return it."""
         self.root.make()
-        plan = replace(plan, command=self.command, launched=time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))
+        plan = replace(
+            plan,
+            command=self.command,
+            launched=time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+        )
         with locks.lock(self.root.runs / f"{plan.name}.lock"):
             for leftover in self.root.runs.glob(f".{plan.name}.json.*"):  # of a killed process
                 leftover.unlink(missing_ok=True)
@@ -133,13 +160,23 @@ class _Launch:
             display.print_plan([*plan.notes, *published(plan)])
             with catalog.downloads(allowed=False):
                 lines = outlook(plan, to_run, self.root, workers, threads, self.execution)
-            then = ["then the comparison, with the settings that these cells choose"] * plan.is_searching
-            for line in (*lines, *then, *notes, "dry run: nothing was started; next: the same without --dry-run"):
+            then = [
+                "then the comparison, with the settings that these cells choose"
+            ] * plan.is_searching
+            for line in (
+                *lines,
+                *then,
+                *notes,
+                "dry run: nothing was started; next: the same without --dry-run",
+            ):
                 display.print_line(line)
             return 0
         display.print_plan([*plan.notes[len(self.spec.notes) :], *notes])
         jobs = [self._job(plan, cell, slots, threads) for cell in to_run]
-        with display.live() if jobs else nullcontext(), closing(Processes(workers, threads)) as processes:
+        with (
+            display.live() if jobs else nullcontext(),
+            closing(Processes(workers, threads)) as processes,
+        ):
             if jobs:
                 from milbench.engine.check import check_all
 
@@ -154,8 +191,12 @@ class _Launch:
         from milbench.engine.worker import Job
         from milbench.networks.registry import registries
 
-        entries = [registry.entries.get(getattr(cell, kind)) for kind, registry in registries().items()]
-        is_foreign = any(entry.origin != "milbench" for entry in entries if entry)  # a task's network is no entry
+        entries = [
+            registry.entries.get(getattr(cell, kind)) for kind, registry in registries().items()
+        ]
+        is_foreign = any(
+            entry.origin != "milbench" for entry in entries if entry
+        )  # a task's network is no entry
         local = tuple(  # classes that were defined in a notebook are sent to the workers
             (kind, plugin, registry.entry(getattr(cell, kind)).code)
             for kind, registry in registries().items()
@@ -164,9 +205,22 @@ class _Launch:
         folder = self.root.cell(cell.id)
         label, execution = plan.label(cell), self.execution
         searching = plan.is_searching
-        return Job(cell, label, folder, execution, threads, self.devices, slots, searching, is_foreign, local)
+        return Job(
+            cell,
+            label,
+            folder,
+            execution,
+            threads,
+            self.devices,
+            slots,
+            searching,
+            is_foreign,
+            local,
+        )
 
-    def _run_jobs(self, plan: Plan, cells: list[Cell], jobs: list[Job], display: Display, processes: Processes) -> int:
+    def _run_jobs(
+        self, plan: Plan, cells: list[Cell], jobs: list[Job], display: Display, processes: Processes
+    ) -> int:
         """Run cells, bring MLflow up to date, also for earlier launches, and print how the launch ended."""
         from milbench.engine.mirror import Mirror
         from milbench.engine.run import ClusterLost, run_cells
@@ -188,8 +242,14 @@ class _Launch:
         if warning := mirror.finish():
             display.print_line(warning)
         statuses = Counter(state.status for state in self.root.states(cells).values())
-        display.print_line(_describe_end(statuses, stopped, plan.is_searching, self.execution.rerun))
-        return INTERRUPTED if stopped == "interrupted" else int(bool(stopped) or statuses["done"] < len(cells))
+        display.print_line(
+            _describe_end(statuses, stopped, plan.is_searching, self.execution.rerun)
+        )
+        return (
+            INTERRUPTED
+            if stopped == "interrupted"
+            else int(bool(stopped) or statuses["done"] < len(cells))
+        )
 
 
 def _describe_end(statuses: Mapping[Status, int], stopped: str, searching: bool, rerun: str) -> str:
@@ -200,8 +260,16 @@ def _describe_end(statuses: Mapping[Status, int], stopped: str, searching: bool,
     if done == total:
         cells = "the cell is" if total == 1 else f"all {total:,} cells are"
         return "the search is done" if searching else f"{cells} done"
-    words: dict[Status, str] = {"failed": "failed", "missing": "unfinished", "running": "running in another launch"}
-    parts = [f"{counted(statuses[status], 'cell')} {word}" for status, word in words.items() if statuses[status]]
+    words: dict[Status, str] = {
+        "failed": "failed",
+        "missing": "unfinished",
+        "running": "running in another launch",
+    }
+    parts = [
+        f"{counted(statuses[status], 'cell')} {word}"
+        for status, word in words.items()
+        if statuses[status]
+    ]
     has_failed = statuses["failed"] and rerun == "missing" and not searching
     again = "to try again, add --rerun failed" if has_failed else "the same command continues"
     return f"{', '.join(parts)}; {again}"

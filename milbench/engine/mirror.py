@@ -76,7 +76,11 @@ class Mirror:
             if state.is_damaged or (status == "missing" and not record and not folder.begun):
                 continue
             lacks_model = self.log_models and status == "done" and not record.get("model")
-            if status == "running" or lacks_model or (record.get("uri"), record.get("status")) != (self.uri, status):
+            if (
+                status == "running"
+                or lacks_model
+                or (record.get("uri"), record.get("status")) != (self.uri, status)
+            ):
                 behind.append(cell)
             elif status == "done":
                 self._settled.add(cell.id)
@@ -92,13 +96,17 @@ class Mirror:
             except Exception as error:  # noqa: BLE001 whatever MLflow, a database or a server raises
                 text = str(error) or type(error).__name__
                 cause = re.search(r"\[Errno -?\d+\] [^'\")]+|timed out|\(\w[\w.]*Error\) .+", text)
-                self.problem = without_password(f"{self.uri}: {(cause[0] if cause else text.splitlines()[0])[:300]}")
+                self.problem = without_password(
+                    f"{self.uri}: {(cause[0] if cause else text.splitlines()[0])[:300]}"
+                )
 
     def _mirror(self) -> None:
         """Copy what is missing; one process of a root at a time, since two would make two runs of a cell."""
         with locks.lock(self.root.runs / "mlflow.lock"):
             self._moved = time.monotonic()
-            for leftover in self.root.runs.glob(f".{self.root.database.name}.*"):  # of a killed process
+            for leftover in self.root.runs.glob(
+                f".{self.root.database.name}.*"
+            ):  # of a killed process
                 leftover.unlink(missing_ok=True)
             if not (behind := self.behind()):
                 return
@@ -136,7 +144,9 @@ def check_database(root: Root, uri: str) -> None:
     if not uri.startswith("sqlite:") or not root.database.exists():
         return
     try:
-        with closing(sqlite3.connect(f"{root.database.as_uri()}?mode=ro", timeout=5, uri=True)) as database:
+        with closing(
+            sqlite3.connect(f"{root.database.as_uri()}?mode=ro", timeout=5, uri=True)
+        ) as database:
             database.execute("select count(*) from sqlite_master").fetchone()
     except sqlite3.Error as error:
         remedy = "if it is damaged, delete it, and milbench sync makes it again"

@@ -27,12 +27,19 @@ from milbench.engine.folders import Root
 from milbench.errors import UsageError
 from milbench.networks.registry import registries
 
-STATUSES: dict[Status, str] = {"done": "FINISHED", "failed": "FAILED", "running": "RUNNING", "missing": "KILLED"}
+STATUSES: dict[Status, str] = {
+    "done": "FINISHED",
+    "failed": "FAILED",
+    "running": "RUNNING",
+    "missing": "KILLED",
+}
 ATTEMPT = "milbench.attempt"  # the tag of a run that tells it from runs of the same cell that was computed before
 
 for _name in ("mlflow", "alembic", "urllib3", "mlflow.store.db.utils"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)  # the mirror reports errors in one line
-logging.getLogger("alembic.runtime.migration").addFilter(lambda _: False)  # whose level older MLflow sets anew
+logging.getLogger("alembic.runtime.migration").addFilter(
+    lambda _: False
+)  # whose level older MLflow sets anew
 
 
 class Runs:
@@ -44,7 +51,9 @@ class Runs:
         if self.is_local and not root.database.exists():
             # A database that was killed while MLflow made its tables would never be opened again.
             scratch = root.database.with_name(f".{root.database.name}.{os.getpid()}")
-            mlflow.MlflowClient(uri.replace(root.database.name, scratch.name)).search_experiments(max_results=1)
+            mlflow.MlflowClient(uri.replace(root.database.name, scratch.name)).search_experiments(
+                max_results=1
+            )
             with suppress(FileNotFoundError):  # another launch has made it in the meantime
                 scratch.replace(root.database)
         self.client: Any = mlflow.MlflowClient(uri)
@@ -68,7 +77,9 @@ class Runs:
             tags = {"mlflow.experimentKind": "custom_model_development"}
             # An address in whichever folder MLflow's server serves stays true when a root is moved.
             place = "mlflow-artifacts:/" if self.is_local else None
-            return str(self.client.create_experiment(self.plan.name, artifact_location=place, tags=tags))
+            return str(
+                self.client.create_experiment(self.plan.name, artifact_location=place, tags=tags)
+            )
         if existing.lifecycle_stage == "deleted":
             self.client.restore_experiment(existing.experiment_id)
         return str(existing.experiment_id)
@@ -86,10 +97,17 @@ class Runs:
             self.client.update_run(record["run"], status="RUNNING")  # it was stopped, and goes on
         history = folder.history()
         ends, now = dict[int, int](), float(record["start"])
-        for epoch, name, value in history:  # an epoch ended when its training had taken its time since the start
+        for (
+            epoch,
+            name,
+            value,
+        ) in history:  # an epoch ended when its training had taken its time since the start
             now += 1000 * value if name == "cost/train_seconds" else 0.0
             ends[epoch] = int(now)
-        new = [Metric(name, value, ends[epoch], epoch) for epoch, name, value in history[record["rows"] :]]
+        new = [
+            Metric(name, value, ends[epoch], epoch)
+            for epoch, name, value in history[record["rows"] :]
+        ]
         for start in range(0, len(new), 900):  # of which a server takes 1,000 at once
             self.client.log_batch(record["run"], metrics=new[start : start + 900])
         folder.keep_mirrored(record := record | {"rows": len(history)})
@@ -105,24 +123,42 @@ class Runs:
         if code := tags.get("milbench.code"):
             tags["mlflow.source.git.commit"] = code
         start = int(1000 * (folder.begun or folder.result().get("finished", time.time())))
-        existing = self.client.search_runs([experiment], f"tags.`{ATTEMPT}` = '{about['attempt']}'", max_results=1)
+        existing = self.client.search_runs(
+            [experiment], f"tags.`{ATTEMPT}` = '{about['attempt']}'", max_results=1
+        )
         name = self.plan.label(cell)
-        run = existing[0] if existing else self.client.create_run(experiment, start, tags, run_name=name)
+        run = (
+            existing[0]
+            if existing
+            else self.client.create_run(experiment, start, tags, run_name=name)
+        )
         params = [Param(key, str(value)) for key, value in cell.params().items()]
         self.client.log_batch(run.info.run_id, params=params)
-        record = {"uri": self.uri, "run": run.info.run_id, "start": run.info.start_time, "status": "running", "rows": 0}
+        record = {
+            "uri": self.uri,
+            "run": run.info.run_id,
+            "start": run.info.start_time,
+            "status": "running",
+            "rows": 0,
+        }
         folder.keep_mirrored(record)
         return record
 
-    def _log_end(self, cell: Cell, folder: CellFolder, run_id: str, status: Status, log_models: bool) -> None:
+    def _log_end(
+        self, cell: Cell, folder: CellFolder, run_id: str, status: Status, log_models: bool
+    ) -> None:
         result, end = folder.result(), int(1000 * time.time())
         if result:
             end = int(1000 * result["finished"])
             by_epoch = {name for _, name, _ in folder.history()}
             costs = {f"cost/{name}": value for name, value in result["costs"].items()}
             totals = {name: value for name, value in costs.items() if name not in by_epoch}
-            self.client.log_batch(run_id, metrics=[Metric(*one, end, cell.recipe["epochs"]) for one in totals.items()])
-        sha256 = re.search(r"sha256 ([0-9a-f]+)", cell.data)  # MLflow keeps 36 characters, which a name may fill
+            self.client.log_batch(
+                run_id, metrics=[Metric(*one, end, cell.recipe["epochs"]) for one in totals.items()]
+            )
+        sha256 = re.search(
+            r"sha256 ([0-9a-f]+)", cell.data
+        )  # MLflow keeps 36 characters, which a name may fill
         digest = (sha256[1] if sha256 else cell.data)[:36]
         source = json.dumps({"task": cell.task, "params": cell.task_params, "data": cell.data})
         context = InputTag("mlflow.data.context", "training and evaluation")
@@ -168,7 +204,11 @@ def write_model(place: Path, folder: CellFolder, cell: Cell, result: Mapping[str
             if path.exists():
                 shutil.copyfile(path, data / path.name)
         packed, copies, helpers = dict[str, Any](), list[tuple[str, Path]](), set[Path]()
-        for kind, source in (("loss", cell.loss_file), ("task", cell.task_file), ("network", cell.network_file)):
+        for kind, source in (
+            ("loss", cell.loss_file),
+            ("task", cell.task_file),
+            ("network", cell.network_file),
+        ):
             file, colon, member = source.partition(":")
             if file.endswith(".py"):
                 copies.append((file, data / kind / Path(file).name))
@@ -181,11 +221,22 @@ def write_model(place: Path, folder: CellFolder, cell: Cell, result: Mapping[str
             place_of_file.parent.mkdir()
             shutil.copyfile(file, place_of_file)
         for helper in helpers:  # below the folder from which Python imports it
-            roots = [root for root in map(Path.resolve, map(Path, sys.path)) if helper.is_relative_to(root)]
-            copy = Path(scratch) / "code" / helper.relative_to(max(roots, key=lambda root: len(root.parts)))
+            roots = [
+                root
+                for root in map(Path.resolve, map(Path, sys.path))
+                if helper.is_relative_to(root)
+            ]
+            copy = (
+                Path(scratch)
+                / "code"
+                / helper.relative_to(max(roots, key=lambda root: len(root.parts)))
+            )
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(helper, copy)
-        columns = [("labels", "string"), ("probability", "double")]  # as milbench.inference.saved_model returns them
+        columns = [
+            ("labels", "string"),
+            ("probability", "double"),
+        ]  # as milbench.inference.saved_model returns them
         columns += [(f"presence {name}", "double") for name in result["classes"]]
         inputs = Schema([TensorSpec(example.dtype, test_bags.batch_shape)])
         outputs = Schema([ColSpec(DataType[kind], name) for name, kind in columns])

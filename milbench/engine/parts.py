@@ -56,7 +56,10 @@ class Setup:
     @property
     def states(self) -> dict[str, Any]:
         """What a checkpoint holds."""
-        parts = {name: getattr(self, name) for name in ("model", "optimizer", "gradient_norm", "averaged_model")}
+        parts = {
+            name: getattr(self, name)
+            for name in ("model", "optimizer", "gradient_norm", "averaged_model")
+        }
         return {name: part for name, part in parts.items() if part is not None}
 
     @property
@@ -91,7 +94,9 @@ class Setup:
         return clipped | getattr(optimizer, "clipped", clipped)
 
 
-def set_up(cell: Cell, device: torch.device, data_dir: Path | None, *, threads_by_work: bool = False) -> Setup:
+def set_up(
+    cell: Cell, device: torch.device, data_dir: Path | None, *, threads_by_work: bool = False
+) -> Setup:
     """Return the parts of the training of a cell, before its first step.
 
     With `threads_by_work` PyTorch gets one thread of the CPU where a step is small: more gain nothing then, and wait
@@ -99,7 +104,9 @@ def set_up(cell: Cell, device: torch.device, data_dir: Path | None, *, threads_b
     """
     check_unchanged(cell)
     recipe, task = Recipe(**cell.recipe), task_for(cell)
-    if (digest := task.check_data(data_dir)) != cell.data:  # as cells are planned, before the task has a seed
+    if (
+        digest := task.check_data(data_dir)
+    ) != cell.data:  # as cells are planned, before the task has a seed
         raise UsageError(
             f"the data of {cell.task} are not those that {cell} was planned with: expected {cell.data}, got {digest}; "
             "milbench run trains on the data that are there now"
@@ -123,7 +130,9 @@ def set_up(cell: Cell, device: torch.device, data_dir: Path | None, *, threads_b
     return build_setup(recipe, cell.seed, task, network, loss, device)
 
 
-def build_setup(recipe: Recipe, seed: int, task: Task, network: Network, loss: Loss, device: torch.device) -> Setup:
+def build_setup(
+    recipe: Recipe, seed: int, task: Task, network: Network, loss: Loss, device: torch.device
+) -> Setup:
     """Return the parts of a training run, of a prepared task, a new network on the CPU and a loss on the device."""
     loss.reduction = "none"
     loss.max_labels = task.max_labels
@@ -154,7 +163,9 @@ def loss_for(cell: Cell, task: Task) -> Loss:
     return loss.build(task.num_classes, cell.seed)
 
 
-def network_for(cell: Cell, task: Task, loss: Loss, data_dir: Path | None = None, *, initial: bool = True) -> Network:
+def network_for(
+    cell: Cell, task: Task, loss: Loss, data_dir: Path | None = None, *, initial: bool = True
+) -> Network:
     """Return the untrained network of a cell, on the CPU, for a task that is prepared or has recalled its memory.
 
     Weights from a file, which its parameter `weights` names, are read where they are `initial`.
@@ -165,7 +176,9 @@ def network_for(cell: Cell, task: Task, loss: Loss, data_dir: Path | None = None
     if isinstance(weights := params.get("weights"), str) and weights:
         path = find_file(weights, data_dir, "network.weights")
         if initial and not cell.network_revision.endswith(file_digest(path, "sha256")[:16]):
-            raise UsageError(f"{path} was changed after the cell was planned; run the same command again")
+            raise UsageError(
+                f"{path} was changed after the cell was planned; run the same command again"
+            )
         params = params | {"weights": str(path) if initial else ""}
     return make_network(task, cell.network, params, cell.seed, loss.head)
 
@@ -186,7 +199,11 @@ def typical_positions(network: Network, task: Task, head: Head | None = None) ->
 
 
 def _typical_bag(task: Task) -> Bags:
-    shape = (*task.typical_size, task.inputs) if task.bag_kind == "sets" else (task.inputs, *task.typical_size)
+    shape = (
+        (*task.typical_size, task.inputs)
+        if task.bag_kind == "sets"
+        else (task.inputs, *task.typical_size)
+    )
     return Bags(torch.zeros(1, *shape), torch.zeros(1, task.num_classes, dtype=torch.bool))
 
 
@@ -212,7 +229,9 @@ def check_max_labels(task: Task, bags: Bags) -> None:
 def check_unchanged(cell: Cell) -> None:
     """Raise UsageError if the code of a plug-in was changed since the cell was planned."""
     for kind, registry in registries().items():
-        file, name, revision = (getattr(cell, field) for field in (f"{kind}_file", kind, f"{kind}_revision"))
+        file, name, revision = (
+            getattr(cell, field) for field in (f"{kind}_file", kind, f"{kind}_revision")
+        )
         entry = registry.entries.get(resolve(registry, file) if file else name)
         if entry is None or (entry.code.digest.startswith(" of ") and not entry.code.files):
             continue  # a network of a task, or an installed package, whose version says enough
@@ -231,7 +250,9 @@ def training_logits(setup: Setup, bags: Bags) -> Tensor:
     return logits.double() if setup.recipe.loss_precision == "float64" else logits
 
 
-def network_logits(network: Network, bags: Bags, device: torch.device, *, half: bool = False) -> Tensor:
+def network_logits(
+    network: Network, bags: Bags, device: torch.device, *, half: bool = False
+) -> Tensor:
     """Return the logits (B, C+1, *positions) float32 of B bags on the device, computed in bfloat16 where `half`."""
     with torch.autocast(device.type, torch.bfloat16) if half else nullcontext():
         logits = network.logits_of(bags)

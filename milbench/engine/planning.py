@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from milbench._utils.digests import file_digest
 from milbench.api.metric_info import METRICS
-from milbench.api.parameters import check_params, check_values, constructor_parameters, network_parameters
+from milbench.api.parameters import (
+    check_params,
+    check_values,
+    constructor_parameters,
+    network_parameters,
+)
 from milbench.api.plan import Cell, Plan, TaskInfo, labels, task_key
 from milbench.api.questions import Mark
 from milbench.api.recipe import Recipe
@@ -52,19 +57,26 @@ def make_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
     variants = {key: _variants(spec, problem.task, losses) for key, problem in problems.items()}
     recipes = [variant["recipe"] for of_task in variants.values() for variant in of_task]
     auto = [recipe for recipe in recipes if recipe["precision"] == "auto"]
-    notes = [*spec.notes, *(r for p in problems.values() for r in p.task.remarks(spec.run.data_dir, p.seeds))]
+    notes = [
+        *spec.notes,
+        *(r for p in problems.values() for r in p.task.remarks(spec.run.data_dir, p.seeds)),
+    ]
     if auto and not precision:
         precision, note = _auto_precision(device, spec)
         notes.append(note)
     for recipe in auto:
         recipe["precision"] = precision
-    every_cell = (cell for key, problem in problems.items() for cell in _cells(problem, variants[key]))
+    every_cell = (
+        cell for key, problem in problems.items() for cell in _cells(problem, variants[key])
+    )
     cells = [*{cell.id: cell for cell in every_cell}.values()]
     _check_networks(spec, cells)
     _check_contrasts(spec, cells)
     notes += _untraced_code(cells)
     infos = {key: problem.info for key, problem in problems.items()}
-    return Plan(spec.model_dump(mode="json"), cells, infos, [*dict.fromkeys(notes)], precision=precision)
+    return Plan(
+        spec.model_dump(mode="json"), cells, infos, [*dict.fromkeys(notes)], precision=precision
+    )
 
 
 def _problems(spec: Spec) -> dict[str, _Problem]:
@@ -74,7 +86,10 @@ def _problems(spec: Spec) -> dict[str, _Problem]:
         if (key := task_key(name, params)) not in problems:
             task: Task = tasks().get(name)(**params)
             data = task.check_data(spec.run.data_dir)  # reads what folds there are
-            fields, seeds = _fields(tasks(), name, params) | {"task_name": short_name, "data": data}, _seeds(spec, task)
+            fields, seeds = (
+                _fields(tasks(), name, params) | {"task_name": short_name, "data": data},
+                _seeds(spec, task),
+            )
             problems[key] = _Problem(task, fields, seeds, _info(spec, task, params, data))
         if mark and mark not in (marks := problems[key].info.marks):
             marks.append(mark)
@@ -83,7 +98,10 @@ def _problems(spec: Spec) -> dict[str, _Problem]:
 
 def _losses(spec: Spec) -> list[Params]:
     """Return the fields of a cell that describe its loss, for every loss and combination of axes."""
-    sections = {name: {k: v for k, v in table.items() if k != "networks"} for name, table in spec.loss.items()}
+    sections = {
+        name: {k: v for k, v in table.items() if k != "networks"}
+        for name, table in spec.loss.items()
+    }
     return [
         _fields(losses(), name, params) | {"supervision": losses().get(name).supervision}
         for name, params, _ in _combinations(losses(), spec.losses, sections)
@@ -103,7 +121,9 @@ def _variants(spec: Spec, task: Task, losses: Sequence[Params]) -> list[Params]:
 
 def _cells(problem: _Problem, variants: Sequence[Params]) -> Iterator[Cell]:
     if (count := len(variants) * len(problem.seeds)) > MOST_CELLS:
-        raise UsageError(f"{count:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}")
+        raise UsageError(
+            f"{count:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}"
+        )
     for fields, seed in itertools.product(variants, problem.seeds):
         yield Cell(**fields, **problem.fields, seed=seed)
 
@@ -133,14 +153,20 @@ def _tasks_with_marks(spec: Spec) -> Iterator[tuple[str, Params, str, Mark | Non
                 yield (*variant, mark)
 
 
-def _combinations(registry: Any, references: Sequence[str], sections: Params) -> Iterator[tuple[str, Params, str]]:
+def _combinations(
+    registry: Any, references: Sequence[str], sections: Params
+) -> Iterator[tuple[str, Params, str]]:
     """Yield the entries with complete parameters, for every combination of axes, and a short name or ""."""
     for name in dict.fromkeys(resolve(registry, reference) for reference in references):
         cls, tables, names = registry.get(name), sections.get(name, {}), [""]
         if isinstance(tables, list):
             names = [str(table.get("name", "")) for table in tables]
-            tables = [{key: value for key, value in table.items() if key != "name"} for table in tables]
-        if duplicate := next((short_name for short_name in names if short_name and names.count(short_name) > 1), None):
+            tables = [
+                {key: value for key, value in table.items() if key != "name"} for table in tables
+            ]
+        if duplicate := next(
+            (short_name for short_name in names if short_name and names.count(short_name) > 1), None
+        ):
             raise UsageError(f"two variants of {registry.kind} {name} are named {duplicate!r}")
         for table, short_name in zip(as_list(tables), names, strict=True):
             for params in _axes(table):
@@ -154,7 +180,9 @@ def _axes(params: Params) -> Iterator[Params]:
     values = [v if isinstance(v, list) else [v] for v in params.values()]
     if (count := math.prod(map(len, values))) > MOST_CELLS:
         axes = ", ".join(key for key, value in params.items() if isinstance(value, list))
-        raise UsageError(f"the axes {axes} have {count:,} combinations, expected at most {MOST_CELLS:,}")
+        raise UsageError(
+            f"the axes {axes} have {count:,} combinations, expected at most {MOST_CELLS:,}"
+        )
     for combination in itertools.product(*values):
         yield dict(zip(params, combination, strict=True))
 
@@ -163,7 +191,12 @@ def _fields(registry: Registry[Any], name: str, params: Params) -> Params:
     """Return the fields of a cell that describe its loss or its task."""
     entry, kind = registry.entry(name), registry.kind
     revision = f"{registry.get(name).revision}{entry.code.digest}"
-    return {kind: entry.name, f"{kind}_params": params, f"{kind}_file": entry.source, f"{kind}_revision": revision}
+    return {
+        kind: entry.name,
+        f"{kind}_params": params,
+        f"{kind}_file": entry.source,
+        f"{kind}_revision": revision,
+    }
 
 
 def _networks(spec: Spec, task: Task, loss: Params) -> Iterator[Params]:
@@ -177,9 +210,17 @@ def _networks(spec: Spec, task: Task, loss: Params) -> Iterator[Params]:
         revision, file = network_source(task, name, head)
         parameters = network_parameters(maker)
         # What only another task's network of this name knows is not for this one.
-        namesakes = [tasks().get(resolve(tasks(), requested)).networks.get(name) for requested in spec.tasks]
-        elsewhere = {key for namesake in namesakes if namesake for key in network_parameters(namesake)}
-        section = {k: v for k, v in spec.network.get(name, {}).items() if k in parameters or k not in elsewhere}
+        namesakes = [
+            tasks().get(resolve(tasks(), requested)).networks.get(name) for requested in spec.tasks
+        ]
+        elsewhere = {
+            key for namesake in namesakes if namesake for key in network_parameters(namesake)
+        }
+        section = {
+            k: v
+            for k, v in spec.network.get(name, {}).items()
+            if k in parameters or k not in elsewhere
+        }
         for params in _axes(section):
             complete = check_values(f"network {name}", parameters, params)
             fields = {
@@ -204,19 +245,29 @@ def _check_networks(spec: Spec, cells: Iterable[Cell]) -> None:
                 network_maker(task, name)
                 break
         else:
-            raise unknown("network section", name, {n for task in task_classes for n in suitable_networks(task)})
+            raise unknown(
+                "network section",
+                name,
+                {n for task in task_classes for n in suitable_networks(task)},
+            )
 
 
 def _info(spec: Spec, task: Task, params: Params, data: str) -> TaskInfo:
     primary = spec.compare_by[0] if spec.compare_by else task.primary
-    published = [*task.published, *(p for p in spec.published if resolve(tasks(), p.task) == task.name)]
+    published = [
+        *task.published,
+        *(p for p in spec.published if resolve(tasks(), p.task) == task.name),
+    ]
     return TaskInfo(
         primary=primary,
-        chance=task.chance if primary == task.primary else None,  # guessing is known for the task's own metric alone
+        chance=task.chance
+        if primary == task.primary
+        else None,  # guessing is known for the task's own metric alone
         amount=task.amount,
         published=[value for value in published if value.belongs_to(params, data)],
         folds=(task.folds.count, task.folds.repeats or 0) if task.folds else None,
-        overlap=task.overlap(spec.run.data_dir) or (1 / (task.folds.count - 1) if task.folds else 0.0),
+        overlap=task.overlap(spec.run.data_dir)
+        or (1 / (task.folds.count - 1) if task.folds else 0.0),
         is_tested=task.is_tested,
     )
 
@@ -229,8 +280,15 @@ def _auto_precision(device: str, spec: Spec) -> tuple[str, str]:
 
     precision = auto_precision(torch.device(device))
     verb = "multiplies" if precision == "bfloat16" else "does not multiply"
-    cluster = " It holds for the cells of the cluster too; set recipe.precision." if spec.run.cluster else ""
-    return precision, f"Precision auto is {precision} here: {device_name(device)} {verb} bfloat16.{cluster}"
+    cluster = (
+        " It holds for the cells of the cluster too; set recipe.precision."
+        if spec.run.cluster
+        else ""
+    )
+    return (
+        precision,
+        f"Precision auto is {precision} here: {device_name(device)} {verb} bfloat16.{cluster}",
+    )
 
 
 def _seeds(spec: Spec, task: Task) -> list[int]:
@@ -240,14 +298,21 @@ def _seeds(spec: Spec, task: Task) -> list[int]:
     seeds = parse_seeds(spec.seeds)
     if task.folds and task.folds.repeats and seeds[-1] >= task.folds.seeds:
         folds = f"{task.folds.repeats} x {task.folds.count} folds"
-        raise UsageError(f"seed {seeds[-1]}: the {folds} of {task.name} are the seeds 0-{task.folds.seeds - 1}")
+        raise UsageError(
+            f"seed {seeds[-1]}: the {folds} of {task.name} are the seeds 0-{task.folds.seeds - 1}"
+        )
     return seeds
 
 
 def _check_supervision(spec: Spec) -> None:
-    kinds = {losses().get(name).supervision: name for name in (resolve(losses(), loss) for loss in spec.losses)}
+    kinds = {
+        losses().get(name).supervision: name
+        for name in (resolve(losses(), loss) for loss in spec.losses)
+    }
     if len(kinds) > 1 and not set(kinds) <= set(spec.supervision):
-        listed = ", ".join(f"{name} has {supervision} supervision" for supervision, name in kinds.items())
+        listed = ", ".join(
+            f"{name} has {supervision} supervision" for supervision, name in kinds.items()
+        )
         mend = f"if that is meant, add -p supervision={','.join(kinds)}"
         raise UsageError(f"the losses do not have the same supervision: {listed}; {mend}")
     for task in (tasks().get(resolve(tasks(), task)) for task in spec.tasks):
@@ -271,21 +336,29 @@ def _check_metrics(spec: Spec) -> None:
             raise unknown(f"metric of {owner}", name, metrics)
         if owner == "margin" and name not in compared and not spec.changed:
             choices = " or ".join(compared)
-            raise UsageError(f"{owner}: losses are not compared by {name}; use {choices}, or compare_by = [{name!r}]")
+            raise UsageError(
+                f"{owner}: losses are not compared by {name}; use {choices}, or compare_by = [{name!r}]"
+            )
 
 
 def _check_published(spec: Spec) -> None:
     """Raise UsageError where the protocol of a published value names a parameter that no cell has."""
     for published in spec.published:
         if not published.task:
-            raise UsageError(f"[[published]] {(published.method or published.loss)!r} needs the task of its value")
+            raise UsageError(
+                f"[[published]] {(published.method or published.loss)!r} needs the task of its value"
+            )
         parameters = constructor_parameters(tasks().get(resolve(tasks(), published.task)))
-        names = [f"task.{key}" for key in parameters]  # all that decides where the value of a method is shown
+        names = [
+            f"task.{key}" for key in parameters
+        ]  # all that decides where the value of a method is shown
         if published.loss:
             resolve(losses(), published.loss.split()[0])
             names += ["network", *(f"recipe.{key}" for key in Recipe.model_fields)]
         for name in published.protocol:
-            if name not in names and not (published.loss and name.startswith(("loss.", "network."))):
+            if name not in names and not (
+                published.loss and name.startswith(("loss.", "network."))
+            ):
                 raise unknown("parameter in the protocol of [[published]]", name, names)
 
 
@@ -294,15 +367,24 @@ def _check_contrasts(spec: Spec, cells: Sequence[Cell]) -> None:
     variants: dict[str, dict[str, None]] = {}
     for label in labels(cells).values() if spec.contrasts else ():
         # Searched settings are no part of a variant: what is compared has those that the search has chosen.
-        variants.setdefault(label.task, {})[(label._replace(recipe="") if spec.tune else label).variant] = None
+        variants.setdefault(label.task, {})[
+            (label._replace(recipe="") if spec.tune else label).variant
+        ] = None
     names: dict[frozenset[str], str] = {}
     for contrast in spec.contrasts:
         pair, name = (contrast.first, contrast.second), contrast.name
-        missing = [(side, available) for available in variants.values() for side in pair if side not in available]
+        missing = [
+            (side, available)
+            for available in variants.values()
+            for side in pair
+            if side not in available
+        ]
         if missing and not spec.changed:
             raise unknown(f"variant in contrast {name!r}", *missing[0])
         if contrast.first == contrast.second:
-            raise UsageError(f"contrast {name!r}: first and second are one variant, {contrast.first!r}")
+            raise UsageError(
+                f"contrast {name!r}: first and second are one variant, {contrast.first!r}"
+            )
         if (earlier := names.setdefault(frozenset(pair), name)) != name:
             raise UsageError(f"contrasts {earlier!r} and {name!r} have the same variants")
 
@@ -313,7 +395,11 @@ def changed_recipe(defaults: Params, changes: Params) -> Params:
 
     changes = {k: None if v == "none" and k != "gradient_norm" else v for k, v in changes.items()}
     optimizer = changes.get("optimizer", defaults["optimizer"])
-    settings = SETTINGS.get(optimizer, {}) if optimizer != defaults["optimizer"] and isinstance(optimizer, str) else {}
+    settings = (
+        SETTINGS.get(optimizer, {})
+        if optimizer != defaults["optimizer"] and isinstance(optimizer, str)
+        else {}
+    )
     recipe: Recipe = validated("the recipe", Recipe, {**defaults, **settings, **changes})
     check_recipe(recipe)
     origin = optimizers().entry(recipe.optimizer).code.digest.removeprefix(" of ")

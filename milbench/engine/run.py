@@ -22,7 +22,13 @@ T = TypeVar("T")
 Ends = Iterator[tuple[Job, T | None, str]]
 """Jobs as they end, each with its result and "", or None and how its process has died."""
 
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+THREADS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
 """The variables that tell libraries how many threads to have."""
 
 
@@ -30,7 +36,9 @@ class ClusterLost(Exception):  # noqa: N818 it is named for what has happened
     """Raised when the scheduler of a cluster does not answer any more."""
 
 
-def run_cells(jobs: Sequence[Job], processes: "Processes", cluster: str | None = None) -> Generator[tuple[str, State]]:
+def run_cells(
+    jobs: Sequence[Job], processes: "Processes", cluster: str | None = None
+) -> Generator[tuple[str, State]]:
     """Run cells and yield the id and the state of each as it ends.
 
     A cell whose process dies continues from its checkpoint after the others, alone, and has failed if it dies again.
@@ -66,7 +74,9 @@ class Processes:
         self.environment = {"PYTHONUNBUFFERED": "1", **dict.fromkeys(THREADS, str(threads))}
         self._idle: list[Any] = []
 
-    def apply(self, function: Callable[[Job], T], jobs: Sequence[Job], *, by_one: bool = False) -> Ends[T]:
+    def apply(
+        self, function: Callable[[Job], T], jobs: Sequence[Job], *, by_one: bool = False
+    ) -> Ends[T]:
         """Apply a function to jobs, and yield each as it ends; `by_one` process all of them, one after the other."""
         waiting, running, is_spent = deque(jobs), dict[Any, tuple[Any, Job]](), False
         try:
@@ -82,8 +92,12 @@ class Processes:
                     try:
                         result = future.result()
                     except BrokenProcessPool as error:
-                        exit_codes = re.search(r"The exit codes of the workers are \{(.*?)\}", str(error))
-                        cause = (exit_codes[1].strip() if exit_codes else "") or "its exit code is not known"
+                        exit_codes = re.search(
+                            r"The exit codes of the workers are \{(.*?)\}", str(error)
+                        )
+                        cause = (
+                            exit_codes[1].strip() if exit_codes else ""
+                        ) or "its exit code is not known"
                     is_spent = job.is_foreign or (is_spent and by_one)
                     if cause or (is_spent and not (by_one and waiting)):
                         process.shutdown(kill_workers=True)
@@ -98,7 +112,9 @@ class Processes:
     def _start(self) -> Any:
         from joblib.externals.loky import ProcessPoolExecutor
 
-        return ProcessPoolExecutor(1, initializer=follow_launcher, initargs=(os.getpid(),), env=self.environment)
+        return ProcessPoolExecutor(
+            1, initializer=follow_launcher, initargs=(os.getpid(),), env=self.environment
+        )
 
     def close(self) -> None:
         """End the processes, also those that still compute."""
@@ -128,9 +144,13 @@ def check_cluster(address: str) -> None:
     extras.load("distributed", "dask", "--cluster")
     if number := re.fullmatch(r"local:(.*)", address):
         if not re.fullmatch(r"[1-9]\d{0,3}", number[1]) or int(number[1]) > MOST_WORKERS:
-            raise UsageError(f"--cluster {address}: expected local:N with N from 1 to {MOST_WORKERS} processes")
+            raise UsageError(
+                f"--cluster {address}: expected local:N with N from 1 to {MOST_WORKERS} processes"
+            )
     elif not re.fullmatch(r"(\w+://)?[^/\s]+:\d+/?", address):
-        raise UsageError(f"--cluster {address}: expected the address of a scheduler, tcp://HOST:PORT, or local:N")
+        raise UsageError(
+            f"--cluster {address}: expected the address of a scheduler, tcp://HOST:PORT, or local:N"
+        )
 
 
 @contextmanager
@@ -142,13 +162,17 @@ def _cluster(address: str | None) -> Iterator[Any]:
     from distributed import Client, LocalCluster
 
     for name in [*logging.root.manager.loggerDict, "tornado", "asyncio"]:
-        if name.startswith(("distributed", "tornado", "asyncio")):  # cells report what happens to workers
+        if name.startswith(
+            ("distributed", "tornado", "asyncio")
+        ):  # cells report what happens to workers
             logging.getLogger(name).setLevel(logging.CRITICAL)
     kind, _, number = address.partition(":")
     with ExitStack() as stack:
         if kind == "local":
             with uninterrupted():
-                cluster = LocalCluster(n_workers=int(number), threads_per_worker=1, dashboard_address=None)
+                cluster = LocalCluster(
+                    n_workers=int(number), threads_per_worker=1, dashboard_address=None
+                )
             address = stack.enter_context(cluster).scheduler_address
         try:
             client = stack.enter_context(Client(address, timeout=15, set_as_default=False))

@@ -23,7 +23,9 @@ from milbench.errors import UsageError, unknown
 
 Params = dict[str, Any]
 DEFAULT = "default"  # stands for the first network of each task
-MOST_WORKERS = 1024  # processes, or threads of each: more are a slip, which would exhaust the machine
+MOST_WORKERS = (
+    1024  # processes, or threads of each: more are a slip, which would exhaust the machine
+)
 MOST_DRAWS = 4096  # more are a slip
 MOST_SEEDS = 100_000  # more are a slip, and would not fit into memory
 
@@ -87,13 +89,17 @@ class Range(Table):
         if not self.low < self.high:
             raise ValueError(f"low = {self.low:g} must be less than high = {self.high:g}")
         if self.scale == "log" and self.low <= 0:
-            raise ValueError(f"low = {self.low:g} has no logarithm; scale = log needs a low above 0")
+            raise ValueError(
+                f"low = {self.low:g} has no logarithm; scale = log needs a low above 0"
+            )
         return self
 
     def quantile(self, share: float) -> float:
         """Return the value below which `share` of the values are, to four digits."""
         low, high = self.low, self.high
-        return float(f"{low * (high / low) ** share if self.scale == 'log' else low + share * (high - low):.4g}")
+        return float(
+            f"{low * (high / low) ** share if self.scale == 'log' else low + share * (high - low):.4g}"
+        )
 
 
 Dimension = Range | list[Any]
@@ -124,7 +130,9 @@ class Search(Table):
             raise ValueError("there is nothing to search: add [tune.recipe] or [tune.loss.NAME]")
         task_spaces = [values for values in self.recipe.values() if isinstance(values, dict)]
         spaces: list[Any] = [self.recipe, *task_spaces, *self.loss.values()]
-        if empty := next((name for space in spaces for name, values in space.items() if values == []), ""):
+        if empty := next(
+            (name for space in spaces for name, values in space.items() if values == []), ""
+        ):
             raise ValueError(f"{empty} = [] has no values")
         return self
 
@@ -132,7 +140,9 @@ class Search(Table):
 def _check_name(name: str) -> str:
     if re.fullmatch(COMPARISON_NAME, name) and len(name) <= LONGEST_NAME:
         return name
-    raise ValueError(f"expected at most {LONGEST_NAME} letters, digits and . _ + -, the first one a letter or a digit")
+    raise ValueError(
+        f"expected at most {LONGEST_NAME} letters, digits and . _ + -, the first one a letter or a digit"
+    )
 
 
 class Spec(Table):
@@ -215,7 +225,9 @@ def read_spec(reference: str, preset: str | None = None, root: Path | None = Non
     """
     name, values = _read(reference, root)
     presets = values.pop("presets", {})
-    if not isinstance(presets, dict) or not all(isinstance(changes, dict) for changes in presets.values()):
+    if not isinstance(presets, dict) or not all(
+        isinstance(changes, dict) for changes in presets.values()
+    ):
         raise UsageError(f"spec {reference}: presets are tables, [presets.NAME]")
     if not presets and preset is not None:
         raise UsageError(f"spec {reference} has no presets; leave out --preset {preset}")
@@ -229,7 +241,10 @@ def read_spec(reference: str, preset: str | None = None, root: Path | None = Non
 
 def presets(reference: str) -> dict[str, str]:
     """Return the descriptions of the presets of a spec, by name, the default first."""
-    return {name: changes.get("about", "") for name, changes in _read(reference)[1].get("presets", {}).items()}
+    return {
+        name: changes.get("about", "")
+        for name, changes in _read(reference)[1].get("presets", {}).items()
+    }
 
 
 def _read(reference: str, root: Path | None = None) -> tuple[str, Params]:
@@ -238,25 +253,36 @@ def _read(reference: str, root: Path | None = None) -> tuple[str, Params]:
     name = path.name.removesuffix(".toml")
     file = path if path.is_file() else built_in.get(name)
     if file is None and root and reference in stored:
-        return reference, {key: value for key, value in Root(root).plan(reference).spec.items() if key != "run"}
+        return reference, {
+            key: value for key, value in Root(root).plan(reference).spec.items() if key != "run"
+        }
     if file is None:
         raise unknown("spec (no such file, and no built-in one)", reference, [*built_in, *stored])
     try:
-        return name, tomllib.loads(file.read_text("utf-8").removeprefix("\ufeff"))  # editors of Windows begin with it
-    except (ValueError, RecursionError) as error:  # a number of 5,000 digits, tables in tables without end
+        return name, tomllib.loads(
+            file.read_text("utf-8").removeprefix("\ufeff")
+        )  # editors of Windows begin with it
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # a number of 5,000 digits, tables in tables without end
         raise UsageError(f"{reference} is not TOML: {error}") from None
 
 
 def merged(values: Params, changes: Params) -> Params:
     """Return `values` with `changes`; tables in both are merged."""
-    tables = [k for k, v in changes.items() if isinstance(v, dict) and isinstance(values.get(k), dict)]
+    tables = [
+        k for k, v in changes.items() if isinstance(v, dict) and isinstance(values.get(k), dict)
+    ]
     return values | changes | {key: merged(values[key], changes[key]) for key in tables}
 
 
 def built_in_specs() -> dict[str, Traversable]:
     """Return the specs that come with milbench, by name."""
     files = resources.files("milbench.specs").iterdir()
-    return {f.name.removesuffix(".toml"): f for f in sorted(files, key=str) if f.name.endswith(".toml")}
+    return {
+        f.name.removesuffix(".toml"): f for f in sorted(files, key=str) if f.name.endswith(".toml")
+    }
 
 
 def make_spec(values: Params, owner: str = "the run") -> Spec:
@@ -265,21 +291,29 @@ def make_spec(values: Params, owner: str = "the run") -> Spec:
     for loss, params in spec.loss.items():
         names = as_list(params.get("networks", [DEFAULT]))
         if not names or not all(isinstance(name, str) for name in names):
-            raise UsageError(f"{owner}: loss.{loss}.networks = {names!r}: expected names of networks")
+            raise UsageError(
+                f"{owner}: loss.{loss}.networks = {names!r}: expected names of networks"
+            )
     for kind, entries in (("marks", spec.marks), ("contrasts", spec.contrasts)):
         names = [entry.name for entry in entries]
         if duplicate := next((name for name in names if names.count(name) > 1), None):
             raise UsageError(f"{owner}: two {kind} are named {duplicate!r}")
     task_recipes = [name for name, value in spec.recipe.items() if isinstance(value, dict)]
     if table := next((name for name in task_recipes if name in Recipe.model_fields), None):
-        raise UsageError(f"{owner}: recipe.{table} is a table; a list of values is an axis, [tune.recipe] a search")
+        raise UsageError(
+            f"{owner}: recipe.{table} is a table; a list of values is an axis, [tune.recipe] a search"
+        )
     search = spec.tune or Search.model_construct()
     sections: dict[str, tuple[Iterable[str], list[str], Registry[Any]]] = {
         "loss": (spec.loss, spec.losses, losses()),
         "task": (spec.task, spec.tasks, tasks()),
         "recipe": (task_recipes, spec.tasks, tasks()),
         "tune.loss": (search.loss, spec.losses, losses()),
-        "tune.recipe": ([k for k, v in search.recipe.items() if isinstance(v, dict)], spec.tasks, tasks()),
+        "tune.recipe": (
+            [k for k, v in search.recipe.items() if isinstance(v, dict)],
+            spec.tasks,
+            tasks(),
+        ),
     }
     for section, (keys, references, registry) in sections.items():
         # A section of a loss or task that exists but is not chosen is no mistake: a flag may have left it out.
@@ -310,10 +344,14 @@ def parse_seeds(seeds: str | int | list[int] | None) -> list[int]:
     for part in map(str, seeds if isinstance(seeds, list) else str(seeds).split(",")):
         match = re.fullmatch(r"\s*(\d{1,18})\s*(?:-\s*(\d{1,18})\s*)?", part)
         if not match:
-            raise UsageError(f"seeds: {part[:40]!r} is neither a number of at most 18 digits nor a range such as 0-9")
+            raise UsageError(
+                f"seeds: {part[:40]!r} is neither a number of at most 18 digits nor a range such as 0-9"
+            )
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
-            raise UsageError(f"seeds: the range {part!r} runs backwards; did you mean {last}-{first}?")
+            raise UsageError(
+                f"seeds: the range {part!r} runs backwards; did you mean {last}-{first}?"
+            )
         ranges.append(range(first, last + 1))
     if (count := sum(map(len, ranges))) > MOST_SEEDS:
         raise UsageError(f"seeds: {count:,} seeds are too many, expected at most {MOST_SEEDS:,}")

@@ -25,7 +25,12 @@ LOOK_INTERVAL = 0.5  # least seconds between two looks at the loss, each of whic
 
 
 def train(
-    cell: Cell, folder: CellFolder, device: torch.device, data_dir: Path | None, *, threads_by_work: bool = False
+    cell: Cell,
+    folder: CellFolder,
+    device: torch.device,
+    data_dir: Path | None,
+    *,
+    threads_by_work: bool = False,
 ) -> dict[str, Any]:
     """Train to the last epoch, from the checkpoint of the folder, write the results into it, return its `result`.
 
@@ -60,7 +65,9 @@ def train_epoch(setup: Setup, counters: Counters, report: Callable[[Counters], N
     for _ in range(counters.step):  # before the checkpoint
         next(batches)
     # It continues the sum of the checkpoint in the same order, so that a resumed run gives the identical sum.
-    total = torch.tensor([counters.loss_sum, counters.clipped], dtype=torch.float64, device=setup.device)
+    total = torch.tensor(
+        [counters.loss_sum, counters.clipped], dtype=torch.float64, device=setup.device
+    )
     begun, seconds, last_look = time.perf_counter(), counters.seconds, time.monotonic()
     for bags in batches:
         step = counters.epoch * setup.steps + counters.step
@@ -78,12 +85,16 @@ def train_epoch(setup: Setup, counters: Counters, report: Callable[[Counters], N
 def train_step(setup: Setup, bags: Bags, step: int) -> Tensor:
     """Make a step (from 0) of a training; return (2,): the loss before it, and 1 where its gradient was shortened."""
     network, loss = setup.model.network, setup.model.loss
-    loss.validate = setup.device.type == "cpu" or step == 0  # for a check of every value the host would wait for a GPU
+    loss.validate = (
+        setup.device.type == "cpu" or step == 0
+    )  # for a check of every value the host would wait for a GPU
     if loss.validate:
         check_max_labels(setup.task, bags)
     logits = check_finite("logits", training_logits(setup, bags), step, setup.steps)
     target = make_target(loss, bags, logits, network)
-    values = check_finite("loss", loss(logits, bags.labels, network.mask_of(bags), target), step, setup.steps)
+    values = check_finite(
+        "loss", loss(logits, bags.labels, network.mask_of(bags), target), step, setup.steps
+    )
     value = values.mean()
     clipped = setup.descend(value, step)
     return torch.stack([value.detach(), clipped.to(value)])

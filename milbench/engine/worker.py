@@ -30,7 +30,12 @@ from milbench.errors import UsageError, disk_failure, message
 
 _ONE_CELL = threading.Lock()
 """Held while a cell is computed: workers of dask may have threads, and torch's generators belong to the process."""
-LIBRARIES = ("torch", "torchvision", "numpy", "scikit-learn")  # distributions whose versions are recorded
+LIBRARIES = (
+    "torch",
+    "torchvision",
+    "numpy",
+    "scikit-learn",
+)  # distributions whose versions are recorded
 
 
 @dataclass(frozen=True)
@@ -42,11 +47,15 @@ class Job:
     folder: CellFolder
     execution: Execution
     threads: int  # of PyTorch
-    devices: Sequence[str]  # the worker takes a free one; on a cluster they are as the user gave them, such as ["auto"]
+    devices: Sequence[
+        str
+    ]  # the worker takes a free one; on a cluster they are as the user gave them, such as ["auto"]
     slots: int  # how many cells may be computed on a GPU at once
     is_draw: bool = False  # of a search, for which validation bags choose
     is_foreign: bool = False  # whether its loss, task or network is not milbench's own
-    local: tuple[tuple[str, Any, Code], ...] = ()  # kind, class (or function) and code of plug-ins of a notebook
+    local: tuple[
+        tuple[str, Any, Code], ...
+    ] = ()  # kind, class (or function) and code of plug-ins of a notebook
 
 
 def run_cell(job: Job) -> tuple[str, State]:
@@ -60,7 +69,10 @@ def run_cell(job: Job) -> tuple[str, State]:
             else:
                 with free_device(job.devices, job.slots) as device:
                     state = train_cell(job, job.folder, device)
-    except (OSError, UsageError) as error:  # a disk that is full, or has no locks: nothing is recorded
+    except (
+        OSError,
+        UsageError,
+    ) as error:  # a disk that is full, or has no locks: nothing is recorded
         state = State("missing", disk_failure(error) or str(error))
     return job.cell.id, state
 
@@ -77,21 +89,35 @@ def train_cell(job: Job, folder: CellFolder, device: str) -> State:
     folder.begin(job.cell, job.label, provenance(device))
     output = nullcontext() if job.execution.in_process else _output_to(folder.output)
     try:
-        torch.set_flush_denormal(not job.execution.in_process)  # gradients below 1e-38 make some CPUs ten times slower
+        torch.set_flush_denormal(
+            not job.execution.in_process
+        )  # gradients below 1e-38 make some CPUs ten times slower
         with process_as_before(), output, _time_limit(job.execution.timeout, folder.hang):
             by_work = job.execution.threads is None
-            result = train(job.cell, folder, torch.device(device), job.execution.data_dir, threads_by_work=by_work)
+            result = train(
+                job.cell,
+                folder,
+                torch.device(device),
+                job.execution.data_dir,
+                threads_by_work=by_work,
+            )
         folder.finish(result | {"seconds": time.time() - begun, "finished": time.time()})
     except BaseException as error:  # SystemExit and KeyboardInterrupt of a plug-in too
         if isinstance(error, KeyboardInterrupt) and job.execution.in_process:
             raise  # Ctrl-C
         if failure := disk_failure(error) or disk_failure(error.__cause__):
-            return State("missing", failure)  # the checkpoint stays, from which the same command goes on
+            return State(
+                "missing", failure
+            )  # the checkpoint stays, from which the same command goes on
         folder.fail(describe_error(error, job), "".join(traceback.format_exception(error)))
-        if not isinstance(error, UsageError):  # other data or code, for which the checkpoint is not to blame
+        if not isinstance(
+            error, UsageError
+        ):  # other data or code, for which the checkpoint is not to blame
             folder.checkpoint.unlink(missing_ok=True)  # it would fail again from there
         if "CUDA error" in message(error) and not job.execution.in_process:
-            os._exit(1)  # after a failed assertion on the GPU every later call of CUDA by this process fails as well
+            os._exit(
+                1
+            )  # after a failed assertion on the GPU every later call of CUDA by this process fails as well
         return State("failed", describe_error(error, job))
     finally:
         set_torch_defaults(job.threads)
@@ -117,7 +143,9 @@ def code_version() -> str:
 
     def git(*words: str) -> str:
         command = ["git", "-C", str(package), *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=20, check=True
+        ).stdout.strip()
 
     try:
         if Path(git("rev-parse", "--show-toplevel")).resolve() != package.parent:
@@ -159,12 +187,18 @@ def free_device(devices: Sequence[str], slots: int) -> Iterator[str]:
     """Hold a slot of a device for the block, a lock that all processes of a user share; of the CPU there are none."""
     from milbench._utils.devices import resolve_all
 
-    devices = [d for name in devices for d in (resolve_all(name) if name in ("auto", "cuda") else [name])]
+    devices = [
+        d for name in devices for d in (resolve_all(name) if name in ("auto", "cuda") else [name])
+    ]
     if devices == ["cpu"]:
         yield "cpu"
         return
     folder = Path(tempfile.gettempdir()) / f"milbench-devices-{os.getuid()}"
-    names = [(f"{device.replace(':', '-')}.{slot}.lock", device) for slot in range(slots) for device in devices]
+    names = [
+        (f"{device.replace(':', '-')}.{slot}.lock", device)
+        for slot in range(slots)
+        for device in devices
+    ]
     while True:
         for name, device in names:
             with locks.try_lock(folder / name) as acquired:
@@ -184,7 +218,9 @@ def _time_limit(seconds: float | None, trace: Path) -> Iterator[None]:
     if seconds is None:
         yield
         return
-    with trace.open("w") as file:  # of a timer that needs neither Python's lock nor a free interpreter
+    with trace.open(
+        "w"
+    ) as file:  # of a timer that needs neither Python's lock nor a free interpreter
         faulthandler.dump_traceback_later(seconds, exit=True, file=file)
         try:
             yield
@@ -237,9 +273,13 @@ def record_death(job: Job, cause: str) -> tuple[str, State]:
         return job.cell.id, State("failed", reason)
     trace = folder.hang.read_text("utf-8", "replace") if folder.timed_out else ""
     if trace:
-        frames = re.findall(r'File "(.+)", line (\d+) in', trace.rpartition("Thread 0x")[2])  # the main thread is last
+        frames = re.findall(
+            r'File "(.+)", line (\d+) in', trace.rpartition("Thread 0x")[2]
+        )  # the main thread is last
         plugin_frames = [frame for frame in frames if frame[0] in job.cell.plugin_files]
-        place = "".join(f", in {Path(file).name}:{line}" for file, line in (plugin_frames or frames)[:1])
+        place = "".join(
+            f", in {Path(file).name}:{line}" for file, line in (plugin_frames or frames)[:1]
+        )
         reason = f"it took longer than {job.execution.timeout:g} seconds{place}"
     else:
         reason = f"the process died ({cause}), perhaps out of memory"
@@ -259,5 +299,8 @@ def describe_error(error: BaseException, job: Job) -> str:
     # Of torch's allocators on a GPU and on Linux, and of NVIDIA's libraries.
     signs = ("out of memory", "can't allocate memory", "not enough memory", "_STATUS_ALLOC_FAILED")
     small = isinstance(error, MemoryError) or any(sign in text for sign in signs)
-    advice = "; smaller batches need less memory: see the parameters of the task, such as task.batch_bags" * small
+    advice = (
+        "; smaller batches need less memory: see the parameters of the task, such as task.batch_bags"
+        * small
+    )
     return f"{text} ({Path(frame.filename).name}:{frame.lineno}){advice}"

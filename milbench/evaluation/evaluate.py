@@ -38,7 +38,9 @@ class EvalSplit:
     """
 
     single_instance: Sequence[Bags]  # bags that hold one instance each, possibly none
-    bags: Sequence[Bags]  # with their truth where it is known; without it the metrics of label sets are left
+    bags: Sequence[
+        Bags
+    ]  # with their truth where it is known; without it the metrics of label sets are left
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,9 @@ class Predictions:
     classes: Tensor  # (B, C)
     presence: Tensor  # (B, C)
     labels: Tensor  # (B, C) bool, the true label sets
-    hits: Tensor | None  # (B, C) bool, see `metrics.class_hits`; None without instance truth, or centres for images
+    hits: (
+        Tensor | None
+    )  # (B, C) bool, see `metrics.class_hits`; None without instance truth, or centres for images
     wrong: Tensor  # (B,) int64, how many instances have another most probable class than their own
     sizes: Tensor  # (B,) int64, how many instances there are; 0 where their classes are not known by position
     instances: Tensor  # (M,) int64, the classes of all these instances
@@ -63,7 +67,10 @@ class Predictions:
 
         forecasts = {}
         if (odds := self.log_odds) is not None:
-            forecasts["presence_ece"] = expit(odds.double().flatten().numpy()), self.labels.flatten()
+            forecasts["presence_ece"] = (
+                expit(odds.double().flatten().numpy()),
+                self.labels.flatten(),
+            )
         if (log_prob := self.even_odds_log_prob) is not None:
             right = ~metrics.wrong_sets(self.presence, self.labels, metrics.EVEN_ODDS)
             forecasts["set_ece"] = log_prob.double().clamp(max=ROUNDED).exp().numpy(), right
@@ -109,9 +116,15 @@ def evaluate_bags(
             yield bags, scores
 
     splits = limited_splits(splits, limit)
-    chosen_on, near = ("validation", None) if calibration is None else ("calibration", metrics.EVEN_ODDS)
-    batches = scored(splits["validation"].bags if calibration is None else first_bags(calibration, limit))
-    retained = list(batches) if hook else []  # a hook needs the maps, and the threshold that is chosen by them
+    chosen_on, near = (
+        ("validation", None) if calibration is None else ("calibration", metrics.EVEN_ODDS)
+    )
+    batches = scored(
+        splits["validation"].bags if calibration is None else first_bags(calibration, limit)
+    )
+    retained = (
+        list(batches) if hook else []
+    )  # a hook needs the maps, and the threshold that is chosen by them
     chosen_by = predictions_of(retained or batches)
     threshold = metrics.best_threshold(chosen_by.presence, chosen_by.labels, near)
     by_labels = metrics.best_threshold(chosen_by.presence, chosen_by.labels, near, by="labels")
@@ -126,14 +139,21 @@ def evaluate_bags(
         alone = predicted if split.single_instance is split.bags else None
         if split.single_instance and alone is None:
             alone = predictions_of(scored(split.single_instance))
-        terms, curves = outcomes_by_metric(predicted, alone, threshold, by_labels), predicted.reliability()
+        terms, curves = (
+            outcomes_by_metric(predicted, alone, threshold, by_labels),
+            predicted.reliability(),
+        )
         of_split = {metric: term.value for metric, term in terms.items()}
         of_split |= metrics.ranking_metrics(predicted.presence, predicted.labels)
         if training_labels is not None:
             one_instance = alone.labels if alone else None
-            of_split |= metrics.no_skill_errors(training_labels, predicted.labels, one_instance, predicted.instances)
+            of_split |= metrics.no_skill_errors(
+                training_labels, predicted.labels, one_instance, predicted.instances
+            )
         of_split |= {metric: calibration_error(bins) for metric, bins in curves.items()}
-        values |= {f"{name}/{metric}": value for metric, value in of_split.items() if not math.isnan(value)}
+        values |= {
+            f"{name}/{metric}": value for metric, value in of_split.items() if not math.isnan(value)
+        }
         if name == "test":
             outcomes, reliability = terms, curves
             named = metrics.predicted_sets(predicted.presence, threshold)
@@ -148,16 +168,27 @@ def outcomes_by_metric(
 
     `alone` is of bags of one instance. The thresholds are chosen by the set error, and by the label error.
     """
-    presence, labels, hits, items = predicted.presence, predicted.labels, predicted.hits, predicted.items
-    misjudged, least = ((metrics.predicted_sets(presence, t) != labels).sum(dim=1) for t in (threshold, by_labels))
+    presence, labels, hits, items = (
+        predicted.presence,
+        predicted.labels,
+        predicted.hits,
+        predicted.items,
+    )
+    misjudged, least = (
+        (metrics.predicted_sets(presence, t) != labels).sum(dim=1) for t in (threshold, by_labels)
+    )
     log_prob, count = predicted.log_prob, labels.shape[1]
     outcomes = {
         "set_error": outcomes_of(metrics.wrong_sets(presence, labels, threshold), items),
         "label_error": outcomes_of(misjudged, items, count),
         "own_label_error": outcomes_of(least, items, count),
-        "hit_rate": None if hits is None else outcomes_of((hits & labels).sum(dim=1), items, labels.sum(dim=1)),
+        "hit_rate": None
+        if hits is None
+        else outcomes_of((hits & labels).sum(dim=1), items, labels.sum(dim=1)),
         "posterior_error": outcomes_of(predicted.wrong, items, predicted.sizes),
-        "nll": None if log_prob is None or not log_prob.isfinite().all() else outcomes_of(-log_prob, items),
+        "nll": None
+        if log_prob is None or not log_prob.isfinite().all()
+        else outcomes_of(-log_prob, items),
     }
     if alone:
         wrong = metrics.wrong_classes(alone.classes, alone.labels.int().argmax(dim=1))
@@ -180,7 +211,11 @@ def outcomes_of(sums: Tensor, items: str, weights: Tensor | int = 1) -> Outcomes
     """Return one metric's outcomes from what each of n items adds to its two sums; None where no item has a weight."""
     if isinstance(weights, int):
         weights = torch.full_like(sums, weights, dtype=torch.float32)
-    return Outcomes(sums.float().numpy(), weights.float().numpy(), items) if (weights > 0).any() else None
+    return (
+        Outcomes(sums.float().numpy(), weights.float().numpy(), items)
+        if (weights > 0).any()
+        else None
+    )
 
 
 def limited_splits(splits: Mapping[Split, EvalSplit], limit: int | None) -> dict[Split, EvalSplit]:
@@ -188,7 +223,9 @@ def limited_splits(splits: Mapping[Split, EvalSplit], limit: int | None) -> dict
     limited = {}
     for name, split in splits.items():
         bags, is_same = first_bags(split.bags, limit), split.single_instance is split.bags
-        limited[name] = EvalSplit(bags if is_same else first_bags(split.single_instance, limit), bags)
+        limited[name] = EvalSplit(
+            bags if is_same else first_bags(split.single_instance, limit), bags
+        )
     return limited
 
 
@@ -220,14 +257,32 @@ def predictions_of(batches: Iterable[Scored]) -> Predictions:
         mask = None if mask is None else mask.cpu()
         wrong, sizes = metrics.wrong_instances(scores.instances.cpu(), truth, mask)
         by_place = truth.position_classes if sizes.any() and truth else None
-        instances = wrong[:0] if by_place is None else by_place[... if mask is None else mask].flatten()
+        instances = (
+            wrong[:0] if by_place is None else by_place[... if mask is None else mask].flatten()
+        )
         probabilities.append((scores.log_odds, scores.log_prob, scores.even_odds_log_prob))
-        parts.append((scores.classes.cpu(), scores.presence.cpu(), bags.labels.cpu(), wrong, sizes, instances))
+        parts.append(
+            (
+                scores.classes.cpu(),
+                scores.presence.cpu(),
+                bags.labels.cpu(),
+                wrong,
+                sizes,
+                instances,
+            )
+        )
         add_items(digest, bags)
     if len(hits) not in (0, count := len(parts)):
-        raise UsageError(f"of {count} batches to evaluate on, {len(hits)} have instance truth: expected all or none")
-    classes, presence, labels, wrong, sizes, instances = (torch.cat(column) for column in zip(*parts, strict=True))
-    known = (None if any(p is None for p in ps) else torch.cat(ps).cpu() for ps in zip(*probabilities, strict=True))
+        raise UsageError(
+            f"of {count} batches to evaluate on, {len(hits)} have instance truth: expected all or none"
+        )
+    classes, presence, labels, wrong, sizes, instances = (
+        torch.cat(column) for column in zip(*parts, strict=True)
+    )
+    known = (
+        None if any(p is None for p in ps) else torch.cat(ps).cpu()
+        for ps in zip(*probabilities, strict=True)
+    )
     return Predictions(
         classes, presence, labels, torch.cat(hits) if hits else None, wrong, sizes, instances, digest.hexdigest()[:32],
         *known,

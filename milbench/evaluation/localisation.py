@@ -23,10 +23,17 @@ def boxes_of(components: Components, centres: tuple[Tensor, Tensor]) -> Tensor:
     """
     ys, xs = (c.double() for c in centres)
     # Where an axis has one position, the distance along the other axis is taken.
-    step_y, step_x = (next((float(c[1] - c[0]) for c in axes if len(c) > 1), 1.0) for axes in ((ys, xs), (xs, ys)))
+    step_y, step_x = (
+        next((float(c[1] - c[0]) for c in axes if len(c) > 1), 1.0) for axes in ((ys, xs), (xs, ys))
+    )
     extent = components.top, components.left, components.bottom, components.right
     top, left, bottom, right = (torch.from_numpy(v) for v in extent)
-    sides = [xs[left] - step_x / 2, ys[top] - step_y / 2, xs[right - 1] + step_x / 2, ys[bottom - 1] + step_y / 2]
+    sides = [
+        xs[left] - step_x / 2,
+        ys[top] - step_y / 2,
+        xs[right - 1] + step_x / 2,
+        ys[bottom - 1] + step_y / 2,
+    ]
     return torch.stack(sides, dim=1)
 
 
@@ -45,7 +52,10 @@ def fit_margin(components: Components, boxes: Tensor, truth: Truth) -> tuple[flo
     if not len(components):
         return 0.0, 0.0
     margins = ((x, y) for x in MARGINS for y in MARGINS)
-    return max(margins, key=lambda margin: (mean_iou(components, with_margin(boxes, margin), truth), -sum(margin)))
+    return max(
+        margins,
+        key=lambda margin: (mean_iou(components, with_margin(boxes, margin), truth), -sum(margin)),
+    )
 
 
 def iou(boxes: Tensor, others: Tensor) -> Tensor:
@@ -83,7 +93,9 @@ def mean_iou(components: Components, boxes: Tensor, truth: Truth) -> float:
     return float(best[truth.classes >= 0].mean())
 
 
-def box_average_precision(components: Components, boxes: Tensor, truth: Truth, classes: int) -> float:
+def box_average_precision(
+    components: Components, boxes: Tensor, truth: Truth, classes: int
+) -> float:
     """Return the average precision at an IoU of 0.5, the mean over the classes that have instances; NaN of none.
 
     As in PASCAL VOC from 2010 on: the detections of a class are sorted by falling mass. One is right if the instance
@@ -94,8 +106,12 @@ def box_average_precision(components: Components, boxes: Tensor, truth: Truth, c
     Source: M. Everingham et al., "The PASCAL Visual Object Classes Challenge: A Retrospective", IJCV 111, 2015.
     """
     # Where classes agree nowhere in the image, all overlaps are 0 and the detection is wrong.
-    overlap, nearest = torch.nn.functional.pad(overlaps(components, boxes, truth), (0, 1)).max(dim=1)
-    image, cls, mass = (torch.from_numpy(v) for v in (components.image, components.cls, components.mass))
+    overlap, nearest = torch.nn.functional.pad(overlaps(components, boxes, truth), (0, 1)).max(
+        dim=1
+    )
+    image, cls, mass = (
+        torch.from_numpy(v) for v in (components.image, components.cls, components.mass)
+    )
     instance = image * (truth.classes.shape[1] + 1) + nearest
     values = []
     for c in range(classes):
@@ -106,7 +122,11 @@ def box_average_precision(components: Components, boxes: Tensor, truth: Truth, c
         detections = detections[mass[detections].argsort(descending=True, stable=True)]
         candidates = (overlap[detections] >= OVERLAP).nonzero().flatten()
         _, first = np.unique(instance[detections[candidates]].numpy(), return_index=True)
-        right = torch.zeros(len(detections)).double().index_fill(0, candidates[torch.from_numpy(first)], 1)
+        right = (
+            torch.zeros(len(detections))
+            .double()
+            .index_fill(0, candidates[torch.from_numpy(first)], 1)
+        )
         precision = right.cumsum(dim=0) / torch.arange(1, len(right) + 1)
         best_from_here = precision.flip(0).cummax(dim=0).values.flip(0)
         values.append(float((best_from_here * right).sum() / number))

@@ -29,7 +29,10 @@ def wrong_classes(class_scores: Tensor, classes: Tensor) -> Tensor:
 
 
 def best_threshold(
-    presence: Tensor, labels: Tensor, near: float | None = None, by: Literal["sets", "labels"] = "sets"
+    presence: Tensor,
+    labels: Tensor,
+    near: float | None = None,
+    by: Literal["sets", "labels"] = "sets",
 ) -> float:
     """Return the threshold on presence scores with the smallest set error or label error, always a finite one.
 
@@ -49,18 +52,27 @@ def best_threshold(
     if labels.all() or not labels.any():
         return EVEN_ODDS  # every threshold at one end is as good, however far
     presence = _ordered(presence)
-    candidates = torch.cat([presence[presence > -math.inf].sort().values, presence.new_tensor([math.inf])])
+    candidates = torch.cat(
+        [presence[presence > -math.inf].sort().values, presence.new_tensor([math.inf])]
+    )
     absent, present = presence[~labels], presence[labels]
-    if by == "sets":  # a bag is right above its highest score of an absent class and up to its lowest of a present one
+    if (
+        by == "sets"
+    ):  # a bag is right above its highest score of an absent class and up to its lowest of a present one
         present = presence.masked_fill(~labels, math.inf).amin(dim=1)
         absent = presence.masked_fill(labels, -math.inf).amax(dim=1)
         absent, present = absent[absent < present], present[absent < present]
-    right = torch.searchsorted(absent.sort().values, candidates) - torch.searchsorted(present.sort().values, candidates)
+    right = torch.searchsorted(absent.sort().values, candidates) - torch.searchsorted(
+        present.sort().values, candidates
+    )
     best = (right == right.max()).nonzero().flatten()
     if near is None:
         return _finite(float(candidates[best[len(best) // 2]]), candidates)
     # Each candidate stands for all thresholds above the one before it, a gap between two scores.
-    above, below = candidates[best], torch.cat([candidates.new_tensor([-math.inf]), candidates[:-1]])[best]
+    above, below = (
+        candidates[best],
+        torch.cat([candidates.new_tensor([-math.inf]), candidates[:-1]])[best],
+    )
     distance = torch.maximum(below - near, near - above)
     nearest = distance.argmin()
     if distance[nearest] <= 0 and below[nearest] < near:
@@ -74,7 +86,9 @@ def _finite(threshold: float, candidates: Tensor) -> float:
     if math.isfinite(threshold):
         return threshold
     finite = candidates[candidates.isfinite()]
-    return max(EVEN_ODDS, math.nextafter(float(finite.max()), math.inf)) if len(finite) else EVEN_ODDS
+    return (
+        max(EVEN_ODDS, math.nextafter(float(finite.max()), math.inf)) if len(finite) else EVEN_ODDS
+    )
 
 
 def predicted_sets(presence: Tensor, threshold: float) -> Tensor:
@@ -105,15 +119,23 @@ def ranking_metrics(presence: Tensor, labels: Tensor) -> dict[str, float]:
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     both = labels.any(dim=0) & ~labels.all(dim=0)
-    ranks = [np.unique(scores, return_inverse=True)[1] for scores in _ordered(presence)[:, both].T.numpy()]
+    ranks = [
+        np.unique(scores, return_inverse=True)[1]
+        for scores in _ordered(presence)[:, both].T.numpy()
+    ]
     cases = [*zip(labels[:, both].T.numpy(), ranks, strict=True)]
     return {
         name: float(np.mean([metric(*case) for case in cases])) if cases else math.nan
-        for name, metric in (("average_precision", average_precision_score), ("auroc", roc_auc_score))
+        for name, metric in (
+            ("average_precision", average_precision_score),
+            ("auroc", roc_auc_score),
+        )
     }
 
 
-def class_hits(strength: Tensor, truth: Truth, centres: tuple[Tensor, Tensor] | None = None) -> Tensor:
+def class_hits(
+    strength: Tensor, truth: Truth, centres: tuple[Tensor, Tensor] | None = None
+) -> Tensor:
     """Return (B, C) bool, whether the position with the largest strength for each class is on one of its instances.
 
     The strength is (B, C, *positions). Where the truth is boxes, `centres` are y of every row and x of every column of
@@ -132,14 +154,18 @@ def class_hits(strength: Tensor, truth: Truth, centres: tuple[Tensor, Tensor] | 
     return (inside & (truth.classes.unsqueeze(1) == classes.view(1, -1, 1))).any(dim=2)
 
 
-def wrong_instances(instances: Tensor, truth: Truth | None, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def wrong_instances(
+    instances: Tensor, truth: Truth | None, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Return (B,) int64 twice: how many instances of each bag are wrong by (B, C+1, K) scores, and how many there are.
 
     Both are 0 where the truth is not by position.
     """
     if truth is None or truth.position_classes is None:
         return (torch.zeros(len(instances), dtype=torch.int64),) * 2
-    is_instance = torch.ones_like(truth.position_classes, dtype=torch.bool) if mask is None else mask
+    is_instance = (
+        torch.ones_like(truth.position_classes, dtype=torch.bool) if mask is None else mask
+    )
     wrong = (instances.argmax(dim=1) != truth.position_classes) & is_instance
     return wrong.sum(dim=1), is_instance.sum(dim=1)
 
@@ -159,7 +185,8 @@ def reliability_bins(probabilities: NDArray[Any], happened: NDArray[Any]) -> lis
     """
     index = BINS * np.searchsorted(np.sort(probabilities), probabilities) // len(probabilities)
     counts, sums, hits = (
-        np.bincount(index, weights, minlength=BINS) for weights in (None, probabilities, happened.astype(float))
+        np.bincount(index, weights, minlength=BINS)
+        for weights in (None, probabilities, happened.astype(float))
     )
     return [
         Bin(b, int(counts[b]), min(1.0, float(sums[b] / counts[b])), float(hits[b] / counts[b]))
@@ -197,7 +224,9 @@ def no_skill_errors(
     if alone is not None:
         errors["no_skill_instance_error"] = 1 - alone[:, shares.argmax()].double().mean()
     if instances is not None and len(instances):
-        errors["no_skill_posterior_error"] = 1 - instances.bincount().max().double() / len(instances)
+        errors["no_skill_posterior_error"] = 1 - instances.bincount().max().double() / len(
+            instances
+        )
     return {name: float(error) for name, error in errors.items()}
 
 

@@ -12,7 +12,9 @@ SIZES = (50, 70)
 """Smallest and largest height and width that this part is resized to, in pixels."""
 
 
-def augment(images: Tensor, boxes: Tensor, rng: torch.Generator, protocol: Protocol = "ours") -> tuple[Tensor, Tensor]:
+def augment(
+    images: Tensor, boxes: Tensor, rng: torch.Generator, protocol: Protocol = "ours"
+) -> tuple[Tensor, Tensor]:
     """Return images (B, 3, h, w) and boxes (B, M, 4) in pixels after one random change, the same for the batch.
 
     A part of 60x60 pixels is kept, the channels are permuted, and height and width are resized to two sizes that are
@@ -25,7 +27,9 @@ def augment(images: Tensor, boxes: Tensor, rng: torch.Generator, protocol: Proto
     channels = torch.randperm(images.shape[1], generator=rng)
     height, width = torch.randint(SIZES[0], SIZES[1] + 1, (2,), generator=rng).tolist()
     rows, columns = (_old_pixels(size, protocol, images.device) for size in (height, width))
-    changed = images[:, to_device(channels, images.device)][:, :, (top + rows).unsqueeze(1), left + columns]
+    changed = images[:, to_device(channels, images.device)][
+        :, :, (top + rows).unsqueeze(1), left + columns
+    ]
     geometry = torch.tensor([[left, top] * 2, [width, height] * 2], dtype=boxes.dtype)
     corner, size = to_device(geometry, boxes.device)
     moved = (boxes - corner).clamp(0, CROP)
@@ -37,7 +41,9 @@ def augment(images: Tensor, boxes: Tensor, rng: torch.Generator, protocol: Proto
 
 def _old_pixels(size: int, protocol: Protocol, device: torch.device) -> Tensor:
     new = torch.arange(size, device=device)
-    return (2 * new + 1) * CROP // (2 * size) if protocol == "ours" else new * (CROP - 1) // (size - 1)
+    return (
+        (2 * new + 1) * CROP // (2 * size) if protocol == "ours" else new * (CROP - 1) // (size - 1)
+    )
 
 
 def flip_and_crop(images: Tensor, rng: torch.Generator, *, flip: bool, crop: int) -> Tensor:
@@ -49,11 +55,16 @@ def flip_and_crop(images: Tensor, rng: torch.Generator, *, flip: bool, crop: int
 
     count, _, height, width = images.shape
     if flip:
-        mirrored = to_device(torch.randint(2, (count, 1, 1, 1), generator=rng).bool(), images.device)
+        mirrored = to_device(
+            torch.randint(2, (count, 1, 1, 1), generator=rng).bool(), images.device
+        )
         images = torch.where(mirrored, F.horizontal_flip(images), images)
     if crop:
         corners = torch.randint(2 * crop + 1, (count, 2), generator=rng).tolist()
         padded = F.pad(images, [crop], padding_mode="edge")
-        cut = [F.crop(image, top, left, height, width) for image, (top, left) in zip(padded, corners, strict=True)]
+        cut = [
+            F.crop(image, top, left, height, width)
+            for image, (top, left) in zip(padded, corners, strict=True)
+        ]
         images = torch.stack(cut)
     return images

@@ -32,7 +32,10 @@ class BagPosterior(NamedTuple):
 
 
 def bag_posterior(
-    log_joint: Tensor, mask: Tensor, log_weight: Tensor | None = None, log_joint_with_0: Tensor | None = None
+    log_joint: Tensor,
+    mask: Tensor,
+    log_weight: Tensor | None = None,
+    log_joint_with_0: Tensor | None = None,
 ) -> BagPosterior:
     """Return the posterior of bags whose label set L is drawn from pi_n before the classes z of the n instances.
 
@@ -62,25 +65,34 @@ def bag_posterior(
         models = [(log_probs, ~has_0), (with_0, has_0)]
         log_sets = torch.where(has_0, log_sets_with_0, log_sets)
     log_sets = (log_sets + log_weight).log_softmax(dim=1)
-    parts = [_weighted_posterior(of_model, mask, log_sets.exp() * its_sets) for of_model, its_sets in models]
+    parts = [
+        _weighted_posterior(of_model, mask, log_sets.exp() * its_sets)
+        for of_model, its_sets in models
+    ]
     return BagPosterior(log_sets, torch.stack(parts).sum(dim=0).log())
 
 
 def optimal_errors(
-    split: EvalSplit, of_single_instance: Callable[[Tensor], Tensor], of_bags: Callable[[Bags], BagPosterior]
+    split: EvalSplit,
+    of_single_instance: Callable[[Tensor], Tensor],
+    of_bags: Callable[[Bags], BagPosterior],
 ) -> dict[str, float]:
     """Return the errors of the optimal decisions on the bags of a split with truth by position, by metric.
 
     `of_single_instance` returns the log posterior (B, C+1, 1) of the classes of instances (B, 1, d).
     """
-    log_posteriors = torch.cat([of_single_instance(bags.instances)[:, :-1, 0] for bags in split.single_instance])
+    log_posteriors = torch.cat(
+        [of_single_instance(bags.instances)[:, :-1, 0] for bags in split.single_instance]
+    )
     classes = torch.cat([bags.labels.cpu().int().argmax(dim=1) for bags in split.single_instance])
     wrong_sets, wrong_instances = [], []
     for bags in split.bags:
         posterior, on_cpu = of_bags(bags), bags.to(CPU)
         most_probable = contains(on_cpu.labels.shape[1])[posterior.log_sets.argmax(dim=1)]
         wrong_sets.append((most_probable != on_cpu.labels).any(dim=1))
-        wrong_instances.append(metrics.wrong_instances(posterior.log_instances, on_cpu.truth, on_cpu.mask))
+        wrong_instances.append(
+            metrics.wrong_instances(posterior.log_instances, on_cpu.truth, on_cpu.mask)
+        )
     return {
         "instance_error": float(metrics.wrong_classes(log_posteriors, classes).double().mean()),
         "set_error": float(torch.cat(wrong_sets).double().mean()),
@@ -88,7 +100,9 @@ def optimal_errors(
     }
 
 
-def instancewise_scores(log_posterior: Callable[[Tensor], Tensor], groups: Sequence[int]) -> ScoreFunction:
+def instancewise_scores(
+    log_posterior: Callable[[Tensor], Tensor], groups: Sequence[int]
+) -> ScoreFunction:
     """Return scores by the posterior of single instances, as if the instances of a bag were independent.
 
     Presence is the log-odds of 1 - prod_k (1 - p_{c,k}), where p_{c,k} is the probability of the group of class c; a
@@ -101,27 +115,44 @@ def instancewise_scores(log_posterior: Callable[[Tensor], Tensor], groups: Seque
 
     def score(bags: Bags) -> Scores:
         probs = log_posterior(bags.instances).exp()
-        absent = torch.log1p(-torch.einsum("cd,bdk->bck", is_same_group, probs)[:, :-1].clamp(max=1 - 1e-16))
+        absent = torch.log1p(
+            -torch.einsum("cd,bdk->bck", is_same_group, probs)[:, :-1].clamp(max=1 - 1e-16)
+        )
         if bags.mask is not None:
             absent = absent.masked_fill(~bags.mask.cpu().unsqueeze(1), 0.0)
         log_absent = absent.sum(dim=2)
         presence = torch.log(-torch.expm1(log_absent)) - log_absent
-        return Scores(probs[:, :-1].sum(dim=2), presence.masked_fill(is_always_present, ALWAYS_PRESENT), probs)
+        return Scores(
+            probs[:, :-1].sum(dim=2), presence.masked_fill(is_always_present, ALWAYS_PRESENT), probs
+        )
 
     return score
 
 
 def reference_errors(
-    log_posterior: Callable[[Tensor], Tensor], splits: Mapping[Split, EvalSplit], groups: Sequence[int]
+    log_posterior: Callable[[Tensor], Tensor],
+    splits: Mapping[Split, EvalSplit],
+    groups: Sequence[int],
 ) -> dict[str, float]:
     """Return the errors of the reference, judged as a loss, by `split/reference_metric`; see `instancewise_scores`."""
     score = instancewise_scores(log_posterior, groups)
-    evaluated = evaluate_bags(score, {name: EvalSplit((), split.bags) for name, split in splits.items()}).metrics
-    errors = {name: value for name, value in evaluated.items() if name.endswith(("/set_error", "/posterior_error"))}
-    return {name.replace("/", "/reference_"): v for name, v in (errors | merged_errors(score, splits, groups)).items()}
+    evaluated = evaluate_bags(
+        score, {name: EvalSplit((), split.bags) for name, split in splits.items()}
+    ).metrics
+    errors = {
+        name: value
+        for name, value in evaluated.items()
+        if name.endswith(("/set_error", "/posterior_error"))
+    }
+    return {
+        name.replace("/", "/reference_"): v
+        for name, v in (errors | merged_errors(score, splits, groups)).items()
+    }
 
 
-def merged_errors(score: ScoreFunction, splits: Mapping[Split, EvalSplit], groups: Sequence[int]) -> dict[str, float]:
+def merged_errors(
+    score: ScoreFunction, splits: Mapping[Split, EvalSplit], groups: Sequence[int]
+) -> dict[str, float]:
     """Return learnable_posterior_error, for which channels of a group count as one; {} where no group has several."""
     if len(set(groups)) == len(groups):
         return {}

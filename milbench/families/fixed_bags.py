@@ -56,10 +56,16 @@ class FixedBags(Task):
     """
 
     training_count: int  # how many bags there are to train on
-    bags_per_epoch: int | None = None  # how many of them an epoch has, cycling through all of them; None: each once
+    bags_per_epoch: int | None = (
+        None  # how many of them an epoch has, cycling through all of them; None: each once
+    )
     batch_bags: int
-    eval_splits: dict[Split, EvalSplit]  # the bags to validate on and those to test on, if there are any
-    calibration: Sequence[Bags] | None = None  # to train on, by which thresholds are chosen without a validation split
+    eval_splits: dict[
+        Split, EvalSplit
+    ]  # the bags to validate on and those to test on, if there are any
+    calibration: Sequence[Bags] | None = (
+        None  # to train on, by which thresholds are chosen without a validation split
+    )
 
     @property
     def steps_per_epoch(self) -> int:
@@ -81,7 +87,9 @@ class FixedBags(Task):
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         limit, labels = self.evaluation_limit, self.training_labels
-        return evaluate_bags(score, self.eval_splits, self.calibration, limit=limit, training_labels=labels)
+        return evaluate_bags(
+            score, self.eval_splits, self.calibration, limit=limit, training_labels=labels
+        )
 
     def evaluation_size(self, limit: int | None) -> int:
         kinds = [*(split.bags for split in self.eval_splits.values()), self.calibration or ()]

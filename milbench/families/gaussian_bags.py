@@ -38,12 +38,20 @@ class GaussianBags:
     def __post_init__(self) -> None:
         classes, has_context = self.num_classes, any(self.context)
         if self.dimension < classes + has_context:
-            needs = "and context need as many axes and one more" if has_context else "need as many axes"
-            raise UsageError(f"{classes} classes {needs}, dimension = {self.dimension} is too small")
+            needs = (
+                "and context need as many axes and one more" if has_context else "need as many axes"
+            )
+            raise UsageError(
+                f"{classes} classes {needs}, dimension = {self.dimension} is too small"
+            )
         if classes * self.class_rate >= 1:
-            raise UsageError(f"{classes} classes of class_rate = {self.class_rate:g} leave no room for background")
+            raise UsageError(
+                f"{classes} classes of class_rate = {self.class_rate:g} leave no room for background"
+            )
         if self.imbalance > 1 and classes == 1:
-            raise UsageError(f"imbalance = {self.imbalance:g} needs at least 2 classes, num_classes = 1")
+            raise UsageError(
+                f"imbalance = {self.imbalance:g} needs at least 2 classes, num_classes = 1"
+            )
         self.rule.check(self.presence, self.sizes[0])
 
     @cached_property
@@ -53,7 +61,9 @@ class GaussianBags:
         if self.imbalance != 1:
             falling = self.imbalance ** -torch.linspace(0, 1, self.num_classes, dtype=torch.float64)
             classes = falling * (self.num_classes * self.class_rate / falling.sum())
-        return torch.cat([classes, torch.tensor([1 - self.num_classes * self.class_rate], dtype=torch.float64)])
+        return torch.cat(
+            [classes, torch.tensor([1 - self.num_classes * self.class_rate], dtype=torch.float64)]
+        )
 
     @cached_property
     def presence(self) -> Tensor:
@@ -66,13 +76,25 @@ class GaussianBags:
 
         Class c is at separation/sqrt(2) on axis c, the background at 0, and the context where class C would be.
         """
-        centres = torch.eye(self.num_classes + any(self.context), self.dimension) * self.separation / math.sqrt(2)
-        return torch.cat([centres[: self.num_classes], torch.zeros(1, self.dimension), centres[self.num_classes :]])
+        centres = (
+            torch.eye(self.num_classes + any(self.context), self.dimension)
+            * self.separation
+            / math.sqrt(2)
+        )
+        return torch.cat(
+            [
+                centres[: self.num_classes],
+                torch.zeros(1, self.dimension),
+                centres[self.num_classes :],
+            ]
+        )
 
     @cached_property
     def scales(self) -> Tensor:
         """(M,), the standard deviations around these means."""
-        return torch.tensor([1.0] * self.num_classes + [self.background_scale] + [1.0] * any(self.context))
+        return torch.tensor(
+            [1.0] * self.num_classes + [self.background_scale] + [1.0] * any(self.context)
+        )
 
     @cached_property
     def prior(self) -> LabelSetPrior:
@@ -84,9 +106,13 @@ class GaussianBags:
         low, high = self.sizes
         sizes = torch.randint(low, high + 1, (count, 1), generator=rng)
         if self.rule.is_of_independent_instances:
-            kinds = torch.multinomial(self.rates, count * high, replacement=True, generator=rng).view(count, high)
+            kinds = torch.multinomial(
+                self.rates, count * high, replacement=True, generator=rng
+            ).view(count, high)
         else:
-            kinds = self.prior.draw(sizes[:, 0], torch.rand(count, 1 + high, dtype=torch.float64, generator=rng))
+            kinds = self.prior.draw(
+                sizes[:, 0], torch.rand(count, 1 + high, dtype=torch.float64, generator=rng)
+            )
         noise = torch.randn(count, high, self.dimension, generator=rng)
         mask = torch.arange(high) < sizes
         classes = kinds.masked_fill(~mask, self.num_classes)
@@ -98,7 +124,9 @@ class GaussianBags:
             kinds = kinds + (is_context & (kinds == self.num_classes))
         instances = self.emit(kinds, noise)
         if self.overlap:
-            instances = self._overlapped(instances, instance_classes, noise, torch.rand(count, 2, high, generator=rng))
+            instances = self._overlapped(
+                instances, instance_classes, noise, torch.rand(count, 2, high, generator=rng)
+            )
         truth = Truth(instance_classes, position_classes=None if self.overlap else classes)
         return Bags(instances * mask.unsqueeze(2), labels, mask, truth)
 
@@ -117,9 +145,19 @@ class GaussianBags:
     def posterior(self, bags: Bags) -> BagPosterior:
         """Return the exact posterior given all instances of each bag, of bags with a mask."""
         on_cpu = bags.to(CPU)
-        mask = torch.ones_like(on_cpu.instances[..., 0], dtype=torch.bool) if on_cpu.mask is None else on_cpu.mask
-        weight = None if self.rule.is_of_independent_instances else self.prior.log_weight[mask.sum(dim=1)]
-        without, having = (self._log_joint(on_cpu.instances, self.rates, share) for share in self.context)
+        mask = (
+            torch.ones_like(on_cpu.instances[..., 0], dtype=torch.bool)
+            if on_cpu.mask is None
+            else on_cpu.mask
+        )
+        weight = (
+            None
+            if self.rule.is_of_independent_instances
+            else self.prior.log_weight[mask.sum(dim=1)]
+        )
+        without, having = (
+            self._log_joint(on_cpu.instances, self.rates, share) for share in self.context
+        )
         return bag_posterior(without, mask, weight, having if any(self.context) else None)
 
     @cached_property
@@ -135,7 +173,9 @@ class GaussianBags:
         """
         low, high = self.sizes
         others = self.prior.log_independent[low - 1 : high].exp()  # q_{n-1}, (N, 2^C)
-        weight = self.prior.log_weight[low : high + 1].exp() * torch.arange(low, high + 1).unsqueeze(1)
+        weight = self.prior.log_weight[low : high + 1].exp() * torch.arange(
+            low, high + 1
+        ).unsqueeze(1)
         within = contains(self.num_classes)
         sets, bits = torch.arange(len(within)).unsqueeze(1), 2 ** torch.arange(self.num_classes)
         follow = (others.unsqueeze(2) + others[:, sets & ~bits]) * within
@@ -150,26 +190,39 @@ class GaussianBags:
         """Return log p(z) + log p(x | z) + const (B, C+1, K); p(z) are `rates`, `context` is a share of background."""
         classes, x = self.num_classes, instances.cpu()
         squares = (x.double().unsqueeze(-2) - self.means.double()).square().sum(dim=-1)
-        shares = torch.cat([rates[:-1], rates[-1:] * (1 - context), rates[-1:] * context])[: len(self.means)]
+        shares = torch.cat([rates[:-1], rates[-1:] * (1 - context), rates[-1:] * context])[
+            : len(self.means)
+        ]
         variances = self.scales.double().square()
-        joint = shares.log() - self.dimension * self.scales.double().log() - squares / (2 * variances)
+        joint = (
+            shares.log() - self.dimension * self.scales.double().log() - squares / (2 * variances)
+        )
         if context:
             background = joint[..., classes:].logsumexp(dim=-1, keepdim=True)
             return torch.cat([joint[..., :classes], background], dim=-1).transpose(1, 2)
         return joint[..., : classes + 1].transpose(1, 2)
 
-    def _overlapped(self, instances: Tensor, classes: Tensor, noise: Tensor, uniform: Tensor) -> Tensor:
+    def _overlapped(
+        self, instances: Tensor, classes: Tensor, noise: Tensor, uniform: Tensor
+    ) -> Tensor:
         """Return instances (B, K, d) some of which moved to a position of another class, by `uniform` (B, 2, K)."""
         place = uniform[:, 0].masked_fill(classes < 0, -1).argmax(dim=1, keepdim=True)
-        moved = (classes >= 0) & (classes != classes.gather(1, place)) & (uniform[:, 1] < self.overlap)
+        moved = (
+            (classes >= 0) & (classes != classes.gather(1, place)) & (uniform[:, 1] < self.overlap)
+        )
         background = self.means[self.num_classes] + self.scales[self.num_classes] * noise
-        means = label_matrix(classes.masked_fill(~moved, -1), self.num_classes).float() @ self.means[: self.num_classes]
+        means = (
+            label_matrix(classes.masked_fill(~moved, -1), self.num_classes).float()
+            @ self.means[: self.num_classes]
+        )
         is_place = torch.zeros_like(moved).scatter(1, place, True)
         left = torch.where(moved.unsqueeze(2), background, instances)
         return left + is_place.unsqueeze(2) * means.unsqueeze(1)
 
 
-def noisy_labels(labels: Tensor, sizes: Tensor, dropped: float, added: float, rng: torch.Generator) -> Tensor:
+def noisy_labels(
+    labels: Tensor, sizes: Tensor, dropped: float, added: float, rng: torch.Generator
+) -> Tensor:
     """Return label sets (B, C) without a present class at the rate `dropped`, with an absent one at the rate `added`.
 
     No bag gets more labels than it has instances, `sizes` (B,): chance decides for which wrong ones there is room.

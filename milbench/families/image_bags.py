@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 DIGITS = 10  # classes
 IMAGES_PER_EVAL_BATCH = 500
-CALIBRATION_IMAGES = 5000  # to train on, by which the threshold is chosen where there is no validation split
+CALIBRATION_IMAGES = (
+    5000  # to train on, by which the threshold is chosen where there is no validation split
+)
 
 
 def single_instance_bags(images: LabelledImages, num_classes: int) -> Bags:
@@ -46,7 +48,9 @@ class ImageTask(FixedBags):
 
     def instances_from(self, picture: Image) -> Tensor:
         """Return a picture, in grey or in colours as the images are, (channels, H, W) in [0, 1]."""
-        return torch.from_numpy(grey(picture) if self.inputs == 1 else colours(picture)) / self.white
+        return (
+            torch.from_numpy(grey(picture) if self.inputs == 1 else colours(picture)) / self.white
+        )
 
     def picture_from(self, instances: Tensor) -> Image:
         from PIL.Image import fromarray
@@ -71,7 +75,9 @@ class OneInstanceImages(ImageTask):
     chance = 1 - 1 / num_classes
     side: ClassVar[int]  # height and width of an image, in pixels
 
-    def __init__(self, validation: Annotated[int, Field(ge=0)] = 5000, any_data: bool = False) -> None:
+    def __init__(
+        self, validation: Annotated[int, Field(ge=0)] = 5000, any_data: bool = False
+    ) -> None:
         self.validation = validation
         self.any_data = any_data
         self.typical_size = self.side, self.side
@@ -89,21 +95,31 @@ class OneInstanceImages(ImageTask):
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         train, test = self.load(data_dir)
-        splits = ImageSplits.with_last_for_validation(train, test, count=self.validation, task_name=self.name)
+        splits = ImageSplits.with_last_for_validation(
+            train, test, count=self.validation, task_name=self.name
+        )
         self._splits = splits.to(device)
         self.training_count = len(splits.train)
         # Each bag holds one instance: the same batches serve the metrics of instances and those of label sets.
         batches = {split: self._batches(images) for split, images in self._splits.evaluated.items()}
         self.eval_splits = {split: EvalSplit(images, images) for split, images in batches.items()}
-        self.calibration = None if self.validation else self._batches(self._splits.train[:CALIBRATION_IMAGES])
+        self.calibration = (
+            None if self.validation else self._batches(self._splits.train[:CALIBRATION_IMAGES])
+        )
 
     def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:
         images = self._splits.train[numbers]
-        return single_instance_bags(replace(images, pixels=self.augmented(images.pixels, rng)), self.num_classes)
+        return single_instance_bags(
+            replace(images, pixels=self.augmented(images.pixels, rng)), self.num_classes
+        )
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         return super().evaluate(lambda bags: replace(score(bags), centres=None))
 
     def _batches(self, images: LabelledImages) -> Lazy[Bags]:
         images = images[: self.evaluation_limit]
-        return Lazy.of(images, IMAGES_PER_EVAL_BATCH, partial(single_instance_bags, num_classes=self.num_classes))
+        return Lazy.of(
+            images,
+            IMAGES_PER_EVAL_BATCH,
+            partial(single_instance_bags, num_classes=self.num_classes),
+        )

@@ -10,7 +10,9 @@ from torch import Tensor
 from milbench.errors import UsageError
 from milbench.likelihood.columns import contains
 
-LabelSets = Literal["independent", "together", "mostly-together", "exclusive", "constant", "uniform"]
+LabelSets = Literal[
+    "independent", "together", "mostly-together", "exclusive", "constant", "uniform"
+]
 MOSTLY = 0.9
 """In `mostly-together`, the share of pairs that are drawn as in `together`; the others are as in `exclusive`."""
 MOST_CLASSES = 8  # as tables have an entry for every label set, bag size and class
@@ -33,21 +35,36 @@ class LabelSetRule:
         """Raise UsageError unless the rule suits how often classes are to occur (C,) and the smallest bag."""
         classes, most = len(presence), self.labels_per_bag
         if self.kind == "uniform" and most is None:
-            raise UsageError("label_sets = uniform needs labels_per_bag, the largest number of classes in a bag")
+            raise UsageError(
+                "label_sets = uniform needs labels_per_bag, the largest number of classes in a bag"
+            )
         if self.is_of_independent_instances:
             return
         if classes > MOST_CLASSES:
             condition = "empty_share" if self.kind == "independent" else f"label_sets = {self.kind}"
-            raise UsageError(f"{condition} is for at most {MOST_CLASSES} classes, num_classes = {classes}")
+            raise UsageError(
+                f"{condition} is for at most {MOST_CLASSES} classes, num_classes = {classes}"
+            )
         if self.kind in ("together", "mostly-together", "exclusive") and classes % 2:
-            raise UsageError(f"label_sets = {self.kind} needs pairs of classes, num_classes = {classes} is odd")
+            raise UsageError(
+                f"label_sets = {self.kind} needs pairs of classes, num_classes = {classes} is odd"
+            )
         if self.kind in ("together", "mostly-together") and smallest < 2:
-            raise UsageError(f"label_sets = {self.kind} needs two instances a bag, the smallest bag has 1")
-        if self.kind in ("mostly-together", "exclusive") and (both := float(presence.view(-1, 2).sum(dim=1).max())) > 1:
+            raise UsageError(
+                f"label_sets = {self.kind} needs two instances a bag, the smallest bag has 1"
+            )
+        if (
+            self.kind in ("mostly-together", "exclusive")
+            and (both := float(presence.view(-1, 2).sum(dim=1).max())) > 1
+        ):
             fault = f"the probabilities of two such classes add up to {both:.2f}, above 1"
-            raise UsageError(f"label_sets = {self.kind}: {fault}; expected a smaller class_rate or smaller bags")
+            raise UsageError(
+                f"label_sets = {self.kind}: {fault}; expected a smaller class_rate or smaller bags"
+            )
         if self.kind == "constant" and self.empty_share:
-            raise UsageError(f"empty_share = {self.empty_share:g}: with label_sets = constant no bag is empty")
+            raise UsageError(
+                f"empty_share = {self.empty_share:g}: with label_sets = constant no bag is empty"
+            )
         if most is not None and most > (limit := min(classes, smallest)):
             condition = f"num_classes = {classes}, and the smallest bag has {smallest} instances"
             raise UsageError(f"labels_per_bag = {most} is more than {limit}: {condition}")
@@ -114,7 +131,10 @@ class LabelSetPrior:
         others = self.log_independent[:-1]  # of the m - 1 instances after the next one
         again = others.unsqueeze(2).expand(-1, -1, classes)
         last = others[:, sets.unsqueeze(1) & ~bits]
-        of_class = [(log_rates[:-1] + follow).masked_fill(~contains(classes), -torch.inf) for follow in (again, last)]
+        of_class = [
+            (log_rates[:-1] + follow).masked_fill(~contains(classes), -torch.inf)
+            for follow in (again, last)
+        ]
         outcomes = torch.cat([log_rates[-1] + others.unsqueeze(2), *of_class], dim=2).softmax(dim=2)
         steps = outcomes.cumsum(dim=2)
         return steps / steps[..., -1:]
@@ -129,7 +149,9 @@ def independent_log_prob(rates: Tensor, largest: int) -> Tensor:
     """
     sets = contains(len(rates) - 1)
     numbers = torch.arange(len(sets)).unsqueeze(1)
-    before = numbers - sets * 2 ** torch.arange(sets.shape[1])  # (2^C, C): L without each of its classes
+    before = numbers - sets * 2 ** torch.arange(
+        sets.shape[1]
+    )  # (2^C, C): L without each of its classes
     joins = torch.where(sets, rates[:-1].log(), -torch.inf)
     stays = (rates[-1] + sets.double() @ rates[:-1]).log()
     table = torch.full((largest + 1, len(sets)), -torch.inf, dtype=torch.float64)
@@ -156,9 +178,13 @@ def _prior(rule: LabelSetRule, presence: Tensor) -> Tensor:
     both = (first + second) / 2
     of_pair = torch.where(has_first, both, 1 - both).masked_fill(has_first != has_second, 0.0)
     if rule.kind != "together":
-        at_most_one = torch.where(has_first, first, torch.where(has_second, second, (1 - first - second).clamp(min=0)))
+        at_most_one = torch.where(
+            has_first, first, torch.where(has_second, second, (1 - first - second).clamp(min=0))
+        )
         exclusive = at_most_one.masked_fill(has_first & has_second, 0.0)
-        of_pair = exclusive if rule.kind == "exclusive" else MOSTLY * of_pair + (1 - MOSTLY) * exclusive
+        of_pair = (
+            exclusive if rule.kind == "exclusive" else MOSTLY * of_pair + (1 - MOSTLY) * exclusive
+        )
     return of_pair.prod(dim=1)
 
 

@@ -20,11 +20,20 @@ from milbench.families.fixed_bags import Lazy, draw_in_rounds
 from milbench.families.image_bags import DIGITS, ImageTask, single_instance_bags
 
 TRIES = 1000  # to put digits onto a canvas without overlap
-FIGURE_2 = ((1.3, 1.3, 1), (1.5, 4.6, 3), (4.5, 2.0, 5), (4.5, 4.5, 8), (3.0, 2.0, 3), (3.0, 4.6, 7))
+FIGURE_2 = (
+    (1.3, 1.3, 1),
+    (1.5, 4.6, 3),
+    (4.5, 2.0, 5),
+    (4.5, 4.5, 8),
+    (3.0, 2.0, 3),
+    (3.0, 4.6, 7),
+)
 """The canvases of the paper's Figure 2: height and width in sides of a digit, and the number of digits."""
 
 
-def nest_digits(digits: LabelledImages, index: Tensor, tops: Tensor, lefts: Tensor, height: int, width: int) -> Bags:
+def nest_digits(
+    digits: LabelledImages, index: Tensor, tops: Tensor, lefts: Tensor, height: int, width: int
+) -> Bags:
     """Return bags (B, 1, height, width) of digits `index` (B, M) at `tops` and `lefts`, added up, to 1 at most."""
     device, (h, w) = digits.pixels.device, digits.pixels.shape[-2:]
     index, tops, lefts = all_to_device([index, tops, lefts], device)
@@ -38,10 +47,14 @@ def nest_digits(digits: LabelledImages, index: Tensor, tops: Tensor, lefts: Tens
         canvases.scatter_add_(1, pixels[:, m].flatten(1), patches[:, m].flatten(1))
     boxes = torch.stack([lefts, tops, lefts + w, tops + h], dim=-1).float()
     labels = label_matrix(drawn.classes, DIGITS)
-    return Bags(canvases.clamp_(max=1).view(-1, 1, height, width), labels, truth=Truth(drawn.classes, boxes))
+    return Bags(
+        canvases.clamp_(max=1).view(-1, 1, height, width), labels, truth=Truth(drawn.classes, boxes)
+    )
 
 
-def draw_canvases(digits: LabelledImages, index: Tensor, sizes: tuple[int, int], rng: torch.Generator) -> Bags:
+def draw_canvases(
+    digits: LabelledImages, index: Tensor, sizes: tuple[int, int], rng: torch.Generator
+) -> Bags:
     """Return bags of digits `index` (B, M) anywhere on canvases of one size, sides uniform on sizes[0]..sizes[1]."""
     h, w = digits.pixels.shape[-2:]
     height, width = torch.randint(sizes[0], sizes[1] + 1, (2,), generator=rng).tolist()
@@ -60,15 +73,21 @@ class NestedDigits(ImageTask):
     sizes: tuple[int, int]  # smallest and largest side of a canvas, in pixels
     digit_side: ClassVar[int] = 1  # in pixels, which says how many fit onto a canvas
     eval_bags: ClassVar[dict[Split, int]]  # how many fixed canvases each split has
-    eval_batches: ClassVar[tuple[int, int]]  # how many single digits, and canvases, are scored at once
-    canvas_axes: tuple[object, ...] = ()  # what fixed canvases depend on besides task, split and number of digits
+    eval_batches: ClassVar[
+        tuple[int, int]
+    ]  # how many single digits, and canvases, are scored at once
+    canvas_axes: tuple[
+        object, ...
+    ] = ()  # what fixed canvases depend on besides task, split and number of digits
     num_classes = DIGITS
     primary = "instance_error"
     figures = ("2",)
     """Of arXiv:1811.12346, see `milbench.inference.paper_figures`."""
     chance = 1 - 1 / DIGITS
 
-    def __init__(self, digits_per_bag: int, batch_bags: int = 32, bags_per_epoch: int | None = None) -> None:
+    def __init__(
+        self, digits_per_bag: int, batch_bags: int = 32, bags_per_epoch: int | None = None
+    ) -> None:
         side, digit = self.sizes[1], self.digit_side
         if digits_per_bag > (most := (side // digit) ** 2):
             fit = f"at most {most} digits of {digit} pixels fit side by side on a canvas of {side} pixels"
@@ -116,7 +135,9 @@ class NestedDigits(ImageTask):
         for _ in range(TRIES):
             top = int(torch.randint(height - side + 1, (), generator=rng))
             left = int(torch.randint(width - side + 1, (), generator=rng))
-            if len(places) < count and all(max(abs(top - t), abs(left - x)) >= side for t, x in places):
+            if len(places) < count and all(
+                max(abs(top - t), abs(left - x)) >= side for t, x in places
+            ):
                 places.append((top, left))
         index = torch.randint(len(self._test), (1, len(places)), generator=rng)
         tops, lefts = torch.tensor(places).T.unsqueeze(1)
@@ -127,4 +148,7 @@ class NestedDigits(ImageTask):
         rng = generator(self.name, self.revision, *self.canvas_axes, split, self.digits_per_bag)
         count = self.limited(self.eval_bags[split]) * self.digits_per_bag
         order = draw_in_rounds(len(digits), count, rng).view(-1, self.digits_per_bag)
-        return [draw_canvases(digits, index, self.sizes, rng) for index in order.split(self.eval_batches[1])]
+        return [
+            draw_canvases(digits, index, self.sizes, rng)
+            for index in order.split(self.eval_batches[1])
+        ]

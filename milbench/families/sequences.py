@@ -31,10 +31,14 @@ RECORDINGS_AT_ONCE = 50  # that become frames together, as waveforms take up to 
 class Sequences:
     """N sequences with their label sets."""
 
-    frames: Sequence[Tensor]  # N times (F, T_i), F features in each of T_i frames, perhaps read when accessed
+    frames: Sequence[
+        Tensor
+    ]  # N times (F, T_i), F features in each of T_i frames, perhaps read when accessed
     lengths: list[int]  # the N numbers T_i
     labels: Tensor  # (N, C) bool
-    truth: Truth | None = None  # the events in the order in which they begin, boxes in frames; None: not known
+    truth: Truth | None = (
+        None  # the events in the order in which they begin, boxes in frames; None: not known
+    )
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -42,14 +46,25 @@ class Sequences:
     def __getitem__(self, index: slice | Tensor) -> Self:
         """Return the sequences of a slice, or those numbered by `index` (n,) int64."""
         which = torch.arange(len(self))[index]
-        frames, lengths = ([values[i] for i in which.tolist()] for values in (self.frames, self.lengths))
-        return type(self)(frames, lengths, self.labels[which], self.truth and self.truth.selected(which))
+        frames, lengths = (
+            [values[i] for i in which.tolist()] for values in (self.frames, self.lengths)
+        )
+        return type(self)(
+            frames, lengths, self.labels[which], self.truth and self.truth.selected(which)
+        )
 
     def mean_and_divisor(self) -> tuple[Tensor, Tensor]:
         """Return mean (F, 1) and divisor (F, 1), by `divisors`, of each feature over all frames."""
         count = sum(self.lengths)
-        mean = torch.stack([frames.double().sum(dim=1, keepdim=True) for frames in self.frames]).sum(dim=0) / count
-        squares = torch.stack([(frames - mean).square().sum(dim=1, keepdim=True) for frames in self.frames]).sum(dim=0)
+        mean = (
+            torch.stack([frames.double().sum(dim=1, keepdim=True) for frames in self.frames]).sum(
+                dim=0
+            )
+            / count
+        )
+        squares = torch.stack(
+            [(frames - mean).square().sum(dim=1, keepdim=True) for frames in self.frames]
+        ).sum(dim=0)
         return mean.float(), divisors(mean, (squares / count).sqrt()).float()
 
 
@@ -60,24 +75,38 @@ class SequenceSplits:
     train: Sequences
     evaluated: Mapping[Split, Sequences]
     single: Mapping[Split, Sequences]  # with one event each, perhaps none
-    scale: tuple[Tensor, Tensor] | None = None  # mean (F, 1) and divisor (F, 1) of training frames; None: computed
+    scale: tuple[Tensor, Tensor] | None = (
+        None  # mean (F, 1) and divisor (F, 1) of training frames; None: computed
+    )
 
 
 Recording = tuple[Tensor, list[tuple[int, int, int]]]
 """A waveform (S,) and its events in the order in which they begin: class, start and end, in samples."""
 
 
-def log_mel_sequences(recordings: Iterable[Recording], log_mel: LogMel, num_classes: int, most: int) -> Sequences:
+def log_mel_sequences(
+    recordings: Iterable[Recording], log_mel: LogMel, num_classes: int, most: int
+) -> Sequences:
     """Return recordings with up to `most` events each as sequences of log-mel frames."""
     frames, events, remaining = list[Tensor](), list[list[tuple[int, int, int]]](), iter(recordings)
     while batch := list(islice(remaining, RECORDINGS_AT_ONCE)):
         waveforms, of_waveforms = zip(*batch, strict=True)
-        padded = log_mel(pad_sequence([*waveforms], batch_first=True))  # a frame past the end of a waveform is silence
-        frames += [mel[:, : log_mel.count(len(wave))].clone() for mel, wave in zip(padded, waveforms, strict=True)]
+        padded = log_mel(
+            pad_sequence([*waveforms], batch_first=True)
+        )  # a frame past the end of a waveform is silence
+        frames += [
+            mel[:, : log_mel.count(len(wave))].clone()
+            for mel, wave in zip(padded, waveforms, strict=True)
+        ]
         events += of_waveforms
     hop, bands = log_mel.hop, log_mel.bands
-    truth = make_truth([[(cls, (start / hop, 0, end / hop, bands)) for cls, start, end in bag] for bag in events], most)
-    return Sequences(frames, [mel.shape[1] for mel in frames], label_matrix(truth.classes, num_classes), truth)
+    truth = make_truth(
+        [[(cls, (start / hop, 0, end / hop, bands)) for cls, start, end in bag] for bag in events],
+        most,
+    )
+    return Sequences(
+        frames, [mel.shape[1] for mel in frames], label_matrix(truth.classes, num_classes), truth
+    )
 
 
 class SequenceTask(FixedBags):
@@ -88,12 +117,20 @@ class SequenceTask(FixedBags):
     """
 
     bag_kind = "sequences"
-    networks: ClassVar[Mapping[str, NetworkMaker]] = {"conv": SequenceConvolutional, "gru": SequenceGRU}
+    networks: ClassVar[Mapping[str, NetworkMaker]] = {
+        "conv": SequenceConvolutional,
+        "gru": SequenceGRU,
+    }
     instances_are_ordered = True
     primary = "set_error"
     _device = torch.device("cpu")
 
-    def __init__(self, batch_bags: int, bags_per_epoch: int | None = None, batch_instances: int = BATCH_FRAMES) -> None:
+    def __init__(
+        self,
+        batch_bags: int,
+        bags_per_epoch: int | None = None,
+        batch_instances: int = BATCH_FRAMES,
+    ) -> None:
         self.batch_bags = batch_bags
         self.bags_per_epoch = bags_per_epoch
         self.batch_instances = batch_instances
@@ -122,7 +159,9 @@ class SequenceTask(FixedBags):
         """Return sequences, standardised, as one batch; the mask (B, T) is False at frames that pad shorter ones."""
         mask = None
         if len(set(sequences.lengths)) > 1:
-            mask = torch.arange(max(sequences.lengths)) < torch.tensor(sequences.lengths).unsqueeze(1)
+            mask = torch.arange(max(sequences.lengths)) < torch.tensor(sequences.lengths).unsqueeze(
+                1
+            )
         mean, divisor = self._scale
         frames = (pad_frames(sequences.frames) - mean) / divisor
         return Bags(frames, sequences.labels, mask, sequences.truth).to(self._device)
@@ -137,7 +176,9 @@ class SequenceTask(FixedBags):
     def gallery(self) -> Bags:
         """Return the first test sequences that have a class, or the first ones where none has."""
         labelled = self._test.labels.any(dim=1).nonzero().flatten()
-        return self.bags(self._test[labelled[:GALLERY_BAGS] if len(labelled) else slice(GALLERY_BAGS)])
+        return self.bags(
+            self._test[labelled[:GALLERY_BAGS] if len(labelled) else slice(GALLERY_BAGS)]
+        )
 
     def _batches(self, sequences: Sequences) -> Lazy[Bags]:
         return Lazy.of(sequences, self.fitting(EVAL_BAGS, sequences), self.bags)

@@ -28,12 +28,16 @@ from milbench.networks.convolutional import HOUSE_NUMBERS
 from milbench.networks.standardise import StandardiseImages
 
 FIGURE_1, CROPS_PER_EVAL_BATCH = 8, 250
-CALIBRATION_CROPS = 1000  # to train on, by which threshold and decoder are chosen without a validation split
+CALIBRATION_CROPS = (
+    1000  # to train on, by which threshold and decoder are chosen without a validation split
+)
 Parts = Literal["train", "train+extra"]
 PixelContrast = Literal["standard", "raw"]
 
 
-def number_bags(images: LabelledImages, rng: torch.Generator | None = None, protocol: Protocol = "ours") -> Bags:
+def number_bags(
+    images: LabelledImages, rng: torch.Generator | None = None, protocol: Protocol = "ours"
+) -> Bags:
     """Return crops with boxes as bags (N, 3, h, w) in [0, 1), augmented by draws from `rng` if it is given.
 
     The label set stays that of the whole number where augmentation cuts a digit away, as in the paper.
@@ -83,7 +87,9 @@ class StreetNumbers(ImageTask):
         return self.name
 
     def recipe(self) -> Recipe:
-        return Recipe(lr=5e-4, epochs=20, evaluate_every=10)  # to read all test crops takes as long as an epoch
+        return Recipe(
+            lr=5e-4, epochs=20, evaluate_every=10
+        )  # to read all test crops takes as long as an epoch
 
     def check_data(self, data_dir: Path | None) -> str:
         """Return the name, numbers and digest of the pictures, which are cropped now if they were not before."""
@@ -105,19 +111,42 @@ class StreetNumbers(ImageTask):
             for part, crops in parts.items()
         }
         train, self._test, count = numbers["train"], numbers["test"], len(numbers["train"])
-        self.max_labels = max(len({*row} - {-1}) for crops in parts.values() for row in crops.classes.tolist())
+        self.max_labels = max(
+            len({*row} - {-1}) for crops in parts.values() for row in crops.classes.tolist()
+        )
         if self.validation >= count:
-            raise UsageError(f"{self.name}: validation = {self.validation} leaves none of {count} training pictures")
-        shuffled = torch.randperm(count, generator=generator("street numbers", "validation", count))  # for all seeds
-        validated, trained = (part.sort().values for part in shuffled.tensor_split([self.validation]))
+            raise UsageError(
+                f"{self.name}: validation = {self.validation} leaves none of {count} training pictures"
+            )
+        shuffled = torch.randperm(
+            count, generator=generator("street numbers", "validation", count)
+        )  # for all seeds
+        validated, trained = (
+            part.sort().values for part in shuffled.tensor_split([self.validation])
+        )
         self._pools = [(train, trained)]
         if extra := numbers.get("extra"):
-            self._pools += [(extra, torch.arange(start, len(extra), 2)) for start in (0, 1) if start < len(extra)]
+            self._pools += [
+                (extra, torch.arange(start, len(extra), 2))
+                for start in (0, 1)
+                if start < len(extra)
+            ]
         if self.protocol == "paper":
-            rngs = [generator("street numbers", "order", n, self.seed) for n in range(len(self._pools))]
-            self._pools = [(images, _shuffle(ids, rng)) for (images, ids), rng in zip(self._pools, rngs, strict=True)]
-        self.calibration = None if self.validation else self._batches(train[trained[:CALIBRATION_CROPS]])
-        self.eval_splits = {"validation": EvalSplit((), self._batches(train[validated]))} if self.validation else {}
+            rngs = [
+                generator("street numbers", "order", n, self.seed) for n in range(len(self._pools))
+            ]
+            self._pools = [
+                (images, _shuffle(ids, rng))
+                for (images, ids), rng in zip(self._pools, rngs, strict=True)
+            ]
+        self.calibration = (
+            None if self.validation else self._batches(train[trained[:CALIBRATION_CROPS]])
+        )
+        self.eval_splits = (
+            {"validation": EvalSplit((), self._batches(train[validated]))}
+            if self.validation
+            else {}
+        )
         self.eval_splits["test"] = EvalSplit((), self._batches(self._test))
 
     @property
@@ -163,14 +192,19 @@ class StreetNumbers(ImageTask):
         """Return the metrics of the crops as they are, none augmented; the decoder is chosen on validation strings."""
         reading = ReadingMetrics()
         limit, labels = self.evaluation_limit, self.training_labels
-        return reading.added_to(evaluate_bags(score, self.eval_splits, self.calibration, reading, limit, labels))
+        return reading.added_to(
+            evaluate_bags(score, self.eval_splits, self.calibration, reading, limit, labels)
+        )
 
     def figure_bags(self, rng: torch.Generator) -> list[Bags]:
         return [number_bags(self._test[torch.randperm(len(self._test), generator=rng)[:FIGURE_1]])]
 
     def figure_pictures(self, data_dir: Path | None) -> list[tuple[Path, tuple[int, ...]]]:
         folder = catalog.data_dir(data_dir) / self.folder / "test"
-        return [(folder / record.name, record.classes) for record in digit_struct.read(folder / digit_struct.FILE)]
+        return [
+            (folder / record.name, record.classes)
+            for record in digit_struct.read(folder / digit_struct.FILE)
+        ]
 
     def _batches(self, images: LabelledImages) -> Lazy[Bags]:
         return Lazy.of(images[: self.evaluation_limit], CROPS_PER_EVAL_BATCH, number_bags)
@@ -181,7 +215,9 @@ class StreetNumbers(ImageTask):
         parts = ("train", "test") if self.parts == "train" else ("train", "test", "extra")
         for part in parts:
             if not (place / part / digit_struct.FILE).exists():
-                raise UsageError(f"{self.name} not found: no {place / part / digit_struct.FILE}; {self.how_to_get}")
+                raise UsageError(
+                    f"{self.name} not found: no {place / part / digit_struct.FILE}; {self.how_to_get}"
+                )
         return {part: crops.load(place / part, self.crop, self.protocol) for part in parts}
 
 

@@ -33,16 +33,24 @@ def by_size(
         [[1, 2], [3, 0], [4]]
     """
     ordered = bags[np.argsort(sizes[bags], kind="stable")]
-    return [ordered[part] for part in consecutive_batches(sizes[ordered], most_bags, most_instances)]
+    return [
+        ordered[part] for part in consecutive_batches(sizes[ordered], most_bags, most_instances)
+    ]
 
 
-def consecutive_batches(sizes: NDArray[np.int64], most_bags: int, most_instances: int) -> list[NDArray[np.int64]]:
+def consecutive_batches(
+    sizes: NDArray[np.int64], most_bags: int, most_instances: int
+) -> list[NDArray[np.int64]]:
     """Return the numbers of bags of some sizes in batches of neighbours, as large as `by_size` says."""
     batches: list[NDArray[np.int64]] = []
     first = 0
     for last in range(1, len(sizes) + 1):
         full = last - first == most_bags
-        if last == len(sizes) or full or (last - first + 1) * sizes[first : last + 1].max() > most_instances:
+        if (
+            last == len(sizes)
+            or full
+            or (last - first + 1) * sizes[first : last + 1].max() > most_instances
+        ):
             batches.append(np.arange(first, last))
             first = last
     return batches
@@ -80,13 +88,23 @@ class TableBags(FixedBags):
         folds = count_folds(bags, self.options)
         self.folds = Folds(*folds) if folds else None
         of_splits = b"".join(path.read_bytes() for path in split_files(bags, self.options))
-        digest = hashlib.sha256(bags.digest.encode() + of_splits).hexdigest() if of_splits else bags.digest
+        digest = (
+            hashlib.sha256(bags.digest.encode() + of_splits).hexdigest()
+            if of_splits
+            else bags.digest
+        )
         return f"{bags.path.name}: {counts}, {len(bags.class_names)} classes, sha256 {digest[:16]}"
 
     def remarks(self, data_dir: Path | None, seeds: Sequence[int]) -> list[str]:
         bags = self.own_bags(data_dir)
-        findings = check_bags(bags, self.options, quick=True, splits=checked_splits(bags, self.options, seeds))
-        return [f"{bags.path.name}: {one.what}: {one.detail}" for one in findings if one.level == "warning"]
+        findings = check_bags(
+            bags, self.options, quick=True, splits=checked_splits(bags, self.options, seeds)
+        )
+        return [
+            f"{bags.path.name}: {one.what}: {one.detail}"
+            for one in findings
+            if one.level == "warning"
+        ]
 
     def overlap(self, data_dir: Path | None) -> float:
         return mean_overlap(self.own_bags(data_dir), self.options)

@@ -51,9 +51,13 @@ def draw(predictions: BagPredictions, bag: int) -> Figure | None:
     is_instance = predictions.mask[bag].numpy()
     for axes, cls in zip(panels, classes, strict=False):
         if image:
-            shades = _over_image(axes, image, places["x"][0], places["y"][:, 0], probs[cls], colours[cls])
+            shades = _over_image(
+                axes, image, places["x"][0], places["y"][:, 0], probs[cls], colours[cls]
+            )
         else:
-            shades = _in_plane(axes, places["x"][is_instance], places["y"][is_instance], probs[cls][is_instance])
+            shades = _in_plane(
+                axes, places["x"][is_instance], places["y"][is_instance], probs[cls][is_instance]
+            )
         low, high = shades.get_clim()
         shades.set_clim(low, max(high, low + LEAST))
         axes.set_title(_wrapped(f"P({predictions.class_names[cls]})", PANEL))
@@ -79,10 +83,16 @@ def _over_image(
 ) -> ScalarMappable:
     """Draw (h, w) values at columns xs and rows ys, in pixels, over an image in grey: the more opaque the larger."""
     width, height = image.size
-    axes.imshow(grey(image.resize(bounded(width, height)))[0], cmap="gray", extent=(0, width, height, 0))
+    axes.imshow(
+        grey(image.resize(bounded(width, height)))[0], cmap="gray", extent=(0, width, height, 0)
+    )
     (columns, xs), (rows, ys) = _inside(xs, width), _inside(ys, height)
-    colours = LinearSegmentedColormap.from_list("class", [(*to_rgb(colour), 0), (*to_rgb(colour), STRENGTH)])
-    shades = axes.imshow(values[rows][:, columns], cmap=colours, interpolation="none", extent=extent_of(ys, xs))
+    colours = LinearSegmentedColormap.from_list(
+        "class", [(*to_rgb(colour), 0), (*to_rgb(colour), STRENGTH)]
+    )
+    shades = axes.imshow(
+        values[rows][:, columns], cmap=colours, interpolation="none", extent=extent_of(ys, xs)
+    )
     plain(axes)
     axes.set(xlim=(0, width), ylim=(height, 0))
     return shades
@@ -91,30 +101,53 @@ def _over_image(
 def _inside(centres: NDArray[Any], size: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return which positions are not in the margin of a square that an image is fitted into, and their centres."""
     which = np.flatnonzero((centres > 0) & (centres < size))
-    return (which, centres[which]) if len(which) else (np.array([len(centres) // 2]), np.array([size / 2]))
+    return (
+        (which, centres[which])
+        if len(which)
+        else (np.array([len(centres) // 2]), np.array([size / 2]))
+    )
 
 
 def _over_time(predictions: BagPredictions, bag: int, classes: list[int], title: str) -> Figure:
     """Draw the frames of a sequence with the names of its classes where they are likeliest, and below them curves."""
     is_instance = predictions.mask[bag].numpy()
-    starts, ends = (predictions.batch.places[name][bag].numpy()[is_instance] for name in ("start", "end"))
+    starts, ends = (
+        predictions.batch.places[name][bag].numpy()[is_instance] for name in ("start", "end")
+    )
     frames = predictions.batch.bags.instances[bag].numpy()
     frames = frames[:, ~np.isnan(frames[0])]
     figure = Figure(figsize=(2 * PANEL, PANEL), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
     low, high = np.percentile(frames, [1, 99])
     extent = (0, ends[-1], 0, len(frames))
-    above.imshow(frames, cmap="gray", vmin=low, vmax=high, aspect="auto", origin="lower", extent=extent)
+    above.imshow(
+        frames, cmap="gray", vmin=low, vmax=high, aspect="auto", origin="lower", extent=extent
+    )
     colours = class_colours(len(predictions.class_names))
     for number, cls in enumerate(classes):
-        values, name = predictions.probs[bag, cls].numpy()[is_instance], predictions.class_names[cls]
-        below.stairs(values, [*starts, ends[-1]], color=colours[cls], lw=1.6, label=literal(name), baseline=None)
+        values, name = (
+            predictions.probs[bag, cls].numpy()[is_instance],
+            predictions.class_names[cls],
+        )
+        below.stairs(
+            values,
+            [*starts, ends[-1]],
+            color=colours[cls],
+            lw=1.6,
+            label=literal(name),
+            baseline=None,
+        )
         best = int(predictions.evidence[bag, cls].numpy()[is_instance].argmax())
         height = len(frames) * (1 - (number + 0.5) / len(classes))
         if predictions.labels[bag, cls]:
             name_at(above, (starts[best] + ends[best]) / 2, height, name)
     above.set_ylabel("features")
-    below.set(xlabel="seconds", ylabel="probability", xlim=(0, ends[-1]), ylim=(0, max(LEAST, below.get_ylim()[1])))
+    below.set(
+        xlabel="seconds",
+        ylabel="probability",
+        xlim=(0, ends[-1]),
+        ylim=(0, max(LEAST, below.get_ylim()[1])),
+    )
     below.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     figure.suptitle(_wrapped(title, 2 * PANEL))
     return figure

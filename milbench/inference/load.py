@@ -33,9 +33,15 @@ class Trained:
     loss: Loss
     device: torch.device
     name: str = ""  # of the cell in its comparison, with the parameters that tell it from others
-    reader: Reader | None = None  # what was learnt and chosen on validation bags in order to read strings
-    threshold: float | None = None  # the presence score from which a class is in the label set, if recorded
-    set_error: float | None = None  # the share of test bags whose label set the cell found wrong, if recorded
+    reader: Reader | None = (
+        None  # what was learnt and chosen on validation bags in order to read strings
+    )
+    threshold: float | None = (
+        None  # the presence score from which a class is in the label set, if recorded
+    )
+    set_error: float | None = (
+        None  # the share of test bags whose label set the cell found wrong, if recorded
+    )
 
     @torch.no_grad()
     def scores(self, bags: Bags) -> Scores:
@@ -45,7 +51,9 @@ class Trained:
         mask = None if mask is None else mask.cpu()
         if not bool(torch.isfinite(logits).all()):
             raise UsageError(f"the network of cell {self.cell.id} gives values that are not finite")
-        return replace(self.loss.score(logits, mask), mask=mask, centres=self.network.centres_in(bags))
+        return replace(
+            self.loss.score(logits, mask), mask=mask, centres=self.network.centres_in(bags)
+        )
 
 
 def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = None) -> Trained:
@@ -71,11 +79,15 @@ def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = N
     except AttributeError as error:  # of what `prepare` sets
         raise UsageError(f"{subject} needs data that its task does not remember: {error}") from None
     try:
-        torch.nn.ModuleDict({"network": network, "loss": loss}).load_state_dict(load_file(folder.weights))
+        torch.nn.ModuleDict({"network": network, "loss": loss}).load_state_dict(
+            load_file(folder.weights)
+        )
     except (SafetensorError, OSError) as error:
         raise UsageError(f"the weights of {subject} cannot be read: {error}") from None
     except RuntimeError:  # its message lists every tensor
-        raise UsageError(f"the weights of {subject} do not fit its network, of another version of milbench") from None
+        raise UsageError(
+            f"the weights of {subject} do not fit its network, of another version of milbench"
+        ) from None
     return Trained(
         cell, task, network.eval().move_to(device), loss.eval(), device,
         name=folder.about()["label"] or str(cell),

@@ -9,9 +9,24 @@ from PIL.Image import Image
 
 from milbench._utils.images import grey
 from milbench._utils.palette import INK, MUTED, class_colours
-from milbench._utils.pictures import RIGHT, WRONG, draw_classes, extent_of, literal, name_at, plain, show_image
+from milbench._utils.pictures import (
+    RIGHT,
+    WRONG,
+    draw_classes,
+    extent_of,
+    literal,
+    name_at,
+    plain,
+    show_image,
+)
 from milbench.inference.load import Trained
-from milbench.inference.predict import Prediction, label_set_text, pixel_at, reading_text, sensitivity
+from milbench.inference.predict import (
+    Prediction,
+    label_set_text,
+    pixel_at,
+    reading_text,
+    sensitivity,
+)
 
 LONGER_SIDE = 8.0  # inches, of a picture; what is written about it may make the page larger
 LINE_LENGTH = 90
@@ -33,8 +48,13 @@ def sensitivity_figure(model: Trained, picture: Image, prediction: Prediction) -
     if winning := sorted(set(prediction.components.cls.tolist())):
         instances = model.task.instances_from(picture).to(model.device)
         classes = prediction.probs.argmax(dim=0)
-        maps = [sensitivity(model.network, model.loss, instances, c, classes == c).numpy() for c in winning]
-        values = np.stack([shares / max(shares.max(), 1e-300) for shares in maps])  # 0 where a class needs no pixel
+        maps = [
+            sensitivity(model.network, model.loss, instances, c, classes == c).numpy()
+            for c in winning
+        ]
+        values = np.stack(
+            [shares / max(shares.max(), 1e-300) for shares in maps]
+        )  # 0 where a class needs no pixel
         extent = (0, picture.width, picture.height, 0)
         strongest = np.array(winning)[values.argmax(axis=0)]
         draw_classes(axes, strongest, values.max(axis=0), len(model.task.class_names), extent)
@@ -47,7 +67,10 @@ def sensitivity_figure(model: Trained, picture: Image, prediction: Prediction) -
 def draw_prediction(axes: Axes, model: Trained, picture: Image, prediction: Prediction) -> None:
     """Draw a picture in grey, over it the most probable class of every position, and the names of what is read."""
     show_image(axes, grey(picture) / 255)
-    classes, strengths = prediction.probs.argmax(dim=0).numpy(), prediction.probs.amax(dim=0).numpy()
+    classes, strengths = (
+        prediction.probs.argmax(dim=0).numpy(),
+        prediction.probs.amax(dim=0).numpy(),
+    )
     ys, xs = (centres.numpy() for centres in prediction.centres)
     draw_classes(axes, classes, strengths, len(model.task.class_names), extent_of(ys, xs))
     _name_components(axes, model, prediction)
@@ -55,7 +78,10 @@ def draw_prediction(axes: Axes, model: Trained, picture: Image, prediction: Pred
 
 def draw_letters(axes: Axes, model: Trained, picture: Image, prediction: Prediction) -> None:
     """Write the most probable class at every position of a picture, the fainter the less probable."""
-    classes, strengths = prediction.probs.argmax(dim=0).numpy(), prediction.probs.amax(dim=0).numpy()
+    classes, strengths = (
+        prediction.probs.argmax(dim=0).numpy(),
+        prediction.probs.amax(dim=0).numpy(),
+    )
     ys, xs = (centres.numpy() for centres in prediction.centres)
     axes.set(xlim=(0, picture.width), ylim=(picture.height, 0), aspect="equal", facecolor="black")
     names = model.task.class_names
@@ -64,7 +90,13 @@ def draw_letters(axes: Axes, model: Trained, picture: Image, prediction: Predict
         rows, columns = (classes == c).nonzero()
         opacity = 0.4 + 0.6 * strengths[rows, columns]
         axes.scatter(
-            xs[columns], ys[rows], s=24, marker=f"$\\mathbf{{{names[c]}}}$", color=colours[c], alpha=opacity, lw=0
+            xs[columns],
+            ys[rows],
+            s=24,
+            marker=f"$\\mathbf{{{names[c]}}}$",
+            color=colours[c],
+            alpha=opacity,
+            lw=0,
         )
 
 

@@ -48,7 +48,9 @@ class Prediction:
     components: Components  # the connected positions whose most probable class is the same
     boxes: Tensor  # (D, 4) float64, those of `components`, (left, top, right, bottom) in pixels, within the picture
     reading: String
-    read_from: Components  # what it is read from; for `columns` the `components` with LEAST_MASS or more
+    read_from: (
+        Components  # what it is read from; for `columns` the `components` with LEAST_MASS or more
+    )
     decoder: Decoder
 
 
@@ -62,7 +64,9 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
     chosen_decoder: Decoder = decoder or (model.reader.decoder if model.reader else "components")
     height, width = instances.shape[1:]
     no_labels = torch.zeros(1, model.task.num_classes, dtype=torch.bool)
-    predictions = predict_bags([model], [NamedBags("image", [""], Bags(instances.unsqueeze(0), no_labels))])
+    predictions = predict_bags(
+        [model], [NamedBags("image", [""], Bags(instances.unsqueeze(0), no_labels))]
+    )
     if predictions.probs.ndim != 4:
         raise UsageError(f"the network of {model.cell} has no map of positions to show")
     centres = model.network.position_centres(height, width)
@@ -99,12 +103,16 @@ def read_picture(
 def size_at(model: Trained, size: Size, scale: float) -> Size:
     """Return width and height at which a picture is read, a very large one shrunk; UsageError: it is too small."""
     if not 1 / LARGEST_SCALE <= scale <= LARGEST_SCALE:
-        raise UsageError(f"--scale {scale:g}: expected a number from {1 / LARGEST_SCALE:g} to {LARGEST_SCALE:g}")
+        raise UsageError(
+            f"--scale {scale:g}: expected a number from {1 / LARGEST_SCALE:g} to {LARGEST_SCALE:g}"
+        )
     width, height = bounded(*(max(round(side * scale), 1) for side in size))
     shape = model.network.output_shape(height, width)
     if shape is not None and min(shape) < 1:
         least = model.network.smallest_side()
-        raise UsageError(f"{width}x{height} pixels: the network of {model.cell.task} needs at least {least}x{least}")
+        raise UsageError(
+            f"{width}x{height} pixels: the network of {model.cell.task} needs at least {least}x{least}"
+        )
     return width, height
 
 
@@ -131,7 +139,9 @@ def notes(model: Trained) -> list[str]:
     if model.threshold is None:
         remarks.append("has no threshold on presence scores: label sets are the most probable ones")
     if (model.set_error or 0) > OFTEN_WRONG:
-        remarks.append(f"found {100 * (model.set_error or 0):.0f} % of the label sets of its own test bags wrong")
+        remarks.append(
+            f"found {100 * (model.set_error or 0):.0f} % of the label sets of its own test bags wrong"
+        )
     return [f"note: cell {model.cell.id} {remark}" for remark in remarks]
 
 
@@ -143,7 +153,11 @@ def reading_text(model: Trained, prediction: Prediction) -> str:
 
 def label_set_text(model: Trained, labels: Tensor) -> str:
     """Return a label set (C,) bool in the class names of the task, such as {3, 7}."""
-    return "{" + ", ".join(model.task.class_names[c] for c in labels.nonzero().flatten().tolist()) + "}"
+    return (
+        "{"
+        + ", ".join(model.task.class_names[c] for c in labels.nonzero().flatten().tolist())
+        + "}"
+    )
 
 
 def pixel_at(index: float, centres: Tensor) -> float:
@@ -152,7 +166,13 @@ def pixel_at(index: float, centres: Tensor) -> float:
 
 
 def as_json(
-    model: Trained, path: Path, size: Size, read_at: Size, prediction: Prediction, *, positions: bool
+    model: Trained,
+    path: Path,
+    size: Size,
+    read_at: Size,
+    prediction: Prediction,
+    *,
+    positions: bool,
 ) -> dict[str, Any]:
     """Return what is read in one picture as the content of NAME.json, perhaps with that of all positions.
 
@@ -168,21 +188,37 @@ def as_json(
         "size": list(size),
         "seen": list(read_at),
         "cell": cell.id,
-        **{name: getattr(cell, name) for name in ("loss", "loss_params", "task", "task_params", "seed")},
+        **{
+            name: getattr(cell, name)
+            for name in ("loss", "loss_params", "task", "task_params", "seed")
+        },
         "reading": reading_text(model, prediction),
         "decoder": prediction.decoder,
-        "label_set_rule": "most probable" if model.threshold is None else "presence threshold of the cell",
+        "label_set_rule": "most probable"
+        if model.threshold is None
+        else "presence threshold of the cell",
         "label_set": [names[c] for c in prediction.labels.nonzero().flatten().tolist()],
         "label_set_probability": math.exp(prediction.log_prob),
-        "label_set_log_probability": prediction.log_prob if math.isfinite(prediction.log_prob) else None,
+        "label_set_log_probability": prediction.log_prob
+        if math.isfinite(prediction.log_prob)
+        else None,
         "presence": dict(zip(names, prediction.presence.tolist(), strict=True)),
         "detections": [
             {"class": names[c], "expected_positions": mass, "box": box}
-            for c, mass, box in zip(components.cls.tolist(), components.mass.tolist(), boxes.tolist(), strict=True)
+            for c, mass, box in zip(
+                components.cls.tolist(), components.mass.tolist(), boxes.tolist(), strict=True
+            )
         ],
         "read_from": [
-            {"class": names[c], "expected_positions": mass, "x": pixel_at(x, xs) * across, "y": pixel_at(y, ys) * down}
-            for c, mass, x, y in zip(*(getattr(read_from, f).tolist() for f in ("cls", "mass", "x", "y")), strict=True)
+            {
+                "class": names[c],
+                "expected_positions": mass,
+                "x": pixel_at(x, xs) * across,
+                "y": pixel_at(y, ys) * down,
+            }
+            for c, mass, x, y in zip(
+                *(getattr(read_from, f).tolist() for f in ("cls", "mass", "x", "y")), strict=True
+            )
         ],
     }
     if positions:

@@ -14,7 +14,13 @@ from milbench.api.bags import NamedBags
 from milbench.evaluation.metrics import predicted_sets
 from milbench.evaluation.reading.reader import logarithms
 from milbench.inference.load import Trained
-from milbench.likelihood import EXACT_LABEL_LIMIT, bag_log_prob, bag_log_prob_bounds, best_label_set, presence_log_prob
+from milbench.likelihood import (
+    EXACT_LABEL_LIMIT,
+    bag_log_prob,
+    bag_log_prob_bounds,
+    best_label_set,
+    presence_log_prob,
+)
 
 
 @dataclass(frozen=True)
@@ -57,10 +63,14 @@ def predict_bags(models: Sequence[Trained], batches: Sequence[NamedBags]) -> Bag
         class_names=models[0].task.class_names,
         labels=labels,
         log_prob=set_log_probs.logsumexp(dim=0) - math.log(len(models)),
-        presence=torch.stack([presence_log_prob(log_probs, validate=False).exp() for log_probs in maps]).mean(dim=0),
+        presence=torch.stack(
+            [presence_log_prob(log_probs, validate=False).exp() for log_probs in maps]
+        ).mean(dim=0),
         probs=probs,
         evidence=torch.stack([of_model.evidence for of_model in scores]).mean(dim=0),
-        mask=torch.ones_like(probs[:, 0], dtype=torch.bool) if scores[0].mask is None else scores[0].mask,
+        mask=torch.ones_like(probs[:, 0], dtype=torch.bool)
+        if scores[0].mask is None
+        else scores[0].mask,
     )
 
 
@@ -81,7 +91,9 @@ def bag_table(predictions: BagPredictions) -> pd.DataFrame:
         "log_probability": predictions.log_prob.numpy(),
         "positions": [json.dumps([_strongest(predictions, bag, c) for c in sets[bag]]) for bag in bags],
     })  # fmt: skip
-    return frame.join(pd.DataFrame(predictions.presence.numpy(), columns=[f"presence {name}" for name in names]))
+    return frame.join(
+        pd.DataFrame(predictions.presence.numpy(), columns=[f"presence {name}" for name in names])
+    )
 
 
 def position_table(predictions: BagPredictions) -> pd.DataFrame:
@@ -91,10 +103,16 @@ def position_table(predictions: BagPredictions) -> pd.DataFrame:
         columns[-1] = "P(no class)"
     is_position = predictions.mask.flatten(1)
     batch = predictions.batch
-    frame = pd.DataFrame({batch.kind: [batch.names[b] for b in is_position.nonzero()[:, 0].tolist()]})
+    frame = pd.DataFrame(
+        {batch.kind: [batch.names[b] for b in is_position.nonzero()[:, 0].tolist()]}
+    )
     for column, place in batch.places.items():
         frame[column] = place.flatten(1)[is_position].numpy()
-    return frame.join(pd.DataFrame(predictions.probs.flatten(2).movedim(1, 2)[is_position].numpy(), columns=columns))
+    return frame.join(
+        pd.DataFrame(
+            predictions.probs.flatten(2).movedim(1, 2)[is_position].numpy(), columns=columns
+        )
+    )
 
 
 def _label_set_log_prob(log_probs: Tensor, labels: Tensor) -> Tensor:
@@ -104,12 +122,17 @@ def _label_set_log_prob(log_probs: Tensor, labels: Tensor) -> Tensor:
     if is_small.any():
         log_prob[is_small] = bag_log_prob(log_probs[is_small], labels[is_small], validate=False)
     if not is_small.all():
-        log_prob[~is_small] = bag_log_prob_bounds(log_probs[~is_small], labels[~is_small], validate=False).lower
+        log_prob[~is_small] = bag_log_prob_bounds(
+            log_probs[~is_small], labels[~is_small], validate=False
+        ).lower
     return log_prob
 
 
 def _strongest(predictions: BagPredictions, bag: int, cls: int) -> dict[str, Any]:
     position = int(predictions.evidence[bag, cls].flatten().argmax())
-    place = {column: values[bag].flatten()[position].item() for column, values in predictions.batch.places.items()}
+    place = {
+        column: values[bag].flatten()[position].item()
+        for column, values in predictions.batch.places.items()
+    }
     probability = predictions.probs[bag, cls].flatten()[position].item()
     return {"class": predictions.class_names[cls], **place, "probability": probability}

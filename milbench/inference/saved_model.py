@@ -23,7 +23,11 @@ class SavedModel:
     def __init__(self, trained: Trained) -> None:
         self.trained = trained
 
-    def predict(self, instances: NDArray[np.float32], params: dict[str, Any] | None = None) -> pd.DataFrame:  # noqa: ARG002
+    def predict(
+        self,
+        instances: NDArray[np.float32],
+        params: dict[str, Any] | None = None,  # noqa: ARG002
+    ) -> pd.DataFrame:
         """Return a row a bag: `labels`, `probability` of this label set by the map, and `presence CLASS`.
 
         The instances (B, *bag_shape) are as the task's bags have them, all of one size; `params` are ignored.
@@ -34,7 +38,9 @@ class SavedModel:
             bag_table(predict_bags([self.trained], [NamedBags("bag", [""] * len(part), part)]))
             for part in bags.parts(BAGS_AT_ONCE) or [bags]
         ]
-        return pd.concat(tables, ignore_index=True).drop(columns=["bag", "log_probability", "positions"])
+        return pd.concat(tables, ignore_index=True).drop(
+            columns=["bag", "log_probability", "positions"]
+        )
 
 
 def _load_pyfunc(path: str) -> SavedModel:
@@ -42,5 +48,7 @@ def _load_pyfunc(path: str) -> SavedModel:
     folder = CellFolder(Path(path))
     cell = folder.cell()
     files = {kind: getattr(cell, kind) for kind in ("loss_file", "task_file", "network_file")}
-    plugin_files: dict[str, Any] = {kind: str(folder.path / file) for kind, file in files.items() if ".py" in file}
+    plugin_files: dict[str, Any] = {
+        kind: str(folder.path / file) for kind, file in files.items() if ".py" in file
+    }
     return SavedModel(load_trained(folder, torch.device("cpu"), replace(cell, **plugin_files)))

@@ -9,7 +9,12 @@ that are returned are natural as well (nats).
 
 from milbench.likelihood.bounds import Bounds, bag_log_prob_bounds
 from milbench.likelihood.distribution import best_label_set, label_set_distribution
-from milbench.likelihood.exact import EXACT_LABEL_LIMIT, bag_log_prob, bag_log_prob_from_logits, instance_posterior
+from milbench.likelihood.exact import (
+    EXACT_LABEL_LIMIT,
+    bag_log_prob,
+    bag_log_prob_from_logits,
+    instance_posterior,
+)
 from milbench.likelihood.presence import presence_log_odds, presence_log_prob
 
 __all__ = [

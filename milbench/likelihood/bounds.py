@@ -79,11 +79,21 @@ def bag_log_prob_bounds(
     return _widen(lower, upper, log_probs.shape[2:].numel(), columns.result_dtype(log_probs))
 
 
-def _bounds_by_size(log_probs: Tensor, labels: Tensor, mask: Tensor | None, exact_labels: int) -> tuple[Tensor, Tensor]:
+def _bounds_by_size(
+    log_probs: Tensor, labels: Tensor, mask: Tensor | None, exact_labels: int
+) -> tuple[Tensor, Tensor]:
     """Return both bounds, one |L| at a time: no work is done for slots that a bag does not use."""
     groups = columns.by_size(labels)
     bounds = [
-        torch.stack(_bounds(log_probs[bags], labels[bags], None if mask is None else mask[bags], size, exact_labels))
+        torch.stack(
+            _bounds(
+                log_probs[bags],
+                labels[bags],
+                None if mask is None else mask[bags],
+                size,
+                exact_labels,
+            )
+        )
         for bags, size in groups
     ]
     lower, upper = torch.cat(bounds, dim=1)[:, torch.cat([bags for bags, _ in groups]).argsort()]
@@ -96,7 +106,9 @@ def _bounds(
     """Return both bounds, (B,) each; NaN for bags of more classes than `slots`. No operation looks at a value."""
     bags = _Bags.from_columns(columns.select(log_probs, mask, labels, slots)[0])
     lower, upper = _sides(bags, exact_labels)
-    shows_class = (~(bags.share <= columns.IMPOSSIBLE)).any(dim=1)  # which positions may, (B, K); NaN may
+    shows_class = (~(bags.share <= columns.IMPOSSIBLE)).any(
+        dim=1
+    )  # which positions may, (B, K); NaN may
     impossible, too_many = bags.size > shows_class.sum(dim=-1), bags.size > slots
 
     def restored(side: Tensor) -> Tensor:
@@ -122,15 +134,21 @@ class _Bags(NamedTuple):
         shares = parts.shares.transpose(0, 1)
         used = torch.arange(shares.shape[1] - 1, device=shares.device) < parts.size.unsqueeze(1)
         present = presence_log_prob(shares, validate=False).clamp(min=FLOOR)
-        absent = (present - presence_log_odds(shares, validate=False).clamp(FLOOR, -FLOOR)).clamp(min=FLOOR)
+        absent = (present - presence_log_odds(shares, validate=False).clamp(FLOOR, -FLOOR)).clamp(
+            min=FLOOR
+        )
         present, absent = present.masked_fill(~used, 0.0), absent.masked_fill(~used, -torch.inf)
-        return cls(parts.log_scale, parts.size, shares[:, -1], shares[:, :-1], used, present, absent)
+        return cls(
+            parts.log_scale, parts.size, shares[:, -1], shares[:, :-1], used, present, absent
+        )
 
 
 def _sides(bags: _Bags, exact_labels: int) -> tuple[Tensor, Tensor]:
     """Sum the least certain classes exactly: one bag with all others as background, one more without each of them."""
     slots = bags.used.shape[1]
-    exact, remaining = bags.absent.argsort(dim=1, descending=True).tensor_split([min(exact_labels, slots)], dim=1)
+    exact, remaining = bags.absent.argsort(dim=1, descending=True).tensor_split(
+        [min(exact_labels, slots)], dim=1
+    )
 
     def shares_of(classes: Tensor) -> Tensor:
         return bags.share.gather(1, classes.unsqueeze(-1).expand(-1, -1, bags.share.shape[-1]))
@@ -140,15 +158,24 @@ def _sides(bags: _Bags, exact_labels: int) -> tuple[Tensor, Tensor]:
     alone = shares_of(exact).unsqueeze(1).expand(-1, len(left_out), -1, -1)
     virtual = torch.cat([alone, joint.unsqueeze(2)], dim=2).flatten(0, 1)
     required = bags.used.gather(1, exact).unsqueeze(1).expand(-1, len(left_out), -1).flatten(0, 1)
-    value = bag_log_prob(virtual, required, validate=False, max_labels=exact.shape[1]).clamp(min=FLOOR)
+    value = bag_log_prob(virtual, required, validate=False, max_labels=exact.shape[1]).clamp(
+        min=FLOOR
+    )
     value = value.view(len(bags.size), -1)
-    first, correction = value[:, 0], value[:, 1:].exp().masked_fill(~bags.used.gather(1, remaining), 0.0).sum(dim=1)
+    first, correction = (
+        value[:, 0],
+        value[:, 1:].exp().masked_fill(~bags.used.gather(1, remaining), 0.0).sum(dim=1),
+    )
     # A bound of the relative rounding error of a sum of probabilities, each a product over positions.
     slack = torch.finfo(bags.share.dtype).eps * (4 * bags.share.shape[-1] + 256)
     mass = first.exp() - correction - slack * (first.exp() + correction).detach()
-    lower = torch.where(mass > 0, torch.where(mass > 0, mass, 1.0).log(), FLOOR)  # at FLOOR without a gradient
+    lower = torch.where(
+        mass > 0, torch.where(mass > 0, mass, 1.0).log(), FLOOR
+    )  # at FLOOR without a gradient
     lower = torch.where(bags.size <= exact_labels, first, lower)
-    return torch.maximum(lower, _disjoint(bags)), first + bags.present.gather(1, remaining).sum(dim=1)
+    return torch.maximum(lower, _disjoint(bags)), first + bags.present.gather(1, remaining).sum(
+        dim=1
+    )
 
 
 def _disjoint(bags: _Bags) -> Tensor:
@@ -158,7 +185,9 @@ def _disjoint(bags: _Bags) -> Tensor:
         return torch.where(bags.size == 0, 0.0, FLOOR).to(bags.share)
     with torch.no_grad():
         unused = ~bags.used.unsqueeze(-1)
-        owner = (bags.share - bags.present.unsqueeze(-1)).masked_fill(unused, -torch.inf).argmax(dim=1)
+        owner = (
+            (bags.share - bags.present.unsqueeze(-1)).masked_fill(unused, -torch.inf).argmax(dim=1)
+        )
         free = torch.ones_like(owner, dtype=torch.bool)
         places = torch.arange(positions, device=owner.device)
         for slot in bags.present.masked_fill(~bags.used, torch.inf).argsort(dim=1).split(1, dim=1):
@@ -166,7 +195,9 @@ def _disjoint(bags: _Bags) -> Tensor:
             best = places == shares.masked_fill(~free, -torch.inf).argmax(dim=1, keepdim=True)
             best &= bags.used.gather(1, slot)
             owner, free = torch.where(best, slot, owner), free & ~best
-        is_owned = (owner.unsqueeze(1) == torch.arange(slots, device=owner.device).unsqueeze(-1)) & ~unused
+        is_owned = (
+            owner.unsqueeze(1) == torch.arange(slots, device=owner.device).unsqueeze(-1)
+        ) & ~unused
     identity = torch.eye(slots, dtype=torch.bool, device=owner.device)
     others = _without(bags.share, bags.background, identity).masked_fill(~is_owned, 0.0)
     owned = torch.stack([bags.share.masked_fill(~is_owned, FLOOR), others], dim=2).flatten(0, 1)
@@ -178,7 +209,9 @@ def _without(share: Tensor, background: Tensor, left_out: Tensor) -> Tensor:
     """Return (B, m, K), the log of background (B, K) plus the shares (B, n, K) that are not in `left_out` (m, n)."""
     shape = len(share), *left_out.shape, share.shape[-1]
     every = share.unsqueeze(1).expand(shape).masked_fill(left_out.unsqueeze(-1), FLOOR)
-    return torch.logsumexp(torch.cat([every, background[:, None, None].expand(-1, shape[1], -1, -1)], dim=2), dim=2)
+    return torch.logsumexp(
+        torch.cat([every, background[:, None, None].expand(-1, shape[1], -1, -1)], dim=2), dim=2
+    )
 
 
 def _widen(lower: Tensor, upper: Tensor, positions: int, dtype: torch.dtype) -> Bounds:
@@ -188,7 +221,9 @@ def _widen(lower: Tensor, upper: Tensor, positions: int, dtype: torch.dtype) -> 
     def widened(bound: Tensor, sign: int) -> Tensor:
         bound = bound + sign * eps * (steps + 64 * bound.detach().abs().nan_to_num(posinf=0.0))
         if dtype != bound.dtype:
-            bound = bound + sign * torch.finfo(dtype).eps * bound.detach().abs().nan_to_num(posinf=0.0)
+            bound = bound + sign * torch.finfo(dtype).eps * bound.detach().abs().nan_to_num(
+                posinf=0.0
+            )
         return bound.to(dtype)
 
     return Bounds(widened(lower, -1), widened(upper, 1))

@@ -34,7 +34,10 @@ class Columns(NamedTuple):
 
 def contains(classes: int, device: torch.device | None = None) -> Tensor:
     """Return (2^n, n) bool, whether each set of n classes contains each class: set s has class i where bit i is 1."""
-    return (torch.arange(2**classes, device=device).unsqueeze(1) >> torch.arange(classes, device=device) & 1).bool()
+    return (
+        torch.arange(2**classes, device=device).unsqueeze(1) >> torch.arange(classes, device=device)
+        & 1
+    ).bool()
 
 
 def working_dtype(log_probs: Tensor) -> torch.dtype:

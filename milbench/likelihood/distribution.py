@@ -11,11 +11,17 @@ from milbench.likelihood.exact import EXACT_LABEL_LIMIT, bag_log_prob
 from milbench.likelihood.presence import presence_log_odds
 
 DISTRIBUTION_LIMIT = 16  # the largest number of classes C whose 2^C label sets are listed
-LISTED_CLASSES = 12  # the largest number of classes C whose 2^C label sets are all compared to find the best one
-GROUP = 1 << 20  # the most numbers of one group of bags, B * K * 2^C (8 MiB), unless one bag has more
+LISTED_CLASSES = (
+    12  # the largest number of classes C whose 2^C label sets are all compared to find the best one
+)
+GROUP = (
+    1 << 20
+)  # the most numbers of one group of bags, B * K * 2^C (8 MiB), unless one bag has more
 
 
-def label_set_distribution(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool = True) -> Tensor:
+def label_set_distribution(
+    log_probs: Tensor, mask: Tensor | None = None, *, validate: bool = True
+) -> Tensor:
     """Return the log-likelihood of every label set, log Prb(L | P); not differentiable.
 
     Each is as accurate as `bag_log_prob`: the sums are of positive terms, and their last states are the label sets. (A
@@ -47,12 +53,16 @@ def label_set_distribution(log_probs: Tensor, mask: Tensor | None = None, *, val
         group = slice(begin, begin + bags)
         group_bags = log_probs[group].detach().cpu()
         every_class = torch.ones(len(group_bags), classes, dtype=torch.bool)
-        parts, _ = columns.select(group_bags, None if mask is None else mask[group].cpu(), every_class, classes)
+        parts, _ = columns.select(
+            group_bags, None if mask is None else mask[group].cpu(), every_class, classes
+        )
         result[group] = columns.floor_to_infinity(_listed(parts))
     return result
 
 
-def best_label_set(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool = True) -> tuple[Tensor, Tensor]:
+def best_label_set(
+    log_probs: Tensor, mask: Tensor | None = None, *, validate: bool = True
+) -> tuple[Tensor, Tensor]:
     """Return the most probable label set of every bag.
 
     For at most LISTED_CLASSES classes all sets are compared. For more classes, the search starts from those that are
@@ -78,7 +88,10 @@ def best_label_set(log_probs: Tensor, mask: Tensor | None = None, *, validate: b
         labels = (best >> torch.arange(classes, device=best.device) & 1).bool()
     else:
         positions = [...] * len(log_probs) if mask is None else mask
-        bags = [bag[:, unmasked].flatten(1)[None] for bag, unmasked in zip(log_probs, positions, strict=True)]
+        bags = [
+            bag[:, unmasked].flatten(1)[None]
+            for bag, unmasked in zip(log_probs, positions, strict=True)
+        ]
         empty = torch.zeros(0, classes, dtype=torch.bool, device=log_probs.device)
         labels = torch.stack([*map(_search, bags)]) if bags else empty
     return labels, bag_log_prob(log_probs, labels, mask, validate=False)
@@ -90,7 +103,9 @@ def _listed(parts: columns.Columns) -> Tensor:
     rare = table < math.log(levels.CERTAIN)
     bags = torch.nonzero(rare.any(dim=1)).squeeze(1)
     if len(bags):
-        table[bags] = torch.where(rare[bags], levels.every_set(parts.select(bags), levels.Logs), table[bags])
+        table[bags] = torch.where(
+            rare[bags], levels.every_set(parts.select(bags), levels.Logs), table[bags]
+        )
     return parts.log_scale.unsqueeze(-1) + table
 
 

@@ -65,7 +65,12 @@ def bag_log_prob(
 
 
 def bag_log_prob_from_logits(
-    logits: Tensor, labels: Tensor, mask: Tensor | None = None, *, validate: bool = True, max_labels: int | None = None
+    logits: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    *,
+    validate: bool = True,
+    max_labels: int | None = None,
 ) -> Tensor:
     """Return `bag_log_prob` of the softmax of logits over dim 1; on the CPU it is quicker for small label sets.
 
@@ -108,7 +113,11 @@ def instance_posterior(
     log_probs, bags = _check(log_probs, labels, mask, validate, max_labels)
     if len(log_probs) == 0:
         return log_probs.clone()
-    solver = _solve_by_levels if _needs_gradient(log_probs) or _has_own_derivatives(log_probs) else _solve
+    solver = (
+        _solve_by_levels
+        if _needs_gradient(log_probs) or _has_own_derivatives(log_probs)
+        else _solve
+    )
     return solver(log_probs, bags, gradient=True)[1]
 
 
@@ -167,15 +176,24 @@ def _solve(values: Tensor, bags: _Bags, *, gradient: bool) -> tuple[Tensor, Tens
     if values.device.type != "cpu" or values.numel() == 0 or checks.tracing():
         return _solve_by_levels(values, bags, gradient=gradient)
     labels, mask, _, are_logits = bags
-    with torch.no_grad(), torch.autocast("cpu", enabled=False):  # autocast would take the sums in bfloat16
+    with (
+        torch.no_grad(),
+        torch.autocast("cpu", enabled=False),
+    ):  # autocast would take the sums in bfloat16
         flat = values.reshape(*values.shape[:2], -1)
         flat_mask = None if mask is None else mask.reshape(len(mask), -1)
-        value, slope = series.solve(flat, labels, flat_mask, normalise=are_logits, gradient=gradient)
+        value, slope = series.solve(
+            flat, labels, flat_mask, normalise=are_logits, gradient=gradient
+        )
         slope = value if slope is None else slope.view(values.shape)
         unsure = torch.nonzero(value.isnan()).squeeze(1)
         if len(unsure):
-            unsure_bags = bags._replace(labels=labels[unsure], mask=None if mask is None else mask[unsure])
-            value[unsure], recomputed = _solve_by_levels(values[unsure], unsure_bags, gradient=gradient)
+            unsure_bags = bags._replace(
+                labels=labels[unsure], mask=None if mask is None else mask[unsure]
+            )
+            value[unsure], recomputed = _solve_by_levels(
+                values[unsure], unsure_bags, gradient=gradient
+            )
             if gradient:
                 slope[unsure] = recomputed
                 slope[value.isnan()] = torch.nan
@@ -185,7 +203,9 @@ def _solve(values: Tensor, bags: _Bags, *, gradient: bool) -> tuple[Tensor, Tens
 def _solve_by_levels(values: Tensor, bags: _Bags, *, gradient: bool) -> tuple[Tensor, Tensor]:
     """Return the same as `_solve`, on any device, differentiable any number of times."""
     labels, mask, slots, are_logits = bags
-    log_probs = values.to(columns.working_dtype(values))  # also since float32 would round differences of large logits
+    log_probs = values.to(
+        columns.working_dtype(values)
+    )  # also since float32 would round differences of large logits
     if are_logits:
         log_probs = log_probs.log_softmax(dim=1)
     value, slope = levels.solve_bags(log_probs, labels, mask, slots, posterior=gradient)

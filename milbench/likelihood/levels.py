@@ -35,7 +35,9 @@ CERTAIN = 1e-200  # no underflow matters to a probability above this
 AT_ONCE = 1 << 17
 """The most states, B * K * 2^n, that a CPU computes at once: larger groups of bags leave its cache. A single bag with
 more is computed in stretches of positions."""
-AT_ONCE_ELSEWHERE = 1 << 27  # the most states at once on accelerators: 1 GiB for each intermediate result
+AT_ONCE_ELSEWHERE = (
+    1 << 27
+)  # the most states at once on accelerators: 1 GiB for each intermediate result
 
 
 class Arithmetic(NamedTuple):
@@ -72,7 +74,9 @@ class _Sets(NamedTuple):
     place: Tensor  # (2^n,) int64, the place in this order of the set with each number
     counts: tuple[int, ...]  # how many sets there are of each size
     members: tuple[Tensor, ...]  # for each size, the members of every set, flat
-    without: tuple[Tensor, ...]  # for each size, where among the smaller sets those without each member are, flat
+    without: tuple[
+        Tensor, ...
+    ]  # for each size, where among the smaller sets those without each member are, flat
 
 
 def solve_bags(
@@ -88,24 +92,40 @@ def solve_bags(
     groups: list[tuple[Tensor | None, int]] = [(None, slots)]
     if reads_values:  # within AT_ONCE
         most = AT_ONCE // max(1, positions)
-        groups = [(part, size) for bags, size in columns.by_size(labels) for part in bags.split(max(1, most >> size))]
+        groups = [
+            (part, size)
+            for bags, size in columns.by_size(labels)
+            for part in bags.split(max(1, most >> size))
+        ]
     values, rows, posteriors = [], [], []
     for bags, size in groups:
         parts, rows_of_parts = columns.select(log_probs, mask, labels, size, bags)
-        ratio, shares = (_solve_with_fallback if reads_values else solve)(parts, posterior=posterior)
-        value = columns.floor_to_infinity(parts.log_scale + ratio).masked_fill(parts.size > size, torch.nan)
+        ratio, shares = (_solve_with_fallback if reads_values else solve)(
+            parts, posterior=posterior
+        )
+        value = columns.floor_to_infinity(parts.log_scale + ratio).masked_fill(
+            parts.size > size, torch.nan
+        )
         values.append(value)
         if shares is not None:
             rows.append(rows_of_parts.flatten())
-            posteriors.append(shares.masked_fill((value == -torch.inf).unsqueeze(-1), 0.0).flatten(0, 1))
+            posteriors.append(
+                shares.masked_fill((value == -torch.inf).unsqueeze(-1), 0.0).flatten(0, 1)
+            )
     value = torch.cat(values)
     if reads_values:
         value = value[torch.cat([bags for bags, _ in groups if bags is not None]).argsort()]
     if not posterior:
         return value, None
-    dense = torch.zeros(log_probs.shape[0] * log_probs.shape[1], positions, dtype=value.dtype, device=value.device)
-    fill = torch.Tensor.index_copy_ if reads_values else torch.Tensor.index_copy  # vmap writes into nothing else
-    return value, fill(dense, 0, torch.cat(rows), torch.cat(posteriors)).view(*log_probs.shape[:2], positions)
+    dense = torch.zeros(
+        log_probs.shape[0] * log_probs.shape[1], positions, dtype=value.dtype, device=value.device
+    )
+    fill = (
+        torch.Tensor.index_copy_ if reads_values else torch.Tensor.index_copy
+    )  # vmap writes into nothing else
+    return value, fill(dense, 0, torch.cat(rows), torch.cat(posteriors)).view(
+        *log_probs.shape[:2], positions
+    )
 
 
 def _solve_with_fallback(parts: Columns, *, posterior: bool) -> tuple[Tensor, Tensor | None]:
@@ -117,13 +137,19 @@ def _solve_with_fallback(parts: Columns, *, posterior: bool) -> tuple[Tensor, Te
     # What underflowed has no derivative: bags that did not are solved apart.
     groups = certain.nonzero().squeeze(1), (~certain).nonzero().squeeze(1)
     pairs = zip(groups, (Numbers, Logs), strict=True)
-    results = [solve(parts.select(bags), arithmetic, posterior=posterior) for bags, arithmetic in pairs if len(bags)]
+    results = [
+        solve(parts.select(bags), arithmetic, posterior=posterior)
+        for bags, arithmetic in pairs
+        if len(bags)
+    ]
     ratios, posteriors = zip(*results, strict=True)
     order = torch.cat(groups).argsort()
     return torch.cat(ratios)[order], torch.cat(posteriors, dim=1)[:, order] if posterior else None
 
 
-def solve(parts: Columns, arithmetic: Arithmetic = Logs, *, posterior: bool) -> tuple[Tensor, Tensor | None]:
+def solve(
+    parts: Columns, arithmetic: Arithmetic = Logs, *, posterior: bool
+) -> tuple[Tensor, Tensor | None]:
     """Return log R (B,) and the posterior (n+1, B, K) of each required class and, last, of background.
 
     log R is below IMPOSSIBLE where L cannot occur. Memory: 8 bytes * about 12 times B K 2^n, or AT_ONCE where that is
@@ -137,7 +163,9 @@ def solve(parts: Columns, arithmetic: Arithmetic = Logs, *, posterior: bool) -> 
         starts.append(_states(stretch, starts[-1], sets, arithmetic)[1])
     if not posterior:
         return arithmetic.log(_states(stretches[-1], starts[-1], sets, arithmetic)[1][-1]), None
-    end = _only(sets.place[:1].expand_as(parts.size), parts, arithmetic)  # backwards: nothing has occurred
+    end = _only(
+        sets.place[:1].expand_as(parts.size), parts, arithmetic
+    )  # backwards: nothing has occurred
     roots: list[Tensor] = []
     posteriors: list[Tensor] = []
     for shares, start in zip(reversed(stretches), reversed(starts), strict=True):
@@ -145,7 +173,9 @@ def solve(parts: Columns, arithmetic: Arithmetic = Logs, *, posterior: bool) -> 
         before, after = _states(*both_ways, sets, arithmetic)
         forward, reverse = before.chunk(2, dim=1)
         end = after[:, len(parts.size) :]
-        roots.append(after[-1, : len(parts.size)])  # first of the last stretch, whose states are those of all positions
+        roots.append(
+            after[-1, : len(parts.size)]
+        )  # first of the last stretch, whose states are those of all positions
         joint = arithmetic.times(shares, _completed(forward, reverse.flip(-1), sets, arithmetic))
         posteriors.append(arithmetic.exp(arithmetic.over(joint, roots[0].unsqueeze(-1))))
     ratio = arithmetic.log(roots[0])
@@ -177,7 +207,9 @@ def _only(place: Tensor, parts: Columns, arithmetic: Arithmetic) -> Tensor:
     return nowhere.masked_fill(places.unsqueeze(1) == place, arithmetic.one)
 
 
-def _states(shares: Tensor, start: Tensor, sets: _Sets, arithmetic: Arithmetic) -> tuple[Tensor, Tensor]:
+def _states(
+    shares: Tensor, start: Tensor, sets: _Sets, arithmetic: Arithmetic
+) -> tuple[Tensor, Tensor]:
     """Return f_{k-1}(S), the states before each position (2^n, B, T), and those after the last one (2^n, B).
 
     `shares` (n+1, B, T) are those of each class and, last, of the background; `start` (2^n, B) is f_0(S).
@@ -191,14 +223,20 @@ def _states(shares: Tensor, start: Tensor, sets: _Sets, arithmetic: Arithmetic) 
     for size, (scale, first) in enumerate(zip(scales, firsts, strict=True)):
         if size:
             below = states[-1][..., :-1].index_select(0, sets.without[size])
-            new = arithmetic.times(shares.index_select(0, sets.members[size]), below).unflatten(0, (-1, size))
+            new = arithmetic.times(shares.index_select(0, sets.members[size]), below).unflatten(
+                0, (-1, size)
+            )
             new = arithmetic.over(arithmetic.total(new, 1), scale)
-            state = arithmetic.times(arithmetic.plus(first, arithmetic.running_total(new, -1)), scale)
+            state = arithmetic.times(
+                arithmetic.plus(first, arithmetic.running_total(new, -1)), scale
+            )
         else:
             state = arithmetic.times(first, scale)
         states.append(torch.cat([first, state], dim=-1))
     every = torch.cat(states)
-    return every[..., :-1], every[..., -1].clone()  # not a view, which would keep the states of every stretch
+    return every[..., :-1], every[
+        ..., -1
+    ].clone()  # not a view, which would keep the states of every stretch
 
 
 def _completed(before: Tensor, after: Tensor, sets: _Sets, arithmetic: Arithmetic) -> Tensor:
@@ -217,7 +255,9 @@ def _completed(before: Tensor, after: Tensor, sets: _Sets, arithmetic: Arithmeti
     for axis in reversed(range(slots)):
         having = arithmetic.times(arithmetic.plus(*before.unbind(axis)), after.select(axis, 1))
         sums.append(arithmetic.total(having.view(2 ** (slots - 1), *axes[-2:]), 0))
-    return torch.stack([*sums, arithmetic.total(arithmetic.times(before, after).view(2**slots, *axes[-2:]), 0)])
+    return torch.stack(
+        [*sums, arithmetic.total(arithmetic.times(before, after).view(2**slots, *axes[-2:]), 0)]
+    )
 
 
 def _sets(parts: Columns) -> _Sets:
@@ -232,7 +272,9 @@ def _build_sets(slots: int, device: torch.device) -> _Sets:
     contains = columns.contains(slots, device).long()
     number = contains.sum(dim=1).argsort(stable=True)
     place = number.argsort()
-    classes = contains[number].argsort(dim=1, descending=True, stable=True)  # the members of each set first
+    classes = contains[number].argsort(
+        dim=1, descending=True, stable=True
+    )  # the members of each set first
     without = place[number.unsqueeze(1) ^ (1 << classes)]
     counts = [math.comb(slots, size) for size in range(slots + 1)]
     starts = [0, 0, *itertools.accumulate(counts)]  # where the sets begin that have one class less
@@ -241,7 +283,10 @@ def _build_sets(slots: int, device: torch.device) -> _Sets:
         place,
         tuple(counts),
         tuple(rows[:, :size].flatten() for size, rows in enumerate(classes.split(counts))),
-        tuple(rows[:, :size].flatten() - starts[size] for size, rows in enumerate(without.split(counts))),
+        tuple(
+            rows[:, :size].flatten() - starts[size]
+            for size, rows in enumerate(without.split(counts))
+        ),
     )
 
 

@@ -12,7 +12,9 @@ _SMALL = -18.0
 """Below this log x, log(-log(1 - x)) = log x + x / 2 and log(1 - exp(-x)) = log x - x / 2 to double precision."""
 
 
-def presence_log_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool = True) -> Tensor:
+def presence_log_prob(
+    log_probs: Tensor, mask: Tensor | None = None, *, validate: bool = True
+) -> Tensor:
     """Return the log-probability that each class occurs at one position at least: log(1 - prod_k (1 - p_{c,k})).
 
     It is accurate for rare classes. Differentiable, and apart from validation independent of values. Memory: about
@@ -33,7 +35,9 @@ def presence_log_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate
     return _restored(_log_present(_log_rate(log_probs, mask)), log_probs)
 
 
-def presence_log_odds(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool = True) -> Tensor:
+def presence_log_odds(
+    log_probs: Tensor, mask: Tensor | None = None, *, validate: bool = True
+) -> Tensor:
     """Return the log-odds that each class occurs, (B, C), which rank classes even where probabilities round to 1.
 
     They are infinite for certain and impossible classes. All else is as in `presence_log_prob`.
@@ -56,16 +60,25 @@ def _log_rate(log_probs: Tensor, mask: Tensor | None) -> Tensor:
     values = values.to(columns.working_dtype(values)).clamp(min=FLOOR)
     if mask is not None:
         masked = ~mask.reshape(len(mask), 1, values.shape[-1])
-        values = torch.cat([values[:, :-1].masked_fill(masked, FLOOR), values[:, -1:].masked_fill(masked, 0.0)], dim=1)
+        values = torch.cat(
+            [values[:, :-1].masked_fill(masked, FLOOR), values[:, -1:].masked_fill(masked, 0.0)],
+            dim=1,
+        )
     if values.shape[-1] == 0:
         return torch.full_like(values[:, :-1].sum(dim=-1), FLOOR)
-    top = torch.arange(values.shape[1], device=values.device).reshape(1, -1, 1) == values.argmax(dim=1, keepdim=True)
-    others = torch.logsumexp(torch.where(top, torch.full_like(values, FLOOR), values), dim=1, keepdim=True)
+    top = torch.arange(values.shape[1], device=values.device).reshape(1, -1, 1) == values.argmax(
+        dim=1, keepdim=True
+    )
+    others = torch.logsumexp(
+        torch.where(top, torch.full_like(values, FLOOR), values), dim=1, keepdim=True
+    )
     likely = top & (values > math.log(0.5))
     small = torch.where(likely, torch.full_like(values, -1.0), values)
     from_rest = torch.log((-others).clamp(min=torch.finfo(values.dtype).tiny))
     from_self = torch.where(
-        small < _SMALL, small + torch.exp(small) / 2, torch.log(-torch.log1p(-torch.exp(small.clamp(min=_SMALL))))
+        small < _SMALL,
+        small + torch.exp(small) / 2,
+        torch.log(-torch.log1p(-torch.exp(small.clamp(min=_SMALL)))),
     )
     rate = torch.where(likely, from_rest, from_self)
     return torch.logsumexp(rate[:, :-1], dim=-1)
@@ -74,9 +87,15 @@ def _log_rate(log_probs: Tensor, mask: Tensor | None) -> Tensor:
 def _log_present(log_rate: Tensor) -> Tensor:
     """Return log(1 - exp(-r)) from log r."""
     safe = log_rate.clamp(min=_SMALL)
-    return torch.where(log_rate < _SMALL, log_rate - torch.exp(log_rate) / 2, torch.log(-torch.expm1(-torch.exp(safe))))
+    return torch.where(
+        log_rate < _SMALL,
+        log_rate - torch.exp(log_rate) / 2,
+        torch.log(-torch.expm1(-torch.exp(safe))),
+    )
 
 
 def _restored(value: Tensor, log_probs: Tensor) -> Tensor:
     """Return logarithms with infinities where the floor stands for them, on both sides, in the type of results."""
-    return -columns.floor_to_infinity(-columns.floor_to_infinity(value)).to(columns.result_dtype(log_probs))
+    return -columns.floor_to_infinity(-columns.floor_to_infinity(value)).to(
+        columns.result_dtype(log_probs)
+    )

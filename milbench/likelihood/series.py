@@ -50,7 +50,9 @@ def solve(
     if mask is not None:
         probs.masked_fill_(~mask.unsqueeze(1), 0.0)
         probs[:, -1].masked_fill_(~mask, 1.0)
-    log_prob, slope = _solve_groups(_groups(labels, values.shape[-1]), probs, normalise=normalise, gradient=gradient)
+    log_prob, slope = _solve_groups(
+        _groups(labels, values.shape[-1]), probs, normalise=normalise, gradient=gradient
+    )
     if slope is not None and mask is not None:
         slope.masked_fill_(~mask.unsqueeze(1), 0.0)
     return log_prob, None if slope is None else slope.to(values.dtype)
@@ -76,8 +78,12 @@ def _solve_groups(
     scale = -torch.div(others, own).log1p_() if normalise else own.log()
     value = ratio + scale.sum(dim=-1, dtype=torch.float64).numpy()
     tolerance, most = _TOLERANCE[probs.dtype]
-    accepted = np.minimum(tolerance * np.nan_to_num(np.maximum(np.abs(value), 1.0), nan=1.0, posinf=1.0), most)
-    sure = (error <= accepted) & np.isfinite(value) & (own.amin(dim=-1).numpy() > _SMALL[probs.dtype])
+    accepted = np.minimum(
+        tolerance * np.nan_to_num(np.maximum(np.abs(value), 1.0), nan=1.0, posinf=1.0), most
+    )
+    sure = (
+        (error <= accepted) & np.isfinite(value) & (own.amin(dim=-1).numpy() > _SMALL[probs.dtype])
+    )
     log_prob = torch.empty(len(probs), dtype=torch.float64)
     log_prob.numpy()[order] = np.where(sure, value, np.nan)
     if not gradient:
@@ -110,7 +116,9 @@ def _groups(labels: Tensor, positions: int) -> list[_Group]:
         rows[-1] = channels - 1
         rows += bags * channels
         most = max(1, GROUP // (max(1, positions) << int(size)))
-        groups += [_Group(bags[i : i + most], rows[:, i : i + most]) for i in range(0, len(bags), most)]
+        groups += [
+            _Group(bags[i : i + most], rows[:, i : i + most]) for i in range(0, len(bags), most)
+        ]
     return groups
 
 
@@ -139,10 +147,16 @@ def _series(share: Tensor, total: Tensor, *, gradient: bool) -> tuple[np.ndarray
         for part, part_total in stretches:
             if len(stretches) > 1:
                 remaining = _remaining(part, part_total, allowed)
-            if not absent.all():  # 0 / 0 stands for 0: what is 0 at a position has no share to lose there
+            if (
+                not absent.all()
+            ):  # 0 / 0 stands for 0: what is 0 at a position has no share to lose there
                 remaining.clamp_(min=torch.finfo(torch.float64).tiny)
             slopes = torch.div(weights, remaining, out=remaining)
-            part.mul_(torch.mm(allowed_transposed, slopes.view(len(terms), -1)).view_as(part).div_(part_total))
+            part.mul_(
+                torch.mm(allowed_transposed, slopes.view(len(terms), -1))
+                .view_as(part)
+                .div_(part_total)
+            )
     # At each position, n + 1 shares with a rounding each are added in n roundings, and multiplied in one: half an eps
     # each. The sum over sets and the division by it round some more.
     rounding = (positions * (channels + 1) / 2 + channels + 15) * torch.finfo(torch.float64).eps

@@ -48,7 +48,9 @@ class AttentionPooling(Network):
             features = F.leaky_relu(self.encoder(instances), SLOPE)
             embedded, positions = features.flatten(2).transpose(1, 2), features.shape[2:]
         present = torch.ones_like(embedded[..., 0], dtype=torch.bool) if mask is None else mask
-        present = present | ~present.any(dim=1, keepdim=True)  # an empty bag, whose logits mean nothing
+        present = present | ~present.any(
+            dim=1, keepdim=True
+        )  # an empty bag, whose logits mean nothing
         bag, log_attention = self.pool(embedded.masked_fill(~present.unsqueeze(2), 0), present)
         relative = (log_attention - log_attention.amax(dim=2, keepdim=True)).detach()
         logits = (bag.unsqueeze(2) + relative).masked_fill(~present.unsqueeze(1), 0)
@@ -152,13 +154,17 @@ class SetTransformer(AttentionPooling):
     ICML 2019, arXiv:1810.00825; the layers of A. Vaswani et al., "Attention Is All You Need", NIPS 2017.
     """
 
-    def __init__(self, inputs: int, num_classes: int, seed: int, width: int = 64, heads: int = 4) -> None:
+    def __init__(
+        self, inputs: int, num_classes: int, seed: int, width: int = 64, heads: int = 4
+    ) -> None:
         super().__init__()
         self.width, self.heads = width, heads
         self.embed = nn.Linear(inputs, width)
         self.qkv = nn.Linear(width, 3 * width)
         self.joined = nn.Linear(width, width)
-        self.feed = nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width))
+        self.feed = nn.Sequential(
+            nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width)
+        )
         self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
         self.key = nn.Linear(width, width)
         self.value = nn.Linear(width, width)
@@ -177,5 +183,7 @@ class SetTransformer(AttentionPooling):
         x = self.embed(embedded)
         x = self.norms[0](x + self.attend(x, mask))
         x = self.norms[1](x + self.feed(x))
-        log_attention = masked_log_softmax(self.seeds(self.key(x)).transpose(1, 2) / math.sqrt(self.width), mask)
+        log_attention = masked_log_softmax(
+            self.seeds(self.key(x)).transpose(1, 2) / math.sqrt(self.width), mask
+        )
         return class_logits(log_attention.exp() @ self.value(x), self.head), log_attention

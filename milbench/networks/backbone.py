@@ -16,7 +16,10 @@ from milbench.errors import UsageError, unknown
 
 FAMILIES = ("resnet", "resnext", "wide_resnet", "convnext", "efficientnet", "mobilenet", "vgg")
 """What the names of backbones begin with: networks whose layers before the pooling are convolutional."""
-_MEAN, _SCALE = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels, as torchvision's weights expect
+_MEAN, _SCALE = (
+    (0.485, 0.456, 0.406),
+    (0.229, 0.224, 0.225),
+)  # of ImageNet's pixels, as torchvision's weights expect
 
 
 @cache
@@ -70,9 +73,16 @@ class Backbone(Network):
             if not self.geometry:
                 raise UsageError(f"stride = {stride} leaves no layer of {name}")
             if weights:
-                _fill(original, read_weights(Path(weights)), tuple(f"{stage}." for stage in stages), name)
+                _fill(
+                    original,
+                    read_weights(Path(weights)),
+                    tuple(f"{stage}." for stage in stages),
+                    name,
+                )
             self.body = nn.Sequential(*stages.values())
-            width = next(layer.channels for layer in reversed(self.geometry) if layer.channels)  # that of the last sum
+            width = next(
+                layer.channels for layer in reversed(self.geometry) if layer.channels
+            )  # that of the last sum
             self.head = nn.Conv2d(width, num_classes + 1, 1)
         for module in self.body.modules():
             if type(module).__name__ in ("StochasticDepth", "Dropout"):
@@ -103,9 +113,13 @@ def fetch_weights(name: str, root: Path) -> Path:
     if not file.exists():
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            download_url_to_file(url, str(file), hash_prefix=file.stem.rpartition("-")[2], progress=False)
+            download_url_to_file(
+                url, str(file), hash_prefix=file.stem.rpartition("-")[2], progress=False
+            )
         except (OSError, RuntimeError) as error:  # a wrong hash is a RuntimeError
-            raise UsageError(f"cannot fetch the weights of {name} into {file.parent}: {error}") from error
+            raise UsageError(
+                f"cannot fetch the weights of {name} into {file.parent}: {error}"
+            ) from error
     read_weights(file)
     return file
 
@@ -122,16 +136,24 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         else:
             weights = torch.load(path, map_location="cpu", weights_only=True)
     except Exception:  # noqa: BLE001 every format has errors of its own for a damaged file
-        raise UsageError(f"{path} cannot be read as weights: it holds more than tensors, or is damaged") from None
-    if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
-        raise UsageError(f"{path} holds no state_dict, expected tensors by the names of a network's parameters")
+        raise UsageError(
+            f"{path} cannot be read as weights: it holds more than tensors, or is damaged"
+        ) from None
+    if not isinstance(weights, dict) or not all(
+        isinstance(value, Tensor) for value in weights.values()
+    ):
+        raise UsageError(
+            f"{path} holds no state_dict, expected tensors by the names of a network's parameters"
+        )
     return weights
 
 
 def _stages(network: nn.Module, stride: int) -> tuple[dict[str, nn.Module], tuple[Layer, ...]]:
     """Return the stages before the pooling or a stride that is too large, by names in a state_dict; their geometry."""
     features = getattr(network, "features", None)
-    prefix, container = ("features.", features) if isinstance(features, nn.Module) else ("", network)
+    prefix, container = (
+        ("features.", features) if isinstance(features, nn.Module) else ("", network)
+    )
     stages: dict[str, nn.Module] = {}
     geometry: tuple[Layer, ...] = ()
     for name, stage in container.named_children():
@@ -144,7 +166,9 @@ def _stages(network: nn.Module, stride: int) -> tuple[dict[str, nn.Module], tupl
     return stages, geometry
 
 
-def _fill(network: nn.Module, weights: Mapping[str, Tensor], stages: tuple[str, ...], name: str) -> None:
+def _fill(
+    network: nn.Module, weights: Mapping[str, Tensor], stages: tuple[str, ...], name: str
+) -> None:
     """Load the weights of the stages, those whose names begin with one of `stages`."""
     try:
         kept_weights = {key: tensor for key, tensor in weights.items() if key.startswith(stages)}
@@ -152,5 +176,9 @@ def _fill(network: nn.Module, weights: Mapping[str, Tensor], stages: tuple[str, 
     except RuntimeError as error:  # of shapes; it names the weight
         raise UsageError(f"the weights are not those of torchvision's {name}: {error}") from None
     # Files of early versions lack the numbers of batches, and nothing depends on them.
-    if absent := [key for key in missing if key.startswith(stages) and not key.endswith("num_batches_tracked")]:
-        raise UsageError(f"the weights have no {absent[0]!r}, expected the state_dict of torchvision's {name}")
+    if absent := [
+        key for key in missing if key.startswith(stages) and not key.endswith("num_batches_tracked")
+    ]:
+        raise UsageError(
+            f"the weights have no {absent[0]!r}, expected the state_dict of torchvision's {name}"
+        )

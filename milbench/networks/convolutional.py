@@ -23,7 +23,9 @@ class AllConvolutional(Network):
 
     head: nn.Conv2d
 
-    def __init__(self, layers: Sequence[Layer], inputs: int, seed: int, *, batch_norm: bool = False) -> None:
+    def __init__(
+        self, layers: Sequence[Layer], inputs: int, seed: int, *, batch_norm: bool = False
+    ) -> None:
         super().__init__()
         self.geometry = tuple(layers)
         *hidden, last = self.geometry
@@ -57,4 +59,6 @@ def _house_numbers(size: str, inputs: int, num_classes: int, seed: int) -> Netwo
     return AllConvolutional(layers, inputs, seed)
 
 
-HOUSE_NUMBERS: dict[str, NetworkMaker] = {size: partial(_house_numbers, size) for size in ("small", "medium", "large")}
+HOUSE_NUMBERS: dict[str, NetworkMaker] = {
+    size: partial(_house_numbers, size) for size in ("small", "medium", "large")
+}

@@ -22,6 +22,8 @@ def initialise(network: nn.Module, seed: int) -> None:
         for name, layer in network.named_modules():
             if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Linear | nn.GRU):
                 for kind, parameter in layer.named_parameters():
-                    noise = torch.randn(parameter.shape, generator=generator("weights", seed, name, kind))
+                    noise = torch.randn(
+                        parameter.shape, generator=generator("weights", seed, name, kind)
+                    )
                     fan_in = layer.get_parameter(kind.replace("bias", "weight"))[0].numel()
                     parameter.copy_(1 / math.sqrt(fan_in) * noise)

@@ -29,8 +29,12 @@ class InstanceMLP(Network):
         layers: Annotated[int, Field(ge=0)] = 1,
     ) -> None:
         super().__init__()
-        linear = [nn.Linear(n, m) for n, m in pairwise([inputs, *[hidden] * layers, num_classes + 1])]
-        self.body = nn.Sequential(*(module for layer in linear[:-1] for module in (layer, nn.LeakyReLU(SLOPE))))
+        linear = [
+            nn.Linear(n, m) for n, m in pairwise([inputs, *[hidden] * layers, num_classes + 1])
+        ]
+        self.body = nn.Sequential(
+            *(module for layer in linear[:-1] for module in (layer, nn.LeakyReLU(SLOPE)))
+        )
         self.head = linear[-1]
         initialise(self, seed)
 

@@ -17,7 +17,12 @@ from milbench.api.registry import Registry, built_in_functions, losses, tasks
 from milbench.api.resolver import read_edited, resolve
 from milbench.api.task import Task
 from milbench.errors import UsageError, hint
-from milbench.networks.attention_pooling import DSMIL, AttentionPooling, GatedAttention, SetTransformer
+from milbench.networks.attention_pooling import (
+    DSMIL,
+    AttentionPooling,
+    GatedAttention,
+    SetTransformer,
+)
 from milbench.networks.backbone import FAMILIES, Backbone, backbones
 
 TaskOrClass = Task | type[Task]
@@ -44,7 +49,9 @@ def network_name(task: TaskOrClass, reference: str, head: Head | None = None) ->
     makers = _task_makers(task, head)
     if reference == "default":
         if not makers:
-            raise UsageError(f"{task.name} has no network" + f" for losses with the head {head}" * bool(head))
+            raise UsageError(
+                f"{task.name} has no network" + f" for losses with the head {head}" * bool(head)
+            )
         return next(iter(makers))
     if reference in makers or _is_torchvision(task, reference):
         return reference
@@ -52,7 +59,9 @@ def network_name(task: TaskOrClass, reference: str, head: Head | None = None) ->
         raise _unsuitable(task, reference, head)
     name = resolve(networks(), reference)
     if name in makers or _is_torchvision(task, name):
-        raise UsageError(f"the network of {reference} is named {name!r}, as another one of {task.name} is: rename it")
+        raise UsageError(
+            f"the network of {reference} is named {name!r}, as another one of {task.name} is: rename it"
+        )
     return name
 
 
@@ -72,7 +81,11 @@ def network_maker(task: TaskOrClass, name: str, head: Head | None = None) -> Net
 def suitable_networks(task: TaskOrClass, head: Head | None = None) -> list[str]:
     """Return the names of networks for a task and losses with this head, the default first."""
     makers = _task_makers(task, head)
-    general = [] if head == "class" else [n for n in networks().names() if head != "softmax" or n not in POOLING]
+    general = (
+        []
+        if head == "class"
+        else [n for n in networks().names() if head != "softmax" or n not in POOLING]
+    )
     return [*makers, *(name for name in general if name not in makers)]
 
 
@@ -91,7 +104,9 @@ def network_source(task: TaskOrClass, name: str, head: Head | None = None) -> tu
     return f"{revision}{entry.code.digest}", entry.source
 
 
-def make_network(task: Task, name: str, params: Mapping[str, Any], seed: int, head: Head = "softmax") -> Network:
+def make_network(
+    task: Task, name: str, params: Mapping[str, Any], seed: int, head: Head = "softmax"
+) -> Network:
     """Return a new network for a task, prepared or recalled, and losses with this head, on the CPU.
 
     One that pools instances gets the features of the task's first network. Raises UsageError where there is no such
@@ -106,7 +121,9 @@ def make_network(task: Task, name: str, params: Mapping[str, Any], seed: int, he
     else:
         network = _checked(name, maker(task.inputs, task.num_classes, seed, **params))
         if isinstance(network, AttentionPooling):
-            raise UsageError(f"network {name!r} pools instances: name its class, which gets an encoder, not a function")
+            raise UsageError(
+                f"network {name!r} pools instances: name its class, which gets an encoder, not a function"
+            )
     standardise = None if network.standardises else task.standardise()
     return network if standardise is None else input_standardised(network, standardise)
 
@@ -142,7 +159,9 @@ def general_maker(name: str) -> NetworkMaker:
 
 def _checked(name: str, network: object) -> Network:
     if not isinstance(network, Network):
-        raise UsageError(f"network {name!r} makes no milbench.Network, got {type(network).__name__}")
+        raise UsageError(
+            f"network {name!r} makes no milbench.Network, got {type(network).__name__}"
+        )
     return network
 
 
@@ -160,7 +179,9 @@ def pools(maker: NetworkMaker) -> bool:
 def _task_makers(task: TaskOrClass, head: Head | None) -> Mapping[str, NetworkMaker]:
     makers = task.classifiers if head == "class" else task.networks
     if not isinstance(makers, Mapping):
-        raise UsageError(f"networks of {task.name} must be a mapping from names, got {type(makers).__name__}")
+        raise UsageError(
+            f"networks of {task.name} must be a mapping from names, got {type(makers).__name__}"
+        )
     return makers
 
 
@@ -170,9 +191,20 @@ def _is_torchvision(task: TaskOrClass, name: str) -> bool:
 
 def _unsuitable(task: TaskOrClass, name: str, head: Head | None) -> UsageError:
     """Return the error that a network does not suit a task and head, or does not exist, with those that suit."""
-    suitable, files = suitable_networks(task, head), [] if name in networks().entries else python_files()
-    problem = f"{name!r} is no network for {task.name}" + f" and a loss with the head {head}" * bool(head)
-    torchvision = ", and torchvision's, such as resnet18" if task.bag_kind == "images" and head != "class" else ""
+    suitable, files = (
+        suitable_networks(task, head),
+        [] if name in networks().entries else python_files(),
+    )
+    problem = (
+        f"{name!r} is no network for {task.name}" + f" and a loss with the head {head}" * bool(head)
+    )
+    torchvision = (
+        ", and torchvision's, such as resnet18"
+        if task.bag_kind == "images" and head != "class"
+        else ""
+    )
     pooling = f"; for losses with the head sigmoid also {', '.join(POOLING)}" * (head == "softmax")
     similar = hint(name, [*suitable, *files])
-    return UsageError(f"{problem}{similar} (there are: {', '.join(suitable) or 'none'}{torchvision}{pooling})")
+    return UsageError(
+        f"{problem}{similar} (there are: {', '.join(suitable) or 'none'}{torchvision}{pooling})"
+    )

@@ -26,7 +26,9 @@ def pad_frames(sequences: Sequence[Tensor]) -> Tensor:
     """Return sequences (F, T_i) as one batch (B, F, T), T the largest T_i."""
     if len({frames.shape for frames in sequences}) == 1:
         return torch.stack(list(sequences))  # one copy, not one for each
-    return pad_sequence([frames.T for frames in sequences], batch_first=True, padding_value=PADDING).transpose(1, 2)
+    return pad_sequence(
+        [frames.T for frames in sequences], batch_first=True, padding_value=PADDING
+    ).transpose(1, 2)
 
 
 class SequenceNetwork(Network):
@@ -89,10 +91,14 @@ class SequenceConvolutional(SequenceNetwork):
 
     head: nn.Conv1d
 
-    def __init__(self, inputs: int, num_classes: int, seed: int, stride: Count = 4, width: Count = 48) -> None:
+    def __init__(
+        self, inputs: int, num_classes: int, seed: int, stride: Count = 4, width: Count = 48
+    ) -> None:
         super().__init__(stride)
         if stride & (stride - 1):
-            raise UsageError(f"stride = {stride}: expected a power of 2, such as {1 << stride.bit_length() - 1}")
+            raise UsageError(
+                f"stride = {stride}: expected a power of 2, such as {1 << stride.bit_length() - 1}"
+            )
         halvings = stride.bit_length() - 1
         self.body = nn.ModuleList([
             nn.Conv1d(inputs, width, 5, padding=2),
@@ -127,7 +133,9 @@ class SequenceGRU(SequenceNetwork):
 
     head: nn.Linear
 
-    def __init__(self, inputs: int, num_classes: int, seed: int, stride: Count = 4, width: Count = 48) -> None:
+    def __init__(
+        self, inputs: int, num_classes: int, seed: int, stride: Count = 4, width: Count = 48
+    ) -> None:
         super().__init__(stride)
         self.forwards = nn.GRU(inputs * stride, width, batch_first=True)
         self.backwards = nn.GRU(inputs * stride, width, batch_first=True)
@@ -138,8 +146,14 @@ class SequenceGRU(SequenceNetwork):
         blocks = frames.unflatten(2, (-1, self.stride)).permute(0, 2, 1, 3).flatten(2)
         block_present = present[:, 0, :: self.stride]
         place = torch.arange(block_present.shape[1], device=present.device)
-        turned = torch.where(block_present, block_present.sum(dim=1, keepdim=True) - 1 - place, place).unsqueeze(2)
+        turned = torch.where(
+            block_present, block_present.sum(dim=1, keepdim=True) - 1 - place, place
+        ).unsqueeze(2)
         ahead, _ = self.forwards(blocks)
-        back, _ = self.backwards(blocks.gather(1, turned.expand_as(blocks)))  # each sequence from its last block on
-        logits: Tensor = self.head(torch.cat([ahead, back.gather(1, turned.expand_as(back))], dim=2))
+        back, _ = self.backwards(
+            blocks.gather(1, turned.expand_as(blocks))
+        )  # each sequence from its last block on
+        logits: Tensor = self.head(
+            torch.cat([ahead, back.gather(1, turned.expand_as(back))], dim=2)
+        )
         return logits.transpose(1, 2)

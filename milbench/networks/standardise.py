@@ -26,7 +26,9 @@ class StandardiseFeatures(nn.Module):
         self.register_buffer("divisor", divisors(mean, spread).float())
 
     def forward(self, instances: Tensor) -> Tensor:
-        return (instances - self.mean).div_(self.divisor)  # in place: a batch may take half a gigabyte
+        return (instances - self.mean).div_(
+            self.divisor
+        )  # in place: a batch may take half a gigabyte
 
 
 class StandardiseImages(nn.Module):

@@ -25,7 +25,9 @@ class Muon(torch.optim.Optimizer):
         options: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
         self.inner: list[torch.optim.Optimizer] = []  # torch takes none that is without parameters
         if self.views:
-            self.inner += [torch.optim.Muon(self.views.values(), adjust_lr_fn="match_rms_adamw", **options)]
+            self.inner += [
+                torch.optim.Muon(self.views.values(), adjust_lr_fn="match_rms_adamw", **options)
+            ]
         if vectors:
             self.inner += [torch.optim.AdamW(vectors, **options)]
 

@@ -31,33 +31,49 @@ class KroneckerPSGD(torch.optim.Optimizer):
     """
 
     def __init__(
-        self, model: nn.Module, *, lr: float, factor_step: float = 0.01, clip_rms: float | None = None, seed: int = 0
+        self,
+        model: nn.Module,
+        *,
+        lr: float,
+        factor_step: float = 0.01,
+        clip_rms: float | None = None,
+        seed: int = 0,
     ) -> None:
         super().__init__(_layers(model), {"lr": lr})
         self.factor_step, self.clip_rms, self.seed = factor_step, clip_rms, seed
-        self.clipped = torch.zeros((), dtype=torch.bool)  # whether the last step had to be shortened
+        self.clipped = torch.zeros(
+            (), dtype=torch.bool
+        )  # whether the last step had to be shortened
         self._curvature: dict[Tensor, tuple[Tensor, Tensor]] = {}
         """The direction of each parameter in the last `backward`, and the Hessian-vector product along it."""
         for group in self.param_groups:
             weight, (rows, columns) = group["params"][0], _as_matrix(group["params"]).shape
             self.state[weight]["step"] = torch.zeros((), dtype=torch.int64)
             self.state[weight]["left"] = torch.eye(rows, device=weight.device, dtype=weight.dtype)
-            self.state[weight]["right"] = torch.eye(columns, device=weight.device, dtype=weight.dtype)
+            self.state[weight]["right"] = torch.eye(
+                columns, device=weight.device, dtype=weight.dtype
+            )
 
     def backward(self, loss: Tensor) -> None:
         """Compute the gradients of all parameters, and the Hessian-vector products for `step`, of a loss ()."""
         parameters = [p for group in self.param_groups for p in group["params"]]
         rng = generator("curvature probe", self.seed, int(self.state[parameters[0]]["step"]))
-        noise = [torch.randn(p.shape, generator=rng) for p in parameters]  # on the CPU: the same on a GPU
+        noise = [
+            torch.randn(p.shape, generator=rng) for p in parameters
+        ]  # on the CPU: the same on a GPU
         noise = all_to_device(noise, parameters[0].device)
         directions = [v.to(p) for v, p in zip(noise, parameters, strict=True)]
-        gradients = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True, materialize_grads=True)
+        gradients = torch.autograd.grad(
+            loss, parameters, create_graph=True, allow_unused=True, materialize_grads=True
+        )
         # A gradient that does not depend on any weight has no curvature: its products are zeros.
         curved = [(g, v) for g, v in zip(gradients, directions, strict=True) if g.requires_grad]
         products = tuple(torch.zeros_like(p) for p in parameters)
         if curved:
             slopes, along = zip(*curved, strict=True)
-            products = torch.autograd.grad(slopes, parameters, along, allow_unused=True, materialize_grads=True)
+            products = torch.autograd.grad(
+                slopes, parameters, along, allow_unused=True, materialize_grads=True
+            )
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient.detach()
         self._curvature = dict(zip(parameters, zip(directions, products, strict=True), strict=True))
@@ -68,13 +84,19 @@ class KroneckerPSGD(torch.optim.Optimizer):
         updates: dict[Tensor, Tensor] = {}
         for group in self.param_groups:
             parameters, state = group["params"], self.state[group["params"][0]]
-            direction, product = (_as_matrix([self._curvature[p][i] for p in parameters]) for i in (0, 1))
-            left, right = update_factors(state["left"], state["right"], direction, product, self.factor_step)
+            direction, product = (
+                _as_matrix([self._curvature[p][i] for p in parameters]) for i in (0, 1)
+            )
+            left, right = update_factors(
+                state["left"], state["right"], direction, product, self.factor_step
+            )
             state["left"], state["right"] = left, right
             state["step"] += 1
             gradient = _as_matrix([p.grad for p in parameters])
             change = left.T @ (left @ gradient @ right.T) @ right
-            rows = len(change) - len(parameters) + 1  # the last one is that of the biases, if there are two
+            rows = (
+                len(change) - len(parameters) + 1
+            )  # the last one is that of the biases, if there are two
             changes = change[:rows].T.reshape(parameters[0].shape), *change[rows:]
             updates |= zip(parameters, changes, strict=True)
         norm = torch.stack([u.square().sum() for u in updates.values()]).sum().sqrt()
@@ -97,7 +119,10 @@ def update_factors(
     b = torch.linalg.solve_triangular(right, b, upper=True, left=False)
     left, right = (
         factor - factor_step / (gradient.abs().max() + TINY) * gradient @ factor
-        for factor, gradient in ((left, (a @ a.T - b @ b.T).triu()), (right, (a.T @ a - b.T @ b).triu()))
+        for factor, gradient in (
+            (left, (a @ a.T - b @ b.T).triu()),
+            (right, (a.T @ a - b.T @ b).triu()),
+        )
     )
     # Only the product of the factors is determined: without this, one could overflow while the other one vanishes.
     balance = (left.diagonal().abs().max() / right.diagonal().abs().max()).sqrt()

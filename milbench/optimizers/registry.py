@@ -28,9 +28,13 @@ def _torch_maker(cls: Any, **fixed: Any) -> OptimizerMaker:
 
     def make(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
         settings = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
-        return cls(model.parameters(), **{k: v for k, v in settings.items() if k in arguments}, **fixed)  # type: ignore[no-any-return]
+        accepted = {key: value for key, value in settings.items() if key in arguments}
+        optimizer: torch.optim.Optimizer = cls(model.parameters(), **accepted, **fixed)
+        return optimizer
 
-    make.__doc__ = f"torch.optim.{cls.__name__}{''.join(f', {key} = {value}' for key, value in fixed.items())}"
+    make.__doc__ = (
+        f"torch.optim.{cls.__name__}{''.join(f', {key} = {value}' for key, value in fixed.items())}"
+    )
     return make
 
 
@@ -43,7 +47,9 @@ def _psgd(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Opti
 def _muon(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
     """Muon for the weights of every layer, AdamW for biases; it needs torch 2.9 or later."""
     if not hasattr(torch.optim, "Muon"):
-        raise UsageError(f"the optimizer 'muon' needs torch 2.9 or later, and this is {torch.__version__}")
+        raise UsageError(
+            f"the optimizer 'muon' needs torch 2.9 or later, and this is {torch.__version__}"
+        )
     return Muon(model, lr=recipe.lr, weight_decay=recipe.weight_decay)
 
 
@@ -52,8 +58,14 @@ _UNSUITABLE = ("optimizer", "lbfgs", "sparseadam", "muon", "adafactor", "asgd")
 OPTIMIZERS: dict[str, OptimizerMaker] = {
     name.lower(): _torch_maker(cls)
     for name, cls in vars(torch.optim).items()
-    if inspect.isclass(cls) and issubclass(cls, torch.optim.Optimizer) and name.lower() not in _UNSUITABLE
-} | {"sgd": _torch_maker(torch.optim.SGD, momentum=0.9, nesterov=True), "muon": _muon, "psgd": _psgd}
+    if inspect.isclass(cls)
+    and issubclass(cls, torch.optim.Optimizer)
+    and name.lower() not in _UNSUITABLE
+} | {
+    "sgd": _torch_maker(torch.optim.SGD, momentum=0.9, nesterov=True),
+    "muon": _muon,
+    "psgd": _psgd,
+}
 """The optimisers of torch by their names in lower case, and those of milbench itself."""
 _ONE_CYCLE = {"schedule": "one-cycle", "gradient_norm": "unit"}
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -77,7 +89,9 @@ def _one_cycle(step: int, steps: int) -> float:
 SCHEDULES: dict[str, Schedule] = {
     "one-cycle": _one_cycle,
     "drop-at-half": lambda step, steps: 1.0 if 2 * step < steps else 0.1,
-    "drop-at-thirds": lambda step, steps: 1.0 if 3 * step < steps else 0.1 if 3 * step < 2 * steps else 0.01,
+    "drop-at-thirds": lambda step, steps: (
+        1.0 if 3 * step < steps else 0.1 if 3 * step < 2 * steps else 0.01
+    ),
     "constant": lambda step, steps: 1.0,  # noqa: ARG005
 }
 
@@ -96,9 +110,13 @@ def check_recipe(recipe: Recipe) -> None:
     rule, number = gradient_rule(recipe.gradient_norm)
     if rule == "rms" and recipe.optimizer != "psgd":
         rule_text = f"recipe.gradient_norm = {recipe.gradient_norm}"
-        raise UsageError(f"{rule_text} is for psgd alone, not {recipe.optimizer}; did you mean max:{number:g}?")
+        raise UsageError(
+            f"{rule_text} is for psgd alone, not {recipe.optimizer}; did you mean max:{number:g}?"
+        )
     if recipe.weight_decay and recipe.optimizer == "psgd":
-        raise UsageError(f"recipe.weight_decay = {recipe.weight_decay}: psgd has none; leave it at 0")
+        raise UsageError(
+            f"recipe.weight_decay = {recipe.weight_decay}: psgd has none; leave it at 0"
+        )
 
 
 def learning_rate(recipe: Recipe, step: int, steps: int) -> float:

@@ -13,18 +13,24 @@ from milbench.report.tables import Table
 
 SCORES = "Of the label sets of test bags, over all seeds."
 CONFUSION = (
-    "In % of the test bags with the row's class: it is predicted, or missed, and the column's wrongly predicted."
+    "In % of the test bags with the row's class: it is predicted, or missed, and the column's wrongly "
+    "predicted."
 )
 
 
 def class_tables(study: Study, task: str) -> list[Table]:
     """Return precision and recall of each class with every loss, and the confusion of the best; [] without counts."""
-    counts = {str(variant): _pooled_counts(study, task, str(variant)) for variant in study.summary(task).index}
+    counts = {
+        str(variant): _pooled_counts(study, task, str(variant))
+        for variant in study.summary(task).index
+    }
     counts = {variant: rows for variant, rows in counts.items() if len(rows)}
     if not counts:
         return []
     scores = {
-        variant: (100 * rows[2] / rows[1]).map(significant) + " / " + (100 * rows[2] / rows[0]).map(significant)
+        variant: (100 * rows[2] / rows[1]).map(significant)
+        + " / "
+        + (100 * rows[2] / rows[0]).map(significant)
         for variant, rows in counts.items()
     }
     tables = [Table(f"Precision / recall (%) by class on {task}", pd.DataFrame(scores), SCORES)]
@@ -47,6 +53,11 @@ def load_counts(path: Path) -> dict[str, dict[str, list[int]]]:
 
 def _pooled_counts(study: Study, task: str, variant: str) -> pd.DataFrame:
     """Return the counts of a loss over all seeds that kept them, a row a class."""
-    known = [load_counts(path).get(cell, {}) for cell, path in study.files(task, variant, CLASSES_FILE).items()]
-    rows = pd.concat([pd.DataFrame.from_dict(counts, orient="index") for counts in known] or [pd.DataFrame()])
+    known = [
+        load_counts(path).get(cell, {})
+        for cell, path in study.files(task, variant, CLASSES_FILE).items()
+    ]
+    rows = pd.concat(
+        [pd.DataFrame.from_dict(counts, orient="index") for counts in known] or [pd.DataFrame()]
+    )
     return rows.groupby(level=0, sort=False).sum().rename_axis("class")

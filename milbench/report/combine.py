@@ -28,17 +28,32 @@ def combine(parts: Sequence[Results]) -> Results:
     tasks = pd.Series([to_json([c.task_key, c.task_revision, c.data]) for c in own], labels.index)
     variants = pd.Series([to_json([c.variant_key, c.version]) for c in own], labels.index)
     with_origin = labels["task"] + " (" + origins.groupby(tasks).transform("first") + ")"
-    labels["task"] = labels["task"].where(tasks.groupby(labels["task"]).transform("nunique") == 1, with_origin)
-    with_origin = (labels["recipe"] + ", " + origins.groupby(variants).transform("first")).str.removeprefix(", ")
+    labels["task"] = labels["task"].where(
+        tasks.groupby(labels["task"]).transform("nunique") == 1, with_origin
+    )
+    with_origin = (
+        labels["recipe"] + ", " + origins.groupby(variants).transform("first")
+    ).str.removeprefix(", ")
     differ = variants.groupby([labels[name] for name in _NAMES]).transform("nunique") > 1
     labels["recipe"] = labels["recipe"].where(~differ, with_origin)
-    names, notes = [plan.name for plan in plans], [f"{plan.name}: {note}" for plan in plans for note in plan.notes]
+    names, notes = (
+        [plan.name for plan in plans],
+        [f"{plan.name}: {note}" for plan in plans for note in plan.notes],
+    )
     rule = "What has one name in two of them and differs is named after its comparison; metric, epoch and margin are "
-    title = {"name": "+".join(names), "title": " beside ".join(names), "preset": "", "differences": [], "contrasts": []}
+    title = {
+        "name": "+".join(names),
+        "title": " beside ".join(names),
+        "preset": "",
+        "differences": [],
+        "contrasts": [],
+    }
     plan = replace(
         plans[0], spec=plans[0].spec | title, cells=[cell for cell, _ in cells.values()],
         tasks={key: info for plan in plans[::-1] for key, info in plan.tasks.items()},
         notes=[f"{rule}those of {names[0]}.", *notes], search=None, command="", launched="",
     )  # fmt: skip
     frame = frame.assign(**{name: frame["cell"].map(labels[name]) for name in _NAMES})
-    return Results(plan, frame, {cell: folder for part in parts for cell, folder in part.folders.items()})
+    return Results(
+        plan, frame, {cell: folder for part in parts for cell, folder in part.folders.items()}
+    )

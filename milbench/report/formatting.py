@@ -16,7 +16,11 @@ def measured(mean: float, spread: float, metric: Metric) -> str:
     """Return a mean with its spread, such as 0.52 ± 0.04, with the digits of `decimals`; a nan spread is left out."""
     digits = decimals(mean, spread, metric)
     text = number(mean, digits, metric)
-    return text if math.isnan(spread) else f"{text} ± {number(spread, digits, metric) if spread else 0}"
+    return (
+        text
+        if math.isnan(spread)
+        else f"{text} ± {number(spread, digits, metric) if spread else 0}"
+    )
 
 
 def interval(bounds: tuple[float, float], mean: float, metric: Metric, signed: bool = False) -> str:
@@ -80,7 +84,21 @@ def significant(value: float) -> str:
 
 def number_word(count: int) -> str:
     """Return a small count as a word, such as three, a larger one in digits."""
-    words = "no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"
+    words = (
+        "no",
+        "one",
+        "two",
+        "three",
+        "four",
+        "five",
+        "six",
+        "seven",
+        "eight",
+        "nine",
+        "ten",
+        "eleven",
+        "twelve",
+    )
     return words[count] if count < len(words) else str(count)
 
 
@@ -102,7 +120,11 @@ def readable(label: str) -> str:
         >>> readable("noisy-or head=softmax with gru"), readable("extended-digits digits_per_bag=2")
         ('noisy-or (softmax) with gru', 'extended-digits (digits_per_bag=2)')
     """
-    return re.sub(r"(?: [\w.]+=[^\s()]+)+", lambda match: f" ({', '.join(map(_value, match[0].split()))})", label)
+    return re.sub(
+        r"(?: [\w.]+=[^\s()]+)+",
+        lambda match: f" ({', '.join(map(_value, match[0].split()))})",
+        label,
+    )
 
 
 def _value(setting: str) -> str:

@@ -19,7 +19,9 @@ class Lengths:
 
     task: str
     unit: str  # steps, or epochs where the number of steps is not known
-    studies: dict[float, Study]  # length -> the losses that were trained for so long, ascending; names are without it
+    studies: dict[
+        float, Study
+    ]  # length -> the losses that were trained for so long, ascending; names are without it
 
     @property
     def longest(self) -> Study:
@@ -46,14 +48,23 @@ def _lengths(study: Study, task: str) -> Lengths | None:
     rows = []
     for _, own in study.cells_of(task).groupby(["loss", "network"], sort=False, observed=True):
         planned = [study.planned[cell] for cell in own["cell"]]
-        rests = [replace(c, recipe={k: v for k, v in c.recipe.items() if k not in _LENGTH}) for c in planned]
+        rests = [
+            replace(c, recipe={k: v for k, v in c.recipe.items() if k not in _LENGTH})
+            for c in planned
+        ]
         names = labels(rests)  # what then tells trainings of one loss apart
         for row, cell, rest in zip(rows_of(own), planned, rests, strict=True):
             span = cell.recipe.get("epochs"), cell.recipe.get("steps_per_epoch")
-            rows.append((row.cell, row.variant, row.seed, names[rest.id].recipe, rest.variant_key, *span))
-    cells = pd.DataFrame(rows, columns=["cell", "variant", "seed", "name", "rest", "epochs", "each"])
+            rows.append(
+                (row.cell, row.variant, row.seed, names[rest.id].recipe, rest.variant_key, *span)
+            )
+    cells = pd.DataFrame(
+        rows, columns=["cell", "variant", "seed", "name", "rest", "epochs", "each"]
+    )
     cells["known"] = cells["variant"].map(study.table(task, "cost/steps").mean(axis=1))
-    cells["steps"] = cells.groupby(["epochs", "each"], dropna=False)["known"].transform("mean").round()
+    cells["steps"] = (
+        cells.groupby(["epochs", "each"], dropna=False)["known"].transform("mean").round()
+    )
     unit = "steps" if cells["steps"].notna().all() else "epochs"
     several = cells[cells.groupby("rest")[unit].transform("nunique") > 1].set_index("cell")
     if several.empty or several.duplicated([unit, "rest", "seed"]).any():
@@ -61,7 +72,9 @@ def _lengths(study: Study, task: str) -> Lengths | None:
     frame, studies = study.results.frame, {}
     for length, group in several.groupby(unit):
         rows_of_length = frame[frame["cell"].isin(group.index)]
-        rows_of_length = rows_of_length.assign(recipe=rows_of_length["cell"].astype(str).map(group["name"]))
+        rows_of_length = rows_of_length.assign(
+            recipe=rows_of_length["cell"].astype(str).map(group["name"])
+        )
         studies[float(str(length))] = Study(replace(study.results, frame=rows_of_length))
     return Lengths(task, unit, studies)
 
@@ -73,7 +86,9 @@ def lengths_table(lengths: Lengths) -> Table:
         f"{length:,.0f} {lengths.unit}: {metric.heading}": {
             row.Index: ticked(row, metric) for row in rows_of(study.summary(lengths.task))
         }
-        for length, study in reversed(lengths.studies.items())  # rows begin with the best after the longest training
+        for length, study in reversed(
+            lengths.studies.items()
+        )  # rows begin with the best after the longest training
     }
     frame = pd.DataFrame(columns).iloc[:, ::-1].fillna(NOTHING).rename_axis("loss")
     note = f"{MEANS} Losses are compared with those of the same length.{BOUNDS}"
@@ -95,20 +110,32 @@ def length_lines(lengths: list[Lengths]) -> list[str]:
         return []
     changed = [task for task, change in changes.items() if change.startswith("the order")]
     share = f"{len(changed)} of {len(changes)} tasks" + (f": {listed(changed)}" if changed else "")
-    return [f"The leader after the shortest or longest training is worse than the best after the other on {share}."]
+    return [
+        f"The leader after the shortest or longest training is worse than the best after the other on {share}."
+    ]
 
 
 def _change(one: Lengths) -> str:
     """Return whether the order changes between the first and the last length at which something was learnt."""
-    learnt = [length for length, study in one.studies.items() if study.has_learnt(one.task) and study.colours]
+    learnt = [
+        length
+        for length, study in one.studies.items()
+        if study.has_learnt(one.task) and study.colours
+    ]
     if len(learnt) < 2:
         return ""
     short, long = learnt[0], learnt[-1]
     early, late = (one.studies[length].summary(one.task)["contender"] for length in (short, long))
-    first, last, spans = str(early.index[0]), str(late.index[0]), f"from {short:,.0f} to {long:,.0f} {one.unit}"
+    first, last, spans = (
+        str(early.index[0]),
+        str(late.index[0]),
+        f"from {short:,.0f} to {long:,.0f} {one.unit}",
+    )
     if late.get(first, False) and early.get(last, False):
         return f"no loss that leads at the one length is worse than the best at the other, {spans}"
-    loss, where, other, leads = (last, long, short, first) if late.get(first, False) else (first, short, long, last)
+    loss, where, other, leads = (
+        (last, long, short, first) if late.get(first, False) else (first, short, long, last)
+    )
     return (
         f"the order changes with the length of training, {spans}: {readable(loss)} leads at {where:,.0f} and is worse "
         f"than the best at {other:,.0f}, where {readable(leads)} leads"
@@ -120,9 +147,14 @@ def last_changes(study: Study) -> list[str]:
     lines, once = [], []
     for task in study.tasks:
         metric, values = study.metric(task), study.history(task)
-        values = values[(values["metric"] == f"test/{study.primary(task)}") & (values["status"] == "done")]
+        values = values[
+            (values["metric"] == f"test/{study.primary(task)}") & (values["status"] == "done")
+        ]
         means = values.groupby(["variant", "epoch"], observed=True)["value"].mean().dropna()
-        ends = {v: own.droplevel("variant").iloc[-2:] for v, own in means.groupby("variant", observed=True)}
+        ends = {
+            v: own.droplevel("variant").iloc[-2:]
+            for v, own in means.groupby("variant", observed=True)
+        }
         if min(map(len, ends.values()), default=0) < 2:
             once += [readable(task)] * (not values.empty)
             continue
@@ -131,9 +163,14 @@ def last_changes(study: Study) -> list[str]:
         when = "from epoch {} to {}, ".format(*spans.pop()) if len(spans) == 1 else "between "
         others, digits = changes.drop(best), 2 if metric.percent else 3
         of_best, least, most = (
-            number(float(change), digits, metric, signed=True) for change in (changes[best], others.min(), others.max())
+            number(float(change), digits, metric, signed=True)
+            for change in (changes[best], others.min(), others.max())
         )
-        rest = f"{least} to {most} with the others" if len(others) > 1 else f"{least} with {'; '.join(others.index)}"
+        rest = (
+            f"{least} to {most} with the others"
+            if len(others) > 1
+            else f"{least} with {'; '.join(others.index)}"
+        )
         beside = f" and by {rest}" if len(others) else ""
         lines.append(
             f"On {readable(task)} the {metric.label} changed by {of_best}{' points' * metric.percent} with "

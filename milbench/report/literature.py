@@ -29,7 +29,9 @@ class Replication(NamedTuple):
     published: Published
     ours: pd.Series[float]  # under the rule of the source, one a seed
     interval: Bounds  # 95 %, of ours minus the published value; nan where they aren't compared
-    verdict: str  # agrees, better, worse, open, not comparable, or "" for a method that milbench lacks
+    verdict: (
+        str  # agrees, better, worse, open, not comparable, or "" for a method that milbench lacks
+    )
     reasons: tuple[str, ...]  # why, and every deviation from the source
 
 
@@ -38,9 +40,17 @@ def replications(study: Study, task: str) -> list[Replication]:
     rows, compared = rows_of(study.cells_of(task).drop_duplicates("variant")), []
     for published in study.info(task).published:
         if published.method:
-            compared.append(Replication("", published, pd.Series(dtype=float), (np.nan, np.nan), "", (published.note,)))
-        variants = [r.variant for r in rows if published.loss in (r.loss, study.planned[r.cell].loss)]
-        compared += [_compare(study, task, variant, published) for variant in variants if published.loss]
+            compared.append(
+                Replication(
+                    "", published, pd.Series(dtype=float), (np.nan, np.nan), "", (published.note,)
+                )
+            )
+        variants = [
+            r.variant for r in rows if published.loss in (r.loss, study.planned[r.cell].loss)
+        ]
+        compared += [
+            _compare(study, task, variant, published) for variant in variants if published.loss
+        ]
     return compared
 
 
@@ -61,13 +71,19 @@ def literature_tables(study: Study, task: str) -> tuple[Table, Table] | None:
             f"{measured(ours.mean(), ours.std(), metric)} (n={seeds})" if seeds else NOTHING,
             interval(bounds, float(np.mean(bounds)), metric, True), verdict or NOTHING,
         ))  # fmt: skip
-        details.append((variant or published.method, value, "; ".join(filter(None, reasons)) or NOTHING))
+        details.append(
+            (variant or published.method, value, "; ".join(filter(None, reasons)) or NOTHING)
+        )
     rules = ", ".join(dict.fromkeys(RULES[published.rule] for _, published, *_ in compared))
     note = " ".join(f"[{k}] {source}." for k, source in enumerate(sources, start=1)) + (
         f" Here: the mean at the epoch that the source would choose ({rules})."
     )
-    shown = pd.DataFrame(rows, columns=["loss", "metric", "published", "here", "difference, 95 %", "verdict"])
-    listed = pd.DataFrame(details, columns=["loss", "published", "why, and every deviation from the source"])
+    shown = pd.DataFrame(
+        rows, columns=["loss", "metric", "published", "here", "difference, 95 %", "verdict"]
+    )
+    listed = pd.DataFrame(
+        details, columns=["loss", "published", "why, and every deviation from the source"]
+    )
     return (
         Table(f"Published numbers beside ours on {task}", shown.set_index("loss"), note),
         Table(f"Why, and what differs from the sources, on {task}", listed.set_index("loss")),
@@ -76,8 +92,12 @@ def literature_tables(study: Study, task: str) -> tuple[Table, Table] | None:
 
 def _compare(study: Study, task: str, variant: str, published: Published) -> Replication:
     metric, margin = describe(published.metric), published.margin
-    values = pd.Series(study.table(task, published.metric, published.rule).loc[variant], dtype=float).dropna()
-    cells = [study.planned[row.cell] for row in rows_of(study.cells_of(task)) if row.variant == variant]
+    values = pd.Series(
+        study.table(task, published.metric, published.rule).loc[variant], dtype=float
+    ).dropna()
+    cells = [
+        study.planned[row.cell] for row in rows_of(study.cells_of(task)) if row.variant == variant
+    ]
     obstacles = []
     if different := deviations(published, [cell.params() for cell in cells]):
         obstacles.append(f"another protocol: {', '.join(different)}")
@@ -85,13 +105,23 @@ def _compare(study: Study, task: str, variant: str, published: Published) -> Rep
         obstacles.append(f"other data: {other[0]}")
     if published.statistic == "best":
         obstacles.append("the best run of several: means alone are compared")
-    done = f"{len(values)} of {len(cells)} seeds" if len(values) < len(cells) else counted(len(values), "seed")
+    done = (
+        f"{len(values)} of {len(cells)} seeds"
+        if len(values) < len(cells)
+        else counted(len(values), "seed")
+    )
     few = [f"{done}, where {FEWEST_TO_DIFFER} are needed"] if len(values) < FEWEST_TO_DIFFER else []
     if obstacles or few:
         verdict, unknown = "not comparable" if obstacles else "open", (np.nan, np.nan)
-        return Replication(variant, published, values, unknown, verdict, (*(obstacles or few), published.note))
+        return Replication(
+            variant, published, values, unknown, verdict, (*(obstacles or few), published.note)
+        )
     bounds = difference(values.to_numpy(), published)
-    agreed = "no margin of agreement was stated" if margin is None else f"margin {with_unit(margin, metric)}"
+    agreed = (
+        "no margin of agreement was stated"
+        if margin is None
+        else f"margin {with_unit(margin, metric)}"
+    )
     verdict = agreement(bounds, len(values), margin, metric.lower_is_better)
     return Replication(variant, published, values, bounds, verdict, (agreed, published.note))
 
@@ -109,7 +139,9 @@ def difference(values: ArrayLike, published: Published) -> Bounds:
     if spread is not None and runs > 1:
         variances = np.array([own**2 / n, spread**2 / runs])
         error = math.sqrt(variances.sum())
-        freedom = error**4 / float((variances**2 / np.array([n - 1, runs - 1])).sum()) if error else 1.0
+        freedom = (
+            error**4 / float((variances**2 / np.array([n - 1, runs - 1])).sum()) if error else 1.0
+        )
     half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
     middle = float(sample.mean()) - published.mean
     return middle - half, middle + half

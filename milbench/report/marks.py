@@ -6,11 +6,22 @@ from collections import Counter
 import pandas as pd
 
 from milbench.report.formatting import counted, readable, scaled
-from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL, Difference, is_within, student_interval
+from milbench.report.statistics.differences import (
+    FEWEST_SEEDS,
+    LEVEL,
+    Difference,
+    is_within,
+    student_interval,
+)
 from milbench.report.study import Study
 
 FEWEST_TO_DIFFER, FEWEST_TO_AGREE = 3, 5  # seeds, from published values
-VERDICTS = {"better": "better", "equivalent": "equivalent", "worse": "worse", "open": "not settled"}  # in words
+VERDICTS = {
+    "better": "better",
+    "equivalent": "equivalent",
+    "worse": "worse",
+    "open": "not settled",
+}  # in words
 
 
 def marks_frame(study: Study) -> pd.DataFrame:
@@ -50,19 +61,31 @@ def equivalence_frame(study: Study) -> pd.DataFrame:
     its interval) and verdict. Empty without a margin, and where tasks are not one task with two varied parameters.
     """
     params = {task: study.cell_of(task).task_params for task in study.tasks}
-    varied = [key for key in params[study.tasks[0]] if len({str(p.get(key)) for p in params.values()}) > 1]
+    varied = [
+        key for key in params[study.tasks[0]] if len({str(p.get(key)) for p in params.values()}) > 1
+    ]
     half, (first, *others), rows = len(varied) // 2, study.supervision, []
-    crossed = half and len({(study.cell_of(task).task, study.primary(task)) for task in study.tasks}) == 1
+    crossed = (
+        half and len({(study.cell_of(task).task, study.primary(task)) for task in study.tasks}) == 1
+    )
     margin = study.margin(study.tasks[0])
     lower = study.metric(study.tasks[0]).lower_is_better
     for task in study.tasks if crossed else ():
-        row, column = (", ".join(f"{k}={params[task][k]}" for k in keys) for keys in (varied[:half], varied[half:]))
+        row, column = (
+            ", ".join(f"{k}={params[task][k]}" for k in keys)
+            for keys in (varied[:half], varied[half:])
+        )
         for other in others:
             if margin and {first, other} <= set(study.table(task).index):
                 pair = study.compare(task, first, other)
-                verdict, width = equivalence(pair, margin, lower), pair.interval[1] - pair.difference
+                verdict, width = (
+                    equivalence(pair, margin, lower),
+                    pair.interval[1] - pair.difference,
+                )
                 rows.append((first, other, row, column, pair.difference, width, verdict))
-    return pd.DataFrame(rows, columns=["first", "other", "row", "column", "difference", "half", "verdict"])
+    return pd.DataFrame(
+        rows, columns=["first", "other", "row", "column", "difference", "half", "verdict"]
+    )
 
 
 def equivalence(pair: Difference, margin: float, lower_is_better: bool = True) -> str:
@@ -86,16 +109,22 @@ def equivalence_sentences(study: Study) -> list[str]:
     frame, metric, lines = equivalence_frame(study), study.metric(study.tasks[0]), []
     for (first, other), own in frame.groupby(["first", "other"], sort=False):
         counts = Counter(own["verdict"])
-        verdicts = ", ".join(f"{word} on {counts[key]}" for key, word in VERDICTS.items() if counts[key])
+        verdicts = ", ".join(
+            f"{word} on {counts[key]}" for key, word in VERDICTS.items() if counts[key]
+        )
         size = scaled(study.margin(study.tasks[0]), metric)
         unit = "" if not metric.percent else " point" if size == 1 else " points"
         tasks, margin = counted(len(own), "task"), f"{size:g}{unit}"
         one, beside = readable(str(first)), readable(str(other))
-        lines.append(f"Of {tasks} {one} is {verdicts} against {beside} ({metric.label}, margin {margin}).")
+        lines.append(
+            f"Of {tasks} {one} is {verdicts} against {beside} ({metric.label}, margin {margin})."
+        )
     return lines
 
 
-def agreement(interval: tuple[float, float], seeds: int, margin: float | None, lower_is_better: bool = True) -> str:
+def agreement(
+    interval: tuple[float, float], seeds: int, margin: float | None, lower_is_better: bool = True
+) -> str:
     """Return what the interval of ours less a published value says.
 
     agrees: five seeds at least, and the interval lies within the margin, whether it holds zero or not. better, worse:

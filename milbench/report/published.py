@@ -9,7 +9,13 @@ from pathlib import Path
 import pandas as pd
 
 from milbench._utils.files import write_atomically
-from milbench.api.outcomes import CLASSES_FILE, OUTCOMES_FILE, Outcomes, load_outcomes, save_outcomes
+from milbench.api.outcomes import (
+    CLASSES_FILE,
+    OUTCOMES_FILE,
+    Outcomes,
+    load_outcomes,
+    save_outcomes,
+)
 from milbench.api.plan import Plan
 from milbench.api.results import COLUMNS, Results
 from milbench.errors import UsageError
@@ -29,13 +35,20 @@ def save(results: Results, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         frame = results.frame[list(COLUMNS)].assign(final=Study(results).is_final())
-        texts = {PLAN: results.plan.to_json(), FRAME: frame.to_csv(index=False, float_format="%.8g")}
+        texts = {
+            PLAN: results.plan.to_json(),
+            FRAME: frame.to_csv(index=False, float_format="%.8g"),
+        }
         _save_outcomes(results, folder / OUTCOMES_FILE)
         sources = {source / CLASSES_FILE for source in results.folders.values()}
         if counts := {cell: of for source in sources for cell, of in load_counts(source).items()}:
-            texts[CLASSES_FILE] = json.dumps(dict(sorted(counts.items())), separators=(",", ":")) + "\n"
+            texts[CLASSES_FILE] = (
+                json.dumps(dict(sorted(counts.items())), separators=(",", ":")) + "\n"
+            )
         for name, text in texts.items():  # the same bytes for the same frame
-            content = gzip.compress(text.encode(), mtime=0) if name.endswith(".gz") else text.encode()
+            content = (
+                gzip.compress(text.encode(), mtime=0) if name.endswith(".gz") else text.encode()
+            )
             write_atomically(folder / name, partial(Path.write_bytes, data=content))
     except OSError as error:
         raise UsageError(f"cannot write into {folder}: {error.strerror or error}") from None
@@ -61,14 +74,22 @@ def read(folder: Path) -> Results:
 
 def _save_outcomes(results: Results, path: Path) -> None:
     study = Study(results)
-    names = {*results.plan.spec["compare_by"], *map(study.primary, study.tasks), *map(study.line_metric, study.tasks)}
-    compared = {name.removeprefix("excess_") for name in names}  # which differs by the same as the metric itself
+    names = {
+        *results.plan.spec["compare_by"],
+        *map(study.primary, study.tasks),
+        *map(study.line_metric, study.tasks),
+    }
+    compared = {
+        name.removeprefix("excess_") for name in names
+    }  # which differs by the same as the metric itself
     outcomes: dict[str, Outcomes] = {}
     for cell, folder in sorted(results.folders.items()):
         if (source := folder / OUTCOMES_FILE) == path:  # published before: nothing has changed
             return
         stored = load_outcomes(source) if source.is_file() else {}
-        outcomes |= {f"{cell}/{name}": of_items for name, of_items in stored.items() if name in compared}
+        outcomes |= {
+            f"{cell}/{name}": of_items for name, of_items in stored.items() if name in compared
+        }
     if not outcomes:
         path.unlink(missing_ok=True)
         return

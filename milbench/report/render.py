@@ -21,7 +21,15 @@ from milbench.report.figures.picture import Picture, drawn
 from milbench.report.figures.search import CAPTION, search_figure
 from milbench.report.figures.style import styled
 from milbench.report.formatting import counted, listed, readable, slug
-from milbench.report.lengths import Lengths, last_changes, length_lines, lengths_of, lengths_table, longest, verdicts
+from milbench.report.lengths import (
+    Lengths,
+    last_changes,
+    length_lines,
+    lengths_of,
+    lengths_table,
+    longest,
+    verdicts,
+)
 from milbench.report.literature import literature_tables
 from milbench.report.marks import marks_frame
 from milbench.report.search import search_lines, search_table, searches
@@ -52,7 +60,9 @@ def render(results: Results, out: Path, *, gallery: bool = True) -> Path:
     """
     whole = Study(results)
     if not whole.tasks:
-        raise UsageError(f"{whole.plan.name} compares nothing yet: its search for settings has not ended")
+        raise UsageError(
+            f"{whole.plan.name} compares nothing yet: its search for settings has not ended"
+        )
     try:
         (out / PICTURES).mkdir(parents=True, exist_ok=True)
         context = _context(whole, out / PICTURES, gallery)
@@ -61,8 +71,15 @@ def render(results: Results, out: Path, *, gallery: bool = True) -> Path:
                 old.unlink()
         for picture in context["kept"]:
             (out / PICTURES / f"{picture.name}.png").write_bytes(picture.png())
-        markdown, page = (_ENVIRONMENT.get_template(f"report.{name}.j2").render(context) for name in ("md", "html"))
-        texts = {"table.tex": context["main"].latex(), "report.md": f"{markdown.strip()}\n", "index.html": page}
+        markdown, page = (
+            _ENVIRONMENT.get_template(f"report.{name}.j2").render(context)
+            for name in ("md", "html")
+        )
+        texts = {
+            "table.tex": context["main"].latex(),
+            "report.md": f"{markdown.strip()}\n",
+            "index.html": page,
+        }
         for name, text in texts.items():
             write_atomically(out / name, partial(Path.write_text, data=text, encoding="utf-8"))
     except OSError as error:
@@ -80,8 +97,13 @@ def _context(whole: Study, pictures: Path, gallery: bool) -> dict[str, Any]:
     many = len(study.tasks) > overview.MOST_TASKS
     series = series_of(study)
     opening = list(_opening(study, lengths, series, many))
-    sections = [_section(whole, study, task, pictures if gallery else None, many) for task in study.tasks]
-    shown = [*opening, *(p for section in sections for p in (*section["pictures"], *section["pairs"]))]
+    sections = [
+        _section(whole, study, task, pictures if gallery else None, many) for task in study.tasks
+    ]
+    shown = [
+        *opening,
+        *(p for section in sections for p in (*section["pictures"], *section["pairs"])),
+    ]
     kept = sorted(shown, key=lambda p: not (p in opening or p.photographs))[:MOST_PICTURES]
     worth = [worth_table(study, one) for one in series]
     metrics = dict.fromkeys(name for task in study.tasks for name in study.metrics(task))
@@ -100,9 +122,13 @@ def _context(whole: Study, pictures: Path, gallery: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _opening(study: Study, lengths: list[Lengths], series: list[Series], many: bool) -> Iterator[Picture]:
+def _opening(
+    study: Study, lengths: list[Lengths], series: list[Series], many: bool
+) -> Iterator[Picture]:
     """Yield the pictures of the first screen: the tests or amounts that the comparison is about, else every seed."""
-    yield from drawn("lengths", "Errors by the length of training", lines.LENGTHS, lines.lengths_figure(lengths))
+    yield from drawn(
+        "lengths", "Errors by the length of training", lines.LENGTHS, lines.lengths_figure(lengths)
+    )
     for label, figure in heatmap.marks_figures(study):
         yield from drawn(f"tests-{slug(label)}", f"Losses by tests, {label}", heatmap.MARKS, figure)
     equivalence = heatmap.equivalence_figure(study)
@@ -110,29 +136,58 @@ def _opening(study: Study, lengths: list[Lengths], series: list[Series], many: b
     yield from drawn("equivalence", title, heatmap.EQUIVALENCE, equivalence)
     for one in series:
         title = f"{study.metric(next(iter(one.tasks.values()))).label} by number of bags"
-        yield from drawn(f"amounts-{slug(one.name)}", title, lines.AMOUNTS, lines.amounts_figure(study, one.tasks))
+        yield from drawn(
+            f"amounts-{slug(one.name)}",
+            title,
+            lines.AMOUNTS,
+            lines.amounts_figure(study, one.tasks),
+        )
     if many and equivalence is None and not series and marks_frame(study).empty:
         yield from drawn("tasks", "Losses by tasks", heatmap.TASKS, heatmap.tasks_figure(study))
     if not many:
         title = " and ".join(dict.fromkeys(study.metric(task).label for task in study.tasks))
-        caption = overview.CAPTION + overview.WORSE * (len(study.tasks) == 1) if study.colours else overview.NO_VERDICT
+        caption = (
+            overview.CAPTION + overview.WORSE * (len(study.tasks) == 1)
+            if study.colours
+            else overview.NO_VERDICT
+        )
         yield from drawn("seeds", f"Every seed: {title}", caption, overview.overview_figure(study))
 
 
-def _section(whole: Study, study: Study, task: str, folder: Path | None, many: bool) -> dict[str, Any]:
+def _section(
+    whole: Study, study: Study, task: str, folder: Path | None, many: bool
+) -> dict[str, Any]:
     """Return what the page says of a task: `pairs` are small pictures, `folded` is looked up."""
     name, label = slug(task), study.metric(task).label
-    first, pairs = _gallery(study, task, folder) if folder and study.info(task).is_tested else [], []
+    first, pairs = (
+        _gallery(study, task, folder) if folder and study.info(task).is_tested else [],
+        [],
+    )
     if not many:
         title, figure = f"Differences in {label}", heatmap.pairs_figure(study, task)
         first += drawn(f"differences-{name}", title, heatmap.PAIRS, figure)
-        pairs += drawn(f"curves-{name}", f"Learning curves: {label}", lines.CURVES, lines.curves_figure(study, task))
-        pairs += drawn(f"training-{name}", "Training loss", lines.TRAINING, lines.training_figure(study, task))
-        pairs += drawn(f"costs-{name}", f"Cost: {label}", lines.PARETO, lines.pareto_figure(study, task))
+        pairs += drawn(
+            f"curves-{name}",
+            f"Learning curves: {label}",
+            lines.CURVES,
+            lines.curves_figure(study, task),
+        )
+        pairs += drawn(
+            f"training-{name}", "Training loss", lines.TRAINING, lines.training_figure(study, task)
+        )
+        pairs += drawn(
+            f"costs-{name}", f"Cost: {label}", lines.PARETO, lines.pareto_figure(study, task)
+        )
         diagram = reliability.reliability_figure(study, task)
-        first += drawn(f"reliability-{name}", "Do probabilities come true?", reliability.CAPTION, diagram)
+        first += drawn(
+            f"reliability-{name}", "Do probabilities come true?", reliability.CAPTION, diagram
+        )
     published, *folded = literature_tables(study, task) or (None,)
-    folded += [tables.metrics_table(study, task), *class_tables(study, task), tables.cells_table(whole, task)]
+    folded += [
+        tables.metrics_table(study, task),
+        *class_tables(study, task),
+        tables.cells_table(whole, task),
+    ]
     return {
         "task": task, "anchor": f"task-{name}", "pictures": first, "pairs": pairs,
         "tables": [published] if published else [], "folded": folded,
@@ -142,11 +197,21 @@ def _section(whole: Study, study: Study, task: str, folder: Path | None, many: b
 def _gallery(study: Study, task: str, folder: Path) -> list[Picture]:
     name, title = f"gallery-{slug(task)}", "What each loss finds where"
     if seen := galleries.galleries(study, task):
-        return drawn(name, title, galleries.CAPTION, galleries.gallery_figure(seen), photographs=True)
+        return drawn(
+            name, title, galleries.CAPTION, galleries.gallery_figure(seen), photographs=True
+        )
     earlier = sorted(folder.glob(f"{name}*.png" if len(study.tasks) == 1 else f"{name}.png"))
-    rests = [path.stem.removeprefix(name).replace("-", " ") for path in earlier]  # such as a network, once in its name
+    rests = [
+        path.stem.removeprefix(name).replace("-", " ") for path in earlier
+    ]  # such as a network, once in its name
     return [
-        Picture(path.stem, f"{title}{rest and ','}{rest}", galleries.CAPTION, path.read_bytes(), photographs=True)
+        Picture(
+            path.stem,
+            f"{title}{rest and ','}{rest}",
+            galleries.CAPTION,
+            path.read_bytes(),
+            photographs=True,
+        )
         for path, rest in zip(earlier, rests, strict=True)
     ]
 
@@ -166,7 +231,11 @@ def _compared(study: Study, lengths: list[Lengths]) -> str:
     metrics = " and ".join(dict.fromkeys(study.metric(task).label for task in study.tasks))
     names = [SUPERVISIONS[kind].partition(":")[0].lower() for kind in study.kinds]
     kinds = "" if len(names) == 1 else "; " + ", ".join(names)
-    judged = f", by {metrics} on test bags" if any(study.info(task).is_tested for task in study.tasks) else ""
+    judged = (
+        f", by {metrics} on test bags"
+        if any(study.info(task).is_tested for task in study.tasks)
+        else ""
+    )
     spans = {len(one.studies) for one in lengths}
     after = f"; at the longest of {max(spans)} lengths of training" if spans else ""
     return f"{losses} on {tasks}, {many} each{judged}{kinds}{after}"
@@ -174,8 +243,14 @@ def _compared(study: Study, lengths: list[Lengths]) -> str:
 
 def _limits(study: Study) -> list[str]:
     epochs = sorted({cell.recipe["epochs"] for cell in study.plan.compared})
-    length = counted(epochs[0], "epoch") if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]} epochs"
-    tuned = "each loss has its best draw of settings" if study.plan.search else "no loss had a search of its own"
+    length = (
+        counted(epochs[0], "epoch") if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]} epochs"
+    )
+    tuned = (
+        "each loss has its best draw of settings"
+        if study.plan.search
+        else "no loss had a search of its own"
+    )
     overlaps = [readable(task) for task in study.tasks if study.info(task).overlap]
     without = [readable(task) for task in study.tasks if study.noise(task) is None]
     where = "" if len(without) == len(study.tasks) else f" on {listed(without)}"

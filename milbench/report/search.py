@@ -24,7 +24,9 @@ class Arm:
     variant: str
     metric: Metric  # that chose
     settings: pd.DataFrame  # a row a draw, a column a setting such as recipe.lr
-    means: pd.Series[float]  # the mean of the metric over the seeds of the search, by draw; nan: not known
+    means: pd.Series[
+        float
+    ]  # the mean of the metric over the seeds of the search, by draw; nan: not known
     chosen: int
     noise: float  # the standard deviation of such a mean between seeds; nan: not known
     fresh: pd.Series[float]  # the metric with the chosen settings, by seed of the comparison
@@ -54,30 +56,52 @@ def searches(study: Study) -> list[Arm]:
         return []
     drawn = frame[frame["draw"].notna() & (frame["metric"] == search.metric)].sort_values("epoch")
     value = drawn.groupby("cell", observed=True)["value"].last()
-    rows = [("|".join(one["arm"]), one["draw"], value.get(cell, math.nan)) for cell, one in search.draws.items()]
+    rows = [
+        ("|".join(one["arm"]), one["draw"], value.get(cell, math.nan))
+        for cell, one in search.draws.items()
+    ]
     values = pd.DataFrame(rows, columns=["arm", "draw", "value"]).groupby(["arm", "draw"])["value"]
-    means, variances, seeds = values.mean(), values.var().groupby("arm").mean(), values.size().groupby("arm").max()
+    means, variances, seeds = (
+        values.mean(),
+        values.var().groupby("arm").mean(),
+        values.size().groupby("arm").max(),
+    )
     draws = {("|".join(one["arm"]), one["draw"]): one for one in search.draws.values()}
     arms = []
     for key, chosen in search.chosen.items():
-        settings = pd.DataFrame({draw: draws[key, draw]["settings"] for draw in means[key].index}).T.infer_objects()
+        settings = pd.DataFrame(
+            {draw: draws[key, draw]["settings"] for draw in means[key].index}
+        ).T.infer_objects()
         task, loss, network = draws[key, chosen]["arm"]
         metric = search.metric.partition("/")[2]
         own = study.selected(task) if task in study.tasks else study.history(task)
-        names = [Label(task, loss, n).variant for n in (network, "")]  # the only network of a comparison goes unnamed
+        names = [
+            Label(task, loss, n).variant for n in (network, "")
+        ]  # the only network of a comparison goes unnamed
         variant = next((name for name in names if name in set(own["variant"])), names[0])
-        own = own[(own["variant"] == variant) & own["metric"].isin([search.metric, f"test/{metric}"])]
+        own = own[
+            (own["variant"] == variant) & own["metric"].isin([search.metric, f"test/{metric}"])
+        ]
         # Without validation bags in the comparison, those to test on stand for them.
-        fresh = own.sort_values("metric").drop_duplicates("seed", keep="last").set_index("seed")["value"]
+        fresh = (
+            own.sort_values("metric")
+            .drop_duplicates("seed", keep="last")
+            .set_index("seed")["value"]
+        )
         noise = math.sqrt(variances[key] / seeds[key]) if seeds[key] > 1 else float(fresh.std())
-        arms.append(Arm(task, variant, describe(metric), settings, means[key], chosen, noise, fresh))
+        arms.append(
+            Arm(task, variant, describe(metric), settings, means[key], chosen, noise, fresh)
+        )
     return arms
 
 
 def search_lines(arms: list[Arm]) -> list[str]:
     """Return what makes choices doubtful: the edge of a range, noise, and fresh seeds that do much worse."""
     settings = dict.fromkeys(str(name) for arm in arms for name in arm.settings)
-    edges = {s: [f"{_name(a)} ({a.settings[s][a.chosen]:g})" for a in arms if a.at_edge(s)] for s in settings}
+    edges = {
+        s: [f"{_name(a)} ({a.settings[s][a.chosen]:g})" for a in arms if a.at_edge(s)]
+        for s in settings
+    }
     lines = [
         f"The best {setting.partition('.')[2]} is the least or the largest that was drawn for {first_of(names)}: a "
         "better one may lie beyond."
@@ -89,11 +113,15 @@ def search_lines(arms: list[Arm]) -> list[str]:
             f"Draws differ by less than their noise for {first_of(names)}: half of the others or more are not told "
             "from the best one, and which was chosen is luck."
         )
-    worse = [arm for arm in arms if arm.fresh.mean() > 1.5 * arm.best + 0.01]  # half as much again, and a point
+    worse = [
+        arm for arm in arms if arm.fresh.mean() > 1.5 * arm.best + 0.01
+    ]  # half as much again, and a point
     if worse:
         names = [f"{_name(arm)} ({with_unit(arm.fresh.mean(), arm.metric)} after {with_unit(arm.best, arm.metric)})"
                  for arm in worse]  # fmt: skip
-        lines.append(f"Much worse with fresh seeds than in the search, by {worse[0].metric.label}: {first_of(names)}.")
+        lines.append(
+            f"Much worse with fresh seeds than in the search, by {worse[0].metric.label}: {first_of(names)}."
+        )
     return lines
 
 
@@ -108,7 +136,14 @@ def search_table(arms: list[Arm]) -> Table | None:
          NOTHING if math.isnan(arm.noise) else f"{arm.alike} of {len(arm.means) - 1}")
         for arm in arms
     ]  # fmt: skip
-    head = ["loss", "task", "chosen settings", f"in the search: {metric.heading}", "with fresh seeds", "draws as good"]
+    head = [
+        "loss",
+        "task",
+        "chosen settings",
+        f"in the search: {metric.heading}",
+        "with fresh seeds",
+        "draws as good",
+    ]
     note = (
         f"{counted(len(arms[0].means), 'draw')} for each loss. Of validation bags, where a task has any. Draws as "
         "good: other draws that differ from the chosen one by less than their noise."

@@ -4,11 +4,21 @@ import math
 from collections import Counter
 
 from milbench.api.metric_info import describe
-from milbench.report.formatting import MOST_NAMED, counted, first_of, listed, number_word, readable, with_unit
+from milbench.report.formatting import (
+    MOST_NAMED,
+    counted,
+    first_of,
+    listed,
+    number_word,
+    readable,
+    with_unit,
+)
 from milbench.report.marks import equivalence_sentences, marks_frame
 from milbench.report.study import Study
 
-MOST_SENTENCES = 3  # of more tasks one sentence counts on how many of them each loss may be the best
+MOST_SENTENCES = (
+    3  # of more tasks one sentence counts on how many of them each loss may be the best
+)
 MOST_SEEDS = 1000  # nobody trains more seeds to tell two losses apart
 CONFIDENCE = "95 % confidence"
 FEW_SEEDS = "So few common seeds"
@@ -26,7 +36,11 @@ def sentences(study: Study) -> list[str]:
         return [f"Passed of {total} tests: {', '.join(best)}."]
     if verdicts := equivalence_sentences(study):
         return verdicts
-    return [_of_task(study, task) for task in tasks] if len(tasks) <= MOST_SENTENCES else _of_many(study, tasks)
+    return (
+        [_of_task(study, task) for task in tasks]
+        if len(tasks) <= MOST_SENTENCES
+        else _of_many(study, tasks)
+    )
 
 
 def more_seeds(study: Study) -> list[str]:
@@ -36,33 +50,51 @@ def more_seeds(study: Study) -> list[str]:
         best, *others = _contenders(study, task) or [""]
         if not others:
             continue
-        rows, verdict = list(study.table(task).index), study.contenders(task, study.primary(task))[study.kinds[0]]
-        seeds = [verdict.seeds_to_separate(rows.index(best), rows.index(other)) or math.inf for other in others]
-        known = sorted((n, readable(other)) for n, other in zip(seeds, others, strict=True) if n <= MOST_SEEDS)
+        rows, verdict = (
+            list(study.table(task).index),
+            study.contenders(task, study.primary(task))[study.kinds[0]],
+        )
+        seeds = [
+            verdict.seeds_to_separate(rows.index(best), rows.index(other)) or math.inf
+            for other in others
+        ]
+        known = sorted(
+            (n, readable(other)) for n, other in zip(seeds, others, strict=True) if n <= MOST_SEEDS
+        )
         if not known:
             endless.append(readable(task))
             continue
         (least, nearest), *more = known
-        parts = [f"{least} seeds would separate {readable(best)} from {nearest}", *(f"{n} from {v}" for n, v in more)]
+        parts = [
+            f"{least} seeds would separate {readable(best)} from {nearest}",
+            *(f"{n} from {v}" for n, v in more),
+        ]
         left = len(others) - len(known)
         rest = f", not even {MOST_SEEDS:,} from {number_word(left)} more" if left else ""
         stay = "differences stay" if len(others) > 1 else "difference stays"
         lines.append(f"On {readable(task)} about {first_of(parts)}{rest}, if the {stay}.")
     if endless:
         stay = "if differences stay as small"
-        lines.append(f"On {first_of(endless)} not even {MOST_SEEDS:,} seeds would separate the best one, {stay}.")
+        lines.append(
+            f"On {first_of(endless)} not even {MOST_SEEDS:,} seeds would separate the best one, {stay}."
+        )
     return lines
 
 
 def _contenders(study: Study, task: str) -> list[str]:
     """Return the losses with the least supervision that may be the best, the best mean first."""
     summary = study.summary(task)
-    return [str(v) for v in summary.index[summary["contender"] & (summary["supervision"] == study.kinds[0])]]
+    return [
+        str(v)
+        for v in summary.index[summary["contender"] & (summary["supervision"] == study.kinds[0])]
+    ]
 
 
 def _of_many(study: Study, tasks: list[str]) -> list[str]:
     unlearnt = [task for task in tasks if not study.has_learnt(task)]
-    nothing = [f"No loss{_kind(study)} has learnt anything yet on {listed([readable(t) for t in unlearnt])}."]
+    nothing = [
+        f"No loss{_kind(study)} has learnt anything yet on {listed([readable(t) for t in unlearnt])}."
+    ]
     several = [t for t in tasks if _contenders(study, t)]
     lines = nothing if unlearnt else []
     if not several:
@@ -76,8 +108,13 @@ def _of_many(study: Study, tasks: list[str]) -> list[str]:
     ]
     worse = [readable(v) for v in ranking if not counts[v]]
     never = f" Worse than the best on all: {listed(worse)}." if 0 < len(worse) <= MOST_NAMED else ""
-    most = f"{parts[0]} of {counted(len(several), 'task')}{''.join(f'; {part}' for part in parts[1:])}"
-    return [f"Not shown to be worse than the best{_kind(study)} ({CONFIDENCE} on each task): {most}.{never}", *lines]
+    most = (
+        f"{parts[0]} of {counted(len(several), 'task')}{''.join(f'; {part}' for part in parts[1:])}"
+    )
+    return [
+        f"Not shown to be worse than the best{_kind(study)} ({CONFIDENCE} on each task): {most}.{never}",
+        *lines,
+    ]
 
 
 def _kind(study: Study) -> str:
@@ -87,11 +124,19 @@ def _kind(study: Study) -> str:
 def _of_task(study: Study, task: str) -> str:
     """Return the sentence of a task; at its end where cells lack, since a loss without them may be the best too."""
     done, verdict = study.cells_of(task)["status"] == "done", _verdict(study, task)
-    return verdict if done.all() else f"{verdict.removesuffix('.')}; {done.sum()} of {len(done)} cells are done."
+    return (
+        verdict
+        if done.all()
+        else f"{verdict.removesuffix('.')}; {done.sum()} of {len(done)} cells are done."
+    )
 
 
 def _verdict(study: Study, task: str) -> str:
-    summary, metric, where = study.summary(task), study.metric(task), f"{_kind(study)} on {readable(task)}"
+    summary, metric, where = (
+        study.summary(task),
+        study.metric(task),
+        f"{_kind(study)} on {readable(task)}",
+    )
     summary = summary[(summary["supervision"] == study.kinds[0]) & summary["mean"].notna()]
     if not len(summary):
         return f"No loss{_kind(study)} has a result{where.removeprefix(_kind(study))} yet."
@@ -100,10 +145,17 @@ def _verdict(study: Study, task: str) -> str:
     if not study.has_learnt(task):
         start = "No loss has learnt anything" if len(summary) > 1 else f"{first} has learnt nothing"
         name = study.line_metric(task)
-        metric, own = describe(name), float(study.summary(task, name)["mean"][str(summary.index[0])])
+        metric, own = (
+            describe(name),
+            float(study.summary(task, name)["mean"][str(summary.index[0])]),
+        )
         no_skill = float(study.no_skill(task, name).mean())
         line, value = with_unit(no_skill, metric), with_unit(own, metric)
-        chance = ", which may be chance" if value != line and (own < no_skill) == metric.lower_is_better else ""
+        chance = (
+            ", which may be chance"
+            if value != line and (own < no_skill) == metric.lower_is_better
+            else ""
+        )
         return f"{start} yet{where}: the best constant answer has a {metric.label} of {line}, {first} {value}{chance}."
     if len(summary) == 1:
         result = f"{first} has a {metric.label} of {value} ({'mean of ' * (seeds > 1)}{counted(seeds, 'seed')})"
@@ -119,6 +171,10 @@ def _verdict(study: Study, task: str) -> str:
     if len(names) > MOST_NAMED and len(worse) <= MOST_NAMED:
         rest = f"The other {number_word(len(names))} are not told apart."
         return f"Worse than the best{where}: {listed(worse)} {sure}. {rest}"
-    best = listed(names, "or") if len(names) <= MOST_NAMED else f"one of {', '.join(names[:MOST_NAMED])}, …"
+    best = (
+        listed(names, "or")
+        if len(names) <= MOST_NAMED
+        else f"one of {', '.join(names[:MOST_NAMED])}, …"
+    )
     others = f"{worse[0]} is" if len(worse) == 1 else f"The other {number_word(len(worse))} are"
     return f"Best{where}: {best}. {others} worse {sure}."

@@ -20,7 +20,13 @@ from milbench.api.results import Results
 from milbench.api.supervision import SUPERVISIONS
 from milbench.errors import UsageError
 from milbench.report.statistics.contenders import Contenders, contenders
-from milbench.report.statistics.differences import LEVEL, Difference, compare_pair, share_interval, student_interval
+from milbench.report.statistics.differences import (
+    LEVEL,
+    Difference,
+    compare_pair,
+    share_interval,
+    student_interval,
+)
 from milbench.report.statistics.sampling import SamplingNoise, sampling_noise
 
 CELL_COLUMNS = [
@@ -49,19 +55,41 @@ class Study:
         recipes = frame["recipe"].map(lambda name: f" ({name})" if name else "")
         frame = frame.assign(variant=frame["loss"] + networks + recipes)  # see `Label.variant`
         self.cells = frame[CELL_COLUMNS].drop_duplicates("cell").reset_index(drop=True)
-        self._histories = {str(task): rows for task, rows in frame[frame["metric"] != ""].groupby("task", sort=False)}
+        self._histories = {
+            str(task): rows
+            for task, rows in frame[frame["metric"] != ""].groupby("task", sort=False)
+        }
         self.tasks: list[str] = list(dict.fromkeys(self.cells["task"]))
-        self.supervision: dict[str, str] = dict(zip(self.cells["variant"], self.cells["supervision"], strict=True))
+        self.supervision: dict[str, str] = dict(
+            zip(self.cells["variant"], self.cells["supervision"], strict=True)
+        )
         self.planned = {cell.id: cell for cell in self.plan.cells}
-        self._cell_ids = {(row.task, row.variant, row.seed): str(row.cell) for row in rows_of(self.cells)}
-        for name in ("selected", "table", "summary", "noise", "contenders", "_outcomes_in"):  # asked for many times
+        self._cell_ids = {
+            (row.task, row.variant, row.seed): str(row.cell) for row in rows_of(self.cells)
+        }
+        for name in (
+            "selected",
+            "table",
+            "summary",
+            "noise",
+            "contenders",
+            "_outcomes_in",
+        ):  # asked for many times
             setattr(self, name, cache(getattr(self, name)))
 
     @cached_property
     def colours(self) -> dict[str, int]:
         """The number of the colour of each loss that is a contender on some task; the others are grey."""
-        coloured = {v for task in self.tasks for v, is_one in self.summary(task)["contender"].items() if is_one}
-        return {variant: number for number, variant in enumerate(v for v in self.ranking() if v in coloured)}
+        coloured = {
+            v
+            for task in self.tasks
+            for v, is_one in self.summary(task)["contender"].items()
+            if is_one
+        }
+        return {
+            variant: number
+            for number, variant in enumerate(v for v in self.ranking() if v in coloured)
+        }
 
     @cached_property
     def kinds(self) -> list[str]:
@@ -79,7 +107,9 @@ class Study:
     def files(self, task: str, variant: str, name: str) -> dict[str, Path]:
         """Return the files of a name that the done cells of a loss have, by cell."""
         own, folders = self.cells_of(task), self.results.folders
-        cells = [str(cell) for cell in own.loc[own["variant"] == variant, "cell"] if cell in folders]
+        cells = [
+            str(cell) for cell in own.loc[own["variant"] == variant, "cell"] if cell in folders
+        ]
         return {cell: path for cell in cells if (path := folders[cell] / name).is_file()}
 
     def info(self, task: str) -> TaskInfo:
@@ -107,7 +137,9 @@ class Study:
         if self.plan.spec["selection"] != "validation":
             return "last"
         done = self.cells_of(task).query("status == 'done'")["cell"]
-        validated = self.history(task).loc[self.history(task)["metric"] == f"validation/{SELECTED_BY}", "cell"]
+        validated = self.history(task).loc[
+            self.history(task)["metric"] == f"validation/{SELECTED_BY}", "cell"
+        ]
         return "validation" if len(done) and done.isin(validated).all() else "last"
 
     def selected(self, task: str, metric: str = "", rule: Rule | None = None) -> pd.DataFrame:
@@ -115,7 +147,9 @@ class Study:
         name = metric or self.primary(task)
         done = self.history(task)[self.history(task)["status"] == "done"]
         epochs = select_epochs(done, rule or self.rule(task), name, describe(name).lower_is_better)
-        return done[(done["epoch"] == done["cell"].map(epochs)) | done["metric"].str.startswith("cost/")]
+        return done[
+            (done["epoch"] == done["cell"].map(epochs)) | done["metric"].str.startswith("cost/")
+        ]
 
     def is_final(self) -> pd.Series[bool]:
         """Return of each row of `Results.frame` whether its epoch is the one that counts; False in a search."""
@@ -128,17 +162,27 @@ class Study:
         name = metric or self.primary(task)
         is_cost = name.startswith("cost/")
         rows = self.selected(task, "" if is_cost else name, rule)
-        rows = rows[(rows["metric"] == (name if is_cost else f"test/{name}")) & np.isfinite(rows["value"])]
+        rows = rows[
+            (rows["metric"] == (name if is_cost else f"test/{name}")) & np.isfinite(rows["value"])
+        ]
         rows = rows.drop_duplicates(["variant", "seed"], keep="last")
-        wide = pd.DataFrame(rows.set_index(["variant", "seed"])["value"].unstack())  # noqa: PD010
+        wide = pd.DataFrame(rows.set_index(["variant", "seed"])["value"].unstack())
         seeds = sorted(map(int, self.cells_of(task)["seed"].unique()))
-        return wide.reindex(index=self.cells_of(task)["variant"].unique(), columns=seeds).astype(float)
+        return wide.reindex(index=self.cells_of(task)["variant"].unique(), columns=seeds).astype(
+            float
+        )
 
     def metrics(self, task: str) -> list[str]:
         """Return the test metrics of a task, the primary one first, then known ones in their order."""
-        tested = {name.removeprefix("test/") for name in self.selected(task)["metric"] if name.startswith("test/")}
+        tested = {
+            name.removeprefix("test/")
+            for name in self.selected(task)["metric"]
+            if name.startswith("test/")
+        }
         names = sorted(name for name in tested if not name.startswith(NO_SKILL))
-        ordered = dict.fromkeys([self.primary(task), *self.plan.spec["compare_by"], *METRICS, *names])
+        ordered = dict.fromkeys(
+            [self.primary(task), *self.plan.spec["compare_by"], *METRICS, *names]
+        )
         return [name for name in ordered if name in names]
 
     def summary(self, task: str, metric: str = "") -> pd.DataFrame:
@@ -151,8 +195,13 @@ class Study:
         name = metric or self.primary(task)
         table = self.table(task, name)
         planned = self.cells_of(task).groupby("variant")["seed"].nunique()
-        bounds = [self._interval(task, name, str(variant), row.dropna()) for variant, row in table.iterrows()]
-        verdicts = self.contenders(task, name).values()  # each is about the losses of one kind of supervision
+        bounds = [
+            self._interval(task, name, str(variant), row.dropna())
+            for variant, row in table.iterrows()
+        ]
+        verdicts = self.contenders(
+            task, name
+        ).values()  # each is about the losses of one kind of supervision
         summary = pd.DataFrame({
             "mean": table.mean(axis=1), "sd": table.std(axis=1), "low": [low for low, _ in bounds],
             "high": [high for _, high in bounds], "seeds": table.notna().sum(axis=1), "planned": planned,
@@ -160,8 +209,12 @@ class Study:
             "worse_by": np.fmax.reduce([np.full(len(table), np.nan), *(v.worse_by for v in verdicts)]),
             "step": self.table(task, STEP).mean(axis=1),
         }, index=table.index)  # fmt: skip
-        is_share = describe(name).percent or not describe(name).lower_is_better  # as areas below curves are
-        if is_share and not ((table < 0) | (table > 1)).any(axis=None):  # Student's interval knows no bounds of a share
+        is_share = (
+            describe(name).percent or not describe(name).lower_is_better
+        )  # as areas below curves are
+        if is_share and not ((table < 0) | (table > 1)).any(
+            axis=None
+        ):  # Student's interval knows no bounds of a share
             summary[["low", "high"]] = summary[["low", "high"]].clip(0, 1)
         summary["supervision"] = [self.supervision[str(variant)] for variant in summary.index]
         return summary.sort_values("mean", ascending=describe(name).lower_is_better, kind="stable")
@@ -173,13 +226,18 @@ class Study:
             for task in self.tasks
         }).mean(axis=1)  # fmt: skip
         levels = {variant: self.kinds.index(kind) for variant, kind in self.supervision.items()}
-        return sorted(ranks.index, key=lambda variant: (levels[variant], np.nan_to_num(ranks[variant], nan=np.inf)))
+        return sorted(
+            ranks.index,
+            key=lambda variant: (levels[variant], np.nan_to_num(ranks[variant], nan=np.inf)),
+        )
 
     def compare(self, task: str, first: str, second: str, metric: str = "") -> Difference:
         """Return the first loss less the second by a metric, paired by seeds and test items."""
         table, noise = self.table(task, metric), self.noise(task, metric)
         rows = list(table.index)
-        return compare_pair(table.to_numpy(), rows.index(first), rows.index(second), noise, self.info(task).overlap)
+        return compare_pair(
+            table.to_numpy(), rows.index(first), rows.index(second), noise, self.info(task).overlap
+        )
 
     def contenders(self, task: str, metric: str = "") -> dict[str, Contenders]:
         """Return by kind of supervision which rows of `table` may be the best; nothing where none has learnt."""
@@ -195,14 +253,18 @@ class Study:
             for kind in self.kinds
         }  # fmt: skip
         # One common seed shows no variances.
-        are_known = all(len(found.rows) < 2 or np.isfinite(found.worse_by).any() for found in verdicts.values())
+        are_known = all(
+            len(found.rows) < 2 or np.isfinite(found.worse_by).any() for found in verdicts.values()
+        )
         return verdicts if are_known else {}
 
     def no_skill(self, task: str, metric: str = "") -> pd.Series[float]:
         """Return what the best constant answer reaches with each seed, else guessing; NaN where neither is known."""
         name, info = metric or self.primary(task), self.info(task)
         line = self.table(task, NO_SKILL + name).mean()  # the same for every loss
-        return line.fillna(info.chance) if info.chance is not None and name == info.primary else line
+        return (
+            line.fillna(info.chance) if info.chance is not None and name == info.primary else line
+        )
 
     def line_metric(self, task: str) -> str:
         """Return the metric that shows whether anything was learnt: the primary one, or set error if it has no line.
@@ -219,23 +281,33 @@ class Study:
         of a loss also has to beat it by more than another draw of the test items explains, where that is known.
         """
         name = self.line_metric(task)
-        table, line, lower = self.table(task, name), self.no_skill(task, name), describe(name).lower_is_better
+        table, line, lower = (
+            self.table(task, name),
+            self.no_skill(task, name),
+            describe(name).lower_is_better,
+        )
         gains, noise = (line - table) * (1 if lower else -1), self.noise(task, name)
         gains = gains[[self.supervision[str(variant)] == self.kinds[0] for variant in table.index]]
         if gains.isna().all(axis=None):
             return True
         if int(gains.notna().any().sum()) >= 3:
             with_line = np.vstack([table.loc[gains.index], line.where(gains.notna().any())])
-            if contenders(with_line, lower_is_better=lower, overlap=self.info(task).overlap).contender[-1]:
+            if contenders(
+                with_line, lower_is_better=lower, overlap=self.info(task).overlap
+            ).contender[-1]:
                 return False
         else:
             gains = gains[gains.min(axis=1) > 0]
         weights = table.notna().div(table.notna().sum(axis=1), axis=0).to_numpy()
-        variances = 0 if noise is None else np.einsum("isit,is,it->i", noise.covariance, weights, weights)
+        variances = (
+            0 if noise is None else np.einsum("isit,is,it->i", noise.covariance, weights, weights)
+        )
         # The line has the variance of a loss as well. Of about so many constant answers alike, a loss may have hit on
         # one that suits the test items better than the one that training bags have shown.
         alike = 1 / max(1 - float(line.mean()), 0.01)
-        least = ndtri(1 - (1 - LEVEL) / len(table) / alike) * np.sqrt(2 * pd.Series(variances, table.index))
+        least = ndtri(1 - (1 - LEVEL) / len(table) / alike) * np.sqrt(
+            2 * pd.Series(variances, table.index)
+        )
         return bool((gains.mean(axis=1) > least[gains.index]).any())
 
     def noise(self, task: str, metric: str = "") -> SamplingNoise | None:
@@ -255,20 +327,30 @@ class Study:
             rows.append([by_seed.get(seed) for seed in table.columns])
         return sampling_noise(rows)
 
-    def _interval(self, task: str, metric: str, variant: str, values: pd.Series[float]) -> tuple[float, float]:
+    def _interval(
+        self, task: str, metric: str, variant: str, values: pd.Series[float]
+    ) -> tuple[float, float]:
         """Return the 95 % interval of the mean of a loss, or over test items where it has one seed and is a share."""
-        only = self._outcomes(task, variant, values.index[0], metric, values.iloc[0]) if len(values) == 1 else None
+        only = (
+            self._outcomes(task, variant, values.index[0], metric, values.iloc[0])
+            if len(values) == 1
+            else None
+        )
         if only is None or not (only.weights == 1).all() or not np.isin(only.sums, (0, 1)).all():
             return student_interval(values.to_numpy(), overlap=self.info(task).overlap)
         return share_interval(int(only.sums.sum(dtype=np.int64)), len(only))
 
-    def _outcomes(self, task: str, variant: str, seed: int, metric: str, value: float) -> Outcomes | None:
+    def _outcomes(
+        self, task: str, variant: str, seed: int, metric: str, value: float
+    ) -> Outcomes | None:
         """Return the outcomes behind a value; None where they were not kept, or are those of another epoch."""
         cell = self._cell_ids[task, variant, seed]
         folder = self.results.folders.get(cell)
         stored = {} if folder is None else self._outcomes_in(folder / OUTCOMES_FILE)
         outcomes = stored.get(metric) or stored.get(f"{cell}/{metric}")
-        if outcomes is None or not np.isclose(outcomes.value, value, rtol=1e-5, atol=1e-9):  # sums in single precision
+        if outcomes is None or not np.isclose(
+            outcomes.value, value, rtol=1e-5, atol=1e-9
+        ):  # sums in single precision
             return None
         return outcomes
 
@@ -280,7 +362,9 @@ class Study:
             return {}  # intervals then cover the seeds alone, and say so
 
 
-def select_epochs(history: pd.DataFrame, rule: Rule, metric: str, lower_is_better: bool = True) -> pd.Series[int]:
+def select_epochs(
+    history: pd.DataFrame, rule: Rule, metric: str, lower_is_better: bool = True
+) -> pd.Series[int]:
     """Return the epoch that a rule chooses for each cell that has a finite value to choose by, indexed by cell.
 
     "validation" takes the epoch with the smallest validation set error, and "test" the one with the best test value of
@@ -293,9 +377,13 @@ def select_epochs(history: pd.DataFrame, rule: Rule, metric: str, lower_is_bette
     name = f"test/{metric}" if rule == "test" else f"validation/{SELECTED_BY}"
     candidates = history.loc[history["metric"] == name, ["cell", "epoch", "value"]]
     candidates = candidates[np.isfinite(candidates["value"])].merge(tested, on=["cell", "epoch"])
-    candidates = candidates.sort_values(["cell", "epoch"], ascending=[True, False]).reset_index(drop=True)
+    candidates = candidates.sort_values(["cell", "epoch"], ascending=[True, False]).reset_index(
+        drop=True
+    )
     by_cell = candidates.groupby("cell")["value"]
-    best = by_cell.idxmax() if rule == "test" and not lower_is_better else by_cell.idxmin()  # the first of equals
+    best = (
+        by_cell.idxmax() if rule == "test" and not lower_is_better else by_cell.idxmin()
+    )  # the first of equals
     return pd.Series(candidates.loc[best].set_index("cell")["epoch"])
 
 
@@ -306,7 +394,10 @@ def rows_of(frame: pd.DataFrame) -> list[Any]:
 
 def failures(study: Study) -> Iterator[str]:
     """Yield a line for every group of cells of one variant that are not done, with the reason."""
-    unfinished, by = study.cells[study.cells["status"] != "done"], ["task", "variant", "status", "reason"]
+    unfinished, by = (
+        study.cells[study.cells["status"] != "done"],
+        ["task", "variant", "status", "reason"],
+    )
     for (task, variant, status, reason), group in unfinished.groupby(by, sort=False):
         seeds = ", ".join(map(str, sorted(group["seed"])))
         yield f"{status}: {variant} on {task}, seed {seeds}{f' ({reason})' if reason else ''}"

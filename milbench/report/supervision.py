@@ -35,17 +35,26 @@ def series_of(study: Study) -> list[Series]:
     for task in study.tasks:
         cell, amount = study.cell_of(task), study.info(task).amount
         params = {name: value for name, value in cell.task_params.items() if name != amount}
-        rest = rests.setdefault(task_key(cell.task, params), replace(cell, task_params=params, task_name=""))
+        rest = rests.setdefault(
+            task_key(cell.task, params), replace(cell, task_params=params, task_name="")
+        )
         value = cell.task_params.get(amount)
         if isinstance(value, int | float):
             groups.setdefault(rest.task_key, {})[value] = task
     groups = {key: tasks for key, tasks in groups.items() if len(tasks) >= FEWEST_AMOUNTS}
     names = labels(rests[key] for key in groups)
-    return [Series(names[rests[key].id].task, dict(sorted(tasks.items()))) for key, tasks in groups.items()]
+    return [
+        Series(names[rests[key].id].task, dict(sorted(tasks.items())))
+        for key, tasks in groups.items()
+    ]
 
 
 def equivalent_amount(
-    amounts: ArrayLike, curve: ArrayLike, target: ArrayLike, lower_is_better: bool = True, overlap: float = 0.0
+    amounts: ArrayLike,
+    curve: ArrayLike,
+    target: ArrayLike,
+    lower_is_better: bool = True,
+    overlap: float = 0.0,
 ) -> tuple[float, float, float]:
     """Return the amount at which a learning curve reaches a target, and bounds of the amounts that are not excluded.
 
@@ -68,11 +77,19 @@ def equivalent_amount(
     grid = np.linspace(places[0], places[-1], _GRID)
     left = sign * (np.stack([np.interp(grid, places, line) for line in values]) - wanted[:, None])
     mean = left.mean(axis=0)
-    amount = 0.0 if mean[0] < 0 else float(np.exp(grid[(mean <= 0).argmax()])) if (mean <= 0).any() else math.inf
+    amount = (
+        0.0
+        if mean[0] < 0
+        else float(np.exp(grid[(mean <= 0).argmax()]))
+        if (mean <= 0).any()
+        else math.inf
+    )
     n = len(values)
     if n < FEWEST_SEEDS:
         return amount, math.nan, math.nan
-    half = stats.t.ppf((1 + LEVEL) / 2, n - 1) * left.std(axis=0, ddof=1) * math.sqrt(1 / n + overlap)
+    half = (
+        stats.t.ppf((1 + LEVEL) / 2, n - 1) * left.std(axis=0, ddof=1) * math.sqrt(1 / n + overlap)
+    )
     open_ = np.flatnonzero(np.abs(mean) <= half)
     if not len(open_):  # the two are told apart everywhere that they were compared
         return amount, amount, amount
@@ -85,9 +102,14 @@ def worth_table(study: Study, series: Series) -> Table | None:
     """Return how many bags of the weakest supervision replace one of stronger; None for one kind of supervision."""
     tasks = list(series.tasks.values())
     name = study.primary(tasks[0])
-    on_all = set.intersection(*(set(study.table(task, name).dropna(how="all").index) for task in tasks))
+    on_all = set.intersection(
+        *(set(study.table(task, name).dropna(how="all").index) for task in tasks)
+    )
     losses = [variant for variant in study.ranking() if variant in on_all]
-    weak, strong = ([v for v in losses if (study.supervision[v] == study.kinds[0]) == is_weak] for is_weak in (1, 0))
+    weak, strong = (
+        [v for v in losses if (study.supervision[v] == study.kinds[0]) == is_weak]
+        for is_weak in (1, 0)
+    )
     if not weak or not strong:
         return None
     rows = []
@@ -109,13 +131,19 @@ def worth_table(study: Study, series: Series) -> Table | None:
 def _worth(study: Study, series: Series, weak: str, strong: str, amount: float) -> str:
     task = series.tasks[amount]
     name = study.primary(task)
-    curves = pd.concat([study.table(other, name).loc[weak] for other in series.tasks.values()], axis=1).dropna()
+    curves = pd.concat(
+        [study.table(other, name).loc[weak] for other in series.tasks.values()], axis=1
+    ).dropna()
     target = study.table(task, name).loc[strong].dropna()
     seeds = curves.index.intersection(target.index)
     if seeds.empty:
         return NOTHING
     lower, overlap = describe(name).lower_is_better, study.info(task).overlap
-    bags = equivalent_amount([*series.tasks], curves.loc[seeds].to_numpy(), target[seeds].to_numpy(), lower, overlap)
-    worth, low, high = ("<" if count == 0 else ">" if math.isinf(count) else f"{count:,.0f}" for count in bags)
+    bags = equivalent_amount(
+        [*series.tasks], curves.loc[seeds].to_numpy(), target[seeds].to_numpy(), lower, overlap
+    )
+    worth, low, high = (
+        "<" if count == 0 else ">" if math.isinf(count) else f"{count:,.0f}" for count in bags
+    )
     ratio = f" × {bags[0] / amount:.2g}" if 0 < bags[0] < math.inf else ""
     return worth + ("" if math.isnan(bags[1]) else f" [{low}, {high}]") + ratio

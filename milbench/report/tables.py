@@ -12,7 +12,15 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from milbench.api.metric_info import Metric, describe
-from milbench.report.formatting import NOTHING, at_most, counted, interval, measured, number, significant
+from milbench.report.formatting import (
+    NOTHING,
+    at_most,
+    counted,
+    interval,
+    measured,
+    number,
+    significant,
+)
 from milbench.report.statistics.differences import LEVEL, holm, is_within
 from milbench.report.statistics.ranking import mean_ranks, scores, win_rates
 from milbench.report.study import STEP, Study, rows_of
@@ -50,7 +58,9 @@ class Table:
     title: str
     frame: pd.DataFrame
     note: str = ""  # what a reader has to know, below the table
-    marked: frozenset[int] = field(default_factory=frozenset)  # the numbers of the rows to be emphasised
+    marked: frozenset[int] = field(
+        default_factory=frozenset
+    )  # the numbers of the rows to be emphasised
 
     def html(self) -> Markup:
         """Return the table as HTML, with heads that a screen reader knows."""
@@ -58,9 +68,13 @@ class Table:
 
     def markdown(self) -> str:
         """Return the table in Markdown."""
-        heads, rows = ([markdown(head) for head in axis] for axis in (self.frame.columns, self.frame.index))
+        heads, rows = (
+            [markdown(head) for head in axis] for axis in (self.frame.columns, self.frame.index)
+        )
         escaped = self.frame.map(markdown).set_axis(heads, axis=1).set_axis(rows)
-        return escaped.rename_axis(index=str(self.frame.index.name or "")).to_markdown(disable_numparse=True)
+        return escaped.rename_axis(index=str(self.frame.index.name or "")).to_markdown(
+            disable_numparse=True
+        )
 
     def latex(self) -> str:
         """Return the table in LaTeX, for the package booktabs."""
@@ -76,21 +90,33 @@ def markdown(text: object) -> str:
 def main_table(study: Study) -> Table:
     """Return the mean of each loss, whether it may be the best, by how much it may be worse, its cost and its seeds."""
     index, is_known = pd.Index(study.ranking(), name="loss"), bool(study.colours)
-    kinds = "" if len(study.kinds) == 1 else " Losses are compared with those of the same supervision."
+    kinds = (
+        "" if len(study.kinds) == 1 else " Losses are compared with those of the same supervision."
+    )
     if len(study.tasks) > 1:
         columns = {}
         for task in study.tasks:
             metric, ordered = study.metric(task), study.summary(task).reindex(index)
             columns[f"{task}: {metric.heading}"] = [
                 ticked(row, metric)
-                + (f" ({row.seeds:.0f} of {row.planned:.0f} seeds)" if row.seeds < row.planned else "")
+                + (
+                    f" ({row.seeds:.0f} of {row.planned:.0f} seeds)"
+                    if row.seeds < row.planned
+                    else ""
+                )
                 for row in rows_of(ordered)
             ]
         frame = pd.DataFrame(columns, index=index)
-        ratios = pd.DataFrame({task: (s := study.summary(task)["step"]) / s.min() for task in study.tasks})
+        ratios = pd.DataFrame(
+            {task: (s := study.summary(task)["step"]) / s.min() for task in study.tasks}
+        )
         steps = ratios.product(axis=1, min_count=1) ** (1 / ratios.notna().sum(axis=1))
         frame["step, × the quickest"] = [significant(value) for value in steps.reindex(index)]
-        frame = _with_line(frame, study, {h: (t, study.primary(t)) for h, t in zip(columns, study.tasks, strict=True)})
+        frame = _with_line(
+            frame,
+            study,
+            {h: (t, study.primary(t)) for h, t in zip(columns, study.tasks, strict=True)},
+        )
         note = " Step: the time of a training step over that of the quickest loss, in the geometric mean over tasks."
         return Table("All losses", frame, f"{MEANS}{BOUNDS if is_known else ''}{note}{kinds}")
     (task,) = study.tasks
@@ -115,14 +141,20 @@ def ticked(row: Any, metric: Metric) -> str:
     text = measured(row.mean, row.sd, metric)
     if row.contender != True:  # noqa: E712 nan where the loss was not planned
         return text
-    return f"{text} {YES} ≤ {at_most(row.worse_by, metric)}" if row.worse_by > 0 else f"{text} {YES}"
+    return (
+        f"{text} {YES} ≤ {at_most(row.worse_by, metric)}" if row.worse_by > 0 else f"{text} {YES}"
+    )
 
 
-def _with_line(frame: pd.DataFrame, study: Study, columns: dict[str, tuple[str, str]]) -> pd.DataFrame:
+def _with_line(
+    frame: pd.DataFrame, study: Study, columns: dict[str, tuple[str, str]]
+) -> pd.DataFrame:
     """Return a table with a last row of the no-skill line, where it is known; `columns`: head -> (task, metric)."""
     row = {}
     for head, (task, name) in columns.items():
-        line = study.no_skill(task, name.removeprefix("own_"))  # a threshold of a loss's own has the same line
+        line = study.no_skill(
+            task, name.removeprefix("own_")
+        )  # a threshold of a loss's own has the same line
         if line.notna().any():
             row[head] = measured(float(line.mean()), float(line.std()), describe(name))
     if not row:
@@ -137,10 +169,14 @@ def metrics_table(study: Study, task: str) -> Table:
     columns = {}
     for name in study.metrics(task):
         values, metric = study.table(task, name).reindex(order), describe(name)
-        flags = study.summary(task, name)["contender"] if name in by else pd.Series(False, index=order)
+        flags = (
+            study.summary(task, name)["contender"] if name in by else pd.Series(False, index=order)
+        )
         columns[metric.heading] = [
             measured(mean, sd, metric) + (" ✓" if flags[variant] else "")
-            for variant, mean, sd in zip(order, values.mean(axis=1), values.std(axis=1), strict=True)
+            for variant, mean, sd in zip(
+                order, values.mean(axis=1), values.std(axis=1), strict=True
+            )
         ]
     for cost, (label, factor) in COSTS.items():
         means = study.table(task, cost).mean(axis=1).reindex(order)
@@ -148,7 +184,9 @@ def metrics_table(study: Study, task: str) -> Table:
             columns[label] = [significant(factor * value) for value in means]
     note = MEANS + (" ✓: may be the best by this metric." if by else "")
     frame = pd.DataFrame(columns, index=order.rename("loss"))
-    frame = _with_line(frame, study, {describe(name).heading: (task, name) for name in study.metrics(task)})
+    frame = _with_line(
+        frame, study, {describe(name).heading: (task, name) for name in study.metrics(task)}
+    )
     return Table(f"Every metric on {task}", frame, note)
 
 
@@ -160,8 +198,12 @@ def pairs_frame(study: Study, task: str, metric: str = "") -> pd.DataFrame:
     rows = []
     for first, second in combinations(study.summary(task, metric).index, 2):
         pair = study.compare(task, first, second, metric)
-        rows.append((first, second, pair.difference, *pair.interval, pair.p, pair.seeds, pair.items))
-    return pd.DataFrame(rows, columns=["first", "second", "difference", "low", "high", "p", "seeds", "items"])
+        rows.append(
+            (first, second, pair.difference, *pair.interval, pair.p, pair.seeds, pair.items)
+        )
+    return pd.DataFrame(
+        rows, columns=["first", "second", "difference", "low", "high", "p", "seeds", "items"]
+    )
 
 
 def contrasts_table(study: Study) -> Table | None:
@@ -186,12 +228,19 @@ def contrasts_table(study: Study) -> Table | None:
             "within the margin": NOTHING if not margin else YES if is_within(pair.interval, margin) else NO,
         })  # fmt: skip
     is_corrected = any(pair.overlap for *_, pair in contrasts)
-    frame = pd.DataFrame(rows).set_index("question").drop(columns=["95 %, uncorrected"] * (not is_corrected))
+    frame = (
+        pd.DataFrame(rows)
+        .set_index("question")
+        .drop(columns=["95 %, uncorrected"] * (not is_corrected))
+    )
     if (frame["within the margin"] == NOTHING).all():
         frame = frame.drop(columns="within the margin")
     labels = " and ".join(dict.fromkeys(study.metric(task).label for _, task, *_ in contrasts))
     note = f"In {labels}. Intervals stand for themselves; p values are adjusted for all {len(rows)} by Holm's method."
-    note += " Uncorrected: as if seeds shared no bags; p values are of the corrected intervals." * is_corrected
+    note += (
+        " Uncorrected: as if seeds shared no bags; p values are of the corrected intervals."
+        * is_corrected
+    )
     shown = frozenset(k for k, p in enumerate(adjusted) if p < 1 - LEVEL)
     return Table("What the comparison was made for", frame, note, shown)
 
@@ -201,7 +250,9 @@ def ranking_table(study: Study) -> Table | None:
 
     Only losses with a value on every task are in it, and those with the least supervision.
     """
-    tables = {task: study.table(task).dropna(how="all") for task in study.tasks if study.has_learnt(task)}
+    tables = {
+        task: study.table(task).dropna(how="all") for task in study.tasks if study.has_learnt(task)
+    }
     least = [v for v in study.ranking() if study.supervision[v] == study.kinds[0]]
     losses = [v for v in least if all(v in table.index for table in tables.values())]
     blocks: dict[tuple[str, str], list[str]] = {}
@@ -210,8 +261,14 @@ def ranking_table(study: Study) -> Table | None:
     if len(blocks) < FEWEST_BLOCKS or len(losses) < 2:
         return None
     sign = {task: 1 if study.metric(task).lower_is_better else -1 for task in tables}
-    values = [[sign[task] * tables[task].loc[losses].to_numpy() for task in tasks] for tasks in blocks.values()]
-    lines = [[sign[task] * float(study.no_skill(task).mean()) for task in tasks] for tasks in blocks.values()]
+    values = [
+        [sign[task] * tables[task].loc[losses].to_numpy() for task in tasks]
+        for tasks in blocks.values()
+    ]
+    lines = [
+        [sign[task] * float(study.no_skill(task).mean()) for task in tasks]
+        for tasks in blocks.values()
+    ]
     ranks = zip(*mean_ranks(values), strict=True)
     columns = {
         "mean rank": [f"{mean:.1f} ({low:.1f} to {high:.1f})" for mean, low, high in ranks],

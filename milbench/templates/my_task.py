@@ -42,7 +42,9 @@ def load() -> Bags:
     mask = torch.arange(6) < torch.randint(2, 7, (600, 1), generator=rng)
     centres = torch.tensor([[3.0, 0.0], [-3.0, 3.0], [-3.0, -3.0], [0.0, 0.0]])
     points = (centres[classes] + torch.randn(600, 6, FEATURES, generator=rng)) * mask.unsqueeze(2)
-    things = classes.masked_fill(~mask | (classes == CLASSES), -1)  # the true instances alone; -1 is none
+    things = classes.masked_fill(
+        ~mask | (classes == CLASSES), -1
+    )  # the true instances alone; -1 is none
     truth = Truth(things, position_classes=classes)
     return Bags(points, label_matrix(things, CLASSES), mask, truth)
 
@@ -58,7 +60,9 @@ class MyTask(Task):
     num_classes = CLASSES
     inputs = FEATURES
     typical_size = (SIZE,)
-    networks: ClassVar[Mapping[str, NetworkMaker]] = {"mlp": InstanceMLP}  # those that suit, the first by default
+    networks: ClassVar[Mapping[str, NetworkMaker]] = {
+        "mlp": InstanceMLP
+    }  # those that suit, the first by default
     primary = "set_error"  # by which losses are ranked: needs label sets alone, which "posterior_error" does not
 
     def __init__(self, batch_bags: Annotated[int, Field(ge=1)] = 32) -> None:
@@ -70,16 +74,22 @@ class MyTask(Task):
         return f"{len(everything)} bags, sha256 {hashlib.sha256(content).hexdigest()[:16]}"  # other data, another cell
 
     def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
-        return 1 / (SHARE - 2)  # test bags for each to train on: seeds split the same bags, which widens intervals
+        return 1 / (
+            SHARE - 2
+        )  # test bags for each to train on: seeds split the same bags, which widens intervals
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:  # noqa: ARG002
         everything = load().to(device)
         order = torch.randperm(len(everything), generator=generator(self.name, "split", self.seed))
         n = len(everything) // SHARE
-        validation, test, train = (everything.selected(part.to(device)) for part in order.tensor_split([n, 2 * n]))
+        validation, test, train = (
+            everything.selected(part.to(device)) for part in order.tensor_split([n, 2 * n])
+        )
         self.train = train
         bags: dict[Split, Bags] = {"validation": validation, "test": test}
-        self.splits = {split: EvalSplit(single_instance=(), bags=[part]) for split, part in bags.items()}
+        self.splits = {
+            split: EvalSplit(single_instance=(), bags=[part]) for split, part in bags.items()
+        }
         self.max_labels = int(train.labels.sum(dim=1).max())
 
     @property
@@ -87,7 +97,9 @@ class MyTask(Task):
         return -(-len(self.train) // self.batch_bags)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        order = torch.randperm(len(self.train), generator=rng)  # all chance comes from rng: every loss gets these bags
+        order = torch.randperm(
+            len(self.train), generator=rng
+        )  # all chance comes from rng: every loss gets these bags
         for batch in order.split(self.batch_bags):
             yield self.train.selected(batch.to(self.train.labels.device))
 
@@ -96,7 +108,9 @@ class MyTask(Task):
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         labels = self.train.labels  # they choose the best constant answer, the no-skill line
-        return evaluate_bags(score, self.splits, limit=self.evaluation_limit, training_labels=labels)
+        return evaluate_bags(
+            score, self.splits, limit=self.evaluation_limit, training_labels=labels
+        )
 
     def gallery(self) -> Bags:
         return self.splits["test"].bags[0].parts(8)[0]

@@ -6,7 +6,9 @@ except ModuleNotFoundError as error:
     raise ImportError("milbench.testing needs pytest: pip install 'milbench[testing]'") from error
 
 # Before they are imported: a failed assertion of theirs then shows its values, as in a test file.
-pytest.register_assert_rewrite(*(f"milbench.testing.{name}" for name in ("common", "loss", "network", "task")))
+pytest.register_assert_rewrite(
+    *(f"milbench.testing.{name}" for name in ("common", "loss", "network", "task"))
+)
 
 from milbench.testing.loss import LossContract, Variant  # noqa: E402
 from milbench.testing.network import NetworkContract  # noqa: E402

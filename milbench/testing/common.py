@@ -31,12 +31,16 @@ def checked_logits(network: Network, bags: Bags, num_classes: int) -> tuple[Tens
     mask = torch.ones_like(logits[:, 0], dtype=torch.bool) if mask is None else mask
     assert mask.shape == (len(bags), *positions), "a mask has the shape of the positions"
     if (centres := network.centres_in(bags)) is not None:
-        assert tuple(map(len, centres)) == (positions if bags.instances.ndim == 4 else (1, *positions))
+        assert tuple(map(len, centres)) == (
+            positions if bags.instances.ndim == 4 else (1, *positions)
+        )
     return logits, mask
 
 
 @torch.no_grad()
-def assert_padding_has_no_part(network: Network, bags: Bags, kind: BagKind, num_classes: int) -> None:
+def assert_padding_has_no_part(
+    network: Network, bags: Bags, kind: BagKind, num_classes: int
+) -> None:
     """Assert that each bag has the same logits alone and padded among the others."""
     together, mask = checked_logits(network.eval(), bags, num_classes)
     for number in range(len(bags)):
@@ -61,5 +65,7 @@ def assert_weights_depend_on_the_seed_alone(make: Callable[[int], Network]) -> N
 def assert_gradients(network: Network) -> None:
     """Assert that every weight that is trained has a gradient, which is finite."""
     for name, weights in network.named_parameters():
-        assert not weights.requires_grad or weights.grad is not None, f"{name} has no part in the logits"
+        assert not weights.requires_grad or weights.grad is not None, (
+            f"{name} has no part in the logits"
+        )
         assert weights.grad is None or weights.grad.isfinite().all(), name

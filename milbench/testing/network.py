@@ -40,13 +40,21 @@ class NetworkContract:
     @classmethod
     def make(cls, seed: int = 0) -> Network:
         """Return the network, made anew, on the CPU."""
-        return load_network(common.reference_to(cls, cls.network), cls.inputs, cls.num_classes, seed, **cls.params)
+        return load_network(
+            common.reference_to(cls, cls.network), cls.inputs, cls.num_classes, seed, **cls.params
+        )
 
     def bags(self, more: int = 0) -> Bags:
         """Return three random bags, larger by `more`, of which the second one is padded if it is no image."""
-        size, rng = [side + more for side in self.size or SIZES[self.bag_kind]], torch.Generator().manual_seed(more)
+        size, rng = (
+            [side + more for side in self.size or SIZES[self.bag_kind]],
+            torch.Generator().manual_seed(more),
+        )
         shape = (*size, self.inputs) if self.bag_kind == "sets" else (self.inputs, *size)
-        instances, labels = torch.rand(3, *shape, generator=rng), torch.zeros(3, self.num_classes, dtype=torch.bool)
+        instances, labels = (
+            torch.rand(3, *shape, generator=rng),
+            torch.zeros(3, self.num_classes, dtype=torch.bool),
+        )
         if self.bag_kind == "images":
             return Bags(instances, labels)
         mask = torch.arange(size[0]) < torch.tensor([[size[0]], [max(1, size[0] // 2)], [size[0]]])
@@ -60,7 +68,9 @@ class NetworkContract:
             logits, mask = common.checked_logits(network, bags, self.num_classes)
             assert mask.flatten(1).any(dim=1).all()
             if self.bag_kind == "sets":
-                assert logits.shape[2:] == bags.instances.shape[1:2], "a position for every instance"
+                assert logits.shape[2:] == bags.instances.shape[1:2], (
+                    "a position for every instance"
+                )
 
     def test_a_bag_has_the_same_logits_alone_and_padded_among_others(self) -> None:
         common.assert_padding_has_no_part(self.make(), self.bags(), self.bag_kind, self.num_classes)
@@ -92,10 +102,14 @@ class NetworkContract:
             pytest.skip("the network has a start of its own")
         nn.init.zeros_(network.head.get_parameter("weight"))
         logits = network.logits_of(self.bags()).float().movedim(1, -1)
-        assert_close(logits, torch.tensor([-math.log(50)] * self.num_classes + [0.0]).expand_as(logits))
+        assert_close(
+            logits, torch.tensor([-math.log(50)] * self.num_classes + [0.0]).expand_as(logits)
+        )
 
     def test_parameters_are_checked_and_can_be_stored(self) -> None:
-        parameters = network_parameters(general_maker(common.reference_to(type(self), self.network)))
+        parameters = network_parameters(
+            general_maker(common.reference_to(type(self), self.network))
+        )
         for name, parameter in parameters.items():
             assert parameter.empty not in (parameter.annotation, parameter.default), (
                 f"{name} needs an annotation and a default"

@@ -17,7 +17,18 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from milbench import Bags, EvalSplit, Evaluation, Network, Scores, Task, UsageError, generator, load_loss, load_task
+from milbench import (
+    Bags,
+    EvalSplit,
+    Evaluation,
+    Network,
+    Scores,
+    Task,
+    UsageError,
+    generator,
+    load_loss,
+    load_task,
+)
 from milbench.api.bags import label_matrix
 from milbench.api.loss import Head
 from milbench.api.parameters import check_params, constructor_parameters
@@ -93,7 +104,9 @@ class TaskContract:
         assert prepared.networks, "a network that suits the task, the first by default"
         assert len(prepared.class_names) == prepared.num_classes
         assert all(isinstance(name, str) for name in prepared.class_names)
-        assert (type(prepared).__doc__ or "").strip(), "milbench list tasks shows the first line of its docstring"
+        assert (type(prepared).__doc__ or "").strip(), (
+            "milbench list tasks shows the first line of its docstring"
+        )
         recipe = prepared.recipe().model_dump()
         assert changed_recipe(recipe, {}) == recipe, "the recipe is valid"
 
@@ -106,20 +119,28 @@ class TaskContract:
     def test_a_wrong_parameter_is_one_line_that_names_it(self) -> None:
         parameters = constructor_parameters(type(self.unprepared()))
         for name, parameter in parameters.items():
-            assert parameter.annotation is not parameter.empty, f"{name} has no annotation to be checked against"
+            assert parameter.annotation is not parameter.empty, (
+                f"{name} has no annotation to be checked against"
+            )
         for name in (*parameters, "no_such_parameter"):
             with pytest.raises(UsageError) as error:
-                load_task(common.reference_to(type(self), self.task), **{**self.params, name: object()})
+                load_task(
+                    common.reference_to(type(self), self.task), **{**self.params, name: object()}
+                )
             assert name in str(error.value)
             assert "\n" not in str(error.value)
 
-    def test_the_digest_of_the_data_is_one_line_and_always_the_same(self, data_dir: Path | None) -> None:
+    def test_the_digest_of_the_data_is_one_line_and_always_the_same(
+        self, data_dir: Path | None
+    ) -> None:
         first, again = (self.unprepared().check_data(data_dir) for _ in range(2))
         assert first == again
         assert first.strip()
         assert "\n" not in first
 
-    def test_batches_depend_on_the_generator_alone(self, data_dir: Path | None, batches: list[Bags]) -> None:
+    def test_batches_depend_on_the_generator_alone(
+        self, data_dir: Path | None, batches: list[Bags]
+    ) -> None:
         """All losses are compared on the same bags: nothing else that draws may have a part in them."""
         torch.manual_seed(12345)
         np.random.seed(12345)  # noqa: NPY002 the generator of the whole process is meant
@@ -129,16 +150,25 @@ class TaskContract:
         for first, second in zip(batches, again, strict=True):
             assert_same(first, second)
 
-    def test_an_earlier_epoch_does_not_matter(self, data_dir: Path | None, batches: list[Bags]) -> None:
+    def test_an_earlier_epoch_does_not_matter(
+        self, data_dir: Path | None, batches: list[Bags]
+    ) -> None:
         """A cell that was killed is resumed at the beginning of an epoch that it had begun, in a new process."""
         task = self.make(data_dir)
         for epoch in (3, 0):
-            batch = next(iter(task.train_batches(epoch, generator("contract" if epoch == 0 else "another"))))
+            batch = next(
+                iter(task.train_batches(epoch, generator("contract" if epoch == 0 else "another")))
+            )
         assert_same(batch, batches[0])
 
-    def test_another_seed_or_epoch_gives_other_batches(self, prepared: Task, batches: list[Bags]) -> None:
+    def test_another_seed_or_epoch_gives_other_batches(
+        self, prepared: Task, batches: list[Bags]
+    ) -> None:
         others = prepared.train_batches(0, generator("another"))
-        assert any(bag_digests(first) != bag_digests(second) for first, second in zip(batches, others, strict=False))
+        assert any(
+            bag_digests(first) != bag_digests(second)
+            for first, second in zip(batches, others, strict=False)
+        )
 
     def test_batches_fit_together(self, prepared: Task, batches: list[Bags]) -> None:
         assert len(batches) == prepared.steps_per_epoch
@@ -151,29 +181,46 @@ class TaskContract:
             assert bags.instances.shape[channel] == prepared.inputs
             finite = bags.instances.isfinite()
             if bags.mask is not None and prepared.bag_kind == "sequences":
-                finite |= ~bags.mask.unsqueeze(1) & bags.instances.isnan()  # frames that a shorter one has not are NaN
+                finite |= (
+                    ~bags.mask.unsqueeze(1) & bags.instances.isnan()
+                )  # frames that a shorter one has not are NaN
             assert finite.all()
             assert bags.labels.shape == (count, prepared.num_classes)
             assert bags.labels.dtype == torch.bool
             largest = int(bags.labels.sum(dim=1).max())
-            assert prepared.max_labels is None or largest <= prepared.max_labels <= prepared.num_classes
+            assert (
+                prepared.max_labels is None
+                or largest <= prepared.max_labels <= prepared.num_classes
+            )
             if bags.mask is not None:
                 assert bags.mask.dtype == torch.bool
-                assert bags.mask.shape == (count, bags.instances.shape[place]), "whether there is an instance"
+                assert bags.mask.shape == (count, bags.instances.shape[place]), (
+                    "whether there is an instance"
+                )
 
     def test_label_sets_agree_with_the_truth(self, prepared: Task, batches: list[Bags]) -> None:
-        pairs = [(bags, bags.truth) for bags in (*batches, prepared.gallery()) if bags.truth is not None]
+        pairs = [
+            (bags, bags.truth) for bags in (*batches, prepared.gallery()) if bags.truth is not None
+        ]
         if not pairs:
-            pytest.skip("the task has no instance truth: losses are ranked by the error of label sets")
+            pytest.skip(
+                "the task has no instance truth: losses are ranked by the error of label sets"
+            )
         background = prepared.num_classes
         for bags, truth in pairs:
-            assert ((truth.classes >= -1) & (truth.classes < background)).all(), "classes are 0 to C-1, and -1 for none"
+            assert ((truth.classes >= -1) & (truth.classes < background)).all(), (
+                "classes are 0 to C-1, and -1 for none"
+            )
             assert torch.equal(label_matrix(truth.classes, background), bags.labels)
             if truth.boxes is not None:
                 assert truth.boxes.shape == (*truth.classes.shape, 4)
             if (classes := truth.position_classes) is not None:
-                assert ((classes >= 0) & (classes <= background)).all(), "position_classes are 0 to C-1, C: background"
-                present = torch.ones_like(classes, dtype=torch.bool) if bags.mask is None else bags.mask
+                assert ((classes >= 0) & (classes <= background)).all(), (
+                    "position_classes are 0 to C-1, C: background"
+                )
+                present = (
+                    torch.ones_like(classes, dtype=torch.bool) if bags.mask is None else bags.mask
+                )
                 things = classes.masked_fill(~present | (classes == background), -1).flatten(1)
                 assert torch.equal(label_matrix(things, background), bags.labels)
 
@@ -181,14 +228,18 @@ class TaskContract:
         for network in networks_of(prepared):
             for bags in (batches[0].parts(FEW)[0], prepared.gallery().parts(FEW)[0]):
                 _, mask = common.checked_logits(network, bags, prepared.num_classes)
-                assert (bags.labels.sum(dim=1) <= mask.flatten(1).sum(dim=1)).all(), "an instance for every class"
+                assert (bags.labels.sum(dim=1) <= mask.flatten(1).sum(dim=1)).all(), (
+                    "an instance for every class"
+                )
             typical = typical_positions(network, prepared)
             network.start_at_prior(typical)
             bias = network.head.get_parameter("bias").tolist()
             assert bias == pytest.approx([-math.log(typical)] * prepared.num_classes + [0])
         for network in networks_of(prepared, head="class"):
             logits = network.logits_of(batches[0].parts(FEW)[0]).float()
-            assert logits.flatten(2).shape[1:] == (prepared.num_classes + 1, 1), "a classifier has one position"
+            assert logits.flatten(2).shape[1:] == (prepared.num_classes + 1, 1), (
+                "a classifier has one position"
+            )
 
     def test_padding_does_not_reach_the_logits(self, prepared: Task, batches: list[Bags]) -> None:
         """Where bags are sets: a network that is given no mask sees the padding of a batch as instances."""
@@ -202,15 +253,21 @@ class TaskContract:
         for name in prepared.networks:
             common.assert_weights_depend_on_the_seed_alone(partial(network_of, prepared, name))
 
-    def test_the_exact_loss_has_a_gradient_in_every_weight(self, prepared: Task, batches: list[Bags]) -> None:
+    def test_the_exact_loss_has_a_gradient_in_every_weight(
+        self, prepared: Task, batches: list[Bags]
+    ) -> None:
         bags = next(bags.parts(FEW)[0] for bags in batches if bags.labels[:FEW].any())
         for network in networks_of(prepared):
-            value = load_loss("exact")(network.logits_of(bags).float(), bags.labels, network.mask_of(bags)).mean()
+            value = load_loss("exact")(
+                network.logits_of(bags).float(), bags.labels, network.mask_of(bags)
+            ).mean()
             value.backward()
             assert value.isfinite()
             common.assert_gradients(network)
 
-    def test_a_trained_network_can_be_used_where_the_data_are_not(self, prepared: Task, batches: list[Bags]) -> None:
+    def test_a_trained_network_can_be_used_where_the_data_are_not(
+        self, prepared: Task, batches: list[Bags]
+    ) -> None:
         """From what the task remembers, with the trained weights, comes the same network."""
         elsewhere = self.unprepared()
         elsewhere.recall(json.loads(json.dumps(prepared.memory())))
@@ -218,7 +275,10 @@ class TaskContract:
         assert elsewhere.num_classes == prepared.num_classes
         bags = batches[0].parts(FEW)[0]
         heads: tuple[Head, ...] = ("softmax", "class")
-        pairs = [zip(networks_of(prepared, 0, h), networks_of(elsewhere, 1, h), strict=True) for h in heads]
+        pairs = [
+            zip(networks_of(prepared, 0, h), networks_of(elsewhere, 1, h), strict=True)
+            for h in heads
+        ]
         for trained, loaded in chain(*pairs):
             loaded.load_state_dict(trained.state_dict())
             with torch.no_grad():
@@ -232,9 +292,14 @@ class TaskContract:
         assert again.metrics == evaluation.metrics
         assert again.decoder == evaluation.decoder
 
-    def test_the_metric_that_losses_are_ranked_by_is_measured(self, prepared: Task, evaluation: Evaluation) -> None:
+    def test_the_metric_that_losses_are_ranked_by_is_measured(
+        self, prepared: Task, evaluation: Evaluation
+    ) -> None:
         assert f"test/{prepared.primary}" in evaluation.metrics
-        assert all(isinstance(value, float) and not math.isnan(value) for value in evaluation.metrics.values())
+        assert all(
+            isinstance(value, float) and not math.isnan(value)
+            for value in evaluation.metrics.values()
+        )
         for metric, outcomes in (evaluation.outcomes or {}).items():
             assert outcomes.value == pytest.approx(evaluation.metrics[f"test/{metric}"], abs=1e-6)
 
@@ -250,7 +315,9 @@ class TaskContract:
         splits.append({digest for bags in batches for digest in bag_digests(bags)})
         assert sum(map(len, splits)) == len(set().union(*splits))
 
-    def test_the_task_says_where_seeds_split_the_same_bags(self, data_dir: Path | None, batches: list[Bags]) -> None:
+    def test_the_task_says_where_seeds_split_the_same_bags(
+        self, data_dir: Path | None, batches: list[Bags]
+    ) -> None:
         """By content. Seeds are then not independent: without `overlap` intervals are too narrow."""
         other = self.unprepared()
         other.seed, other.evaluation_limit = 1, MANY
@@ -259,7 +326,9 @@ class TaskContract:
         if trained_on & evaluated_digests(other)["test"]:
             assert other.overlap(data_dir) > 0, "what one seed trains on another one is tested on"
 
-    def test_the_gallery_is_a_few_bags_always_the_same(self, data_dir: Path | None, prepared: Task) -> None:
+    def test_the_gallery_is_a_few_bags_always_the_same(
+        self, data_dir: Path | None, prepared: Task
+    ) -> None:
         gallery = prepared.gallery()
         assert 1 <= len(gallery) <= MOST_SHOWN
         assert gallery.labels.shape == (len(gallery), prepared.num_classes)
@@ -271,7 +340,9 @@ class TaskContract:
             picture = prepared.picture_from(instances)
         except UsageError:
             pytest.skip("the task has no pictures")
-        assert_close(prepared.instances_from(picture), instances, rtol=0, atol=1 / 128)  # of 256 levels
+        assert_close(
+            prepared.instances_from(picture), instances, rtol=0, atol=1 / 128
+        )  # of 256 levels
 
 
 @lru_cache(maxsize=1)
@@ -293,7 +364,10 @@ def network_of(task: Task, name: str, seed: int = 0, head: Head = "softmax") -> 
 
 def networks_of(task: Task, seed: int = 0, head: Head = "softmax") -> list[Network]:
     """Return the networks of a task for losses with this head."""
-    return [network_of(task, name, seed, head) for name in (task.classifiers if head == "class" else task.networks)]
+    return [
+        network_of(task, name, seed, head)
+        for name in (task.classifiers if head == "class" else task.networks)
+    ]
 
 
 def evaluated_digests(task: Task) -> dict[Split, set[str]]:
@@ -303,7 +377,11 @@ def evaluated_digests(task: Task) -> dict[Split, set[str]]:
 
     def record(all_splits: Mapping[Split, EvalSplit], limit: int | None) -> dict[Split, EvalSplit]:
         for name, split in all_splits.items():
-            splits[name] = {digest for number in range(len(split.bags)) for digest in bag_digests(split.bags[number])}
+            splits[name] = {
+                digest
+                for number in range(len(split.bags))
+                for digest in bag_digests(split.bags[number])
+            }
         return limited_splits(all_splits, limit)
 
     task.evaluation_limit = LIMIT
@@ -344,7 +422,11 @@ def bag_digests(bags: Bags) -> list[str]:
     hashes = []
     for i, instances in enumerate(bags.instances.cpu()):
         mask = None if bags.mask is None else bags.mask[i].cpu()
-        padded_set = mask is not None and mask.shape == instances.shape[:1] and not instances.isnan().any()
-        values = instances[mask] if padded_set else instances[~instances.isnan()]  # sequences are padded with NaN
+        padded_set = (
+            mask is not None and mask.shape == instances.shape[:1] and not instances.isnan().any()
+        )
+        values = (
+            instances[mask] if padded_set else instances[~instances.isnan()]
+        )  # sequences are padded with NaN
         hashes.append(hashlib.sha256(values.contiguous().numpy().tobytes()).hexdigest())
     return hashes

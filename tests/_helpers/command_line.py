@@ -9,11 +9,20 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
-LOSS = REPOSITORY / "milbench" / "templates" / "my_loss.py"  # a loss as somebody outside the project would begin it
+LOSS = (
+    REPOSITORY / "milbench" / "templates" / "my_loss.py"
+)  # a loss as somebody outside the project would begin it
 PLUGINS = Path(__file__).parent / "plugins"
 TINY = str(PLUGINS / "tiny_task.py")
 HOSTILE = str(PLUGINS / "hostile_loss.py")
-SMALL = ("-p", "recipe.epochs=1", "-p", "recipe.steps_per_epoch=2", "-p", "recipe.evaluation_bags=16")
+SMALL = (
+    "-p",
+    "recipe.epochs=1",
+    "-p",
+    "recipe.steps_per_epoch=2",
+    "-p",
+    "recipe.evaluation_bags=16",
+)
 """The settings of a cell that is computed in a blink."""
 
 

@@ -6,7 +6,16 @@ from pathlib import Path
 
 from milbench.engine.folders import Root
 
-DAMAGES = ("truncated", "emptied", "zeroed", "flipped", "a line missing", "swapped", "deleted", "a folder")
+DAMAGES = (
+    "truncated",
+    "emptied",
+    "zeroed",
+    "flipped",
+    "a line missing",
+    "swapped",
+    "deleted",
+    "a folder",
+)
 
 
 def damage(file: Path, how: str, other: Path) -> None:

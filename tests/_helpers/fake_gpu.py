@@ -80,4 +80,6 @@ def _is_usable() -> bool:
     return True
 
 
-needs_fake_gpu = pytest.mark.skipif(not _is_usable(), reason="fake tensors of this torch need a driver")
+needs_fake_gpu = pytest.mark.skipif(
+    not _is_usable(), reason="fake tensors of this torch need a driver"
+)

@@ -19,13 +19,20 @@ LOGITS = {3: (140.0, -90.0), 7: (60.0, -20.0)}
 """Grey digits: logit = slope * value + offset, so that 0 is background, 0.5 a seven and 1 a three."""
 COLOURS = {1: 0, 2: 1, 9: 2}
 """House numbers: red is a one, green a two and blue a nine."""
-NETWORKS = {"extended-digits": "conv", "extended-mnist": "paper", "house-numbers": "small", "synthetic-bags": "mlp"}
+NETWORKS = {
+    "extended-digits": "conv",
+    "extended-mnist": "paper",
+    "house-numbers": "small",
+    "synthetic-bags": "mlp",
+}
 
 
 def cell(task: str, seed: int = 0, **params: int | str) -> Cell:
     network = NETWORKS[task]
     data = f"data of {task}"
-    return Cell("exact", {}, "1", "set", task, params, "1", data, network, {}, "1", {"epochs": 1}, seed)
+    return Cell(
+        "exact", {}, "1", "set", task, params, "1", data, network, {}, "1", {"epochs": 1}, seed
+    )
 
 
 def network_of(name: str) -> Network:
@@ -73,7 +80,10 @@ def publish(
     if network is not None:
         model = torch.nn.ModuleDict({"network": network})
         save_file({k: v.contiguous() for k, v in model.state_dict().items()}, folder.weights)
-    for path, content in ((folder.decoder, decoder and decoder.model_dump(mode="json")), (folder.memory, memory)):
+    for path, content in (
+        (folder.decoder, decoder and decoder.model_dump(mode="json")),
+        (folder.memory, memory),
+    ):
         if content is not None:
             path.write_text(json.dumps(content))
     if gallery is not None:

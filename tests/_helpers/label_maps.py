@@ -46,7 +46,10 @@ def numbers(logits: Tensor) -> list[list[Any]]:
 def softmax(logits: Tensor) -> list[list[Any]]:
     """Return p[c][k] of a bag's (C+1, K) logits."""
     odds = [[exactly.exp(value) for value in row] for row in numbers(logits)]
-    return [[value / sum(column) for value, column in zip(row, zip(*odds, strict=True), strict=True)] for row in odds]
+    return [
+        [value / sum(column) for value, column in zip(row, zip(*odds, strict=True), strict=True)]
+        for row in odds
+    ]
 
 
 class LabelMaps:
@@ -55,8 +58,12 @@ class LabelMaps:
     def __init__(self, logits: Tensor) -> None:
         p = softmax(logits)
         channels, positions = logits.shape
-        self.set_prob: dict[frozenset[int], Any] = {}  # of the maps that contain these classes and no other
-        self.emits: dict[tuple[frozenset[int], int, int], Any] = {}  # of those with this channel at this position
+        self.set_prob: dict[
+            frozenset[int], Any
+        ] = {}  # of the maps that contain these classes and no other
+        self.emits: dict[
+            tuple[frozenset[int], int, int], Any
+        ] = {}  # of those with this channel at this position
         for label_map in itertools.product(range(channels), repeat=positions):
             prob = math.prod((p[c][k] for k, c in enumerate(label_map)), start=exactly.mpf(1))
             label_set = frozenset(label_map) - {channels - 1}
@@ -77,6 +84,9 @@ class LabelMaps:
 
 def draw(*pictures: str, sure: float = 0.9, classes: int = 10) -> Tensor:
     """Return probabilities (B, C+1, h, w) of drawn class maps: digits, or dots for background; blanks part lines."""
-    rows = [[[classes if c == "." else int(c) for c in line] for line in picture.split()] for picture in pictures]
+    rows = [
+        [[classes if c == "." else int(c) for c in line] for line in picture.split()]
+        for picture in pictures
+    ]
     shown = torch.nn.functional.one_hot(torch.tensor(rows), classes + 1).movedim(-1, 1).double()
     return shown * sure + (1 - shown) * (1 - sure) / classes

@@ -32,7 +32,9 @@ def every_set_prob(probs: NDArray[np.float64]) -> NDArray[np.float64]:
     table[0] = 1
     for column in probs.T:
         shows = [np.where(sets >> c & 1, column[c], 0.0) for c in range(classes)]
-        table = table * (column[-1] + sum(shows)) + sum(table[sets & ~(1 << c)] * shows[c] for c in range(classes))
+        table = table * (column[-1] + sum(shows)) + sum(
+            table[sets & ~(1 << c)] * shows[c] for c in range(classes)
+        )
     return table
 
 
@@ -42,7 +44,9 @@ class PreciseBag:
     With `normalised` they may be logits: the probabilities of each position are divided by their sum.
     """
 
-    def __init__(self, log_probs: Tensor, label_set: list[int], *, normalised: bool = False) -> None:
+    def __init__(
+        self, log_probs: Tensor, label_set: list[int], *, normalised: bool = False
+    ) -> None:
         with decimal.localcontext(_PRECISE):
             background = log_probs.shape[0] - 1
             rows = [background, *label_set]
@@ -55,8 +59,13 @@ class PreciseBag:
                 return cache[x]
 
             one = Decimal(1)
-            sums = [sum(exp(row[k]) for row in values) if normalised else one for k in range(log_probs.shape[1])]
-            self.columns = [[exp(values[r][k]) / total for r in rows] for k, total in enumerate(sums)]
+            sums = [
+                sum(exp(row[k]) for row in values) if normalised else one
+                for k in range(log_probs.shape[1])
+            ]
+            self.columns = [
+                [exp(values[r][k]) / total for r in rows] for k, total in enumerate(sums)
+            ]
             self.slots = len(label_set)
             self.prob = self._sum(self.columns)
             self._posteriors: dict[tuple[int, int], Decimal] = {}
@@ -149,7 +158,9 @@ accelerator = partial(mock.patch.object, checks, "tracing", return_value=True)
 """Computes as where no value may be looked at: on a GPU, and inside torch.compile and torch.func."""
 
 
-def derived(function: Callable[[Tensor, Tensor], Tensor], values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def derived(
+    function: Callable[[Tensor, Tensor], Tensor], values: Tensor, labels: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return the value and its gradient."""
     leaf = values.clone().requires_grad_()
     value = function(leaf, labels)
@@ -165,6 +176,9 @@ def _on_accelerator(log_probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 PATHS: dict[str, Solver] = {
     "eager": partial(derived, bag_log_prob),
     "accelerator": _on_accelerator,
-    "posterior": lambda log_probs, labels: (bag_log_prob(log_probs, labels), instance_posterior(log_probs, labels)),
+    "posterior": lambda log_probs, labels: (
+        bag_log_prob(log_probs, labels),
+        instance_posterior(log_probs, labels),
+    ),
 }
 """Functions of log_probs (B, C+1, K) and labels (B, C) that return log Prb (B,) and its gradient, the posterior."""

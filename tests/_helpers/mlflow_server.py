@@ -27,10 +27,14 @@ class MlflowServer:
     def start(self) -> None:
         """Start the server and wait until it answers from its database, whose tables it makes if there are none."""
         code = f"from tests._helpers.mlflow_server import _serve; _serve({str(self.folder)!r}, {self.port})"
-        self._process = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2])
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", code], cwd=Path(__file__).parents[2]
+        )
         while self._process.poll() is None:
             try:
-                with urlopen(f"{self.uri}/api/2.0/mlflow/experiments/search?max_results=1", timeout=120):
+                with urlopen(
+                    f"{self.uri}/api/2.0/mlflow/experiments/search?max_results=1", timeout=120
+                ):
                     return
             except HTTPError:
                 break
@@ -47,7 +51,9 @@ def _serve(place: str, port: int) -> None:
     import uvicorn
     from mlflow.server import constants
 
-    if sys.platform == "linux":  # let this process end with its parent, so that killed tests leave no server behind
+    if (
+        sys.platform == "linux"
+    ):  # let this process end with its parent, so that killed tests leave no server behind
         ctypes.CDLL(None).prctl(1, signal.SIGQUIT)  # PR_SET_PDEATHSIG
     folder = Path(place)
     with (folder / "server.log").open("ab") as log:

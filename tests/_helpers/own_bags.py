@@ -20,10 +20,14 @@ def store_of(parts: list[NDArray[Any]]) -> BagStore:
 
 def own_bags(parts: list[NDArray[Any]], labels: Any, classes: list[str], **changes: Any) -> OwnBags:
     """Return bags a, b, c, ... of bags.csv with these instances and label sets."""
-    names = changes.pop("bags", [chr(ord("a") + n) if len(parts) < 26 else f"b{n}" for n in range(len(parts))])
+    names = changes.pop(
+        "bags", [chr(ord("a") + n) if len(parts) < 26 else f"b{n}" for n in range(len(parts))]
+    )
     width = parts[0].shape[1]
     features = ["f", "g", "h", "i"][:width] if width <= 4 else [f"f{n}" for n in range(width)]
     path = changes.pop("path", Path("bags.csv"))
     rows = np.arange(sum(map(len, parts)))
     defaults: dict[str, Any] = {"feature_names": features, "rows": rows}
-    return OwnBags(path, names, np.array(labels, bool), classes, store=store_of(parts), **(defaults | changes))
+    return OwnBags(
+        path, names, np.array(labels, bool), classes, store=store_of(parts), **(defaults | changes)
+    )

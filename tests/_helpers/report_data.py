@@ -47,7 +47,19 @@ def make_results(
             for seed in range(seeds):
                 kind = (supervision or {}).get(loss, "set")
                 cell = Cell(
-                    loss, {}, "1", kind, task, own_params, "1", f"data {t}", "mlp", {}, "1", {"epochs": epochs}, seed
+                    loss,
+                    {},
+                    "1",
+                    kind,
+                    task,
+                    own_params,
+                    "1",
+                    f"data {t}",
+                    "mlp",
+                    {},
+                    "1",
+                    {"epochs": epochs},
+                    seed,
                 )
                 cells.append(cell)
                 status, reason = (statuses or {}).get((loss, task, seed), ("done", ""))
@@ -58,15 +70,25 @@ def make_results(
                     "machine": "A processor", "code": "3f2c9e7a", "draw": None,
                 }  # fmt: skip
                 own = np.random.default_rng([t, k, seed])
-                error = level * np.exp(0.15 * np.random.default_rng([t, seed]).normal() + 0.1 * own.normal())
+                error = level * np.exp(
+                    0.15 * np.random.default_rng([t, seed]).normal() + 0.1 * own.normal()
+                )
                 last = {"done": epochs, "missing": 0}.get(status, epochs // 2)
-                values = [row for epoch in range(1, last + 1) for row in _values(epoch, epochs, error, own)]
+                values = [
+                    row
+                    for epoch in range(1, last + 1)
+                    for row in _values(epoch, epochs, error, own)
+                ]
                 if status == "done":
-                    values += [(epochs, f"cost/{name}", value) for name, value in _costs(k, own).items()]
+                    values += [
+                        (epochs, f"cost/{name}", value) for name, value in _costs(k, own).items()
+                    ]
                     if folder is not None:
                         folders[cell.id] = folder / cell.id
                         folders[cell.id].mkdir(parents=True)
-                        (sets if t == 1 else images)(folders[cell.id] / "gallery.npz", error=3 * level, seed=t)
+                        (sets if t == 1 else images)(
+                            folders[cell.id] / "gallery.npz", error=3 * level, seed=t
+                        )
                 rows += [said | {"epoch": e, "metric": m, "value": v} for e, m, v in values]
                 if not values:
                     rows.append(said | {"epoch": None, "metric": "", "value": np.nan})
@@ -74,7 +96,14 @@ def make_results(
     spec = {"name": "demo", "title": "", "preset": "", "differences": [], "selection": "last", "margin": {},
             "compare_by": [], "contrasts": []}  # fmt: skip
     fields = {name: plan.pop(name) for name in ("notes", "search") if name in plan}
-    made = Plan(spec | plan, cells, infos, command="milbench run demo", launched="2025-05-04 10:31 UTC", **fields)
+    made = Plan(
+        spec | plan,
+        cells,
+        infos,
+        command="milbench run demo",
+        launched="2025-05-04 10:31 UTC",
+        **fields,
+    )
     return Results(made, _frame(rows), folders)
 
 
@@ -82,7 +111,9 @@ def galleries_of(results: Results) -> list[Path]:
     return [folder / "gallery.npz" for folder in results.folders.values()]
 
 
-def constant(values: Mapping[tuple[str, int], list[tuple[float, float]]], **changes: Any) -> Results:
+def constant(
+    values: Mapping[tuple[str, int], list[tuple[float, float]]], **changes: Any
+) -> Results:
     """Return results with given (validation, test) set errors by epoch for every loss and seed, on one task."""
     names = dict.fromkeys(loss for loss, _ in values)
     seeds = 1 + max(seed for _, seed in values)
@@ -103,11 +134,15 @@ def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
     return frame.astype({"epoch": "Int64", "draw": "Int64", "value": float})
 
 
-def _values(epoch: int, epochs: int, level: float, rng: np.random.Generator) -> list[tuple[int, str, float]]:
+def _values(
+    epoch: int, epochs: int, level: float, rng: np.random.Generator
+) -> list[tuple[int, str, float]]:
     error = (level + (0.7 - level) * (1 - epoch / epochs) ** 6) * np.exp(rng.normal() * 0.02)
     metrics = {"instance_error": error, "set_error": min(1.0, 1.6 * error), "auroc": 1 - error / 5}
     return [(epoch, "train/loss", 4 * error)] + [
-        (epoch, f"{split}/{name}", float(value)) for split in ("test", "validation") for name, value in metrics.items()
+        (epoch, f"{split}/{name}", float(value))
+        for split in ("test", "validation")
+        for name, value in metrics.items()
     ]
 
 
@@ -127,7 +162,9 @@ def images(path: Path, error: float, seed: int = 0) -> None:
     classes, boxes = rng.integers(0, 10, (bags, 2)), np.zeros((bags, 2, 4))
     centres = np.linspace(3, size - 4, positions)
     for b in range(bags):
-        for m, (top, left) in enumerate(((int(rng.integers(0, 4)), 2), (int(rng.integers(10, 16)), 13))):
+        for m, (top, left) in enumerate(
+            ((int(rng.integers(0, 4)), 2), (int(rng.integers(10, 16)), 13))
+        ):
             digit = int(classes[b, m])
             canvas[b, 0, top : top + 8, left : left + 8] = 0.5 + digit / 20
             boxes[b, m], labels[b, digit] = (left, top, left + 8, top + 8), True
@@ -146,9 +183,13 @@ def sets(path: Path, error: float, seed: int = 0) -> None:
     """Write a gallery of points in the plane, in bags of different sizes."""
     rng, luck = np.random.default_rng(seed), np.random.default_rng(int(error * 1e4))
     bags, most, kinds = 6, 20, 5
-    means = 4 * np.stack([np.cos(np.arange(kinds) * 1.257), np.sin(np.arange(kinds) * 1.257)], axis=1)
+    means = 4 * np.stack(
+        [np.cos(np.arange(kinds) * 1.257), np.sin(np.arange(kinds) * 1.257)], axis=1
+    )
     mask = np.arange(most) < rng.integers(8, most + 1, size=(bags, 1))
-    truth = np.where(mask & (rng.random((bags, most)) < 0.25), rng.integers(0, kinds, (bags, most)), kinds)
+    truth = np.where(
+        mask & (rng.random((bags, most)) < 0.25), rng.integers(0, kinds, (bags, most)), kinds
+    )
     points = rng.normal(size=(bags, most, 2)) * 0.8
     points += np.concatenate([means, np.zeros((1, 2))])[truth]
     guess = np.where(luck.random((bags, most)) < error, kinds, truth)

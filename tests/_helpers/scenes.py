@@ -38,7 +38,9 @@ def _collapsing(rng: np.random.Generator, size: Size, share: float) -> Floats:
 
 SCENES: dict[str, Callable[[np.random.Generator, Size], Floats]] = {
     "normal": lambda rng, size: rng.normal(size=size),
-    "with seed effects": lambda rng, size: rng.normal(size=size) + 3 * rng.normal(size=(size[0], 1, size[2])),
+    "with seed effects": lambda rng, size: (
+        rng.normal(size=size) + 3 * rng.normal(size=(size[0], 1, size[2]))
+    ),
     "variances from 1 to 16": _unequal,
     "skewed to large errors": lambda rng, size: rng.exponential(size=size) - 1,
     "skewed to small errors": lambda rng, size: 1 - rng.exponential(size=size),
@@ -50,12 +52,16 @@ SCENES: dict[str, Callable[[np.random.Generator, Size], Floats]] = {
     "the best varies a quarter as much": lambda rng, size: _scaled(rng, size, 0, 0.25),
     "half of the seeds collapse": lambda rng, size: _collapsing(rng, size, 0.5),
     "a fifth of the seeds collapse": lambda rng, size: _collapsing(rng, size, 0.2),
-    "a third of the losses vary 8 times as much": lambda rng, n: _scaled(rng, n, slice(n[1] - n[1] // 3, None), 8),
+    "a third of the losses vary 8 times as much": lambda rng, n: _scaled(
+        rng, n, slice(n[1] - n[1] // 3, None), 8
+    ),
 }
 """By name, errors of mean 0 on the scale of logits, (draws, losses, seeds)."""
 
 
-def draw(scene: str, means: Floats, seeds: int, draws: int, erratic: int = 0, error: float = 0.1) -> Floats:
+def draw(
+    scene: str, means: Floats, seeds: int, draws: int, erratic: int = 0, error: float = 0.1
+) -> Floats:
     """Return the logits of losses in many comparisons, (draws, losses, seeds).
 
     `means` (losses,) are by how many standard deviations between seeds each is worse than a loss of this `error`. The
@@ -70,10 +76,14 @@ def draw(scene: str, means: Floats, seeds: int, draws: int, erratic: int = 0, er
 
 def left_out(scene: str, losses: int, seeds: int, draws: int, erratic: int = 0) -> float:
     """Return how often the first loss, as good as any, is no contender."""
-    return float((~many_contenders(draw(scene, np.zeros(losses), seeds, draws, erratic))[:, 0]).mean())
+    return float(
+        (~many_contenders(draw(scene, np.zeros(losses), seeds, draws, erratic))[:, 0]).mean()
+    )
 
 
-def power(worse: float, losses: int, seeds: int, draws: int, erratic: int = 0, alone: bool = False) -> float:
+def power(
+    worse: float, losses: int, seeds: int, draws: int, erratic: int = 0, alone: bool = False
+) -> float:
     """Return how often the second loss, worse than the first, is no contender; `alone`: as all others but the first."""
     means = np.full(losses, worse if alone else 0.0)
     means[:2] = 0, worse
@@ -81,7 +91,13 @@ def power(worse: float, losses: int, seeds: int, draws: int, erratic: int = 0, a
 
 
 def missed(
-    scene: str, far: float, losses: int, seeds: int, draws: int, error: float = 0.1, erratic: int = 0
+    scene: str,
+    far: float,
+    losses: int,
+    seeds: int,
+    draws: int,
+    error: float = 0.1,
+    erratic: int = 0,
 ) -> tuple[float, float]:
     """Return how often a loss is worse than the best by more than its bound, of losses up to `far` deviations apart.
 
@@ -114,7 +130,9 @@ def separated(worse: float, losses: int, seeds: int, draws: int) -> tuple[float,
     return float(np.median(numbers)), float(np.mean(found))
 
 
-def left_out_by_items(error: float, losses: int, seeds: int, own_items: bool, repetitions: int) -> float:
+def left_out_by_items(
+    error: float, losses: int, seeds: int, own_items: bool, repetitions: int
+) -> float:
     """Return how often the first of equal losses is no contender where 400 test items are drawn as well.
 
     An item is wrong with a probability that differs between items and losses, of a beta distribution of this mean. Half
@@ -125,15 +143,22 @@ def left_out_by_items(error: float, losses: int, seeds: int, own_items: bool, re
     ones, count = np.ones(400, np.float32), 0
     for _ in range(repetitions):
         wrong = _wrong_items(rng, error, losses, seeds, own_items)
-        outcomes = [[Outcomes(w, ones, str(s if own_items else 0)) for s, w in enumerate(row)] for row in wrong]
+        outcomes = [
+            [Outcomes(w, ones, str(s if own_items else 0)) for s, w in enumerate(row)]
+            for row in wrong
+        ]
         count += not contenders(wrong.mean(axis=2), noise=sampling_noise(outcomes)).contender[0]
     return count / repetitions
 
 
-def _wrong_items(rng: np.random.Generator, error: float, losses: int, seeds: int, own_items: bool) -> Floats:
+def _wrong_items(
+    rng: np.random.Generator, error: float, losses: int, seeds: int, own_items: bool
+) -> Floats:
     sets = seeds if own_items else 1
     score = np.sqrt(0.5) * (rng.normal(size=(1, sets, 400)) + rng.normal(size=(losses, sets, 400)))
-    probit = special.ndtri(np.clip(stats.beta.ppf(special.ndtr(score), error, 1 - error), 1e-9, 1 - 1e-9))
+    probit = special.ndtri(
+        np.clip(stats.beta.ppf(special.ndtr(score), error, 1 - error), 1e-9, 1 - 1e-9)
+    )
     training = np.sqrt(0.02) * rng.normal(size=(losses, seeds, 1))
     chance = special.ndtr((probit - training) / np.sqrt(0.98))
     return np.asarray(rng.random((losses, seeds, 400)) < chance, float)
@@ -171,15 +196,24 @@ def _moderated(values: Floats) -> tuple[Floats, Floats, Floats]:
     own = left.var(axis=2, ddof=1) * losses / (losses - 1)
     if losses == 2:
         return own, np.full(own.shape, float(d)), np.full(len(own), float(d))
-    positive = np.where(own > 0, own, np.nan)  # the middle one of three losses takes the seed effects along
+    positive = np.where(
+        own > 0, own, np.nan
+    )  # the middle one of three losses takes the seed effects along
     own = np.maximum(own, 1e-5 * np.nanmedian(positive, axis=1, keepdims=True))
     logs = np.log(own)
     place = np.median(logs, axis=1)
     deviation = np.median(np.abs(logs - place[:, None]), axis=1) * losses / (losses - 1)
     spread = special.polygamma(1, d / 2) * ((deviation / _typical_deviation(d)) ** 2 - 1)
-    prior = 2 * np.exp(np.interp(-np.log(np.maximum(spread, 1e-3)), -np.log(_TRIGAMMA), np.log(_HALVES)))
+    prior = 2 * np.exp(
+        np.interp(-np.log(np.maximum(spread, 1e-3)), -np.log(_TRIGAMMA), np.log(_HALVES))
+    )
     wide = spread >= 1e-3
-    typical = np.exp(place) * d / stats.chi2.median(d) * np.where(wide, stats.chi2.median(prior) / prior, 1)
+    typical = (
+        np.exp(place)
+        * d
+        / stats.chi2.median(d)
+        * np.where(wide, stats.chi2.median(prior) / prior, 1)
+    )
     posterior = (prior[:, None] * typical[:, None] + d * own) / (prior[:, None] + d)
     posterior = np.where(wide[:, None], posterior, typical[:, None])
     added = np.minimum(np.where(wide, prior, np.inf), (2 / 3 * (losses - 1) - 1) * d)

@@ -27,7 +27,11 @@ def small_table(folder: Path, count: int = 40, suffix: str = ".npy", events: boo
         wave, found = 0.05 * rng.normal(size=len(times)), []
         for place, name in enumerate(SETS[number % len(SETS)]):
             start = 0.5 * place + float(rng.uniform(0, 0.2))
-            wave += 0.5 * np.sin(2 * np.pi * PITCHES[name] * times) * ((start <= times) & (times < start + 0.25))
+            wave += (
+                0.5
+                * np.sin(2 * np.pi * PITCHES[name] * times)
+                * ((start <= times) & (times < start + 0.25))
+            )
             found.append([name, start, start + 0.25])
         path = folder / f"{number:03d}{suffix}"
         if suffix == ".npy":
@@ -51,14 +55,24 @@ def all_bags(task: Any) -> Iterator[Any]:
         yield from (*split.bags, *split.single_instance)
 
 
-def assert_tones_are_heard(task: Any, pitches: Tensor, sample_rate: int, seconds: tuple[float, float]) -> None:
+def assert_tones_are_heard(
+    task: Any, pitches: Tensor, sample_rate: int, seconds: tuple[float, float]
+) -> None:
     """Assert that the mel band of each class's tone is loud inside its boxes, and all bands faint outside of them."""
-    mel, top = (2595 * torch.log10(1 + hertz / 700) for hertz in (pitches, torch.tensor(sample_rate / 2)))
+    mel, top = (
+        2595 * torch.log10(1 + hertz / 700) for hertz in (pitches, torch.tensor(sample_rate / 2))
+    )
     bands = (mel * (task.inputs + 1) / top - 1).round().int().tolist()
     mean, divisor = task._scale
     for bags in all_bags(task):
-        spectra, all_classes, all_boxes = bags.instances * divisor + mean, bags.truth.classes, bags.truth.boxes
-        for frames, classes, boxes in zip(spectra, all_classes.tolist(), all_boxes.tolist(), strict=True):
+        spectra, all_classes, all_boxes = (
+            bags.instances * divisor + mean,
+            bags.truth.classes,
+            bags.truth.boxes,
+        )
+        for frames, classes, boxes in zip(
+            spectra, all_classes.tolist(), all_boxes.tolist(), strict=True
+        ):
             events = [(cls, box) for cls, box in zip(classes, boxes, strict=True) if cls >= 0]
             quiet = ~frames[0].isnan()
             for _, (start, _, end, _) in events:
@@ -68,5 +82,7 @@ def assert_tones_are_heard(task: Any, pitches: Tensor, sample_rate: int, seconds
                 assert (low, high) == (0, task.inputs)
                 assert 0 <= start < end <= len(frames[0])
                 assert seconds[0] <= (end - start) / task.frames_per_second <= seconds[1]
-                near = frames[max(0, bands[cls] - 1) : bands[cls] + 2, int(start) + 2 : int(end) - 1]
+                near = frames[
+                    max(0, bands[cls] - 1) : bands[cls] + 2, int(start) + 2 : int(end) - 1
+                ]
                 assert (near.amax(dim=0) > -13 + 5).all()

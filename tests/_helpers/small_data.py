@@ -28,7 +28,9 @@ def write_idx(path: Path, values: Tensor) -> None:
     path.write_bytes(header + values.byte().numpy().tobytes())
 
 
-def small_mnist(root: Path, train: int = 120, test: int = 40, title: str = "MNIST", zipped: bool = False) -> Path:
+def small_mnist(
+    root: Path, train: int = 120, test: int = 40, title: str = "MNIST", zipped: bool = False
+) -> Path:
     """Make a data directory with random images in the files of MNIST or of a set in its form."""
     rng = torch.Generator().manual_seed(0)
     for name, count in (("train", train), ("t10k", test)):
@@ -68,7 +70,10 @@ def small_cifar(root: Path) -> Path:
     for name, count in (*((name, 24) for name in TRAIN), (TEST, 40)):
         pixels = torch.randint(256, (count, 3072), generator=rng).byte().numpy()
         labels = [(i + count) % 10 for i in range(count)]
-        write_batch(root / name, {"data": pixels, "labels": labels, "batch_label": b"made up", "filenames": [b"x.png"]})
+        write_batch(
+            root / name,
+            {"data": pixels, "labels": labels, "batch_label": b"made up", "filenames": [b"x.png"]},
+        )
     return root
 
 
@@ -105,7 +110,10 @@ def letter_rows(words: list[str], folds: list[int]) -> list[list[str]]:
 def small_letters(root: Path, words: int = 100) -> Path:
     """Make a data directory with random words of 3 to 8 letters in ten folds, in the file of B. Taskar's letters."""
     rng = np.random.default_rng(0)
-    drawn = ["".join(rng.choice([*"abcdefghijklmnopqrstuvwxyz"], rng.integers(3, 9))) for _ in range(words)]
+    drawn = [
+        "".join(rng.choice([*"abcdefghijklmnopqrstuvwxyz"], rng.integers(3, 9)))
+        for _ in range(words)
+    ]
     write_letters(root, letter_rows(drawn, [n % 10 for n in range(words)]))
     return root
 
@@ -127,8 +135,12 @@ def small_clips(root: Path, takes: int = 1) -> Path:
         folder.mkdir(parents=True)
         for fold in range(1, 6):
             for take in "ABCDEFGH"[:takes]:
-                times = np.arange(rng.integers(RATE_OF_CLIPS // 2, 3 * RATE_OF_CLIPS)) / RATE_OF_CLIPS
-                sound = np.pad(np.sin(2 * np.pi * (500 + 500 * number) * times), (0, RATE_OF_CLIPS // 2))
+                times = (
+                    np.arange(rng.integers(RATE_OF_CLIPS // 2, 3 * RATE_OF_CLIPS)) / RATE_OF_CLIPS
+                )
+                sound = np.pad(
+                    np.sin(2 * np.pi * (500 + 500 * number) * times), (0, RATE_OF_CLIPS // 2)
+                )
                 path = folder / f"{fold}-{rng.integers(1000)}-{take}.ogg"
                 soundfile.write(path, 0.5 * sound, RATE_OF_CLIPS, format="OGG", subtype="VORBIS")
     return root
@@ -154,7 +166,9 @@ def small_images(folder: Path, count: int = 60) -> Path:
         width, height = (int(side) for side in rng.integers(60, 101, 2))
         picture = Image.new("RGB", (width, height), tuple(rng.integers(0, 90, 3).tolist()))
         draw, placed = ImageDraw.Draw(picture), []
-        for number, (name, shape) in enumerate((("square", draw.rectangle), ("disc", draw.ellipse))[: n % 3]):
+        for number, (name, shape) in enumerate(
+            (("square", draw.rectangle), ("disc", draw.ellipse))[: n % 3]
+        ):
             left = int(rng.integers(0, width - 25))
             top = int(rng.integers(0, height // 2 - 25)) + number * (height // 2)
             shape((left, top, left + 24, top + 24), fill=tuple(rng.integers(160, 256, 3).tolist()))
@@ -175,7 +189,13 @@ def write_struct(path: Path, records: Sequence[tuple[str, Digits]]) -> None:
     made = []
     for name, digits in records:
         numbers = np.array(digits, float).reshape(-1, 5)
-        made.append(Record(name, tuple(0 if label == 10 else int(label) for label in numbers[:, 0]), numbers[:, 1:]))
+        made.append(
+            Record(
+                name,
+                tuple(0 if label == 10 else int(label) for label in numbers[:, 0]),
+                numbers[:, 1:],
+            )
+        )
     digit_struct.write(path, made)
 
 
@@ -190,7 +210,9 @@ def write_folder(folder: Path, pictures: Sequence[tuple[int, int, Digits]]) -> P
     folder.mkdir(parents=True, exist_ok=True)
     for n, (width, height, _) in enumerate(pictures, start=1):
         Image.fromarray(picture(width, height, n)).save(folder / f"{n}.png")
-    write_struct(folder / "digitStruct.mat", [(f"{n}.png", p[2]) for n, p in enumerate(pictures, start=1)])
+    write_struct(
+        folder / "digitStruct.mat", [(f"{n}.png", p[2]) for n, p in enumerate(pictures, start=1)]
+    )
     return folder
 
 
@@ -198,14 +220,24 @@ def bomb(side: int) -> bytes:
     """Return a PNG file whose header promises a square picture of this side."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b""))
+        + chunk(b"IEND", b"")
+    )
 
 
 PARAMS: dict[str, dict[str, Any]] = {
-    **{name: {"any_data": True, "validation": 20} for name in ("mnist", "extended-mnist", "cifar10")},
+    **{
+        name: {"any_data": True, "validation": 20}
+        for name in ("mnist", "extended-mnist", "cifar10")
+    },
     **{name: {"validation": 20} for name in ("svhn", "house-numbers")},
     "mnist-bags": {"any_data": True, "train_bags": 24},
     "sound-events": {"train_bags": 64},
@@ -221,7 +253,15 @@ PARAMS: dict[str, dict[str, Any]] = {
 
 def small_data(root: Path) -> Path:
     """Write a small data set of every task into a folder, but for house numbers."""
-    for write in (small_clips, small_letters, small_spoken_digits, small_cifar, small_mnist, small_table, small_images):
+    for write in (
+        small_clips,
+        small_letters,
+        small_spoken_digits,
+        small_cifar,
+        small_mnist,
+        small_table,
+        small_images,
+    ):
         write(root)
     sequence_files.small_table(root)
     return root

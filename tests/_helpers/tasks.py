@@ -10,7 +10,9 @@ from milbench.api.loss import Head
 from milbench.networks.registry import make_network, network_name
 
 
-def prepared(name: str, data_dir: Path | None = None, seed: int = 0, limit: int | None = None, **params: Any) -> Any:
+def prepared(
+    name: str, data_dir: Path | None = None, seed: int = 0, limit: int | None = None, **params: Any
+) -> Any:
     """Return a task on the CPU whose data are checked and loaded, with `limit` bags of each kind to evaluate on."""
     task: Any = load_task(name, **params)
     task.seed, task.evaluation_limit = seed, limit
@@ -19,6 +21,8 @@ def prepared(name: str, data_dir: Path | None = None, seed: int = 0, limit: int 
     return task
 
 
-def new_network(task: Task, name: str = "default", seed: int = 0, head: Head = "softmax", **params: Any) -> Network:
+def new_network(
+    task: Task, name: str = "default", seed: int = 0, head: Head = "softmax", **params: Any
+) -> Network:
     """Return a network of a task, by default its first one, for losses with a head."""
     return make_network(task, network_name(task, name, head), params, seed, head)

@@ -19,7 +19,9 @@ from milbench.engine.spec import make_spec
 from milbench.optimizers.registry import OPTIMIZERS
 from tests._helpers.command_line import TINY
 
-needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has Muon from 2.9 on")
+needs_muon = pytest.mark.skipif(
+    not hasattr(torch.optim, "Muon"), reason="torch has Muon from 2.9 on"
+)
 NAMES = [pytest.param(name, marks=needs_muon if name == "muon" else ()) for name in OPTIMIZERS]
 """The optimisers."""
 
@@ -39,7 +41,9 @@ class Trained:
     folder: CellFolder
 
 
-def small_cell(loss: str = "exact", /, seed: int = 0, task_name: str = TINY, **values: object) -> Cell:
+def small_cell(
+    loss: str = "exact", /, seed: int = 0, task_name: str = TINY, **values: object
+) -> Cell:
     """Return a cell; `values` are further keys of its spec, such as `recipe`."""
     spec = make_spec({"name": "t", "losses": [loss], "tasks": [task_name], "seeds": seed, **values})
     return make_plan(spec).cells[0]
@@ -66,9 +70,16 @@ def train(cell: Cell, path: Path, device: str = "cpu", data_dir: Path | None = N
     result = engine.train(cell, folder, torch.device(device), data_dir)
     outcomes = load_outcomes(folder.outcomes) if folder.outcomes.exists() else {}
     return Trained(
-        {(epoch, name): value for epoch, name, value in folder.history() if not name.startswith("cost/")},
+        {
+            (epoch, name): value
+            for epoch, name, value in folder.history()
+            if not name.startswith("cost/")
+        },
         load_file(folder.weights),
-        {name: (outcome.sums.tolist(), outcome.weights.tolist(), outcome.items) for name, outcome in outcomes.items()},
+        {
+            name: (outcome.sums.tolist(), outcome.weights.tolist(), outcome.items)
+            for name, outcome in outcomes.items()
+        },
         result,
         folder,
     )

@@ -86,7 +86,12 @@ def test_an_edit_of_what_it_imports_gives_another_id(
     written(folder, {"helper.py": "SIGN = 1.0\n", "stranger.py": ""} | files)
     given = str(folder / given) if given.startswith("mine") else given
     digests = []
-    for name, text in (("", ""), ("stranger.py", "x = 1"), (edited, "\nSIGN = -1.0\n"), (edited, "# a remark\n")):
+    for name, text in (
+        ("", ""),
+        ("stranger.py", "x = 1"),
+        (edited, "\nSIGN = -1.0\n"),
+        (edited, "# a remark\n"),
+    ):
         if name:
             with (folder / name).open("a") as file:
                 file.write(text)
@@ -104,16 +109,23 @@ def factor_of(given: str) -> Any:
 @pytest.mark.parametrize("given", ["file", "class"])
 def test_what_is_read_again_computes_with_the_edited_code(folder: Path, given: str) -> None:
     """A class of a module is what the module holds now."""
-    written(folder, {"helper.py": "SIGN = 1", "lab.py": loss("from helper import SIGN", factor="SIGN")})
+    written(
+        folder, {"helper.py": "SIGN = 1", "lab.py": loss("from helper import SIGN", factor="SIGN")}
+    )
     mine = importlib.import_module("lab").Mine
     for sign in (1, -1):
         written(folder, {"helper.py": f"SIGN = {sign}"})
         read_edited()
-        assert factor_of(str(folder / "lab.py") if given == "file" else add_object(losses(), mine)) == sign
+        assert (
+            factor_of(str(folder / "lab.py") if given == "file" else add_object(losses(), mine))
+            == sign
+        )
 
 
 def test_each_of_two_files_has_the_helper_beside_it(folder: Path) -> None:
-    text = "import os, sys\nsys.path.insert(0, os.path.dirname(__file__))\nfrom helper import SIGN\n"
+    text = (
+        "import os, sys\nsys.path.insert(0, os.path.dirname(__file__))\nfrom helper import SIGN\n"
+    )
     for name in ("first", "second"):
         mine = loss(text, factor="SIGN").replace('"mine"', f'"{name}"')
         written(folder / name, {"helper.py": f"SIGN = '{name}'", "mine.py": mine})
@@ -122,14 +134,21 @@ def test_each_of_two_files_has_the_helper_beside_it(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["dist", "dist-of-somebody"])
-def test_an_installed_package_counts_by_its_version(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_an_installed_package_counts_by_its_version(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     site = "site-packages"
     monkeypatch.syspath_prepend(folder / site)
-    written(folder, {"mine.py": loss("import dist"), f"{site}/dist-1.dist-info/RECORD": "dist/__init__.py,,\n"})
+    written(
+        folder,
+        {"mine.py": loss("import dist"), f"{site}/dist-1.dist-info/RECORD": "dist/__init__.py,,\n"},
+    )
     digests = []
     for version, text in (("1.0", ""), ("1.0", "x = 1"), ("1.1", "x = 1")):
         about = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        written(folder, {f"{site}/dist-1.dist-info/METADATA": about, f"{site}/dist/__init__.py": text})
+        written(
+            folder, {f"{site}/dist-1.dist-info/METADATA": about, f"{site}/dist/__init__.py": text}
+        )
         digests.append(digest_of(folder))
     assert digests[0] == digests[1] != digests[2]
 
@@ -138,7 +157,14 @@ def test_an_entry_point_of_an_editable_package_counts_by_its_files_too(folder: P
     about = {"METADATA": "Metadata-Version: 2.1\nName: lab\nVersion: 1.0\n",
              "entry_points.txt": "[milbench.losses]\nmine = lab.loss:Mine\n"}  # fmt: skip
     written(folder, {f"lab-1.0.dist-info/{name}": text for name, text in about.items()})
-    written(folder, {"lab/__init__.py": "", "lab/loss.py": loss("from .part import K", factor="K"), "lab/part.py": ""})
+    written(
+        folder,
+        {
+            "lab/__init__.py": "",
+            "lab/loss.py": loss("from .part import K", factor="K"),
+            "lab/part.py": "",
+        },
+    )
     found = Classes("loss", "losses", lambda: Loss)
     digests = []
     for k in (1, 2):
@@ -194,8 +220,12 @@ def notebook(*cells: str) -> Any:
         ([loss(inside="import helper", factor="1")], "", ""),
     ],
 )  # fmt: skip
-def test_a_class_of_a_notebook_has_the_globals_that_it_uses(folder: Path, cells: list[str], old: str, new: str) -> None:
-    written(folder, {"helper.py": "import deeper\ndef sign(): return deeper.K\n", "deeper.py": "K = 1"})
+def test_a_class_of_a_notebook_has_the_globals_that_it_uses(
+    folder: Path, cells: list[str], old: str, new: str
+) -> None:
+    written(
+        folder, {"helper.py": "import deeper\ndef sign(): return deeper.K\n", "deeper.py": "K = 1"}
+    )
     entries, changed = [], [cell.replace(old, new, 1) if old in cell else cell for cell in cells]
     for defined in (cells, ["unused = object()", *cells], changed):
         if defined is changed and not old:
@@ -214,12 +244,16 @@ def test_a_global_without_source_is_said(value: str) -> None:
 
 
 def test_a_helper_edited_after_planning_is_not_computed_under_the_old_id(folder: Path) -> None:
-    written(folder, {"helper.py": "SIGN = 1", "mine.py": loss("from helper import SIGN", factor="SIGN")})
+    written(
+        folder, {"helper.py": "SIGN = 1", "mine.py": loss("from helper import SIGN", factor="SIGN")}
+    )
     cell = small_cell(str(folder / "mine.py"))
     check_unchanged(cell)
     written(folder, {"helper.py": "SIGN = -1"})
     read_edited()  # a worker has not imported it before
-    with pytest.raises(UsageError, match=r"mine\.py was changed after the cell was planned, or what it imports"):
+    with pytest.raises(
+        UsageError, match=r"mine\.py was changed after the cell was planned, or what it imports"
+    ):
         check_unchanged(cell)
 
 
@@ -231,28 +265,53 @@ def test_a_class_of_a_notebook_is_computed_by_the_code_that_was_planned_with(fol
     register([("loss", mine, code)])  # in a worker
     check_unchanged(cell)
     written(folder, {"helper.py": "SIGN = -1"})
-    with pytest.raises(UsageError, match="mine was changed after the cell was planned, or what it imports"):
+    with pytest.raises(
+        UsageError, match="mine was changed after the cell was planned, or what it imports"
+    ):
         check_unchanged(cell)
-    add_object(losses(), notebook(loss(factor="2")))  # and a trained cell is not loaded by a class defined anew
+    add_object(
+        losses(), notebook(loss(factor="2"))
+    )  # and a trained cell is not loaded by a class defined anew
     with pytest.raises(UsageError, match="mine was changed after the cell was planned"):
         check_unchanged(cell)
 
 
-def test_a_run_after_an_edit_of_a_helper_computes_the_cell_again(folder: Path, milbench: Milbench, root: Path) -> None:
+def test_a_run_after_an_edit_of_a_helper_computes_the_cell_again(
+    folder: Path, milbench: Milbench, root: Path
+) -> None:
     import_by = "import importlib\nname = 'unnamed'\ntry: importlib.import_module(name)\nexcept ImportError: pass\n"
-    written(folder, {"helper.py": "SIGN = 1", "mine.py": loss(f"{import_by}import helper", factor="helper.SIGN")})
-    words = ("run", "--loss", str(folder / "mine.py"), "--task", TINY, *SMALL, "-p", "run.in_process=true")
+    written(
+        folder,
+        {
+            "helper.py": "SIGN = 1",
+            "mine.py": loss(f"{import_by}import helper", factor="helper.SIGN"),
+        },
+    )
+    words = (
+        "run",
+        "--loss",
+        str(folder / "mine.py"),
+        "--task",
+        TINY,
+        *SMALL,
+        "-p",
+        "run.in_process=true",
+    )
     assert "1 cell, 1 to run" in milbench(*words).out
     again = milbench(*words).out
     assert "1 cell, 0 to run" in again
-    assert "loss mine depends on may go unnoticed: mine.py, line 3: a module is" in " ".join(again.split())
+    assert "loss mine depends on may go unnoticed: mine.py, line 3: a module is" in " ".join(
+        again.split()
+    )
     written(folder, {"helper.py": "SIGN = 2"})
     assert "1 cell, 1 to run" in milbench(*words).out
     assert len(list((root / "runs" / "cells").glob("*/result.json"))) == 2
 
 
 def test_ids_of_other_processes_are_the_same(folder: Path) -> None:
-    written(folder, {"helper.py": "SIGN = 1", "mine.py": loss("from helper import SIGN", factor="SIGN")})
+    written(
+        folder, {"helper.py": "SIGN = 1", "mine.py": loss("from helper import SIGN", factor="SIGN")}
+    )
     code = """
 import sys
 from milbench.api.registry import losses
@@ -260,5 +319,7 @@ from milbench.api.resolver import resolve
 sys.path.insert(0, sys.argv[1])
 print(losses().entry(resolve(losses(), sys.argv[1] + '/mine.py')).code.digest)
 """
-    ran = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True
+    )
     assert ran.stdout.strip() == digest_of(folder)

@@ -21,7 +21,9 @@ def test_a_plan_shows_parameters_as_they_are(milbench: Milbench) -> None:
     ran = milbench("run", "--loss", "exact", "--task", TINY, "-p", given, "--dry-run")
     assert ran.code == 0
     printed = unharmed(ran)
-    assert all(f"fault={value}" in printed for value in (r"a\x1b[2J\x07\u202eb", ":smile:", "[b]", "[red]"))
+    assert all(
+        f"fault={value}" in printed for value in (r"a\x1b[2J\x07\u202eb", ":smile:", "[b]", "[red]")
+    )
 
 
 def test_paths_are_shown_as_they_are(milbench: Milbench, tmp_path: Path) -> None:

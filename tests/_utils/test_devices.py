@@ -14,7 +14,9 @@ def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
 
 
-def test_cuda_and_auto_name_every_gpu_and_a_number_names_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_and_auto_name_every_gpu_and_a_number_names_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     gpus(monkeypatch, 3)
     assert resolve_all("cuda") == resolve_all("auto") == ["cuda:0", "cuda:1", "cuda:2"]
     assert resolve_all("cuda:1") == ["cuda:1"]
@@ -28,7 +30,9 @@ def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) 
     gpus(monkeypatch, 0)
     monkeypatch.setattr("milbench._utils.devices._nvidia_gpu", lambda: "")
     assert resolve_all("auto") == ["cpu"]
-    with pytest.raises(UsageError, match="'cuda' is not there: 0 CUDA devices here; use --device cpu or auto"):
+    with pytest.raises(
+        UsageError, match="'cuda' is not there: 0 CUDA devices here; use --device cpu or auto"
+    ):
         resolve_all("cuda")
 
 

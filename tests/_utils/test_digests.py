@@ -37,7 +37,10 @@ def test_files_are_read_once(two: Counted, old_files: Path) -> None:
     assert digests.remembered("another kind", two.paths, two) == expected
     assert two.calls == 2
     for algorithm in ("md5", "sha256"):
-        assert digests.file_digest(two.paths[0], algorithm) == hashlib.new(algorithm, b"a" * 100).hexdigest()
+        assert (
+            digests.file_digest(two.paths[0], algorithm)
+            == hashlib.new(algorithm, b"a" * 100).hexdigest()
+        )
 
 
 @pytest.mark.parametrize("how", ["overwritten", "longer", "touched"])
@@ -46,7 +49,9 @@ def test_a_change_is_noticed(two: Counted, old_files: Path, how: str) -> None:
     path = two.paths[1]
     times = path.stat()
     time.sleep(0.02)  # longer than a tick of the file system's clock
-    path.write_bytes(b"b" * 101 if how == "longer" else b"b" * 100 if how == "touched" else b"c" * 100)
+    path.write_bytes(
+        b"b" * 101 if how == "longer" else b"b" * 100 if how == "touched" else b"c" * 100
+    )
     if how != "touched":  # made to look as old as before
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert value(two) == two()
@@ -64,7 +69,9 @@ def test_a_file_that_may_still_change_is_not_remembered(
     assert two.calls == 2
 
 
-def test_a_file_that_changes_while_it_is_read_is_not_remembered(two: Counted, old_files: Path) -> None:
+def test_a_file_that_changes_while_it_is_read_is_not_remembered(
+    two: Counted, old_files: Path
+) -> None:
     def changing() -> str:
         found = two()
         time.sleep(0.02)

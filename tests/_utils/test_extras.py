@@ -7,7 +7,9 @@ import pytest
 
 from tests._helpers.command_line import REPOSITORY, Milbench
 
-EXTRAS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+EXTRAS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"][
+    "optional-dependencies"
+]
 
 
 def brings(extra: str) -> set[str]:

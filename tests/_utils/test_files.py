@@ -44,7 +44,9 @@ def test_what_goes_wrong_with_the_next_batch_is_raised_in_its_place() -> None:
         next(found)
 
 
-@pytest.mark.parametrize("size", [(10, 10), (3000, 1), (1, 3000), (2000, 1500), (37, 911), (1000, 1)])
+@pytest.mark.parametrize(
+    "size", [(10, 10), (3000, 1), (1, 3000), (2000, 1500), (37, 911), (1000, 1)]
+)
 def test_an_image_is_shrunk_to_so_many_pixels_in_its_proportions(size: tuple[int, int]) -> None:
     width, height = bounded(*size, 1000)
     assert 1 <= width * height <= 1000
@@ -52,7 +54,9 @@ def test_an_image_is_shrunk_to_so_many_pixels_in_its_proportions(size: tuple[int
         assert (width, height) == size
     elif 1 not in size:
         assert (width + 1) * (height + 1) > 1000, "no smaller than it has to be"
-        assert abs(width * size[1] - height * size[0]) <= max(size)  # each side is off by less than a pixel
+        assert abs(width * size[1] - height * size[0]) <= max(
+            size
+        )  # each side is off by less than a pixel
 
 
 def test_stems_are_unique_regardless_of_case() -> None:

@@ -34,7 +34,9 @@ for _ in range(20):
 
 def process(code: str, path: Path) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
-    return subprocess.Popen([sys.executable, "-c", START + code, str(path)], text=True, stdin=pipe, stdout=pipe)
+    return subprocess.Popen(
+        [sys.executable, "-c", START + code, str(path)], text=True, stdin=pipe, stdout=pipe
+    )
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
@@ -69,7 +71,9 @@ def test_a_folder_is_locked_by_one_process_at_a_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK])
-def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+def test_a_file_system_without_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
     def refuse(descriptor: int, operation: int) -> None:
         raise OSError(code, os.strerror(code))
 
@@ -78,5 +82,8 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert not held
     (tmp_path / "cell.lock").touch()
     assert not locks.is_locked(tmp_path / "cell.lock")
-    with pytest.raises(UsageError, match="has no file locks"), locks.try_lock(tmp_path / "cell.lock"):
+    with (
+        pytest.raises(UsageError, match="has no file locks"),
+        locks.try_lock(tmp_path / "cell.lock"),
+    ):
         pass

@@ -16,7 +16,14 @@ def test_parts_and_selections_hold_all_that_is_known_of_their_bags() -> None:
     bags = some_bags()
     parts, selected = bags.parts(2), bags.selected(torch.tensor([3, 1]))
     assert [len(part) for part in parts] == [2, 2, 1]
-    for name in ("instances", "labels", "mask", "truth.classes", "truth.boxes", "truth.position_classes"):
+    for name in (
+        "instances",
+        "labels",
+        "mask",
+        "truth.classes",
+        "truth.boxes",
+        "truth.position_classes",
+    ):
         field = attrgetter(name)
         assert torch.equal(torch.cat([field(part) for part in parts]), field(bags))
         assert torch.equal(field(selected), field(bags)[[3, 1]])

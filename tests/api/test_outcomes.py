@@ -24,13 +24,19 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     )
     outcomes = load_outcomes(path)
     assert list(outcomes) == ["posterior_error", "a/nll", "b/nll", "b/set_error"]
-    assert [outcomes[name].sums.tolist() for name in ("a/nll", "b/nll", "b/set_error")] == [[0.5, -1], [300, 2], [1, 0]]
+    assert [outcomes[name].sums.tolist() for name in ("a/nll", "b/nll", "b/set_error")] == [
+        [0.5, -1],
+        [300, 2],
+        [1, 0],
+    ]
     assert outcomes["posterior_error"].sums.tolist() == [0, 3, 1]
     assert outcomes["posterior_error"].weights.tolist() == [4, 5, 0]
     assert outcomes["posterior_error"].items == "ab"
     assert outcomes["posterior_error"].value == pytest.approx(4 / 9)
     with np.load(path, allow_pickle=False) as stored:  # the format that other programs rely on
-        assert sorted(stored.files) == [f"{n}/{part}" for n in range(3) for part in ("items", "names", "sum", "weight")]
+        assert sorted(stored.files) == [
+            f"{n}/{part}" for n in range(3) for part in ("items", "names", "sum", "weight")
+        ]
         assert [stored[f"{n}/names"].tolist() for n in range(3)] == [
             ["posterior_error"],
             ["a/nll", "b/nll"],
@@ -48,7 +54,9 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     ([], [], "ab", "weights"),
     ([1, 0], [1, 1], "", "items"),
 ])  # fmt: skip
-def test_what_cannot_be_an_outcome_is_refused(sums: list[float], weights: list[float], items: str, named: str) -> None:
+def test_what_cannot_be_an_outcome_is_refused(
+    sums: list[float], weights: list[float], items: str, named: str
+) -> None:
     with pytest.raises(ValueError, match=f"not valid: {named}"):
         Outcomes(np.array(sums, np.float32), np.array(weights, np.float32), items)
 
@@ -65,7 +73,12 @@ def test_files_that_are_no_outcomes_are_one_line(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(UsageError, match=r"outcomes\.npz cannot be read"):
         load_outcomes(path)
-    whole = {"0/names": np.array(["set_error"]), "0/sum": np.ones((3, 1)), "0/weight": np.ones(2), "0/items": "ab"}
+    whole = {
+        "0/names": np.array(["set_error"]),
+        "0/sum": np.ones((3, 1)),
+        "0/weight": np.ones(2),
+        "0/items": "ab",
+    }
     write({name: array for name, array in whole.items() if name != "0/weight"})
     with pytest.raises(UsageError, match="0/weight"):
         load_outcomes(path)

@@ -8,9 +8,23 @@ import pytest
 from milbench.api.plan import Cell, labels
 
 
-def cell(task: dict[str, Any] | None = None, network: str = "mlp", width: int = 64, **loss: Any) -> Cell:
+def cell(
+    task: dict[str, Any] | None = None, network: str = "mlp", width: int = 64, **loss: Any
+) -> Cell:
     of_network = network, {"width": width}, "1"
-    return Cell("exact", loss, "1", "set", "feature-bags", task or {}, "1", "data", *of_network, {"epochs": 1}, seed=0)
+    return Cell(
+        "exact",
+        loss,
+        "1",
+        "set",
+        "feature-bags",
+        task or {},
+        "1",
+        "data",
+        *of_network,
+        {"epochs": 1},
+        seed=0,
+    )
 
 
 @pytest.mark.parametrize(("cells", "names"), [
@@ -20,7 +34,9 @@ def cell(task: dict[str, Any] | None = None, network: str = "mlp", width: int = 
     ([cell(w="x/one.pt"), cell(w="y/two.pt")], ["exact w=one", "exact w=two"]),
     ([cell(w="x/one.pt"), cell(w="y/one.pt")], ["exact w=x/one.pt", "exact w=y/one.pt"]),
 ])  # fmt: skip
-def test_losses_are_named_by_the_parameters_in_which_they_differ(cells: list[Cell], names: list[str]) -> None:
+def test_losses_are_named_by_the_parameters_in_which_they_differ(
+    cells: list[Cell], names: list[str]
+) -> None:
     assert [labels(cells)[planned.id].loss for planned in cells] == names
 
 
@@ -29,7 +45,9 @@ def test_tables_stand_in_place_of_their_task() -> None:
     assert [labels(cells)[one.id].task for one in cells] == ["birds", "bats"]
     assert [found.task for found in labels(cells[:1]).values()] == ["birds"]
     other = replace(cells[0], task="image-bags")
-    assert len({found.task for found in labels([cells[0], other]).values()}) == 2, "by two tasks it is not told apart"
+    assert len({found.task for found in labels([cells[0], other]).values()}) == 2, (
+        "by two tasks it is not told apart"
+    )
 
 
 def test_networks_are_named_where_a_task_has_several() -> None:

@@ -26,20 +26,33 @@ def test_listed_runs_decide_and_not_what_the_source_prints() -> None:
 def test_what_a_plan_holds_of_a_task_is_read_back() -> None:
     task = tasks().create("extended-mnist", {})
     spec = {"name": "x", "margin": {}, "compare_by": [], "contrasts": [], "selection": "last"}
-    written = Plan(spec, [], {"t": TaskInfo(task.primary, published=list(task.published))}).to_json()
+    written = Plan(
+        spec, [], {"t": TaskInfo(task.primary, published=list(task.published))}
+    ).to_json()
     read = Plan.from_json(written.encode())
     assert json.loads(read.to_json()) == json.loads(written)
-    assert replace(read.tasks["t"].published[-1], protocol={}) == replace(task.published[-1], protocol={})
+    assert replace(read.tasks["t"].published[-1], protocol={}) == replace(
+        task.published[-1], protocol={}
+    )
 
 
-@pytest.mark.parametrize("other", [{"train_bags": 500}, {"labels": "all"}, {"bag_size": 5}, {"data": "fashion-mnist"}])
+@pytest.mark.parametrize(
+    "other", [{"train_bags": 500}, {"labels": "all"}, {"bag_size": 5}, {"data": "fashion-mnist"}]
+)
 def test_a_method_of_others_stands_beside_results_on_the_bags_that_it_was_measured_on_alone(
     other: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks().get("mnist-bags"), "check_data", lambda self, data_dir: "not looked at")
+    monkeypatch.setattr(
+        tasks().get("mnist-bags"), "check_data", lambda self, data_dir: "not looked at"
+    )
 
     def methods(**params: object) -> set[str]:
-        values = {"name": "x", "losses": ["exact"], "tasks": ["mnist-bags"], "task": {"mnist-bags": params}}
+        values = {
+            "name": "x",
+            "losses": ["exact"],
+            "tasks": ["mnist-bags"],
+            "task": {"mnist-bags": params},
+        }
         plan = make_plan(make_spec(values))
         return {published.method for info in plan.tasks.values() for published in info.published}
 

@@ -51,10 +51,15 @@ def test_names_are_those_of_the_files_and_known_without_importing_them(kind: str
 
 
 @pytest.mark.parametrize("name", ["", "Mine", "a,b", "x=1", "../up", "exact ", "a|b<b>c</b>"])
-def test_a_loss_of_a_file_has_a_name_that_fits_into_commands_and_tables(tmp_path: Path, name: str) -> None:
+def test_a_loss_of_a_file_has_a_name_that_fits_into_commands_and_tables(
+    tmp_path: Path, name: str
+) -> None:
     path = tmp_path / "mine.py"
     path.write_text(OWN.format(name=name, head="sigmoid", method="bag_loss"), "utf-8")
-    with pytest.raises(UsageError, match=r"the loss in .*mine\.py: a name has lower-case letters, digits and hyphens"):
+    with pytest.raises(
+        UsageError,
+        match=r"the loss in .*mine\.py: a name has lower-case letters, digits and hyphens",
+    ):
         load_loss(str(path))
 
 
@@ -62,11 +67,16 @@ def test_a_head_or_a_method_that_is_misspelt_is_named(tmp_path: Path) -> None:
     logits, labels = torch.zeros(1, 3, 4), torch.tensor([[True, False]])
     for change, complaint in (
         ({"head": "sigmod"}, "unknown head of own-a 'sigmod'; did you mean 'sigmoid'"),
-        ({"method": "bagloss"}, "own-b: its class Own has no method 'bag_loss'; did you mean 'bag_loss' by 'bagloss'"),
+        (
+            {"method": "bagloss"},
+            "own-b: its class Own has no method 'bag_loss'; did you mean 'bag_loss' by 'bagloss'",
+        ),
     ):
         name = "own-a" if "head" in change else "own-b"
         path = tmp_path / f"{name}.py"
-        path.write_text(OWN.format(**{"name": name, "head": "sigmoid", "method": "bag_loss", **change}), "utf-8")
+        path.write_text(
+            OWN.format(**{"name": name, "head": "sigmoid", "method": "bag_loss", **change}), "utf-8"
+        )
         with pytest.raises(UsageError, match=complaint):
             load_loss(str(path))(logits, labels)
 
@@ -75,11 +85,18 @@ def test_files_that_hold_no_loss(tmp_path: Path) -> None:
     broken, empty = tmp_path / "broken.py", tmp_path / "empty.py"
     broken.write_text("import nowhere_to_be_found\n")
     empty.write_text("x = 1\n")
-    with pytest.raises(UsageError, match=r"the loss file .*ModuleNotFoundError.*\(.*broken\.py, line 1\)"):
+    with pytest.raises(
+        UsageError, match=r"the loss file .*ModuleNotFoundError.*\(.*broken\.py, line 1\)"
+    ):
         milbench.load_loss(str(broken))
-    with pytest.raises(UsageError, match=r"empty\.py holds no loss: expected a class that inherits milbench\.Loss$"):
+    with pytest.raises(
+        UsageError, match=r"empty\.py holds no loss: expected a class that inherits milbench\.Loss$"
+    ):
         milbench.load_loss(str(empty))
-    with pytest.raises(UsageError, match=r"no file .*brokken\.py to load a loss from; did you mean '.*broken\.py'\?"):
+    with pytest.raises(
+        UsageError,
+        match=r"no file .*brokken\.py to load a loss from; did you mean '.*broken\.py'\?",
+    ):
         milbench.load_loss(str(tmp_path / "brokken.py"))
     (tmp_path / "folder.py").mkdir()
     for missing in ("quite-another.py", "e.py", "folder.py"):
@@ -93,7 +110,9 @@ def test_entry_points_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     from importlib.metadata import EntryPoint
 
     point = EntryPoint("elsewhere", "milbench.losses.exact:Exact", "milbench.losses")
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == "milbench.losses" else [])
+    monkeypatch.setattr(
+        registry, "entry_points", lambda group: [point] if group == "milbench.losses" else []
+    )
     available = registry.losses()
     assert "elsewhere" in available.names()
     with pytest.raises(UsageError, match=r"not a Loss of that name"):
@@ -115,12 +134,20 @@ class Thing:
 
 
 def test_parameters_are_checked_against_annotations() -> None:
-    assert check_params("thing", Thing, {"size": 2}) == {"size": 2, "kind": "round", "scale": 1.0, "name": None}
+    assert check_params("thing", Thing, {"size": 2}) == {
+        "size": 2,
+        "kind": "round",
+        "scale": 1.0,
+        "name": None,
+    }
     for params, message in (
         ({}, "thing needs a value for 'size'"),
         ({"size": 0}, "thing: size = 0 is wrong: Input should be greater than or equal to 1"),
         ({"size": "many"}, "size = 'many'"),
-        ({"size": 1, "kind": "oval"}, "kind = 'oval' is wrong: Input should be 'round' or 'square'"),
+        (
+            {"size": 1, "kind": "oval"},
+            "kind = 'oval' is wrong: Input should be 'round' or 'square'",
+        ),
         ({"size": 1, "scal": 2}, "unknown parameter of thing 'scal'; did you mean 'scale'"),
     ):
         with pytest.raises(UsageError) as error:
@@ -148,7 +175,9 @@ def test_whatever_ends_an_import_is_one_line_with_its_place(
         monkeypatch.syspath_prepend(tmp_path)
         name = "mine"
         point = EntryPoint(name, f"{file.stem}:Mine", "milbench.losses")
-        monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == "milbench.losses" else [])
+        monkeypatch.setattr(
+            registry, "entry_points", lambda group: [point] if group == "milbench.losses" else []
+        )
     with pytest.raises(UsageError) as error:
         milbench.load_loss(name)
     assert reason in str(error.value)
@@ -157,12 +186,16 @@ def test_whatever_ends_an_import_is_one_line_with_its_place(
 
 def test_an_interrupt_of_the_user_during_an_import_stays_one(tmp_path: Path) -> None:
     file = tmp_path / "slow.py"
-    file.write_text("import os\nimport signal\nos.kill(os.getpid(), signal.SIGINT)\nfor _ in range(9**9):\n    pass\n")
+    file.write_text(
+        "import os\nimport signal\nos.kill(os.getpid(), signal.SIGINT)\nfor _ in range(9**9):\n    pass\n"
+    )
     with pytest.raises(KeyboardInterrupt):
         milbench.load_loss(str(file))
 
 
-def test_an_edited_file_is_read_anew_where_a_user_asks_for_it_and_not_in_a_launch(tmp_path: Path) -> None:
+def test_an_edited_file_is_read_anew_where_a_user_asks_for_it_and_not_in_a_launch(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "mine.py"
     text = OWN.format(name="mine", head="sigmoid", method="bag_loss") + "\n    number = 1\n"
     file.write_text(text)

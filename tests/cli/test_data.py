@@ -19,14 +19,19 @@ from milbench.networks.backbone import read_weights
 from tests._helpers.command_line import Milbench
 
 
-def test_a_damaged_data_file_is_named_with_what_was_expected(milbench: Milbench, tmp_path: Path) -> None:
+def test_a_damaged_data_file_is_named_with_what_was_expected(
+    milbench: Milbench, tmp_path: Path
+) -> None:
     parts = DATASETS["mnist"].parts
     for file in parts:
         (tmp_path / file.path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file.path).write_bytes(b"\0" * 100)
     words = ("run", "--loss", "exact", "--task", "extended-mnist", "--data-dir", str(tmp_path))
     complaint = milbench(*words).complaint()
-    assert f"{tmp_path / parts[0].path} is damaged: expected MD5 6bbc9ace898e44ae57da46a324031adb, found" in complaint
+    assert (
+        f"{tmp_path / parts[0].path} is damaged: expected MD5 6bbc9ace898e44ae57da46a324031adb, found"
+        in complaint
+    )
     shown = milbench("data", "list", "--data-dir", str(tmp_path))
     assert shown.code == 1
     assert shown.out.splitlines()[-1] == f"next: milbench data fetch NAME --data-dir {tmp_path}"
@@ -47,7 +52,9 @@ def test_a_table_is_checked_with_the_settings_of_a_run(milbench: Milbench, tmp_p
         "task.features=h": "my bags.csv has no column 'h'",
         "task.labels=x": r"no column 'x' \(the classes .*\(it has: id, has_x, f, g\)",
     }.items():
-        assert re.search(complaint, milbench("data", "check", str(table), *columns, "-p", setting).complaint())
+        assert re.search(
+            complaint, milbench("data", "check", str(table), *columns, "-p", setting).complaint()
+        )
     (tmp_path / "s.csv").write_text("file,labels\na.wav,x\n")
     said = milbench("data", "check", str(tmp_path / "s.csv"), "-p", "task.bands=0").complaint()
     assert "s.csv: bands = 0 is wrong" in said
@@ -65,7 +72,9 @@ def test_published_weights_are_fetched_checked_and_used(
     handler = functools.partial(SimpleHTTPRequestHandler, directory=str(served))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        entry = SimpleNamespace(DEFAULT=SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}/{file}"))
+        entry = SimpleNamespace(
+            DEFAULT=SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}/{file}")
+        )
         monkeypatch.setattr(models, "get_model_weights", lambda _: entry)
         said = milbench(*words).done()
         server.shutdown()
@@ -82,17 +91,43 @@ def test_every_setting_of_a_run_is_taken_and_the_plan_repeats_the_warnings(
     monkeypatch.chdir(tmp_path)
     rows = [f"r{n},{label},{n},P{n // 2}" for n, label in enumerate(["a", "b", '"a,b"', ""] * 10)]
     Path("t.csv").write_text("\n".join(["0,species,f0,patient_id", *rows]))
-    words = ["task.bag=0", "task.labels=species", "task.test=0.3", "task.batch_bags=4,8", "recipe.epochs=1"]
+    words = [
+        "task.bag=0",
+        "task.labels=species",
+        "task.test=0.3",
+        "task.batch_bags=4,8",
+        "recipe.epochs=1",
+    ]
     given = [word for setting in words for word in ("-p", setting)]
     shown = milbench("data", "check", "t.csv", *given).done()
-    assert "'a,b' may be several classes; task.separator=',' takes them apart" in shown.replace("\n", " ")
+    assert "'a,b' may be several classes; task.separator=',' takes them apart" in shown.replace(
+        "\n", " "
+    )
     assert shown.endswith(" -p task.separator=,\n"), "the next command reads them so"
-    assert "test = 2 is wrong" in milbench("data", "check", "t.csv", *given, "-p", "task.test=2").complaint()
-    run = ("run", "--loss", "exact", "--task", "feature-bags", "-p", "task.table=t.csv", "-p", 'task.bag="0"')
+    assert (
+        "test = 2 is wrong"
+        in milbench("data", "check", "t.csv", *given, "-p", "task.test=2").complaint()
+    )
+    run = (
+        "run",
+        "--loss",
+        "exact",
+        "--task",
+        "feature-bags",
+        "-p",
+        "task.table=t.csv",
+        "-p",
+        'task.bag="0"',
+    )
     plan = " ".join(milbench(*run, *given[2:], "--dry-run").done().split())
-    assert "t.csv: classes that read like several: 'a,b' may be several classes; task.separator=','" in plan
+    assert (
+        "t.csv: classes that read like several: 'a,b' may be several classes; task.separator=','"
+        in plan
+    )
     assert plan.count("task.group=patient_id") == 1
-    apart = milbench("data", "check", "t.csv", *given, "-p", "task.separator=,", "-p", "task.group=patient_id")
+    apart = milbench(
+        "data", "check", "t.csv", *given, "-p", "task.separator=,", "-p", "task.group=patient_id"
+    )
     assert "several" not in apart.out
     assert "20, each wholly in one part of a split" in apart.out
 
@@ -104,7 +139,9 @@ def test_a_folder_becomes_a_table_that_says_what_was_taken_for_labels(
     for folder in ("pics/cat", "pics/dog", "slides/feats"):
         Path(folder).mkdir(parents=True)
     for n in range(6):
-        Image.linear_gradient("L").crop((0, n, 9, n + 9)).save(f"pics/{'cat' if n % 2 else 'dog'}/{n}.png")
+        Image.linear_gradient("L").crop((0, n, 9, n + 9)).save(
+            f"pics/{'cat' if n % 2 else 'dog'}/{n}.png"
+        )
         np.save(f"slides/feats/s{n}.npy", np.full((3, 2), n) + np.arange(2))
     said = milbench("data", "table", "pics").done()
     assert "pics.csv: 6 rows; labels are the names of its folders: cat (3), dog (3)" in said
@@ -114,13 +151,23 @@ def test_a_folder_becomes_a_table_that_says_what_was_taken_for_labels(
     rows = "".join(f"s{n};{'ab'[n % 2]};P{n}\n" for n in range(7))
     Path("slides/about.csv").write_text(f"slide;diagnosis;case_id\n{rows}")
     said = milbench("data", "table", "slides", "--out", "bags.csv").done()
-    assert "labels are the column 'diagnosis' of slides/about.csv, whose column 'slide' names the files" in said
+    assert (
+        "labels are the column 'diagnosis' of slides/about.csv, whose column 'slide' names the files"
+        in said
+    )
     assert "1 rows without a file are left out" in said
-    assert "6, with 18 instances" in milbench("data", "check", "bags.csv", "-p", "task.features=@path").done()
+    assert (
+        "6, with 18 instances"
+        in milbench("data", "check", "bags.csv", "-p", "task.features=@path").done()
+    )
     words = ("data", "table", "slides", "--out", "marks.csv")
     assert "no column 'lables'" in milbench(*words, "--labels", "lables").complaint()
-    Path("slides/about.csv").write_text("slide,wren,owl\n" + "".join(f"s{n},{n % 2},{n // 3}\n" for n in range(6)))
-    assert "labels are the columns wren, owl of 0 and 1 of slides/about.csv" in milbench(*words).done()
+    Path("slides/about.csv").write_text(
+        "slide,wren,owl\n" + "".join(f"s{n},{n % 2},{n // 3}\n" for n in range(6))
+    )
+    assert (
+        "labels are the columns wren, owl of 0 and 1 of slides/about.csv" in milbench(*words).done()
+    )
     labels = pd.read_csv("marks.csv", keep_default_na=False)["labels"]
     assert [*labels] == ["", "wren", "", "wren;owl", "owl", "wren;owl"]
     Path("marks.csv").unlink()

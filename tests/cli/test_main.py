@@ -30,19 +30,34 @@ NOT_UTF_8 = "bad\udcff"  # what Python makes of the byte 0xff in a word of the c
         (("run", "--loss", "exat", "--task", TINY), "unknown loss 'exat'; did you mean 'exact'"),
         # specs and presets
         (("run", "demo", "--preset", "quick"), "spec demo has no presets"),
-        (("run", "demo", "-p", "tune.draws=4"), "there is nothing to search: add [tune.recipe] or [tune.loss.NAME]"),
+        (
+            ("run", "demo", "-p", "tune.draws=4"),
+            "there is nothing to search: add [tune.recipe] or [tune.loss.NAME]",
+        ),
         # the other options of a launch
         ((*BASE, "--seeds", "3-1"), "did you mean 1-3"),
-        ((*BASE, "--name", "../up"), "name = '../up' is wrong: expected at most 200 letters, digits and . _ + -"),
+        (
+            (*BASE, "--name", "../up"),
+            "name = '../up' is wrong: expected at most 200 letters, digits and . _ + -",
+        ),
         ((*BASE, "--data-dir", "nowhere"), "tiny: no folder nowhere"),
         ((*BASE, "--device", "cuba"), "unknown device 'cuba'; did you mean 'cuda'"),
         ((*BASE, "--device", "cuda:99"), "device 'cuda:99' is not there"),
         ((*BASE, "--cluster", "foo"), "tcp://HOST:PORT, or local:N"),
-        ((*BASE, "--cluster", "local:1", "-p", "run.in_process=true"), "excludes run.timeout and --cluster"),
+        (
+            (*BASE, "--cluster", "local:1", "-p", "run.in_process=true"),
+            "excludes run.timeout and --cluster",
+        ),
         ((*BASE, "--shard", "4/3"), "--shard 4/3: expected i/n with i from 1 to n, such as 1/3"),
-        ((*BASE, "--rerun", "failing"), "'failing' is not one of 'missing', 'failed', 'all'; did you mean 'failed'"),
+        (
+            (*BASE, "--rerun", "failing"),
+            "'failing' is not one of 'missing', 'failed', 'all'; did you mean 'failed'",
+        ),
         ((*BASE, "--root", TINY), "cannot write under --root"),
-        (("reproduce", "supplementary-a", "--dry-run", "--data-dir", "."), "fetch it with `milbench data fetch mnist`"),
+        (
+            ("reproduce", "supplementary-a", "--dry-run", "--data-dir", "."),
+            "fetch it with `milbench data fetch mnist`",
+        ),
         # settings
         ((*BASE, "-p", "nonsense"), "expected recipe.KEY=VALUE"),
         ((*BASE, "--lr=0.1"), "No such option: --lr; it is set by -p recipe.lr=VALUE"),
@@ -51,18 +66,33 @@ NOT_UTF_8 = "bad\udcff"  # what Python makes of the byte 0xff in a word of the c
         ((*BASE, "-p", "lr=1"), "did you mean recipe.lr?"),
         ((*BASE, "-p", "run.timeout=60"), "run.in_process excludes run.timeout"),
         ((*BASE, "-p", "loss.noisy-or.head=softmax"), "unknown loss of this run"),
-        ((*BASE, "-p", "task.batches=0"), "batches = 0 is wrong: Input should be greater than or equal to 1"),
-        ((*BASE, "-p", "recipe.optimizer=adamww"), "unknown optimizer 'adamww'; did you mean 'adamw'"),
+        (
+            (*BASE, "-p", "task.batches=0"),
+            "batches = 0 is wrong: Input should be greater than or equal to 1",
+        ),
+        (
+            (*BASE, "-p", "recipe.optimizer=adamww"),
+            "unknown optimizer 'adamww'; did you mean 'adamw'",
+        ),
         # what the first batch shows
         ((*BASE, "-p", "task.fault=poison"), "logits are not finite in bag 0"),
-        ((*BASE, "-p", "task.fault=crowded", "-p", "task.size=2"), "3 classes, and the network 2 positions in (2, 2)"),
+        (
+            (*BASE, "-p", "task.fault=crowded", "-p", "task.size=2"),
+            "3 classes, and the network 2 positions in (2, 2)",
+        ),
         # other commands
         (("status",), "nothing was run yet"),
         (("report", "mine", "--from", "nowhere"), "give neither NAME nor --publish with it"),
-        (("report", "--from", "nowhere"), "nowhere is not a published report: it lacks comparison.json.gz"),
+        (
+            ("report", "--from", "nowhere"),
+            "nowhere is not a published report: it lacks comparison.json.gz",
+        ),
         (("sync", "demo", "--all"), "--all and demo exclude each other"),
         (("export",), "Missing option '--out'"),
-        (("export", "--out", "mine.txt"), "--out mine.txt: expected a name that ends in .zip, .csv or .json"),
+        (
+            ("export", "--out", "mine.txt"),
+            "--out mine.txt: expected a name that ends in .zip, .csv or .json",
+        ),
         (("export", "--out", "mine.csv", "--no-weights"), "are for a .zip file"),
         (("import", "nowhere.zip"), "nowhere.zip is not there"),
         (("import", TINY), "is not a milbench export: File is not a zip file"),
@@ -92,7 +122,9 @@ def test_a_disk_that_is_full_is_one_line() -> None:
     """Standard output on a device that is full, as a log on a full disk is."""
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "milbench", "list", "losses"]
-        ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+        ran = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+        )
     assert (ran.returncode, "Traceback" in ran.stderr) == (2, False)
     assert "No space left on device" in ran.stderr
 
@@ -119,7 +151,8 @@ def test_a_wrong_spec_is_one_line(milbench: Milbench, tmp_path: Path, text: str,
 
 
 @pytest.mark.parametrize(
-    ("bug", "kind"), [('int("not a number")', ValueError), ('open("/nowhere/at/all")', FileNotFoundError)]
+    ("bug", "kind"),
+    [('int("not a number")', ValueError), ('open("/nowhere/at/all")', FileNotFoundError)],
 )
 def test_a_defect_in_a_plug_in_is_not_taken_for_a_mistake_of_the_user(
     milbench: Milbench, tmp_path: Path, bug: str, kind: type[Exception]
@@ -147,10 +180,14 @@ def test_every_help_fits_a_screen_and_has_an_example(monkeypatch: pytest.MonkeyP
 
 
 def test_a_signal_before_the_first_cell_is_an_interruption(tmp_path: Path) -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # it is ignored under nohup, and would be by what is started here
+    signal.signal(
+        signal.SIGHUP, signal.SIG_DFL
+    )  # it is ignored under nohup, and would be by what is started here
     slow = tmp_path / "slow.py"
     # Short sleeps: a signal that comes just before a sleep begins is seen by Python only when it ends.
-    slow.write_text("import time\nopen(__file__ + '.begun', 'w')\nwhile True:\n    time.sleep(0.1)\n")
+    slow.write_text(
+        "import time\nopen(__file__ + '.begun', 'w')\nwhile True:\n    time.sleep(0.1)\n"
+    )
     running = process("run", "--loss", str(slow), "--task", TINY, "--root", str(tmp_path))
     wait_for(running, tmp_path, "*.begun")
     running.send_signal(signal.SIGHUP)
@@ -169,7 +206,9 @@ def test_what_the_encoding_of_the_output_lacks_is_escaped(tmp_path: Path) -> Non
 
 @pytest.mark.skipif(os.name != "posix", reason="closes the output by a shell")
 def test_a_closed_output_is_no_error_and_no_file_takes_its_place(root: Path) -> None:
-    words = f"--task {TINY} -p recipe.epochs=1 -p task.batches=1 -p run.in_process=true --root {root}"
+    words = (
+        f"--task {TINY} -p recipe.epochs=1 -p task.batches=1 -p run.in_process=true --root {root}"
+    )
     ran = subprocess.run(
         ["sh", "-c", f'"$0" -m milbench run --loss exact {words} <&- >&- 2>&-', sys.executable],
         capture_output=True, text=True, check=False, env=os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"},
@@ -189,7 +228,9 @@ def test_milbench_alone_names_the_demo_and_three_commands_that_run_one_after_the
     lines = milbench().done().splitlines()
     assert lines[-1] == "Every command: milbench --help"
     assert max(map(len, lines)) <= 80
-    demo, new, run, report = (shlex.split(line)[1:] for line in lines if line.startswith("  milbench "))
+    demo, new, run, report = (
+        shlex.split(line)[1:] for line in lines if line.startswith("  milbench ")
+    )
     assert demo == ["run", "demo"]
     milbench(*new).done()
     milbench(*run, *SMALL, "--seeds", "0").done()

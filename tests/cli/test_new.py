@@ -19,19 +19,38 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_it_writes_runs_and_passes_its_tests(
-    milbench: Milbench, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    milbench: Milbench,
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     for words in (("loss", "lse-pool"), ("task", "some-points"), ("network", "two-layers")):
         milbench("new", *words).done()
     stems = {"lse_pool", "some_points", "two_layers"}
-    assert {path.name for path in here.iterdir()} == {f"{test}{stem}.py" for stem in stems for test in ("", "test_")}
-    assert not any(re.search("my.?(loss|task|network)", path.read_text(), re.IGNORECASE) for path in here.iterdir())
-    milbench("run", "--loss", "lse_pool.py,exact", "--task", "extended-digits,some_points.py", *SMALL).done()
+    assert {path.name for path in here.iterdir()} == {
+        f"{test}{stem}.py" for stem in stems for test in ("", "test_")
+    }
+    assert not any(
+        re.search("my.?(loss|task|network)", path.read_text(), re.IGNORECASE)
+        for path in here.iterdir()
+    )
+    milbench(
+        "run", "--loss", "lse_pool.py,exact", "--task", "extended-digits,some_points.py", *SMALL
+    ).done()
     networks = ("--network", "default,two_layers.py", "-p", "network.width=4")
     milbench("run", "--loss", "exact", "--task", "extended-digits", *networks, *SMALL).done()
     # In this process, since another one would import torch again; the templates' own tests are among these tests.
-    own = ["-p", "no:cacheprovider", "-p", "no:timeout", "-W", "error::pytest.PytestWarning", "--rootdir", str(here)]
+    own = [
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:timeout",
+        "-W",
+        "error::pytest.PytestWarning",
+        "--rootdir",
+        str(here),
+    ]
     assert pytest.main(["-q", *own, "-k", "not derivatives", str(here)]) == pytest.ExitCode.OK
     assert int(re.findall(r"(\d+) passed", capsys.readouterr().out)[0]) > 47
     for name in {stem for stem in sys.modules if stem.removeprefix("test_") in stems}:
@@ -48,18 +67,30 @@ def test_a_task_without_truth_is_ranked_by_the_set_error_and_its_report_asks_for
     assert ", mask, truth)" in text
     file.write_text(text.replace(", mask, truth)", ", mask)"))
     losses = "exact,max-pooling,noisy-or"
-    milbench("run", "--loss", losses, "--task", "bare.py", "--seeds", "0-1", "-p", "recipe.epochs=2").done()
+    milbench(
+        "run", "--loss", losses, "--task", "bare.py", "--seeds", "0-1", "-p", "recipe.epochs=2"
+    ).done()
     milbench("report", "bare").done()
     stored = results(root, "bare")
     assert {info.primary for info in stored.plan.tasks.values()} == {"set_error"}
     frame = stored.frame
     assert {*frame.status} == {"done"}
-    tested = {name.removeprefix("test/") for name in frame.metric.unique() if name.startswith("test/")}
+    tested = {
+        name.removeprefix("test/") for name in frame.metric.unique() if name.startswith("test/")
+    }
     others = {"nll", "presence_ece", "set_ece", "no_skill_set_error", "no_skill_label_error"}
-    assert tested == {"set_error", "label_error", "own_label_error", "average_precision", "auroc"} | others
-    page = re.sub('base64,[^"]*', "", (root / "reports" / "bare" / "index.html").read_text())  # pictures are no words
+    assert (
+        tested
+        == {"set_error", "label_error", "own_label_error", "average_precision", "auroc"} | others
+    )
+    page = re.sub(
+        'base64,[^"]*', "", (root / "reports" / "bare" / "index.html").read_text()
+    )  # pictures are no words
     text = (root / "reports" / "bare" / "report.md").read_text()
-    for told in (page.partition("<script")[0], text):  # the charts that a page embeds have words of their own
+    for told in (
+        page.partition("<script")[0],
+        text,
+    ):  # the charts that a page embeds have words of their own
         assert "set error" in told
         for other in ("one-instance error", "hit rate", "posterior error", "nan"):
             assert other not in told
@@ -90,10 +121,14 @@ def test_nothing_is_written_over(milbench: Milbench, here: Path, there: str) -> 
     assert [(path.name, path.read_text()) for path in here.iterdir()] == [(there, "precious")]
 
 
-def test_the_list_of_networks_says_what_each_suits(milbench: Milbench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_of_networks_says_what_each_suits(
+    milbench: Milbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     lines = milbench("list", "networks").done().splitlines()
-    rows = [row for line in lines if len(row := [cell.strip() for cell in line.split("│")[1:-1]]) == 5]
+    rows = [
+        row for line in lines if len(row := [cell.strip() for cell in line.split("│")[1:-1]]) == 5
+    ]
 
     def listed(name: str, task: str) -> list[str]:
         (row,) = (row for row in rows if row[0] == name and task in row[3].split(", "))
@@ -101,7 +136,11 @@ def test_the_list_of_networks_says_what_each_suits(milbench: Milbench, monkeypat
 
     assert listed("gru", "sound-events") == listed("gru", "sequence-bags")
     assert listed("gru", "sound-events")[2] == "stride=4, width=48"
-    assert listed("small", "house-numbers") == listed("small", "svhn") != listed("small", "extended-mnist")
+    assert (
+        listed("small", "house-numbers")
+        == listed("small", "svhn")
+        != listed("small", "extended-mnist")
+    )
     assert listed("paper", "cifar10") != listed("paper", "cifar10 (losses with a class head)")
     assert listed("set-transformer", "losses with a sigmoid head")[4] == "milbench"
     (several,) = (row for row in rows if row[0].startswith("resnet18, "))

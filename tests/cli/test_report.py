@@ -39,12 +39,23 @@ def test_a_published_report_is_made_again_below_the_root_and_its_sentence_printe
     page = root / "reports" / "demo" / "index.html"
     said = ["Best on extended-digits: a. b is worse (95 % confidence).", f"next: open {page}"]
     assert done.out.splitlines()[-2:] == said
-    assert "What each loss finds where" in page.read_text("utf-8"), "the picture of its gallery came along"
+    assert "What each loss finds where" in page.read_text("utf-8"), (
+        "the picture of its gallery came along"
+    )
 
 
 def test_two_comparisons_stand_side_by_side(milbench: Milbench, root: Path) -> None:
     milbench(*BASE, "--name", "short", "--seeds", "0-1", "-p", "recipe.epochs=1")
-    milbench("run", "--loss", "exact,noisy-or", "--task", f"{TINY},synthetic-bags", "--name", "long", *SMALL)
+    milbench(
+        "run",
+        "--loss",
+        "exact,noisy-or",
+        "--task",
+        f"{TINY},synthetic-bags",
+        "--name",
+        "long",
+        *SMALL,
+    )
     words = ("--task", f"{TINY},synthetic-bags", "--name", "again", *SMALL, "-p", "task.size=6")
     milbench("run", "--loss", "exact", *words)
     milbench("report", "short", "long", "again").done()
@@ -52,4 +63,8 @@ def test_two_comparisons_stand_side_by_side(milbench: Milbench, root: Path) -> N
     rows = {line.split("|")[1].strip() for line in page.splitlines() if line.startswith("|")}
     assert {"exact (short)", "exact (long)", "noisy-or", "exact"} <= rows
     assert "exact (again)" not in rows, "its cell of synthetic-bags is one of long's"
-    assert re.findall("^## (.*)", page, re.MULTILINE) == ["tiny (short)", "synthetic-bags", "tiny (again)"]
+    assert re.findall("^## (.*)", page, re.MULTILINE) == [
+        "tiny (short)",
+        "synthetic-bags",
+        "tiny (again)",
+    ]

@@ -71,7 +71,9 @@ def test_a_study_shows_its_presets_ends_in_its_report_and_goes_on_where_it_stopp
     assert again.splitlines()[-1].endswith("index.html")
 
 
-def test_a_spec_with_a_search_is_searched_before_it_is_compared(milbench: Milbench, root: Path, tmp_path: Path) -> None:
+def test_a_spec_with_a_search_is_searched_before_it_is_compared(
+    milbench: Milbench, root: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "tuned.toml"
     path.write_text("""
 losses = ["exact", "noisy-or"]
@@ -83,7 +85,9 @@ tune = {draws = 2, seeds = "1000", recipe.lr = {low = 1e-3, high = 1e-1, scale =
 """)
     said = milbench("run", str(path), "--shard", "1/2").done()
     assert "tuned: 4 cells, 2 to run" in said, "two draws of each loss"
-    assert said.splitlines()[-1] == f"next: milbench run tuned --root {root}", "no report of half a search"
+    assert said.splitlines()[-1] == f"next: milbench run tuned --root {root}", (
+        "no report of half a search"
+    )
     said = milbench("run", "tuned").done()
     *_, end, answer, after = said.splitlines()
     assert (end, after) == ("all 4 cells are done", f"next: milbench report tuned --root {root}")
@@ -91,7 +95,9 @@ tune = {draws = 2, seeds = "1000", recipe.lr = {low = 1e-3, high = 1e-1, scale =
     assert "tuned: 6 cells, 2 to run" in milbench("run", str(path), "-p", "tune.draws=3").done()
 
 
-def test_a_study_with_a_failed_cell_still_gets_its_report(milbench: Milbench, root: Path, tmp_path: Path) -> None:
+def test_a_study_with_a_failed_cell_still_gets_its_report(
+    milbench: Milbench, root: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "failing.toml"
     path.write_text(f'losses = ["exact", "{HOSTILE}"]\ntasks = ["{TINY}"]\n')
     ran = milbench("reproduce", str(path))
@@ -99,7 +105,9 @@ def test_a_study_with_a_failed_cell_still_gets_its_report(milbench: Milbench, ro
     assert "non-finite" in (root / "reports" / "failing" / "report.md").read_text()
 
 
-def test_every_study_begins_with_what_two_cores_can_do_and_says_what_limits_every_preset_but_the_papers() -> None:
+def test_every_study_begins_with_what_two_cores_can_do_and_says_what_limits_every_preset_but_the_papers() -> (
+    None
+):
     studies = [name for name in built_in_specs() if name.startswith(("supplementary", "section"))]
     assert "supplementary-a" in studies
     for name in studies:
@@ -108,14 +116,18 @@ def test_every_study_begins_with_what_two_cores_can_do_and_says_what_limits_ever
         assert last == "paper"
         assert all(known.values()), "every preset says what it is"
         for preset in (first, *others):
-            assert any(note.startswith(f"Preset {preset}") for note in read_spec(name, preset).notes), (name, preset)
+            assert any(
+                note.startswith(f"Preset {preset}") for note in read_spec(name, preset).notes
+            ), (name, preset)
         paper = read_spec(name, "paper")
         assert paper.recipe["optimizer"] == "psgd"
         assert paper.recipe["head_init"] == "paper"
 
 
 @pytest.mark.parametrize("task", ["house-numbers", "extended-digits"])
-def test_a_dry_run_reckons_with_the_bags_that_are_evaluated(task: str, milbench: Milbench, street_data: Path) -> None:
+def test_a_dry_run_reckons_with_the_bags_that_are_evaluated(
+    task: str, milbench: Milbench, street_data: Path
+) -> None:
     prepared = load_task(task, **PARAMS.get(task, {}))
     prepared.evaluation_limit = 20
     prepared.prepare(street_data, torch.device("cpu"))
@@ -123,14 +135,27 @@ def test_a_dry_run_reckons_with_the_bags_that_are_evaluated(task: str, milbench:
     score = untrained_scores(prepared)
 
     def counting(bags: Bags) -> Scores:
-        scored.append(len(bags) if bags.labels.sum(dim=1).max() > 1 else 0)  # not those that hold a single instance
+        scored.append(
+            len(bags) if bags.labels.sum(dim=1).max() > 1 else 0
+        )  # not those that hold a single instance
         return score(bags)
 
     prepared.evaluate(counting)
     assert prepared.evaluation_size(20) == pytest.approx(sum(scored), abs=20)
-    words = ["--loss", "exact", "--task", task, "--data-dir", str(street_data), "-p", "recipe.evaluation_bags=20"]
+    words = [
+        "--loss",
+        "exact",
+        "--task",
+        task,
+        "--data-dir",
+        str(street_data),
+        "-p",
+        "recipe.evaluation_bags=20",
+    ]
     settings = [f"task.{key}={value}" for key, value in PARAMS.get(task, {}).items()]
-    ran = milbench("run", *words, *(word for setting in settings for word in ("-p", setting)), "--dry-run")
+    ran = milbench(
+        "run", *words, *(word for setting in settings for word in ("-p", setting)), "--dry-run"
+    )
     assert re.search(r"steps an epoch, .+ of evaluations", ran.out), ran
 
 
@@ -140,7 +165,25 @@ def test_the_published_comparison_on_svhn_runs_on_files_of_its_format(
 ) -> None:
     """The real SVHN is at hand on few machines; what reads and trains on it is tried on all."""
     shutil.copytree(street_data / "house-numbers", tmp_path / "svhn")
-    words = ["section-5-4", "--preset", "quick", "--loss", "exact,ctc", "--seeds", "0", "--data-dir", str(tmp_path)]
-    small = ["-p", "task.batch_bags=2", "-p", "task.validation=4", "-p", "recipe.precision=float32", *SMALL]
+    words = [
+        "section-5-4",
+        "--preset",
+        "quick",
+        "--loss",
+        "exact,ctc",
+        "--seeds",
+        "0",
+        "--data-dir",
+        str(tmp_path),
+    ]
+    small = [
+        "-p",
+        "task.batch_bags=2",
+        "-p",
+        "task.validation=4",
+        "-p",
+        "recipe.precision=float32",
+        *SMALL,
+    ]
     ran = milbench("run", *words, *small).done()
     assert "all 2 cells are done" in ran

@@ -12,7 +12,9 @@ from tests._helpers.command_line import TINY, Milbench
 
 def planned(root: Path, seeds: str) -> Plan:
     """Return the plan of a comparison of which nothing is computed."""
-    plan = make_plan(make_spec({"name": "mine", "losses": ["exact"], "tasks": [TINY], "seeds": seeds}))
+    plan = make_plan(
+        make_spec({"name": "mine", "losses": ["exact"], "tasks": [TINY], "seeds": seeds})
+    )
     Root(root).make().save(plan)
     return plan
 
@@ -31,10 +33,17 @@ def test_every_state_is_shown_with_what_is_known_of_it(milbench: Milbench, root:
         ran = milbench("status", "mine")
     assert ran.code == 1
     lines = [line for line in ran.out.splitlines() if line.startswith("│")]
-    shown = ((done, "done", ""), (failed, "failed", "ValueError: it broke"), (running, "running", "reading data"))
+    shown = (
+        (done, "done", ""),
+        (failed, "failed", "ValueError: it broke"),
+        (running, "running", "reading data"),
+    )
     for cell, *texts in shown:
         assert all(text in next(line for line in lines if cell.id in line) for text in texts)
-    end = ["1 of 4 cells done, 1 running, 1 failed, 1 missing", "next: milbench run mine --rerun failed"]
+    end = [
+        "1 of 4 cells done, 1 running, 1 failed, 1 missing",
+        "next: milbench run mine --rerun failed",
+    ]
     assert ran.out.splitlines()[-2:] == [end[0], f"{end[1]} --root {root}"]
     assert f"traceback: {Root(root).cell(failed.id).error}" in ran.out
 

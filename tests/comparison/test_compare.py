@@ -24,10 +24,16 @@ def small(root: Path, **changes: Any) -> Comparison:
     return mb.compare(**arguments | changes)
 
 
-def test_a_comparison_has_the_cells_of_the_command_line_and_is_opened_again(root: Path, milbench: Milbench) -> None:
+def test_a_comparison_has_the_cells_of_the_command_line_and_is_opened_again(
+    root: Path, milbench: Milbench
+) -> None:
     computed = small(root).results
     assert set(computed.frame["status"]) == {"done"}
-    assert set(computed.frame["loss"]) == {"exact", "noisy-or head=sigmoid", "noisy-or head=softmax"}
+    assert set(computed.frame["loss"]) == {
+        "exact",
+        "noisy-or head=sigmoid",
+        "noisy-or head=softmax",
+    }
     errors = computed.frame[computed.frame["metric"] == "test/instance_error"]
     assert not errors.duplicated(["loss", "seed", "epoch"]).any()
     assert len(errors) == 3 * 2 * 2, "losses, seeds, epochs"
@@ -58,11 +64,15 @@ def test_a_mistake_is_named(root: Path, changes: dict[str, Any], complaint: str)
     assert not (root / "runs").exists()
 
 
-def test_a_failed_cell_is_there_with_its_reason_and_is_computed_again_on_request(root: Path) -> None:
+def test_a_failed_cell_is_there_with_its_reason_and_is_computed_again_on_request(
+    root: Path,
+) -> None:
     changes: dict[str, Any] = {"losses": "exact", "seeds": 0}
     diverges = {"lr": 1e30, "epochs": 1, "gradient_norm": "none"}
     for rerun in ("missing", "failed"):
-        (row,) = small(root, **changes, recipe=diverges, rerun=rerun).results.frame.to_dict("records")
+        (row,) = small(root, **changes, recipe=diverges, rerun=rerun).results.frame.to_dict(
+            "records"
+        )
         assert (row["status"], row["metric"]) == ("failed", "")
         assert "training diverged: non-finite l" in row["reason"]
 
@@ -87,7 +97,9 @@ def test_a_script_computes_cells_in_workers_that_do_not_run_it_again(tmp_path: P
     (tmp_path / "script.py").write_text(SCRIPT)
     away = os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
     command = [sys.executable, "script.py"]
-    ran = subprocess.run(command, cwd=tmp_path, env=away, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=away, capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.count("the top level is run") == 1
     assert ran.stdout.splitlines()[-1] == "done mine", "the class that the script defines"

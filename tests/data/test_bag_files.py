@@ -42,16 +42,23 @@ def write(folder: Path, name: str, **arrays: Any) -> None:
 
 @pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.h5", "a.hdf5", "a.pt", "a.safetensors"])
 @pytest.mark.parametrize("dtype", ["f4", "f2"])
-def test_every_format_gives_the_same_features_and_keeps_their_type(tmp_path: Path, name: str, dtype: str) -> None:
+def test_every_format_gives_the_same_features_and_keeps_their_type(
+    tmp_path: Path, name: str, dtype: str
+) -> None:
     values = FEATURES.astype(dtype) / 3
     write(tmp_path, name, x=values)
     (found,) = bag_features(tmp_path, [name])
     assert found.dtype == np.float32
     assert np.array_equal(found, values.astype(np.float32))
-    assert load_bags(tmp_path / "t.csv", FeatureOptions(table="", features="@path")).store[0].dtype == dtype
+    assert (
+        load_bags(tmp_path / "t.csv", FeatureOptions(table="", features="@path")).store[0].dtype
+        == dtype
+    )
 
 
-@pytest.mark.parametrize(("name", "key"), [("a.npz", "x"), ("a.h5", "group/x"), ("a.pt", "x"), ("a.safetensors", "x")])
+@pytest.mark.parametrize(
+    ("name", "key"), [("a.npz", "x"), ("a.h5", "group/x"), ("a.pt", "x"), ("a.safetensors", "x")]
+)
 def test_a_key_names_one_of_several_arrays(tmp_path: Path, name: str, key: str) -> None:
     write(tmp_path, name, x=FEATURES, other=FEATURES[:1])
     assert np.array_equal(bag_features(tmp_path, [name], key)[0], FEATURES)
@@ -98,11 +105,15 @@ class Trap:
     lambda content: content[: len(content) // 2], lambda content: b"\x93NUMPY\x01\x00" + bytes(range(200)),
 ])  # fmt: skip
 @pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.h5", "a.pt", "a.safetensors"])
-def test_a_damaged_file_is_named_with_its_row_in_one_line(tmp_path: Path, name: str, damage: Any) -> None:
+def test_a_damaged_file_is_named_with_its_row_in_one_line(
+    tmp_path: Path, name: str, damage: Any
+) -> None:
     write(tmp_path, "good.npy", x=np.ones((500, 2), np.float32))
     write(tmp_path, name, x=np.ones((500, 2), np.float32))
     (tmp_path / name).write_bytes(damage((tmp_path / name).read_bytes()))
-    with pytest.raises(UsageError, match=rf"1 of 2 files cannot be read: .*t\.csv, row 3: {name}: ") as caught:
+    with pytest.raises(
+        UsageError, match=rf"1 of 2 files cannot be read: .*t\.csv, row 3: {name}: "
+    ) as caught:
         bag_features(tmp_path, ["good.npy", name])
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.rglob("instances.npy"))
@@ -127,14 +138,24 @@ def test_classes_of_instances_come_with_the_file(tmp_path: Path, values: list[An
     with h5py.File(tmp_path / "s1.h5", "w") as file:
         file["features"], file["instance_labels"] = FEATURES, values
     (tmp_path / "t.csv").write_text("bag,labels\ns1,x;y\n")
-    known = load_bags(tmp_path / "t.csv", FeatureOptions(table="", features="*.h5")).instance_classes
+    known = load_bags(
+        tmp_path / "t.csv", FeatureOptions(table="", features="*.h5")
+    ).instance_classes
     assert known is not None
     assert known.tolist() == [1, 2, 0], "2 is background"
     (tmp_path / "t.csv").write_text("bag,labels\ns1,x\n")
-    with pytest.raises(UsageError, match=r"t.csv, row 2: s1.h5: instance_labels are not one of the bag's"):
+    with pytest.raises(
+        UsageError, match=r"t.csv, row 2: s1.h5: instance_labels are not one of the bag's"
+    ):
         load_bags(tmp_path / "t.csv", FeatureOptions(table="", features="*.h5", classes="x;y"))
 
     # As pandas has texts, and numpy saves them.
-    np.savez(tmp_path / "s1.npz", features=FEATURES, instance_labels=np.array(["x", "", "y"], dtype=object))
-    with pytest.raises(UsageError, match=r"s1.npz: instance_labels cannot be read: Object arrays cannot be loaded"):
+    np.savez(
+        tmp_path / "s1.npz",
+        features=FEATURES,
+        instance_labels=np.array(["x", "", "y"], dtype=object),
+    )
+    with pytest.raises(
+        UsageError, match=r"s1.npz: instance_labels cannot be read: Object arrays cannot be loaded"
+    ):
         load_bags(tmp_path / "t.csv", FeatureOptions(table="", features="*.npz"))

@@ -30,7 +30,9 @@ def slides(folder: Path, dtype: str = "f4") -> Path:
 
 
 @pytest.mark.parametrize("sizes", [[1, 1, 1], [3, 5, 1, 900, 2], [5000], [2, 4000, 4000, 1, 1]])
-def test_moments_and_extremes_are_those_of_all_numbers(sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moments_and_extremes_are_those_of_all_numbers(
+    sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bags_store, "BLOCK", 1 << 8)
     rng = np.random.default_rng(1)
     parts = [(1e6 + rng.normal(size=(size, 3)).round(1)).astype(np.float32) for size in sizes]
@@ -44,7 +46,9 @@ def test_moments_and_extremes_are_those_of_all_numbers(sizes: list[int], monkeyp
         assert (low, high) == (different[0], different[-1])
         if len(different) > 1:
             assert (next_low, next_high) == (different[1], different[-2])
-    assert len({bytes(digest) for digest in store.digests}) == len({part.tobytes() for part in parts})
+    assert len({bytes(digest) for digest in store.digests}) == len(
+        {part.tobytes() for part in parts}
+    )
 
 
 def test_a_constant_feature_has_no_spread_at_all() -> None:
@@ -66,15 +70,23 @@ def test_npy_files_stay_where_they_are_and_others_are_packed_in_their_type(tmp_p
     assert np.array_equal(mixed.single(3), bags.store.single(3))
 
 
-def test_a_second_reader_reads_no_table_and_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_reader_reads_no_table_and_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = slides(tmp_path)
     first = load_bags(table, FILES)
     os.utime(tmp_path / "features/s1.npy", (1, 1))
-    assert load_bags(table, FILES).digest == first.digest, "another date is the same data, read again"
+    assert load_bags(table, FILES).digest == first.digest, (
+        "another date is the same data, read again"
+    )
     for name in ("read_table", "read_chunks", "open_features"):
         monkeypatch.setattr(own_bags, name, None)
     again = load_bags(table, FILES)
-    assert (again.digest, again.bags, again.labels.tolist()) == (first.digest, first.bags, first.labels.tolist())
+    assert (again.digest, again.bags, again.labels.tolist()) == (
+        first.digest,
+        first.bags,
+        first.labels.tolist(),
+    )
 
 
 def test_a_full_disk_is_named_with_the_way_out_and_leaves_nothing(
@@ -86,7 +98,10 @@ def test_a_full_disk_is_named_with_the_way_out_and_leaves_nothing(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(np, "save", full)
-    with pytest.raises(UsageError, match=r"cannot keep .*t.csv-.*: No space left on device; .* MILBENCH_CACHE names"):
+    with pytest.raises(
+        UsageError,
+        match=r"cannot keep .*t.csv-.*: No space left on device; .* MILBENCH_CACHE names",
+    ):
         load_bags(tmp_path / "t.csv", FeatureOptions(table=""))
     assert not (tmp_path / ".bags").exists()
 
@@ -125,7 +140,11 @@ def test_a_cell_trains_on_more_data_than_it_may_hold(tmp_path: Path) -> None:
         array = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(36_600, 1024))
         array[:10] = np.random.default_rng(n).normal(size=(10, 1024))
         del array
-    (tmp_path / "slides.csv").write_text("\n".join(["slide_id,label", *(f"s{n},{'x' * (n % 2)}" for n in range(10))]))
+    (tmp_path / "slides.csv").write_text(
+        "\n".join(["slide_id,label", *(f"s{n},{'x' * (n % 2)}" for n in range(10))])
+    )
     assert sum(path.stat().st_size for path in tmp_path.glob("features/*")) > 1.49e9
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    assert b"done" in subprocess.check_output([sys.executable, "-c", CELL, tmp_path / "slides.csv"], env=env)
+    assert b"done" in subprocess.check_output(
+        [sys.executable, "-c", CELL, tmp_path / "slides.csv"], env=env
+    )

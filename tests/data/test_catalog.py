@@ -45,7 +45,9 @@ def unreachable(folder: Path, wanted: str) -> None:
     raise RuntimeError("all mirrors\nare down")
 
 
-def test_given_folder_wins_over_the_environment_over_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_given_folder_wins_over_the_environment_over_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (two := tmp_path / "two").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("MILBENCH_DATA", "~/two")
@@ -64,7 +66,12 @@ def test_given_folder_wins_over_the_environment_over_the_cache(tmp_path: Path, m
 def test_status_is_present_missing_or_damaged(tmp_path: Path, known: Known) -> None:
     dataset = known(unreachable)
     row = dataset.status(tmp_path)
-    assert (row.dataset, row.path, row.state, row.digest) == ("toy", tmp_path / "toy/raw", "missing", "")
+    assert (row.dataset, row.path, row.state, row.digest) == (
+        "toy",
+        tmp_path / "toy/raw",
+        "missing",
+        "",
+    )
     assert row.note == "no toy/raw/a"
     place(tmp_path, CONTENT)
     assert dataset.status(tmp_path)[2:] == ("present", dataset.identity(tmp_path), "")
@@ -90,7 +97,9 @@ def test_fetch_downloads_what_is_missing_or_damaged_alone(tmp_path: Path, known:
     place(root, {"toy/raw/a": b"x"})
     assert catalog.fetch("toy", root).state == "present"
     assert calls == ["toy/raw/a", "toy/raw/a"]  # the first brought both
-    assert {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()} == CONTENT
+    assert {
+        str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()
+    } == CONTENT
     assert [p.name for p in root.iterdir()] == ["toy"]  # nothing temporary stays
     assert socket.getdefaulttimeout() is None
 
@@ -101,23 +110,34 @@ def test_a_download_that_fails_leaves_nothing_behind(tmp_path: Path, known: Know
         catalog.fetch("toy", tmp_path)
     assert list(tmp_path.iterdir()) == []
     known(fetched(CONTENT | {"toy/raw/b": b"not the same"}))
-    with pytest.raises(UsageError, match=r"not what was expected: .*raw/b is damaged: expected MD5"):
+    with pytest.raises(
+        UsageError, match=r"not what was expected: .*raw/b is damaged: expected MD5"
+    ):
         catalog.fetch("toy", tmp_path)
     known(fetched({"toy/raw/a": CONTENT["toy/raw/a"]}))
     with pytest.raises(UsageError, match=r"not what was expected: .*toy/raw/b cannot be read"):
         catalog.fetch("toy", tmp_path)
-    assert [path.name for path in tmp_path.rglob("*")] == ["toy", "raw", "a"], "what is complete is not fetched again"
+    assert [path.name for path in tmp_path.rglob("*")] == ["toy", "raw", "a"], (
+        "what is complete is not fetched again"
+    )
 
 
 def check_toy(root: Path) -> str:
     return catalog.check_dataset("toy", "Toys", root, Path, "go elsewhere", any_data=False)
 
 
-def test_what_is_missing_is_downloaded_and_what_is_damaged_stays(tmp_path: Path, known: Known) -> None:
+def test_what_is_missing_is_downloaded_and_what_is_damaged_stays(
+    tmp_path: Path, known: Known
+) -> None:
     dataset = known(fetched())
     assert check_toy(tmp_path) == f"Toys, sha256 {dataset.identity(tmp_path)}"
-    place(tmp_path, {"toy/raw/a": b"some Bytes"})  # perhaps somebody's own: only `fetch` may replace it
-    with pytest.raises(UsageError, match=r"raw/a is damaged: expected MD5 .*; `milbench data fetch toy` replaces it"):
+    place(
+        tmp_path, {"toy/raw/a": b"some Bytes"}
+    )  # perhaps somebody's own: only `fetch` may replace it
+    with pytest.raises(
+        UsageError,
+        match=r"raw/a is damaged: expected MD5 .*; `milbench data fetch toy` replaces it",
+    ):
         check_toy(tmp_path)
     (tmp_path / "toy/raw/b").unlink()
     with pytest.raises(UsageError, match=r"raw/a is damaged"):  # nor where another file is missing
@@ -125,7 +145,9 @@ def test_what_is_missing_is_downloaded_and_what_is_damaged_stays(tmp_path: Path,
     assert (tmp_path / "toy/raw/a").read_bytes() == b"some Bytes"
     place(tmp_path, {"toy/raw/a": b"some bytes"})
     known(unreachable)
-    with pytest.raises(UsageError, match=r"toy not found: looked for .*raw/b; .*mirrors are down; go elsewhere"):
+    with pytest.raises(
+        UsageError, match=r"toy not found: looked for .*raw/b; .*mirrors are down; go elsewhere"
+    ):
         check_toy(tmp_path)
 
 
@@ -145,7 +167,11 @@ def test_the_checksums_are_those_that_torchvision_knows() -> None:
         return [[part.path, part.digest] for part in catalog.DATASETS[name].parts]
 
     assert known("kmnist") == [[f"KMNIST/raw/{name}", md5] for name, md5 in KMNIST.resources]
-    published = [*CIFAR10.train_list, *CIFAR10.test_list, [CIFAR10.meta["filename"], CIFAR10.meta["md5"]]]
+    published = [
+        *CIFAR10.train_list,
+        *CIFAR10.test_list,
+        [CIFAR10.meta["filename"], CIFAR10.meta["md5"]],
+    ]
     assert known("cifar10") == [[f"{CIFAR10.base_folder}/{name}", md5] for name, md5 in published]
 
 
@@ -173,7 +199,9 @@ def served(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("[!.]*") if p.is_file()}
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("[!.]*") if p.is_file()
+    }
 
 
 def test_an_archive_that_is_damaged_or_cut_off_is_refused_in_one_line(

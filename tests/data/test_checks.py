@@ -28,7 +28,11 @@ def table(change: Any = None, **columns: Any) -> OwnBags:
     return own_bags(parts, columns.pop("labels", LABELS), classes, **columns)
 
 
-def found(bags: OwnBags, level: str, options: TableOptions = FeatureOptions(table="")) -> dict[str, str]:  # noqa: B008
+def found(
+    bags: OwnBags,
+    level: str,
+    options: TableOptions = FeatureOptions(table=""),  # noqa: B008
+) -> dict[str, str]:
     return {one.what: one.detail for one in check_bags(bags, options) if one.level == level}
 
 
@@ -48,8 +52,13 @@ def test_bags_of_equal_content_are_named_and_those_in_two_parts_of_a_split() -> 
     warnings = found(twin, "warning")
     assert warnings["bags of equal content"] == warnings["equal bags, other labels"] == "1: a = c"
     assert "equal bags in two parts" not in warnings
-    assert found(replace(twin, split=["train", "train", "test"]), "warning")["equal bags in two parts"] == "1: a = c"
-    assert "equal bags in two parts" not in found(replace(twin, split=["test", "train", "test"]), "warning")
+    assert (
+        found(replace(twin, split=["train", "train", "test"]), "warning")["equal bags in two parts"]
+        == "1: a = c"
+    )
+    assert "equal bags in two parts" not in found(
+        replace(twin, split=["test", "train", "test"]), "warning"
+    )
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -62,8 +71,12 @@ def test_a_feature_that_is_not_finite_is_fatal_and_placed(value: float) -> None:
 
 
 def test_constant_features_are_a_warning_and_fatal_where_all_are() -> None:
-    assert found(table(lambda features: features[:, 1].fill(3)), "warning") == {"constant features": "1: g"}
-    assert "all are constant" in found(table(lambda features: features.fill(3)), "fatal")["features"]
+    assert found(table(lambda features: features[:, 1].fill(3)), "warning") == {
+        "constant features": "1: g"
+    }
+    assert (
+        "all are constant" in found(table(lambda features: features.fill(3)), "fatal")["features"]
+    )
 
 
 def features_of(*columns: NDArray[Any]) -> OwnBags:
@@ -73,13 +86,19 @@ def features_of(*columns: NDArray[Any]) -> OwnBags:
     return own_bags(np.split(np.stack(columns, axis=1), bags), labels, ["cat", "dog"])
 
 
-@pytest.mark.parametrize(("value", "scale", "gone", "count"), [(-9999, 100, 3, 300), (-1, 0.01, 6, 30)])
-def test_values_that_may_stand_for_missing_ones_are_placed(value: float, scale: float, gone: int, count: int) -> None:
+@pytest.mark.parametrize(
+    ("value", "scale", "gone", "count"), [(-9999, 100, 3, 300), (-1, 0.01, 6, 30)]
+)
+def test_values_that_may_stand_for_missing_ones_are_placed(
+    value: float, scale: float, gone: int, count: int
+) -> None:
     rng = np.random.default_rng(0)
     column, normal = rng.uniform(0, scale, size=count), rng.normal(size=count)
     column[5 : 5 + gone] = value
     text = found(features_of(normal, column), "warning")["values far from all others"]
-    assert text == f"g is {value:g} in {gone} instances, the first in row 7; are they missing values?"
+    assert (
+        text == f"g is {value:g} in {gone} instances, the first in row 7; are they missing values?"
+    )
 
 
 def test_values_that_are_merely_rare_or_large_are_not_called_missing() -> None:
@@ -87,13 +106,23 @@ def test_values_that_are_merely_rare_or_large_are_not_called_missing() -> None:
     rare, spike = np.zeros(300), np.full(300, -0.03)
     rare[[7, 90]], spike[:40] = 5, np.linspace(-0.05, 0.03, 40)
     spike[41] = 36.8  # one real instance of its kind
-    for column in (rng.lognormal(0, 3, size=300), rng.standard_t(2, size=300), rng.poisson(0.1, size=300), rare, spike):
-        assert "values far from all others" not in found(features_of(rng.normal(size=300), column), "warning")
+    for column in (
+        rng.lognormal(0, 3, size=300),
+        rng.standard_t(2, size=300),
+        rng.poisson(0.1, size=300),
+        rare,
+        spike,
+    ):
+        assert "values far from all others" not in found(
+            features_of(rng.normal(size=300), column), "warning"
+        )
     few = found(features_of(np.r_[1.0, 2, -9999, -9999], np.arange(4.0)), "warning")
     assert "values far from all others" not in few, "of four instances nothing is known"
 
 
-def test_large_label_sets_say_what_exact_does_and_too_large_ones_are_fatal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_label_sets_say_what_exact_does_and_too_large_ones_are_fatal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert checks.EXACT_LABEL_LIMIT == EXACT_LABEL_LIMIT
     monkeypatch.setattr(checks, "EXACT_LABEL_LIMIT", 1)
     assert "certified lower bound" in found(table(), "warning")["large label sets"]
@@ -127,7 +156,9 @@ def of_sequences(table: OwnBags, level: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("length", "level"), [(1, "fatal"), (4, "warning"), (5, None)])
-def test_sequences_with_more_classes_than_frames_or_blocks_of_four_are_placed(length: int, level: str | None) -> None:
+def test_sequences_with_more_classes_than_frames_or_blocks_of_four_are_placed(
+    length: int, level: str | None
+) -> None:
     short = sequences([*frames()[:2], np.arange(2.0 * length).reshape(2, length).T])
     for one in ("fatal", "warning"):
         named = [text for what, text in of_sequences(short, one).items() if "too few" in what]
@@ -137,9 +168,13 @@ def test_sequences_with_more_classes_than_frames_or_blocks_of_four_are_placed(le
 def test_events_that_begin_after_the_end_are_placed() -> None:
     (found,) = of_sequences(sequences(marks=[[Annotation(0, (2, 3))], [], []]), "fatal").values()
     assert found == "1: a.wav (row 2) lasts 2 seconds and has 'cat' from 2"
-    assert not of_sequences(sequences(marks=[[Annotation(0, (1.9, 3))], [], []]), "fatal"), "its end is cut off"
+    assert not of_sequences(sequences(marks=[[Annotation(0, (1.9, 3))], [], []]), "fatal"), (
+        "its end is cut off"
+    )
     broken = [frames()[0], np.full((6, 2), np.nan), frames()[2]]
-    assert of_sequences(sequences(broken), "fatal") == {"sequences with values that are not finite": "1: b.wav (row 3)"}
+    assert of_sequences(sequences(broken), "fatal") == {
+        "sequences with values that are not finite": "1: b.wav (row 3)"
+    }
 
 
 def test_equal_sequences_are_fatal_where_nothing_keeps_them_in_one_part() -> None:
@@ -154,8 +189,14 @@ def test_equal_sequences_are_fatal_where_nothing_keeps_them_in_one_part() -> Non
         ({"split": ["train", "test", "test"]}, True),
         ({"split": ["test", "train", "test"]}, False),
     ):
-        assert list(of_sequences(sequences(twins, **changes), "fatal").values()) == [expected] * refused, changes
-        assert of_sequences(sequences(twins, **changes), "warning")["sequences of equal content"] == expected
+        assert (
+            list(of_sequences(sequences(twins, **changes), "fatal").values())
+            == [expected] * refused
+        ), changes
+        assert (
+            of_sequences(sequences(twins, **changes), "warning")["sequences of equal content"]
+            == expected
+        )
 
 
 FEW = ("only one bag", "only one group", "two bags", "two groups")
@@ -169,10 +210,22 @@ FEW = ("only one bag", "only one group", "two bags", "two groups")
     (["a", "b", "c"], {"groups": ["x", "y", "y"]}, "warning"),
     (["a", "b"], {"split": ["train", "test"]}, None),
 ])  # fmt: skip
-def test_too_few_bags_or_groups_for_a_split_are_found(names: list[str], columns: dict, level: str | None) -> None:  # type: ignore[type-arg]
+def test_too_few_bags_or_groups_for_a_split_are_found(
+    names: list[str], columns: dict[str, list[str]], level: str | None
+) -> None:
     labels = np.array([[True, False]] * len(names))
-    bags = own_bags([*np.arange(2.0 * len(names)).reshape(-1, 1, 2)], labels, ["cat", "dog"], bags=names, **columns)
-    few = [finding.level for finding in check_bags(bags, FeatureOptions(table="")) if finding.what in FEW]
+    bags = own_bags(
+        [*np.arange(2.0 * len(names)).reshape(-1, 1, 2)],
+        labels,
+        ["cat", "dog"],
+        bags=names,
+        **columns,
+    )
+    few = [
+        finding.level
+        for finding in check_bags(bags, FeatureOptions(table=""))
+        if finding.what in FEW
+    ]
     assert few == ([level] if level else [])
 
 
@@ -182,7 +235,9 @@ def test_a_table_is_checked_without_torch(tmp_path: Path) -> None:
         "import sys; sys.argv = ['milbench', 'data', 'check', sys.argv[1]]\nfrom milbench.cli.main import main\n"
         "try: main()\nfinally: print('torch' in sys.modules)"
     )
-    ran = subprocess.run([sys.executable, "-c", code, str(tmp_path / "t.csv")], capture_output=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "t.csv")], capture_output=True, text=True
+    )
     assert ran.stdout.splitlines()[-1] == "False", ran.stderr
 
 

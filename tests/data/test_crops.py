@@ -28,7 +28,9 @@ def test_the_published_window(digits: int) -> None:
     width, height = 20 * (digits - 1) + 18, 40 + digits - 1
     half = (1 + (6 - digits) / 7) * max(width, height) / 2
     x, y = 400 + width / 2, 300 + height / 2
-    assert window(record(*boxes), 900, 700, "paper") == pytest.approx((x - half, y - half, x + half, y + half), abs=0.5)
+    assert window(record(*boxes), 900, 700, "paper") == pytest.approx(
+        (x - half, y - half, x + half, y + half), abs=0.5
+    )
 
 
 def test_the_tight_window_does_not_depend_on_the_number_of_digits() -> None:
@@ -36,16 +38,27 @@ def test_the_tight_window_does_not_depend_on_the_number_of_digits() -> None:
     assert window(one, 900, 700, "tight") == window(two, 900, 700, "tight") == (394, 294, 446, 346)
 
 
-def clipped_by_hand(boxes: list[tuple[int, int, int, int]], width: int, height: int) -> list[tuple[int, int]]:
+def clipped_by_hand(
+    boxes: list[tuple[int, int, int, int]], width: int, height: int
+) -> list[tuple[int, int]]:
     """Return the first and the last pixel, numbered from 1, of the columns and of the rows that the text asks for."""
     spans = []
     for start, side, count in ((0, 2, width), (1, 3, height)):
-        shown = {p for box in boxes for p in range(box[start] + 1, box[start] + box[side] + 1) if 1 <= p <= count}
+        shown = {
+            p
+            for box in boxes
+            for p in range(box[start] + 1, box[start] + box[side] + 1)
+            if 1 <= p <= count
+        }
         spans.append((min(shown), max(shown)))
-    half = Fraction(max(last - first for first, last in spans), 2) * (1 + Fraction(6 - len(boxes), 7))
+    half = Fraction(max(last - first for first, last in spans), 2) * (
+        1 + Fraction(6 - len(boxes), 7)
+    )
     found = []
     for (first, last), count in zip(spans, (width, height), strict=True):
-        low, high = (math.floor(Fraction(first + last, 2) + side + Fraction(1, 2)) for side in (-half, half))
+        low, high = (
+            math.floor(Fraction(first + last, 2) + side + Fraction(1, 2)) for side in (-half, half)
+        )
         found.append((max(low, 1), min(high, count)))
     return found
 
@@ -57,7 +70,14 @@ def test_by_the_published_protocol_boxes_are_clipped_before_they_are_joined() ->
         boxes = []
         for _ in range(rng.integers(1, 7)):
             left, top = int(rng.integers(-8, width)), int(rng.integers(-8, height))
-            boxes.append((left, top, max(int(rng.integers(2, 30)), 1 - left), max(int(rng.integers(2, 60)), 1 - top)))
+            boxes.append(
+                (
+                    left,
+                    top,
+                    max(int(rng.integers(2, 30)), 1 - left),
+                    max(int(rng.integers(2, 60)), 1 - top),
+                )
+            )
         columns, rows = clipped_by_hand(boxes, width, height)
         expected = (columns[0] - 1, rows[0] - 1, columns[1], rows[1])
         assert window(record(*boxes), width, height, "paper", "paper") == expected, boxes
@@ -98,7 +118,11 @@ def test_boxes_follow_the_digits_into_the_crop() -> None:
 
 
 TWO = [(4.0, 10.0, 8.0, 12.0, 20.0), (10.0, 24.0, 8.0, 12.0, 20.0)]
-PICTURES = [(60, 40, [(1.0, 20.0, 5.0, 12.0, 20.0)]), (70, 50, TWO), (30, 90, [(10.0, 4.0, 30.0, 10.0, 20.0)])]
+PICTURES = [
+    (60, 40, [(1.0, 20.0, 5.0, 12.0, 20.0)]),
+    (70, 50, TWO),
+    (30, 90, [(10.0, 4.0, 30.0, 10.0, 20.0)]),
+]
 
 
 @pytest.fixture
@@ -119,9 +143,13 @@ def test_a_cache_holds_every_crop_in_the_order_of_the_records(folder: Path) -> N
     assert isinstance(crops.crops, np.memmap)
 
 
-def test_pictures_are_cropped_once_for_each_variant_and_protocol(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_are_cropped_once_for_each_variant_and_protocol(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     beyond = [(1.0, -6.0, 5.0, 40.0, 20.0)]
-    write_struct(folder / "digitStruct.mat", [("1.png", beyond), ("2.png", TWO), ("3.png", PICTURES[2][2])])
+    write_struct(
+        folder / "digitStruct.mat", [("1.png", beyond), ("2.png", TWO), ("3.png", PICTURES[2][2])]
+    )
     kinds: list[tuple[Any, ...]] = [("paper",), ("tight",), ("paper", "paper")]
     first = [load(folder, *kind) for kind in kinds]
     monkeypatch.setattr(crops_module, "crop", None)
@@ -136,15 +164,26 @@ def test_other_pictures_or_records_make_new_crops(folder: Path) -> None:
     made = [load(folder, "paper")]
     Image.fromarray(picture(60, 40, seed=9)).save(folder / "1.png")
     made.append(load(folder, "paper"))
-    write_struct(folder / "digitStruct.mat", [(f"{n}.png", p[2]) for n, p in zip((1, 3, 2), PICTURES, strict=True)])
+    write_struct(
+        folder / "digitStruct.mat",
+        [(f"{n}.png", p[2]) for n, p in zip((1, 3, 2), PICTURES, strict=True)],
+    )
     made.append(load(folder, "paper"))
-    assert len({crops.digest for crops in made}) == len({crops.crops.tobytes() for crops in made}) == 3
-    assert [p.name for p in (folder.parent / ".crops").iterdir()] == ["train-paper"]  # nothing temporary, nothing old
+    assert (
+        len({crops.digest for crops in made}) == len({crops.crops.tobytes() for crops in made}) == 3
+    )
+    assert [p.name for p in (folder.parent / ".crops").iterdir()] == [
+        "train-paper"
+    ]  # nothing temporary, nothing old
 
 
 @pytest.mark.parametrize("name", ["crops.npy", "cache.json"])
-@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-10])])
-def test_what_is_cut_short_or_lost_is_made_again(folder: Path, name: str, damage: Callable[[Path], Any]) -> None:
+@pytest.mark.parametrize(
+    "damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-10])]
+)
+def test_what_is_cut_short_or_lost_is_made_again(
+    folder: Path, name: str, damage: Callable[[Path], Any]
+) -> None:
     crops = load(folder, "paper").crops.copy()
     size = (path := folder.parent / ".crops" / "train-paper" / name).stat().st_size
     damage(path)
@@ -156,7 +195,9 @@ def test_bad_input_leaves_the_cache_as_it_was(folder: Path) -> None:
     load(folder, "paper")
     before = {path: path.read_bytes() for path in (folder.parent / ".crops").rglob("*.*")}
     Image.fromarray(picture(8, 8)).save(folder / "2.png")
-    outside = f"{folder / '2.png'} has 8x8 pixels, and box 1 of 2 in digitStruct.mat is wholly outside"
+    outside = (
+        f"{folder / '2.png'} has 8x8 pixels, and box 1 of 2 in digitStruct.mat is wholly outside"
+    )
     with pytest.raises(UsageError, match=outside):
         load(folder, "paper")
     (folder / "2.png").unlink()
@@ -165,7 +206,9 @@ def test_bad_input_leaves_the_cache_as_it_was(folder: Path) -> None:
     assert {path: path.read_bytes() for path in (folder.parent / ".crops").rglob("*.*")} == before
 
 
-def test_a_read_only_folder_is_cached_in_the_user_s_cache_folder(folder: Path, tmp_path: Path) -> None:
+def test_a_read_only_folder_is_cached_in_the_user_s_cache_folder(
+    folder: Path, tmp_path: Path
+) -> None:
     folder.parent.chmod(0o555)
     try:
         crops = load(folder, "paper")

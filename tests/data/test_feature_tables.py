@@ -57,12 +57,18 @@ def test_two_forms_of_a_letter_are_one_class(tmp_path: Path) -> None:
 
 def test_columns_of_zero_and_one_are_classes(tmp_path: Path) -> None:
     text = "name,has_a,has_b,f1,f2,other\nx,1,0,1,2,9\nx,1,0,3,4,9\ny,0,0,5,6,9\n"
-    table = load(tmp_path, text, FeatureOptions(table="", bag="name", labels="has_*", features="f*"))
+    table = load(
+        tmp_path, text, FeatureOptions(table="", bag="name", labels="has_*", features="f*")
+    )
     assert table.class_names == ["has_a", "has_b"]
     assert table.labels.tolist() == [[True, False], [False, False]]
     assert table.feature_names == ["f1", "f2"]
     assert table.ignored == ["other"]
-    listed = load(tmp_path, text, FeatureOptions(table="", bag="name", labels="has_b;has_a", features="other;f2"))
+    listed = load(
+        tmp_path,
+        text,
+        FeatureOptions(table="", bag="name", labels="has_b;has_a", features="other;f2"),
+    )
     assert (listed.class_names, listed.feature_names) == (["has_b", "has_a"], ["other", "f2"])
 
 
@@ -81,7 +87,11 @@ def test_the_digest_follows_the_content_and_not_the_form(tmp_path: Path) -> None
     pd.read_csv(tmp_path / "bags.csv", keep_default_na=False).to_parquet(tmp_path / "bags.parquet")
     for name in ("bags.tsv", "bags.parquet"):
         assert load_bags(tmp_path / name, FeatureOptions(table="")).digest == table.digest
-    for changed in (text.replace("-1", "-2"), text.replace("NA", "cat"), text.replace("c,NA", "d,NA")):
+    for changed in (
+        text.replace("-1", "-2"),
+        text.replace("NA", "cat"),
+        text.replace("c,NA", "d,NA"),
+    ):
         assert load(tmp_path, changed).digest != table.digest
 
 
@@ -100,7 +110,9 @@ def test_a_row_a_bag_with_a_file_of_features(tmp_path: Path) -> None:
     again = load_bags(tmp_path / "bags.csv", FeatureOptions(table="", features="@path"))
     assert parts(again)[-1] == [[7, 7]], "a file that the table names has changed"
     assert again.digest != table.digest
-    with pytest.raises(UsageError, match=r"row 4: 'x' is the bag of row 2 too, expected a row for each"):
+    with pytest.raises(
+        UsageError, match=r"row 4: 'x' is the bag of row 2 too, expected a row for each"
+    ):
         load(tmp_path, text + "x,a;b,parts/x.npy,3\n", FeatureOptions(table="", features="@path"))
     with pytest.raises(UsageError, match=r"row 4: 'x' is the bag of row 2 too"):
         new_bags([tmp_path / "bags.csv"], FeatureOptions(table="", features="@path"), ["f0", "f1"])
@@ -122,7 +134,9 @@ def test_a_row_a_bag_with_a_file_of_features(tmp_path: Path) -> None:
     ("bag,labels,split,f\n1,a,train,1\n2,a,tests,2\n", {}, r"row 3: split 'tests'; did you mean 'test'"),
     ("bag,labels,group,f\n1,a,p,1\n1,a,q,2\n", {}, r"row 3: bag '1' has the group 'q', and 'p' in row 2"),
 ])  # fmt: skip
-def test_a_mistake_is_named_with_its_row(tmp_path: Path, text: str, columns: dict[str, Any], complaint: str) -> None:
+def test_a_mistake_is_named_with_its_row(
+    tmp_path: Path, text: str, columns: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(UsageError, match=complaint) as caught:
         load(tmp_path, text, FeatureOptions(table="", **columns))
     assert "bags.csv" in str(caught.value)
@@ -137,14 +151,20 @@ def test_an_index_without_a_name_and_times_are_no_features(tmp_path: Path) -> No
     times = frame.assign(when=pd.to_datetime(["2020-01-01", "2020-01-02"]), remark=["", "1 egg"])
     times.to_parquet(tmp_path / "t.parquet")
     times.to_csv(tmp_path / "times.csv", index=False)
-    tables = [load_bags(tmp_path / name, FeatureOptions(table="")) for name in ("t.parquet", "times.csv")]
+    tables = [
+        load_bags(tmp_path / name, FeatureOptions(table="")) for name in ("t.parquet", "times.csv")
+    ]
     assert [table.feature_names for table in tables] == [["f0"]] * 2
     assert tables[0].digest == tables[1].digest
 
 
 def test_names_of_bags_stay_text(tmp_path: Path) -> None:
     found = load(tmp_path, "\ufeffbag , labels,f\n007,1,3\n1e3,2,4\n")
-    assert (found.bags, found.class_names, found.feature_names) == (["007", "1e3"], ["1", "2"], ["f"])
+    assert (found.bags, found.class_names, found.feature_names) == (
+        ["007", "1e3"],
+        ["1", "2"],
+        ["f"],
+    )
 
 
 @pytest.mark.parametrize(("name", "content", "complaint"), [
@@ -185,11 +205,19 @@ def test_what_is_no_table_is_named_in_one_line(
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_a_text_of_several_lines_is_no_mistake(tmp_path: Path, end: str) -> None:
     path = tmp_path / "t.csv"
-    rows = ["image,labels,caption", 'a.png,dog,"A dog', 'on grass, under trees, at noon"', 'b.png,"cat" ,plain', ""]
+    rows = [
+        "image,labels,caption",
+        'a.png,dog,"A dog',
+        'on grass, under trees, at noon"',
+        'b.png,"cat" ,plain',
+        "",
+    ]
     path.write_bytes(end.join(rows).encode())
     assert read_table(path).texts("labels").tolist() == ["dog", "cat"]
     path.write_bytes(end.join(["a, labels", '1, "x;y"', '2, ""', ""]).encode())
-    assert read_table(path).frame["labels"].tolist() == ["x;y", ""], "spaces behind a separator belong to no field"
+    assert read_table(path).frame["labels"].tolist() == ["x;y", ""], (
+        "spaces behind a separator belong to no field"
+    )
     rows = ["bag,note,f0,f1", 'a,"so, said', 'he, 5",1,2', 'b,"5"" wide",3,4', ""]
     path.write_bytes(end.join(rows).encode())
     assert read_table(path).frame["f1"].tolist() == [2, 4]
@@ -213,9 +241,13 @@ def test_a_table_that_is_read_in_chunks_is_the_one_that_is_read_at_once(
     assert all(np.array_equal(parts.store[b], whole.store[b]) for b in range(20))
     assert np.array_equal(parts.rows, np.argsort(pd.factorize(frame["bag"])[0], kind="stable"))
     assert np.array_equal(parts.store.means, whole.store.means)
-    assert {p.name for p in (tmp_path / "elsewhere").rglob("*.npy")} == {p.name for p in tmp_path.glob(".bags/*/*.npy")}
+    assert {p.name for p in (tmp_path / "elsewhere").rglob("*.npy")} == {
+        p.name for p in tmp_path.glob(".bags/*/*.npy")
+    }
     frame["f1"] = frame["f1"].astype(object)
     frame.loc[250, "f1"] = "seven"
     frame.to_csv(path, index=False)
-    with pytest.raises(UsageError, match=r"t.csv, row 252: column 'f1' is 'seven', expected a number"):
+    with pytest.raises(
+        UsageError, match=r"t.csv, row 252: column 'f1' is 'seven', expected a number"
+    ):
         load_bags(path, FeatureOptions(table=""))

@@ -39,7 +39,11 @@ def test_what_is_written_has_the_structure_of_svhn(tmp_path: Path) -> None:
         assert one["label"][0, 0] == 10
         assert one["left"].dtype == np.float64
     for record, again in zip(records, digit_struct.read(path), strict=True):
-        assert (record.name, record.classes, record.boxes.tolist()) == (again.name, again.classes, again.boxes.tolist())
+        assert (record.name, record.classes, record.boxes.tolist()) == (
+            again.name,
+            again.classes,
+            again.boxes.tolist(),
+        )
 
 
 def other_count(path: Path) -> None:
@@ -56,7 +60,9 @@ def huge(path: Path) -> None:
     with h5py.File(path, "r+") as file:
         kind = file["digitStruct/name"].dtype
         del file["digitStruct/name"]
-        file["digitStruct"].create_dataset("name", shape=(10**12, 1), dtype=kind, compression="gzip")
+        file["digitStruct"].create_dataset(
+            "name", shape=(10**12, 1), dtype=kind, compression="gzip"
+        )
 
 
 def truncated(path: Path) -> None:
@@ -82,7 +88,9 @@ def given(digits: Any) -> Callable[[Path], None]:
     (truncated, "is damaged"),
     (huge, "is damaged: no HDF5 file with SVHN's records"),
 ])  # fmt: skip
-def test_what_is_wrong_is_named(tmp_path: Path, write: Callable[[Path], None], complaint: str) -> None:
+def test_what_is_wrong_is_named(
+    tmp_path: Path, write: Callable[[Path], None], complaint: str
+) -> None:
     path = tmp_path / "digitStruct.mat"
     write(path)
     with pytest.raises(UsageError, match=complaint) as caught:
@@ -101,7 +109,9 @@ def templates() -> Any:
     """(fonts, 10, 24, 16): the ten digits in five of matplotlib's fonts, drawn by Pillow alone."""
     drawn = []
     for font in ("DejaVuSans", "DejaVuSans-Bold", "DejaVuSerif", "STIXGeneral", "cmr10"):
-        face = ImageFont.truetype(str(Path(mpl.get_data_path()) / "fonts" / "ttf" / f"{font}.ttf"), 64)
+        face = ImageFont.truetype(
+            str(Path(mpl.get_data_path()) / "fonts" / "ttf" / f"{font}.ttf"), 64
+        )
         for digit in "0123456789":
             left, top, right, bottom = face.getbbox(digit)
             image = Image.new("L", (int(right - left), int(bottom - top)))
@@ -110,26 +120,35 @@ def templates() -> Any:
     return np.array(drawn).reshape(5, 10, 24, 16)
 
 
-def test_the_pictures_show_the_digits_that_the_records_name_in_their_boxes(street_data: Path, templates: Any) -> None:
+def test_the_pictures_show_the_digits_that_the_records_name_in_their_boxes(
+    street_data: Path, templates: Any
+) -> None:
     """A reader of its own, by the closest template of any font and either contrast, agrees nearly always."""
     right = []
     for part, count in (("train", 60), ("test", 20)):
         folder = street_data / "house-numbers" / part
         records = read(folder / "digitStruct.mat")
         assert [record.name for record in records] == [f"{n}.png" for n in range(1, count + 1)]
-        assert {path.name for path in folder.iterdir()} == {"digitStruct.mat", *(record.name for record in records)}
+        assert {path.name for path in folder.iterdir()} == {
+            "digitStruct.mat",
+            *(record.name for record in records),
+        }
         for record in records:
             with Image.open(folder / record.name) as picture:
                 assert (picture.format, picture.mode) == ("PNG", "RGB")
                 assert len(record.classes) == len(record.boxes) > 0
-                for digit, (left, top, width, height) in zip(record.classes, record.boxes, strict=True):
+                for digit, (left, top, width, height) in zip(
+                    record.classes, record.boxes, strict=True
+                ):
                     assert 0 <= left < left + width <= picture.width
                     assert 0 <= top < top + height <= picture.height
                     cut = normalised(picture.crop((left, top, left + width, top + height)))
                     match = np.abs((templates * cut).sum(axis=(2, 3))).max(axis=0)
                     right.append(int(match.argmax()) == digit)
     assert len(right) > 150
-    assert np.mean(right) > 0.8  # chance is 0.1; fonts, tilt, blur and neighbours mislead so plain a reader at times
+    assert (
+        np.mean(right) > 0.8
+    )  # chance is 0.1; fonts, tilt, blur and neighbours mislead so plain a reader at times
     with h5py.File(street_data / "house-numbers/test/digitStruct.mat") as file:
         assert file["digitStruct/bbox"].shape == (20, 1)
 
@@ -137,7 +156,9 @@ def test_the_pictures_show_the_digits_that_the_records_name_in_their_boxes(stree
 def test_they_are_made_on_the_command_line_and_damage_is_made_anew(
     milbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(house_numbers, "PICTURES", {"house-numbers/train": 2, "house-numbers/test": 1})
+    monkeypatch.setattr(
+        house_numbers, "PICTURES", {"house-numbers/train": 2, "house-numbers/test": 1}
+    )
     words = ("data", "fetch", "house-numbers", "--data-dir", str(tmp_path))
     assert "house-numbers is present in" in milbench(*words).out
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.png")}

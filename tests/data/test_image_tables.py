@@ -43,10 +43,17 @@ def test_images_are_fitted_into_squares_and_mapped_from_a_file(table: Path) -> N
     assert bags.sizes is not None
     assert bags.sizes.tolist() == [[80, 40], [32, 32], [80, 40]]
     assert images[0, :, 16, 16].tolist() == [255, 0, 0]
-    assert images[0, 2, 8, 0] > 0, "the upper left corner of the picture, 8 pixels below that of the square"
+    assert images[0, 2, 8, 0] > 0, (
+        "the upper left corner of the picture, 8 pixels below that of the square"
+    )
     assert (images[1] == 0).nonzero()[1].tolist() == [5] * 3
     assert (images[1] == 0).nonzero()[2].tolist() == [3] * 3
-    assert load_bags(table, ImageOptions(table="", size=32, channels=1)).store[0].shape == (1, 1, 32, 32)
+    assert load_bags(table, ImageOptions(table="", size=32, channels=1)).store[0].shape == (
+        1,
+        1,
+        32,
+        32,
+    )
 
 
 def test_boxes_move_with_the_pixels() -> None:
@@ -65,7 +72,11 @@ def test_all_images_that_cannot_be_read_are_named_and_no_cache_is_left(table: Pa
     wrong = image_table(folder, ["red.png", "broken.png", "absent.png", "point.png", "text.jpg"])
     with pytest.raises(UsageError, match=r"^3 of 5 images cannot be read: ") as error:
         load_bags(wrong, ImageOptions(table="", size=32))
-    for place in ("pets.csv, row 3: .*broken.png", "pets.csv, row 4: .*absent.png is not there", "row 6: .*text.jpg"):
+    for place in (
+        "pets.csv, row 3: .*broken.png",
+        "pets.csv, row 4: .*absent.png is not there",
+        "row 6: .*text.jpg",
+    ):
         assert error.match(place)
     assert "\n" not in str(error.value)
     assert not list(folder.rglob("*.npy"))
@@ -80,16 +91,26 @@ def test_checks_name_images_of_one_colour(table: Path) -> None:
     assert found["images"] == ("fact", "3, of 20x30 to 80x40 pixels")
     assert found["images of one colour"] == ("warning", "1: plain.png")
     plain = load_bags(image_table(folder, ["plain.png", "blue.png"]), options)
-    assert fatal(check_bags(plain, options)) == ["images: all are of one colour: nothing can be told from them"]
+    assert fatal(check_bags(plain, options)) == [
+        "images: all are of one colour: nothing can be told from them"
+    ]
 
 
-@pytest.mark.parametrize(("left", "bottom", "outside"), [(19, 30, False), (20, 30, True), (19, 0, True)])
-def test_boxes_outside_their_image_are_fatal_and_named(table: Path, left: float, bottom: float, outside: bool) -> None:
+@pytest.mark.parametrize(
+    ("left", "bottom", "outside"), [(19, 30, False), (20, 30, True), (19, 0, True)]
+)
+def test_boxes_outside_their_image_are_fatal_and_named(
+    table: Path, left: float, bottom: float, outside: bool
+) -> None:
     options = ImageOptions(table="")
     Image.new("RGB", (20, 30), "green").save(table.parent / "plain.png")
     bags = load_bags(image_table(table.parent, ["red.png", "plain.png"]), options)
-    problems = fatal(check_bags(replace(bags, marks=[[], [Annotation(0, (left, -5, 25, bottom))]]), options))
-    assert problems == ["boxes outside their image: 1: plain.png (row 3) has 20 x 30 pixels"] * outside
+    problems = fatal(
+        check_bags(replace(bags, marks=[[], [Annotation(0, (left, -5, 25, bottom))]]), options)
+    )
+    assert (
+        problems == ["boxes outside their image: 1: plain.png (row 3) has 20 x 30 pixels"] * outside
+    )
 
 
 HEADER = "image\tlabels\tboxes"
@@ -108,7 +129,9 @@ def quoted(boxes: object) -> str:
 
 
 def test_images_are_bags_with_label_sets_and_boxes(tmp_path: Path) -> None:
-    table = load(tmp_path, f"a.png\tdog;cat\t{quoted([DOG, CAT, DOG])}", "b.jpg\t\t", "c.png\tcat\t")
+    table = load(
+        tmp_path, f"a.png\tdog;cat\t{quoted([DOG, CAT, DOG])}", "b.jpg\t\t", "c.png\tcat\t"
+    )
     assert table.bags == ["a.png", "b.jpg", "c.png"]
     assert table.class_names == ["cat", "dog"]
     assert table.labels.tolist() == [[True, True], [False, False], [True, False]]

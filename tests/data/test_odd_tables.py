@@ -16,16 +16,33 @@ from milbench.data.table_options import FeatureOptions
 from milbench.errors import UsageError
 
 BAGS = 80
-SEVERAL, NOTHING, IDS = "classes that read like several", "classes that read like nothing", "classes that read like ids"
-GROUP, RARE, BLIND = "a column that reads like a group", "classes missing from a part", "no threshold can be chosen"
-SPLIT, ODD, BINARY = "a column that reads like a split", "features that read like ids", "the classes are"
+SEVERAL, NOTHING, IDS = (
+    "classes that read like several",
+    "classes that read like nothing",
+    "classes that read like ids",
+)
+GROUP, RARE, BLIND = (
+    "a column that reads like a group",
+    "classes missing from a part",
+    "no threshold can be chosen",
+)
+SPLIT, ODD, BINARY = (
+    "a column that reads like a split",
+    "features that read like ids",
+    "the classes are",
+)
 
 
 def written(folder: Path, labels: Any, name: str = "t.csv", **columns: Any) -> Path:
     """Write a table of bags of two instances, in which columns are lists of a value a bag, or cycle through fewer."""
     values = {"labels": labels, **columns}
     rows = [
-        {"bag": f"b{n}", **{key: value[n % len(value)] for key, value in values.items()}, "f0": n + 0.5 * k, "f1": -k}
+        {
+            "bag": f"b{n}",
+            **{key: value[n % len(value)] for key, value in values.items()},
+            "f0": n + 0.5 * k,
+            "f1": -k,
+        }
         for n in range(BAGS)
         for k in range(2)
     ]
@@ -92,7 +109,9 @@ def test_what_gives_wrong_numbers_is_warned_of(
     (["a", ""], {"split": ["training", "training", "testing", "testing"]}),
     ([f"class {n % 20}" for n in range(BAGS)], {"split": [*["train"] * 20, *["valid"] * 20, *["test"] * 20] * 2}),
 ])  # fmt: skip
-def test_odd_but_honest_tables_give_no_warning(tmp_path: Path, labels: list[str], columns: dict[str, Any]) -> None:
+def test_odd_but_honest_tables_give_no_warning(
+    tmp_path: Path, labels: list[str], columns: dict[str, Any]
+) -> None:
     assert warnings_of(written(tmp_path, labels, **columns)) == {}
 
 
@@ -134,7 +153,9 @@ def test_fields_and_decimals_are_read_as_spreadsheets_write_them(
     ("bag,labels,f0,f1\nr1,a,1,1.234 %\nr2,b,2,5 %\n", "row 2: column 'f1' is '1.234 %', .* names the columns to take"),
     ("sep=;\nbag;labels;f0\nr1;a;1\nr2;b\n", "row 4: got 2 fields, expected 3 .* by semicolons"),
 ])  # fmt: skip
-def test_what_is_not_certain_of_fields_and_decimals_is_one_line(tmp_path: Path, text: str, complaint: str) -> None:
+def test_what_is_not_certain_of_fields_and_decimals_is_one_line(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(UsageError, match=complaint) as caught:
         load_bags(tmp_path / "t.csv", FeatureOptions(table=""))
@@ -142,8 +163,12 @@ def test_what_is_not_certain_of_fields_and_decimals_is_one_line(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("ending", [".h5", ".npz", ".pt"])
-@pytest.mark.parametrize("name", ["coords", "patches/coordinates", "positions", "bag_ids", "labels", "locs"])
-def test_coordinates_and_their_kind_are_never_features(tmp_path: Path, ending: str, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["coords", "patches/coordinates", "positions", "bag_ids", "labels", "locs"]
+)
+def test_coordinates_and_their_kind_are_never_features(
+    tmp_path: Path, ending: str, name: str
+) -> None:
     path, values = tmp_path / f"s1{ending}", np.arange(6.0).reshape(3, 2)
     options = FeatureOptions(table="", features=f"*{ending}")
 
@@ -155,7 +180,9 @@ def test_coordinates_and_their_kind_are_never_features(tmp_path: Path, ending: s
         elif ending == ".npz":
             np.savez(path, **arrays)
         else:
-            nested = {key.rpartition("/")[2]: torch.from_numpy(array) for key, array in arrays.items()}
+            nested = {
+                key.rpartition("/")[2]: torch.from_numpy(array) for key, array in arrays.items()
+            }
             torch.save({"patches": nested} if "/" in name else nested, path)
 
     (tmp_path / "t.csv").write_text("bag,labels\ns1,x\n")
@@ -173,21 +200,33 @@ def slides(folder: Path, **params: Any) -> tuple[OwnBags, FeatureOptions]:
     return load_bags(path, options), options
 
 
-def test_splits_of_others_are_taken_with_their_validation_bags_a_file_a_fold(tmp_path: Path) -> None:
+def test_splits_of_others_are_taken_with_their_validation_bags_a_file_a_fold(
+    tmp_path: Path,
+) -> None:
     parts = {k: (range(40), range(40, 60), range(60 + 4 * k, 64 + 4 * k)) for k in range(3)}
     (tmp_path / "folds").mkdir()
     for k, split in parts.items():
         columns = [pd.Series([f"b{n}" for n in ns]) for ns in split]
-        pd.concat(columns, axis=1, keys=["train", "val", "test"]).to_csv(tmp_path / f"folds/splits_{k}.csv")
+        pd.concat(columns, axis=1, keys=["train", "val", "test"]).to_csv(
+            tmp_path / f"folds/splits_{k}.csv"
+        )
     pd.DataFrame({"train": [True]}).to_csv(tmp_path / "folds/splits_0_descriptor.csv")
     bags, options = slides(tmp_path, splits="folds/splits_*.csv")
     assert count_folds(bags, options) == (3, 1)
     for k, split in parts.items():
-        assert [part.tolist() for part in split_bags(bags, options, k)] == [list(part) for part in split]
-    is_in = {part: [n in ns for n in range(BAGS)] for part, ns in zip(("train", "val", "test"), parts[1], strict=True)}
+        assert [part.tolist() for part in split_bags(bags, options, k)] == [
+            list(part) for part in split
+        ]
+    is_in = {
+        part: [n in ns for n in range(BAGS)]
+        for part, ns in zip(("train", "val", "test"), parts[1], strict=True)
+    }
     pd.DataFrame(is_in, index=[f"b{n}" for n in range(BAGS)]).to_csv(tmp_path / "one_bool.csv")
     bags, options = slides(tmp_path, splits="one_bool.csv")
-    assert (count_folds(bags, options), split_bags(bags, options, 7).test.tolist()) == (None, list(range(64, 68)))
+    assert (count_folds(bags, options), split_bags(bags, options, 7).test.tolist()) == (
+        None,
+        list(range(64, 68)),
+    )
     for text, complaint in {
         "train,val,test\nb0,b4,b8\nb12,,b1\n": r"groups of .*t.csv in two parts: P0",
         "train,val,test\nb0,b4,b8\nb99,,\n": r"no bags of .*t.csv: b99",
@@ -197,7 +236,9 @@ def test_splits_of_others_are_taken_with_their_validation_bags_a_file_a_fold(tmp
         (tmp_path / "wrong.csv").write_text(text)
         with pytest.raises(UsageError, match=complaint):
             split_bags(*slides(tmp_path, splits="wrong.csv"), 0)
-    with pytest.raises(UsageError, match=r"there is no .*gone_\*.csv|no file .*gone_\*.csv with a number"):
+    with pytest.raises(
+        UsageError, match=r"there is no .*gone_\*.csv|no file .*gone_\*.csv with a number"
+    ):
         split_bags(*slides(tmp_path, splits="gone_*.csv"), 0)
 
 

@@ -54,7 +54,9 @@ def test_clips_lose_their_padding_and_keep_their_pitch(tmp_path: Path, cache: No
     ("001 - Dog bark/1-9-A.ogg", None, "is silent"),
 ])  # fmt: skip
 @pytest.mark.usefixtures("cache")
-def test_other_files_are_refused_in_one_line(name: str, content: bytes | None, problem: str, tmp_path: Path) -> None:
+def test_other_files_are_refused_in_one_line(
+    name: str, content: bytes | None, problem: str, tmp_path: Path
+) -> None:
     path = write(tmp_path, name, np.zeros(4410))
     if content is not None:
         path.write_bytes(content)
@@ -64,7 +66,9 @@ def test_other_files_are_refused_in_one_line(name: str, content: bytes | None, p
     assert "\n" not in str(error.value)
 
 
-def test_the_licences_stay_beside_the_clips_that_are_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_licences_stay_beside_the_clips_that_are_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     published = small_clips(tmp_path / "published") / esc10.FOLDER
     (published / "README.txt").write_text("CC0 or CC BY")
 
@@ -91,8 +95,13 @@ def test_letters_and_words_are_those_of_the_file(tmp_path: Path) -> None:
     assert found.folds.tolist() == [0, 0, 0, 9]
     assert found.sizes.tolist() == [3, 1]
     assert found.pixels.tolist() == [[int(pixel) for pixel in row[6:]] for row in rows]
-    pixels = "".join(pixel for row in rows for pixel in row[6:]).replace("0", "\0").replace("1", "\1")
-    assert found.digest() == hashlib.sha256(pixels.encode() + bytes([2, 0, 1, 0, 0, 0, 0, 9])).hexdigest()
+    pixels = (
+        "".join(pixel for row in rows for pixel in row[6:]).replace("0", "\0").replace("1", "\1")
+    )
+    assert (
+        found.digest()
+        == hashlib.sha256(pixels.encode() + bytes([2, 0, 1, 0, 0, 0, 0, 9])).hexdigest()
+    )
 
 
 @pytest.mark.parametrize(("row", "column", "value", "problem"), [
@@ -103,7 +112,9 @@ def test_letters_and_words_are_those_of_the_file(tmp_path: Path) -> None:
     (-1, 2, "5", "a last word without an end"),
     (0, 9, "x", "is damaged"),
 ])  # fmt: skip
-def test_other_letters_are_refused_in_one_line(row: int, column: int, value: str, problem: str, tmp_path: Path) -> None:
+def test_other_letters_are_refused_in_one_line(
+    row: int, column: int, value: str, problem: str, tmp_path: Path
+) -> None:
     rows = letter_rows(["cab", "a"], [0, 9])
     rows[row][column] = value
     path = write_letters(tmp_path, rows)
@@ -113,7 +124,9 @@ def test_other_letters_are_refused_in_one_line(row: int, column: int, value: str
     assert "\n" not in str(error.value)
 
 
-def test_what_is_fetched_is_checked_by_its_contents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_fetched_is_checked_by_its_contents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same letters in a file of other bytes are right, and another letter in it is not."""
     published = small_letters(tmp_path / "published") / ocr_letters.FILE
 
@@ -127,7 +140,11 @@ def test_what_is_fetched_is_checked_by_its_contents(tmp_path: Path, monkeypatch:
     monkeypatch.setitem(DATASETS, "ocr-letters", replace(official, parts=(part,)))
     assert fetch("ocr-letters", tmp_path / "data").state == "present"
     states, text = [], gzip.decompress(published.read_bytes())
-    for content in (gzip.compress(text, 1), gzip.compress(text.replace(b"\t0\t\n", b"\t1\t\n", 1)), text):
+    for content in (
+        gzip.compress(text, 1),
+        gzip.compress(text.replace(b"\t0\t\n", b"\t1\t\n", 1)),
+        text,
+    ):
         (tmp_path / "data" / part.path).write_bytes(content)
         states.append(DATASETS["ocr-letters"].status(tmp_path / "data").state)
     assert states == ["present", "damaged", "damaged"]

@@ -30,7 +30,9 @@ def frames(bags: OwnBags) -> list[torch.Tensor]:
 def test_wav_and_npy_of_one_waveform_have_the_same_frames(tmp_path: Path) -> None:
     np.save(tmp_path / "w.npy", WAVE)
     soundfile.write(tmp_path / "w.wav", WAVE, RATE, subtype="FLOAT")
-    soundfile.write(tmp_path / "two.wav", np.stack([0.5 * WAVE, 1.5 * WAVE], axis=1), RATE, subtype="FLOAT")
+    soundfile.write(
+        tmp_path / "two.wav", np.stack([0.5 * WAVE, 1.5 * WAVE], axis=1), RATE, subtype="FLOAT"
+    )
     loaded = load(tmp_path, "w.npy", "w.wav", "two.wav", columns=WAVEFORMS)
     assert loaded.frames_per_second == 50
     assert frames(loaded)[0].shape == (16, 50)
@@ -47,7 +49,12 @@ def test_frames_of_an_array_are_taken_as_they_are(tmp_path: Path) -> None:
 
 
 def test_all_files_that_cannot_be_read_are_in_one_line(tmp_path: Path) -> None:
-    arrays = {"good": np.zeros((4, 3)), "cube": np.zeros((4, 3, 2)), "none": np.zeros((0, 3)), "wave": WAVE}
+    arrays = {
+        "good": np.zeros((4, 3)),
+        "cube": np.zeros((4, 3, 2)),
+        "none": np.zeros((0, 3)),
+        "wave": WAVE,
+    }
     for name, array in arrays.items():
         np.save(tmp_path / name, array)
     (tmp_path / "cut.npy").write_bytes((tmp_path / "good.npy").read_bytes()[:90])
@@ -56,7 +63,9 @@ def test_all_files_that_cannot_be_read_are_in_one_line(tmp_path: Path) -> None:
     bad = ["cube.npy", "none.npy", "wave.npy", "cut.npy", "noise.wav", "text.mp4", "away.wav"]
     with pytest.raises(UsageError, match="7 of 8 files cannot be read") as caught:
         load(tmp_path, "good.npy", *bad)
-    assert all(f"t.csv, row {row}: {name}: " in str(caught.value) for row, name in enumerate(bad, start=3))
+    assert all(
+        f"t.csv, row {row}: {name}: " in str(caught.value) for row, name in enumerate(bad, start=3)
+    )
     assert "good.npy" not in str(caught.value)
     assert "needs sample_rate" in str(caught.value)
 
@@ -65,13 +74,17 @@ def test_files_that_do_not_fit_together_are_named(tmp_path: Path) -> None:
     for number, rate in enumerate((RATE, RATE, 2 * RATE)):
         soundfile.write(tmp_path / f"{number}.wav", WAVE, rate)
     np.save(tmp_path / "f.npy", np.zeros((4, 3)))
-    with pytest.raises(UsageError, match="2 of 4 files are not as the others, which have a waveform of 4000") as caught:
+    with pytest.raises(
+        UsageError, match="2 of 4 files are not as the others, which have a waveform of 4000"
+    ) as caught:
         load(tmp_path, "0.wav", "1.wav", "2.wav", "f.npy")
     assert "t.csv, row 4: 2.wav has a waveform of 8000" in str(caught.value)
     assert "f.npy has frames of 3 features" in str(caught.value)
 
 
-def test_a_recording_of_silence_is_finite_and_one_of_many_lengths_keeps_its_own(tmp_path: Path) -> None:
+def test_a_recording_of_silence_is_finite_and_one_of_many_lengths_keeps_its_own(
+    tmp_path: Path,
+) -> None:
     soundfile.write(tmp_path / "silence.wav", np.zeros(RATE), RATE)
     soundfile.write(tmp_path / "long.wav", np.tile(WAVE, 7), RATE)
     soundfile.write(tmp_path / "short.wav", WAVE[:100], RATE)
@@ -85,7 +98,9 @@ def load_text(folder: Path, text: str) -> OwnBags:
     """Return the table of a text, all of whose files are there."""
     (folder / "t.csv").write_text(text, "utf-8")
     (folder / "sub").mkdir(exist_ok=True)
-    for n, name in enumerate(("a.npy", "b.npy", "sub/b.npy", "c, d.npy", "x.npy", "y.npy", "007.npy", "1e3.npy")):
+    for n, name in enumerate(
+        ("a.npy", "b.npy", "sub/b.npy", "c, d.npy", "x.npy", "y.npy", "007.npy", "1e3.npy")
+    ):
         np.save(folder / name, np.random.default_rng(n).normal(size=(5, 2)))
     return load_bags(folder / "t.csv", SequenceOptions(table=""))
 
@@ -115,7 +130,9 @@ def test_a_table_is_read(tmp_path: Path) -> None:
     ('file,labels,events\na.npy,x,"[[""x"", 2, 1]]"\n', r"row 2: events: \['x', 2, 1\] is wrong"),
     ('file,labels,events\na.npy,x,"[[""x"", NaN, 1]]"\n', r"row 2: events: .* is wrong"),
 ])  # fmt: skip
-def test_a_wrong_table_is_one_line_that_names_the_place(text: str, complaint: str, tmp_path: Path) -> None:
+def test_a_wrong_table_is_one_line_that_names_the_place(
+    text: str, complaint: str, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match=complaint) as caught:
         load_text(tmp_path, text)
     assert "\n" not in str(caught.value)

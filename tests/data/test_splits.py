@@ -34,7 +34,9 @@ def test_a_drawn_split_is_stratified_and_holds_every_bag_once(seed: int) -> None
     parts = parts_of(drawn(table(), seed=seed))
     assert sorted(itertools.chain(*parts)) == list(range(120))
     assert [len(part) for part in parts] == [84, 12, 24]
-    assert [sum(i < 30 for i in part) for part in parts] == [21, 3, 6], "a quarter of each is positive"
+    assert [sum(i < 30 for i in part) for part in parts] == [21, 3, 6], (
+        "a quarter of each is positive"
+    )
     assert parts == parts_of(drawn(table(), seed=seed))
     assert parts != parts_of(drawn(table(), seed=seed + 1))
     assert not drawn(table(), validation=0.0, seed=seed).validation.size
@@ -43,7 +45,9 @@ def test_a_drawn_split_is_stratified_and_holds_every_bag_once(seed: int) -> None
 @pytest.mark.parametrize(("bags", "test", "tested"), [
     (120, 0.4, 48), (120, 0.8, 96), (120, 0.3, 36), (120, 0.01, 1), (8, 0.01, 1), (8, 0.97, 7),
 ])  # fmt: skip
-def test_about_the_share_that_is_asked_for_is_tested_on(bags: int, test: float, tested: int) -> None:
+def test_about_the_share_that_is_asked_for_is_tested_on(
+    bags: int, test: float, tested: int
+) -> None:
     split = drawn(table(bags), test=test, validation=0)
     assert abs(len(split.test) - tested) <= 1
     assert sorted([*split.train, *split.test]) == list(range(bags))
@@ -60,7 +64,9 @@ def test_a_given_split_is_taken_as_it_is() -> None:
     assert parts_of(split_bags(bags, TableOptions(table=""), 1)) == [[0, 3, 5], [2], [1, 4]]
 
 
-def test_of_a_given_split_without_validation_bags_some_to_train_on_are_held_out_the_same_for_every_seed() -> None:
+def test_of_a_given_split_without_validation_bags_some_to_train_on_are_held_out_the_same_for_every_seed() -> (
+    None
+):
     bags = table(split=["test" if i % 4 == 0 else "train" for i in range(120)])
     split = drawn(bags)
     assert split.test.tolist() == [*range(0, 120, 4)]
@@ -74,8 +80,12 @@ def test_folds_hold_every_bag_once_in_each_repetition_and_a_seed_is_a_fold() -> 
     bags, options = table(50), TableOptions(table="", folds=5, repeats=2, validation=0.0)
     splits = [split_bags(bags, options, seed) for seed in range(10)]
     for repetition in (splits[:5], splits[5:]):
-        assert sorted(np.concatenate([split.test for split in repetition]).tolist()) == list(range(50))
-    assert not all(np.array_equal(a.test, b.test) for a, b in zip(splits[:5], splits[5:], strict=True))
+        assert sorted(np.concatenate([split.test for split in repetition]).tolist()) == list(
+            range(50)
+        )
+    assert not all(
+        np.array_equal(a.test, b.test) for a, b in zip(splits[:5], splits[5:], strict=True)
+    )
     assert sorted([*splits[7].train, *splits[7].test]) == list(range(50))
     held = split_bags(bags, TableOptions(table="", folds=5, repeats=2, validation=0.1), 7)
     assert len(held.validation) == 5
@@ -96,7 +106,9 @@ def test_folds_hold_every_bag_once_in_each_repetition_and_a_seed_is_a_fold() -> 
     ('[[{"train": [], "test": ["b0"]}]]', 0, "no bag is left to train on, with validation = 0"),
     ('[[["b0", "b2"], ["b1", "b3"]]]', 2, ""),
 ])  # fmt: skip
-def test_folds_of_a_file_that_do_not_fit_are_named(tmp_path: Path, content: str, groups: int, complaint: str) -> None:
+def test_folds_of_a_file_that_do_not_fit_are_named(
+    tmp_path: Path, content: str, groups: int, complaint: str
+) -> None:
     bags = table(4, groups, path=tmp_path / "bags.csv")
     options = TableOptions(table="", splits="folds.json", validation=0.0)
     if content:
@@ -108,9 +120,13 @@ def test_folds_of_a_file_that_do_not_fit_are_named(tmp_path: Path, content: str,
 def test_too_few_bags_are_named() -> None:
     with pytest.raises(UsageError, match="folds = 5 are more than its 4 bags"):
         split_bags(table(4), TableOptions(table="", folds=5), 0)
-    with pytest.raises(UsageError, match="1 group cannot be split into two parts, expected at least 2 groups"):
+    with pytest.raises(
+        UsageError, match="1 group cannot be split into two parts, expected at least 2 groups"
+    ):
         drawn(table(8, groups=1))
-    with pytest.raises(UsageError, match=r"1 bag, which cannot be .* at least 3 bags in all, or validation = 0"):
+    with pytest.raises(
+        UsageError, match=r"1 bag, which cannot be .* at least 3 bags in all, or validation = 0"
+    ):
         drawn(table(2))
     assert len(drawn(table(2), validation=0.0).train) == 1
 
@@ -120,5 +136,7 @@ def test_official_folds_are_each_tested_on_by_one_seed_and_validated_on_by_the_o
     assert parts_of(official_split(folds, 4, 0)) == [[0, 3, 5], [2], [1, 4]]
     assert parts_of(official_split(folds, 4, 3)) == [[0, 2, 5], [1, 4], [3]]
     assert parts_of(official_split(folds, 4, 7)) == parts_of(official_split(folds, 4, 3))
-    with pytest.raises(UsageError, match="of 5 folds, those of the validation split of seed 3 are empty"):
+    with pytest.raises(
+        UsageError, match="of 5 folds, those of the validation split of seed 3 are empty"
+    ):
         official_split(folds, 5, 3)

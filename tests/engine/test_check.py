@@ -26,7 +26,8 @@ def check(name: str, tmp_path: Path, **values: object) -> list[str]:
     cells = make_plan(make_spec({"name": "t", "losses": [name], "tasks": [TINY], **values})).cells
     execution = Execution(in_process=True)
     return check_all(
-        [Job(cell, "", CellFolder(tmp_path / cell.id), execution, 1, ["cpu"], 1) for cell in cells], Processes(1, 1)
+        [Job(cell, "", CellFolder(tmp_path / cell.id), execution, 1, ["cpu"], 1) for cell in cells],
+        Processes(1, 1),
     )
 
 
@@ -48,11 +49,17 @@ def check(name: str, tmp_path: Path, **values: object) -> list[str]:
         ("posterior over positions", "sum to 1"),
     ],
 )
-def test_what_a_loss_must_not_return_is_refused_in_one_line(fault: str, says: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="faulty with network mlp on the first batch of tiny") as error:
+def test_what_a_loss_must_not_return_is_refused_in_one_line(
+    fault: str, says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        UsageError, match="faulty with network mlp on the first batch of tiny"
+    ) as error:
         check(FAULTY, tmp_path, loss={"faulty": {"fault": fault}})
     assert says in str(error.value)
-    assert "faulty_loss.py:" in str(error.value) or "must return" not in str(error.value), "its place"
+    assert "faulty_loss.py:" in str(error.value) or "must return" not in str(error.value), (
+        "its place"
+    )
 
 
 def test_a_loss_that_can_learn_is_tried_from_the_start_of_the_recipe(tmp_path: Path) -> None:
@@ -77,15 +84,21 @@ def test_a_loss_that_can_learn_is_tried_from_the_start_of_the_recipe(tmp_path: P
 @pytest.mark.parametrize("fault", ["labels", "crowded"])
 def test_a_batch_that_no_loss_can_use_is_named(fault: str, tmp_path: Path) -> None:
     task = {"tiny": {"fault": fault}}
-    if fault == "crowded":  # all label sets have every class: there may be nothing to learn from this batch
+    if (
+        fault == "crowded"
+    ):  # all label sets have every class: there may be nothing to learn from this batch
         assert check("exact", tmp_path, task=task) == []
         return
     with pytest.raises(UsageError, match="exact with network mlp on the first batch of tiny"):
         check("exact", tmp_path, task=task)
 
 
-@pytest.mark.parametrize(("bags", "by_work", "calls"), [(8, True, [1]), (8, False, []), (10_000, True, [])])
-def test_small_steps_take_one_thread(monkeypatch: pytest.MonkeyPatch, bags: int, by_work: bool, calls: object) -> None:
+@pytest.mark.parametrize(
+    ("bags", "by_work", "calls"), [(8, True, [1]), (8, False, []), (10_000, True, [])]
+)
+def test_small_steps_take_one_thread(
+    monkeypatch: pytest.MonkeyPatch, bags: int, by_work: bool, calls: object
+) -> None:
     called = list[int]()
     monkeypatch.setattr(torch, "set_num_threads", called.append)
     cell = small_cell(task_name="extended-digits", task={"extended-digits": {"batch_bags": bags}})
@@ -107,5 +120,7 @@ def test_a_bound_of_classes_that_is_too_small_is_named_also_where_a_later_batch_
             check(loss, tmp_path)
     few, many = (bags.selected(which.nonzero().flatten()) for which in (sizes <= 2, sizes == 3))
     train_step(setup, few, 0)
-    with pytest.raises(UsageError, match=r"max_labels of task tiny is 2, but bag 0 .* has 3 classes"):
+    with pytest.raises(
+        UsageError, match=r"max_labels of task tiny is 2, but bag 0 .* has 3 classes"
+    ):
         train_step(setup, many, 1)

@@ -42,7 +42,9 @@ def test_a_cell_with_a_damaged_file_is_not_done_and_run_computes_it_again(
             damage(own, how, others)
             assert folder.state().is_damaged, name
             frame = results(root).frame
-            assert {*frame.loc[frame["cell"] == folder.id, "metric"].astype(str)} == {""}, "no value of it is used"
+            assert {*frame.loc[frame["cell"] == folder.id, "metric"].astype(str)} == {""}, (
+                "no value of it is used"
+            )
             assert results(root).folders.keys() == {other.id}
             with pytest.raises(UsageError, match=f"cell {folder.id} .* is damaged: "):
                 Root(root).find(folder.id)
@@ -66,19 +68,31 @@ def test_every_command_names_a_damaged_cell_in_one_line(
         (["export", "--out", str(tmp_path / "x.csv")], 1), ([*WORDS, "--dry-run"], 0),
     ):  # fmt: skip
         ran = milbench(*words)
-        assert (ran.code, ran.out.count(f"cell {folder.id} (tiny, exact, seed 0) is damaged: history.csv")) == (code, 1)
+        assert (
+            ran.code,
+            ran.out.count(f"cell {folder.id} (tiny, exact, seed 0) is damaged: history.csv"),
+        ) == (code, 1)
     assert "damaged: history.csv" in milbench("predict", "x.png", "--cell", folder.id).complaint()
-    assert "added 1 of 1 cell" in milbench("import", str(tmp_path / "x.zip"), "--root", str(tmp_path / "there")).out
+    assert (
+        "added 1 of 1 cell"
+        in milbench("import", str(tmp_path / "x.zip"), "--root", str(tmp_path / "there")).out
+    )
 
 
 def test_weights_of_any_size_are_looked_at_where_they_are_read_and_before_a_launch(
-    milbench: Milbench, root: Path, store: tuple[CellFolder, CellFolder], monkeypatch: pytest.MonkeyPatch
+    milbench: Milbench,
+    root: Path,
+    store: tuple[CellFolder, CellFolder],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("milbench.engine.cell.SMALL", 0)
     folder, other = store
     damage(folder.weights, "swapped", other.weights)
     assert milbench("status").code == 0, "to read the weights of all cells takes long"
-    assert "damaged: weights.safetensors" in milbench("predict", "x.png", "--cell", folder.id).complaint()
+    assert (
+        "damaged: weights.safetensors"
+        in milbench("predict", "x.png", "--cell", folder.id).complaint()
+    )
     assert "is damaged: weights.safetensors" in milbench(*WORDS).out
     assert milbench("export", "--out", str(root / "all.zip")).code == 0
 
@@ -95,7 +109,9 @@ class Faults:
     def _call(self, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
         opens = call.__name__ == "open"
         mode = args[1] if len(args) > 1 else named.get("mode", "r")
-        reads = opens and (mode in ("r", "rb") if isinstance(mode, str) else not mode & (os.O_WRONLY | os.O_RDWR))
+        reads = opens and (
+            mode in ("r", "rb") if isinstance(mode, str) else not mode & (os.O_WRONLY | os.O_RDWR)
+        )
         if reads or not (call.__name__ == "fsync" or str(args[0]).startswith(self.folder)):
             return call(*args, **named)
         self._strike(args[0])
@@ -132,7 +148,12 @@ def check_faults(milbench: Milbench, folder: Path, step: int, codes: tuple[int, 
                 faults = Faults(root / "runs", n, code, patch)
                 ran = milbench(*words, str(root))
             assert "Traceback" not in ran.out + ran.err, n
-            assert len([line for line in (ran.out + ran.err).splitlines() if os.strerror(code) in line]) <= 1, (n, ran)
+            assert (
+                len(
+                    [line for line in (ran.out + ran.err).splitlines() if os.strerror(code) in line]
+                )
+                <= 1
+            ), (n, ran)
             if ran.code:
                 assert os.strerror(code) in ran.out + ran.err, (n, ran)
                 assert ran.code == 1 or ran.complaint(), n

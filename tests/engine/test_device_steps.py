@@ -31,11 +31,15 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_a_step_of_every_loss_needs_no_value_from_the_device(variant: Variant, data_of_all: Path) -> None:
+def test_a_step_of_every_loss_needs_no_value_from_the_device(
+    variant: Variant, data_of_all: Path
+) -> None:
     """Tensors on `meta` have no values: what the host would wait for raises. By psgd, with a second derivative too."""
     ordered = variant.load().supervision == "order"
     task = "cifar10" if variant.one_class else "house-numbers" if ordered else "extended-digits"
-    steps_on_meta(variant, task, data_of_all, {"optimizer": "psgd", "precision": "float32"}, steps=1)
+    steps_on_meta(
+        variant, task, data_of_all, {"optimizer": "psgd", "precision": "float32"}, steps=1
+    )
 
 
 @pytest.mark.parametrize("optimizer", NAMES)
@@ -44,7 +48,9 @@ def test_a_step_of_every_optimizer_needs_no_value_from_the_device(optimizer: str
     steps_on_meta(Variant("exact"), "synthetic-bags", None, recipe, steps=2)
 
 
-def steps_on_meta(variant: Variant, task: str, data: Path | None, recipe: dict[str, Any], steps: int) -> None:
+def steps_on_meta(
+    variant: Variant, task: str, data: Path | None, recipe: dict[str, Any], steps: int
+) -> None:
     """Make steps of the engine on `meta`, with all that is in a step: target, loss, gradient, clipping, update."""
     supervision = ["set", "count", "order", "position"]
     spec = make_spec({
@@ -55,7 +61,9 @@ def steps_on_meta(variant: Variant, task: str, data: Path | None, recipe: dict[s
     (cell,) = make_plan(spec).cells
     setup = set_up(cell, META, data)
     batches = iter(setup.train_batches(0))
-    for done in range(1, 1 + steps):  # the first step of all, number 0, checks values, also on a GPU
+    for done in range(
+        1, 1 + steps
+    ):  # the first step of all, number 0, checks values, also on a GPU
         assert train_step(setup, next(batches), done).device == META
     assert all(parameter.grad is not None for parameter in setup.model.network.parameters())
 
@@ -76,7 +84,9 @@ class OnGPU:
                 self._tasks[name].prepare(self.data, GPU)
             task = self._tasks[name]
         with self.gpu, mock.patch("milbench.families.table_bags.prefetched", iter):  # no thread
-            bags = self.without_waiting(lambda: next(iter(task.train_batches(0, generator("bags")))))
+            bags = self.without_waiting(
+                lambda: next(iter(task.train_batches(0, generator("bags"))))
+            )
         assert bags.instances.device == bags.labels.device == GPU
         return task, bags
 
@@ -85,7 +95,9 @@ class OnGPU:
         for module in model.modules():
             for name, weights in module.named_parameters(recurse=False):
                 with self.gpu:
-                    module.register_parameter(name, torch.nn.Parameter(torch.zeros(weights.shape, device=GPU)))
+                    module.register_parameter(
+                        name, torch.nn.Parameter(torch.zeros(weights.shape, device=GPU))
+                    )
         return model
 
     def without_waiting(self, compute: Callable[[], Any]) -> Any:
@@ -111,7 +123,10 @@ def test_a_batch_of_every_task_reaches_the_gpu_without_waiting(task: str, on_gpu
 @needs_fake_gpu
 @pytest.mark.parametrize(
     ("variant", "task"),
-    [(v, "cifar10" if v.one_class else "house-numbers" if v.loss == "ctc" else "synthetic-bags") for v in VARIANTS],
+    [
+        (v, "cifar10" if v.one_class else "house-numbers" if v.loss == "ctc" else "synthetic-bags")
+        for v in VARIANTS
+    ],
     ids=str,
 )
 def test_loss_and_scores_stay_on_the_gpu(variant: Variant, task: str, on_gpu: OnGPU) -> None:
@@ -131,4 +146,7 @@ def test_loss_and_scores_stay_on_the_gpu(variant: Variant, task: str, on_gpu: On
     with torch.no_grad():
         logits = on_gpu.without_waiting(lambda: network_logits(network, bags, GPU))
         scores = on_gpu.without_waiting(lambda: loss.score(logits, mask))
-        assert {part.device for part in (scores.classes, scores.presence, scores.instances, scores.evidence)} == {GPU}
+        assert {
+            part.device
+            for part in (scores.classes, scores.presence, scores.instances, scores.evidence)
+        } == {GPU}

@@ -35,13 +35,18 @@ def test_a_store_that_is_copied_moved_or_merged_needs_nothing_computed(
     cell = next((moved / "runs/cells").iterdir())
     before = CellFolder(cell).history()
     shutil.rmtree(cell)
-    assert milbench("status", "--root", str(moved)).out.splitlines()[-2] == "3 of 4 cells done, 1 missing"
+    assert (
+        milbench("status", "--root", str(moved)).out.splitlines()[-2]
+        == "3 of 4 cells done, 1 missing"
+    )
     assert milbench(*WORDS, "exact,noisy-or", "--root", str(moved)).code == 0
     after = [row for row in CellFolder(cell).history() if not row[1].startswith("cost/")]
     assert after == [row for row in before if not row[1].startswith("cost/")]
 
 
-def test_losses_that_are_run_one_after_the_other_are_in_one_comparison(milbench: Milbench, root: Path) -> None:
+def test_losses_that_are_run_one_after_the_other_are_in_one_comparison(
+    milbench: Milbench, root: Path
+) -> None:
     for loss in ("exact", "noisy-or"):
         assert milbench(*WORDS, loss).code == 0
     assert {cell.loss for cell in Root(root).plan().cells} == {"exact", "noisy-or"}
@@ -65,17 +70,32 @@ def test_an_export_goes_on_elsewhere(milbench: Milbench, root: Path, tmp_path: P
     assert numbers(there) == numbers(root)
     for words in ([*WORDS, "exact"], ["run", "tiny"]):  # the spec came with it
         assert ", 0 to run" in milbench(*words, "--root", str(there)).out
-    assert "3 cells, 1 to run" in milbench("run", "tiny", "--seeds", "0-2", "--dry-run", "--root", str(there)).out
+    assert (
+        "3 cells, 1 to run"
+        in milbench("run", "tiny", "--seeds", "0-2", "--dry-run", "--root", str(there)).out
+    )
     cell = next(path for path in Root(there).cells.iterdir() if path.is_dir())
     (cell / "result.json").unlink()
     (Root(root).cells / cell.name / "result.json").unlink()
     (cell / "checkpoint.pt").touch()
     assert milbench("export", "--out", str(tmp_path / "half.zip")).code == 0
-    assert "added 0 of 2 cells" in milbench("import", str(tmp_path / "half.zip"), "--root", str(there)).out
-    assert (cell / "checkpoint.pt").exists(), "what goes on here is worth more than what is not done there"
-    assert "added 1 of 2 cells" in milbench("import", str(tmp_path / "all.zip"), "--root", str(there)).out
+    assert (
+        "added 0 of 2 cells"
+        in milbench("import", str(tmp_path / "half.zip"), "--root", str(there)).out
+    )
+    assert (cell / "checkpoint.pt").exists(), (
+        "what goes on here is worth more than what is not done there"
+    )
+    assert (
+        "added 1 of 2 cells"
+        in milbench("import", str(tmp_path / "all.zip"), "--root", str(there)).out
+    )
     assert milbench("export", "--out", str(tmp_path / "t.csv")).code == 0
-    assert (tmp_path / "t.csv").read_text().startswith("task,loss,network,recipe,supervision,seed,status")
+    assert (
+        (tmp_path / "t.csv")
+        .read_text()
+        .startswith("task,loss,network,recipe,supervision,seed,status")
+    )
 
 
 def forged(tmp_path: Path, member: str, content: bytes = b"x") -> Path:
@@ -95,11 +115,18 @@ def test_only_an_export_is_imported(milbench: Milbench, root: Path, tmp_path: Pa
         "../escaped.json", "/abs.json", f"cells/{cell}/x.py", "cells/0123456789abcdef/cell.json",
         f"cells/{cell}/a/b.json", f"cells/{cell}/history.csv/",
     ):  # fmt: skip
-        complaint = milbench("import", str(forged(tmp_path, member)), "--root", str(there)).complaint()
+        complaint = milbench(
+            "import", str(forged(tmp_path, member)), "--root", str(there)
+        ).complaint()
         assert "an export has no" in complaint
-    with zipfile.ZipFile(tmp_path / "good.zip") as good, zipfile.ZipFile(tmp_path / "typed.zip", "w") as typed:
+    with (
+        zipfile.ZipFile(tmp_path / "good.zip") as good,
+        zipfile.ZipFile(tmp_path / "typed.zip", "w") as typed,
+    ):
         for name in good.namelist():
-            typed.writestr(name, b'{"costs": [1]}' if name.endswith("result.json") else good.read(name))
+            typed.writestr(
+                name, b'{"costs": [1]}' if name.endswith("result.json") else good.read(name)
+            )
         typed.comment = good.comment
     complaint = milbench("import", str(tmp_path / "typed.zip"), "--root", str(there)).complaint()
     assert f"cell {cell} is damaged" in complaint
@@ -122,8 +149,16 @@ def test_an_archive_with_a_flipped_bit_is_imported_whole_or_not_at_all(
     content = (tmp_path / "good.zip").read_bytes()
     chance = random.Random(0)
     for trial in range(100):
-        place = chance.randrange(len(content)) if trial % 2 else len(content) - chance.randrange(1, 1500)
-        flipped = content[:place] + bytes([content[place] ^ 1 << chance.randrange(8)]) + content[place + 1 :]
+        place = (
+            chance.randrange(len(content))
+            if trial % 2
+            else len(content) - chance.randrange(1, 1500)
+        )
+        flipped = (
+            content[:place]
+            + bytes([content[place] ^ 1 << chance.randrange(8)])
+            + content[place + 1 :]
+        )
         (tmp_path / "bad.zip").write_bytes(flipped)
         there = tmp_path / str(trial)
         if milbench("import", str(tmp_path / "bad.zip"), "--root", str(there)).code == 0:
@@ -132,7 +167,9 @@ def test_an_archive_with_a_flipped_bit_is_imported_whole_or_not_at_all(
             assert not [path for path in there.rglob("*") if path.is_file()], place
 
 
-def test_a_damaged_plan_is_one_line_and_never_replaced_by_a_smaller_one(milbench: Milbench, root: Path) -> None:
+def test_a_damaged_plan_is_one_line_and_never_replaced_by_a_smaller_one(
+    milbench: Milbench, root: Path
+) -> None:
     words = ["run", "--task", TINY, "--loss"]
     assert milbench(*words, "exact").code == 0
     plan = root / "runs/tiny.json"
@@ -157,6 +194,9 @@ def test_a_damaged_plan_is_one_line_and_never_replaced_by_a_smaller_one(milbench
             assert f"{plan}: the plan is damaged" in milbench(*command).complaint()
         assert plan.read_text() == text
     plan.unlink()
-    assert "has 1 cell and no plan of a comparison; the same milbench run" in milbench("status").complaint()
+    assert (
+        "has 1 cell and no plan of a comparison; the same milbench run"
+        in milbench("status").complaint()
+    )
     assert ", 0 to run" in milbench(*words, "exact").out
     assert milbench("status").code == 0

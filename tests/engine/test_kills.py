@@ -58,7 +58,11 @@ def damage_some(root: Path, chance: random.Random) -> None:
         if files:
             file = chance.choice(files)
             others = [other for other in files if other.name == file.name and other != file]
-            damage(file, chance.choice(DAMAGES if others else DAMAGES[:5]), chance.choice(others or files))
+            damage(
+                file,
+                chance.choice(DAMAGES if others else DAMAGES[:5]),
+                chance.choice(others or files),
+            )
 
 
 def check_whole(root: Path, expected: object, *, was_damaged: bool = False) -> None:
@@ -72,7 +76,9 @@ def check_whole(root: Path, expected: object, *, was_damaged: bool = False) -> N
     assert not [name for name in left if name.startswith(".")]
     if not was_damaged:
         with contextlib.closing(sqlite3.connect(root / "runs" / "mlflow.db")) as database:
-            of_cells = database.execute("select value from tags where key = 'milbench.cell'").fetchall()
+            of_cells = database.execute(
+                "select value from tags where key = 'milbench.cell'"
+            ).fetchall()
             states = {state for (state,) in database.execute("select distinct status from runs")}
         assert set(Counter(of_cells).values()) == {1}, "no run is doubled"
         assert states == {"FINISHED"}
@@ -85,7 +91,9 @@ def test_a_store_whose_launches_are_killed_ends_where_the_unbroken_one_does(
     """Each is killed at a random moment of its own quarter of a launch, and goes on from what the others left."""
     chance = random.Random(0)
     for kill in range(KILLS):
-        killed(tmp_path, (0.3 + 0.7 * (kill + chance.random()) / KILLS) * unbroken[0])  # cells start after 0.3
+        killed(
+            tmp_path, (0.3 + 0.7 * (kill + chance.random()) / KILLS) * unbroken[0]
+        )  # cells start after 0.3
     run(tmp_path)
     check_whole(tmp_path, unbroken[1])
     damage_some(tmp_path, chance)
@@ -96,7 +104,9 @@ def test_a_store_whose_launches_are_killed_ends_where_the_unbroken_one_does(
 @pytest.mark.kills
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("trial", range(100))
-def test_a_launch_killed_at_a_random_moment(tmp_path: Path, unbroken: tuple[float, object], trial: int) -> None:
+def test_a_launch_killed_at_a_random_moment(
+    tmp_path: Path, unbroken: tuple[float, object], trial: int
+) -> None:
     """After every second kill files are damaged too."""
     chance = random.Random(trial)
     killed(tmp_path, chance.uniform(0, unbroken[0]))

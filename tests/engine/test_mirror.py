@@ -47,10 +47,18 @@ def check_mirrored(root: Path, statuses: dict[str, str]) -> None:
         assert data.dataset.name == "tiny"
         for metric in {name for _, name, _ in folder.history()}:
             values = [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, metric)]
-            assert sorted(values) == [(epoch, value) for epoch, name, value in folder.history() if name == metric]
-        files = {file.path for file in client.list_artifacts(run.info.run_id)} if "http" in address(place) else set()
+            assert sorted(values) == [
+                (epoch, value) for epoch, name, value in folder.history() if name == metric
+            ]
+        files = (
+            {file.path for file in client.list_artifacts(run.info.run_id)}
+            if "http" in address(place)
+            else set()
+        )
         if address(place).startswith("sqlite:"):
-            files = {path.name for path in (place.artifacts / run.info.run_id / "artifacts").iterdir()}
+            files = {
+                path.name for path in (place.artifacts / run.info.run_id / "artifacts").iterdir()
+            }
         assert files == {path.name for path in folder.artifacts()}
         if statuses[cell.loss] == "FINISHED":
             assert run.data.metrics["cost/step_seconds"] > 0
@@ -68,7 +76,9 @@ def clear_connections() -> None:
 DONE = {"exact": "FINISHED", "hostile": "FAILED"}
 
 
-def test_a_database_shows_all_and_comes_back_after_it_was_deleted(milbench: Milbench, root: Path) -> None:
+def test_a_database_shows_all_and_comes_back_after_it_was_deleted(
+    milbench: Milbench, root: Path
+) -> None:
     assert milbench(*WORDS).code == 1
     check_mirrored(root, DONE)
     assert milbench("sync").code == 0
@@ -147,11 +157,17 @@ def refusing() -> Iterator[str]:
 
 @pytest.mark.parametrize("answer", [401, "html", "silence", "away"])
 def test_a_server_that_refuses_costs_one_line_and_no_cell(
-    milbench: Milbench, root: Path, refusing: str, monkeypatch: pytest.MonkeyPatch, answer: int | str
+    milbench: Milbench,
+    root: Path,
+    refusing: str,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: int | str,
 ) -> None:
     monkeypatch.setattr(Refusing, "answer", answer)
     monkeypatch.setattr("milbench.engine.mirror.PATIENCE", 3.0)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:secret@127.0.0.1:9" if answer == "away" else refusing)
+    monkeypatch.setenv(
+        "MLFLOW_TRACKING_URI", "http://user:secret@127.0.0.1:9" if answer == "away" else refusing
+    )
     ran = milbench("run", "--loss", "exact", "--task", TINY)
     assert ran.code == 0, ran
     (line,) = [line for line in ran.out.splitlines() if "not in MLflow yet" in line]

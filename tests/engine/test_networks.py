@@ -24,15 +24,23 @@ def planned(*settings: str, **values: Any) -> Plan:
 
 
 def test_every_loss_is_trained_with_every_network_and_a_loss_may_have_its_own() -> None:
-    plan = planned(networks=["mlp", "linear"], loss={"one-vs-rest": {"networks": ["gated-attention"]}})
+    plan = planned(
+        networks=["mlp", "linear"], loss={"one-vs-rest": {"networks": ["gated-attention"]}}
+    )
     pairs = [("exact", "mlp"), ("exact", "linear"), ("one-vs-rest", "gated-attention")]
     assert [(cell.loss, cell.network) for cell in plan.cells] == pairs
     assert len({cell.id for cell in plan.cells}) == 3
-    assert [label.variant for label in plan.labels.values()] == [f"{loss} with {network}" for loss, network in pairs]
+    assert [label.variant for label in plan.labels.values()] == [
+        f"{loss} with {network}" for loss, network in pairs
+    ]
     again = planned("loss.one-vs-rest.networks=gated-attention", networks=["mlp", "linear"])
     assert [cell.id for cell in again.cells] == [cell.id for cell in plan.cells]
     default, by_name = planned(losses=["exact"]), planned(losses=["exact"], networks=["mlp"])
-    assert [cell.id for cell in default.cells] == [cell.id for cell in by_name.cells] == [plan.cells[0].id]
+    assert (
+        [cell.id for cell in default.cells]
+        == [cell.id for cell in by_name.cells]
+        == [plan.cells[0].id]
+    )
 
 
 def test_settings_reach_the_networks_that_have_such_a_parameter_and_tell_cells_apart() -> None:
@@ -49,10 +57,15 @@ def test_settings_reach_the_networks_that_have_such_a_parameter_and_tell_cells_a
     assert ids[0] != ids[1]
     for task, key, of_tiny in (("synthetic-bags", "hidden", 16), ("sound-events", "stride", None)):
         several = planned(f"network.{key}=16", losses=["exact"], tasks=[task, TINY])
-        assert [(c.task, c.network_params.get(key)) for c in several.cells] == [(task, 16), ("tiny", of_tiny)]
+        assert [(c.task, c.network_params.get(key)) for c in several.cells] == [
+            (task, 16),
+            ("tiny", of_tiny),
+        ]
 
 
-def test_a_network_in_a_file_counts_by_what_is_in_it_and_is_refused_when_it_was_edited(tmp_path: Path) -> None:
+def test_a_network_in_a_file_counts_by_what_is_in_it_and_is_refused_when_it_was_edited(
+    tmp_path: Path,
+) -> None:
     file = Path(normed_network(tmp_path))
     cell = small_cell(networks=[str(file)])
     assert (cell.network, cell.network_file) == ("normed", str(file))
@@ -74,18 +87,36 @@ def test_a_network_in_a_file_counts_by_what_is_in_it_and_is_refused_when_it_was_
     ("words", "says"),
     [
         (("exact", TINY, "mpl"), "head softmax; did you mean 'mlp'? (there are: mlp, linear; "),
-        (("exact", TINY, "gated-attention"), "'gated-attention' is no network for tiny and a loss with"),
-        (("exact", "sound-events", "mlp"), "conv, gru; for losses with the head sigmoid also gated-attention"),
+        (
+            ("exact", TINY, "gated-attention"),
+            "'gated-attention' is no network for tiny and a loss with",
+        ),
+        (
+            ("exact", "sound-events", "mlp"),
+            "conv, gru; for losses with the head sigmoid also gated-attention",
+        ),
         (("exact", "image-bags", "gru"), "'gru' is no network for image-bags"),
         (("exact", "image-bags", "resnet18", "-p", "network.weights=absent.pth"), "absent.pth"),
-        (("exact", "image-bags", "resnet18", "-p", "network.stride=32"), "2 classes, and the network 1 positions"),
+        (
+            ("exact", "image-bags", "resnet18", "-p", "network.stride=32"),
+            "2 classes, and the network 1 positions",
+        ),
         (("exact", "mnist", "resnet19"), ", and torchvision's, such as resnet18; "),
         (("cross-entropy", TINY, "default"), "tiny has no network for losses with the head class"),
-        (("cross-entropy", "cifar10", "resnet18"), "is no network for cifar10 and a loss with the head class"),
+        (
+            ("cross-entropy", "cifar10", "resnet18"),
+            "is no network for cifar10 and a loss with the head class",
+        ),
         (("exact", TINY, "absent.py"), "no file absent.py to load a network from"),
         (("exact", TINY, TINY), "tiny_task.py holds 2 network entries: name one of them, "),
-        (("exact", TINY, "mlp", "-p", "network.width=3"), "unknown parameter of network mlp 'width'"),
-        (("exact", TINY, "mlp", "-p", "network.linear.hidden=3"), "unknown network of this run (-p network.linear."),
+        (
+            ("exact", TINY, "mlp", "-p", "network.width=3"),
+            "unknown parameter of network mlp 'width'",
+        ),
+        (
+            ("exact", TINY, "mlp", "-p", "network.linear.hidden=3"),
+            "unknown network of this run (-p network.linear.",
+        ),
         (("exact", TINY, "mlp", "-p", "network.hidden=0"), "network mlp: hidden = 0 is wrong"),
     ],
     ids=lambda value: " ".join(value)[-40:] if isinstance(value, tuple) else "",
@@ -94,9 +125,23 @@ def test_a_network_that_does_not_suit_is_one_line(
     words: tuple[str, ...], says: str, milbench: Milbench, root: Path, data_of_all: Path
 ) -> None:
     loss, task, network, *more = words
-    own = [word for key, value in PARAMS.get(task, {}).items() for word in ("-p", f"task.{key}={value}".lower())]
+    own = [
+        word
+        for key, value in PARAMS.get(task, {}).items()
+        for word in ("-p", f"task.{key}={value}".lower())
+    ]
     ran = milbench(
-        "run", "--loss", loss, "--task", task, "--network", network, *more, *own, "--data-dir", str(data_of_all)
+        "run",
+        "--loss",
+        loss,
+        "--task",
+        task,
+        "--network",
+        network,
+        *more,
+        *own,
+        "--data-dir",
+        str(data_of_all),
     )
     assert says in ran.complaint()
     assert not list(root.glob("runs/cells/*"))

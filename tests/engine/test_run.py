@@ -20,7 +20,9 @@ from milbench.engine.run import worker_count
 from milbench.engine.worker import free_device
 from tests._helpers.command_line import HOSTILE, LOSS, TINY, Milbench, process, wait_for
 
-AWAY = os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}  # the environment of a process whose MLflow is away
+AWAY = os.environ | {
+    "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"
+}  # the environment of a process whose MLflow is away
 REASONS = {
     "exit 5": "SystemExit: 5 (hostile_loss.py:",
     "odd": "OddError: <exception str() failed> (hostile_loss.py:",
@@ -36,11 +38,16 @@ def state_of(root: Path) -> dict[str, tuple[str, str]]:
     place = Root(root)
     plan = place.plan()
     states = place.states(plan.cells)
-    return {plan.labels[cell.id].loss: (states[cell.id].status, states[cell.id].reason) for cell in plan.cells}
+    return {
+        plan.labels[cell.id].loss: (states[cell.id].status, states[cell.id].reason)
+        for cell in plan.cells
+    }
 
 
 @pytest.mark.timeout(280)
-def test_what_a_plug_in_does_to_its_process_fails_its_own_cell_alone(milbench: Milbench, root: Path) -> None:
+def test_what_a_plug_in_does_to_its_process_fails_its_own_cell_alone(
+    milbench: Milbench, root: Path
+) -> None:
     """One of them ends the process of the check as well."""
     words, how = ["run", "--task", TINY, "--loss", f"{HOSTILE},exact", "-p"], "loss.hostile.how="
     ran = milbench(*words, f"{how}{','.join(REASONS)}", "--jobs", "2", "-p", "run.timeout=12")
@@ -67,11 +74,30 @@ def test_what_a_plug_in_changes_of_its_process_is_as_before_for_the_next_cell(
     assert milbench(*words, "exact", "--root", str(tmp_path / "alone")).code == 0
     (alone,) = Root(tmp_path / "alone").cells.glob("*/weights.safetensors")
     before = Path.cwd(), dict(os.environ), sys.path[0], sys.getrecursionlimit(), [*warnings.filters]
-    for place, where in ((root, ["-p", "run.in_process=true"]), (tmp_path / "there", ["--jobs", "1"])):
-        ran = milbench(*words, f"{HOSTILE},exact", "-p", "loss.hostile.how=change", *where, "--root", str(place))
+    for place, where in (
+        (root, ["-p", "run.in_process=true"]),
+        (tmp_path / "there", ["--jobs", "1"]),
+    ):
+        ran = milbench(
+            *words,
+            f"{HOSTILE},exact",
+            "-p",
+            "loss.hostile.how=change",
+            *where,
+            "--root",
+            str(place),
+        )
         assert state_of(place)["exact"][0] == "done", ran
-        assert (Root(place).cells / alone.parent.name / alone.name).read_bytes() == alone.read_bytes()
-        assert (Path.cwd(), dict(os.environ), sys.path[0], sys.getrecursionlimit(), [*warnings.filters]) == before
+        assert (
+            Root(place).cells / alone.parent.name / alone.name
+        ).read_bytes() == alone.read_bytes()
+        assert (
+            Path.cwd(),
+            dict(os.environ),
+            sys.path[0],
+            sys.getrecursionlimit(),
+            [*warnings.filters],
+        ) == before
     (output,) = Root(place).cells.glob("*/output.txt")
     assert output.parent.name != alone.parent.name
     assert "printed in a step\n" in output.read_text()
@@ -81,7 +107,9 @@ def test_what_the_import_of_a_file_does_is_not_seen_by_the_launch(
     milbench: Milbench, root: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "loud_loss.py"
-    file.write_text(f"import os\nprint('loud')\nos.environ['LEFT_BEHIND'] = os.chdir('/') or '1'\n{LOSS.read_text()}")
+    file.write_text(
+        f"import os\nprint('loud')\nos.environ['LEFT_BEHIND'] = os.chdir('/') or '1'\n{LOSS.read_text()}"
+    )
     before = Path.cwd()
     ran = milbench("run", "--loss", str(file), "--task", TINY, "--jobs", "1")
     assert (ran.code, "loud\n" in ran.out + ran.err) == (0, False), ran
@@ -90,22 +118,48 @@ def test_what_the_import_of_a_file_does_is_not_seen_by_the_launch(
     file = file.with_name("leaves.py")
     file.write_text("import os\nos._exit(0)\n")
     complaint = milbench("run", "--loss", str(file), "--task", TINY).complaint()
-    assert complaint == f"cannot import the loss file {file}: SystemExit: os._exit(0) ({file}, line 2)"
+    assert (
+        complaint == f"cannot import the loss file {file}: SystemExit: os._exit(0) ({file}, line 2)"
+    )
 
 
-def test_cells_that_ask_for_tf32_alone_get_it(milbench: Milbench, root: Path, tmp_path: Path) -> None:
+def test_cells_that_ask_for_tf32_alone_get_it(
+    milbench: Milbench, root: Path, tmp_path: Path
+) -> None:
     tab, file = "\n" + 8 * " ", tmp_path / "tells.py"
     tells = f"bag_loss(self, *w):{tab}print(torch.backends.cudnn.allow_tf32){tab}return self.value(*w)\n\n    def value"
     file.write_text(f"import torch\n{LOSS.read_text().replace('bag_loss', tells, 1)}")
-    milbench("run", "--loss", str(file), "--task", TINY, "-p", "recipe.precision=tf32,float32", "--jobs", "1").done()
-    told = {c.recipe["precision"]: Root(root).cells / c.id / "output.txt" for c in Root(root).plan().cells}
-    assert {p: {*path.read_text().split()} for p, path in told.items()} == {"tf32": {"True"}, "float32": {"False"}}
+    milbench(
+        "run",
+        "--loss",
+        str(file),
+        "--task",
+        TINY,
+        "-p",
+        "recipe.precision=tf32,float32",
+        "--jobs",
+        "1",
+    ).done()
+    told = {
+        c.recipe["precision"]: Root(root).cells / c.id / "output.txt"
+        for c in Root(root).plan().cells
+    }
+    assert {p: {*path.read_text().split()} for p, path in told.items()} == {
+        "tf32": {"True"},
+        "float32": {"False"},
+    }
 
 
 @pytest.mark.parametrize(("number", "children"), [(signal.SIGINT, 1), (signal.SIGHUP, 2)])
-def test_a_signal_while_processes_start_is_one_line(number: signal.Signals, children: int, root: Path) -> None:
-    heeded = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup what is started here would ignore it
-    running = process("run", "--loss", "exact", "--task", TINY, "--jobs", "1", "--root", str(root), env=AWAY)
+def test_a_signal_while_processes_start_is_one_line(
+    number: signal.Signals, children: int, root: Path
+) -> None:
+    heeded = signal.signal(
+        signal.SIGHUP, signal.SIG_DFL
+    )  # under nohup what is started here would ignore it
+    running = process(
+        "run", "--loss", "exact", "--task", TINY, "--jobs", "1", "--root", str(root), env=AWAY
+    )
     signal.signal(signal.SIGHUP, heeded)
     while len(psutil.Process(running.pid).children()) < children:
         assert running.poll() is None, running.communicate()
@@ -120,7 +174,17 @@ def test_a_launcher_that_is_interrupted_or_killed_leaves_no_worker_and_the_next_
     milbench: Milbench, root: Path, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
-    words = ["run", "--loss", "exact", "--task", TINY, "-p", "recipe.epochs=3", "-p", f"task.gate={gate}"]
+    words = [
+        "run",
+        "--loss",
+        "exact",
+        "--task",
+        TINY,
+        "-p",
+        "recipe.epochs=3",
+        "-p",
+        f"task.gate={gate}",
+    ]
     there = ["--jobs", "1", "--root", str(root)]
     running = process(*words, *there, env=AWAY)
     wait_for(running, tmp_path, "gate.reached")
@@ -143,11 +207,15 @@ def test_a_launcher_that_is_interrupted_or_killed_leaves_no_worker_and_the_next_
     assert {epoch for epoch, _, _ in before} == {1, 2}
     gate.touch()
     milbench(*words).done()
-    assert CellFolder(path.parent).history()[: len(before)] == before, "it went on from its checkpoint"
+    assert CellFolder(path.parent).history()[: len(before)] == before, (
+        "it went on from its checkpoint"
+    )
 
 
 @pytest.mark.timeout(280)
-def test_a_cluster_computes_cells_in_its_workers_and_survives_the_loss_of_one(root: Path, tmp_path: Path) -> None:
+def test_a_cluster_computes_cells_in_its_workers_and_survives_the_loss_of_one(
+    root: Path, tmp_path: Path
+) -> None:
     pytest.importorskip("distributed")
     gate = tmp_path / "gate"
     running = process(
@@ -158,7 +226,9 @@ def test_a_cluster_computes_cells_in_its_workers_and_survives_the_loss_of_one(ro
     while len([*Root(root).cells.glob("*/history.csv")]) < 2:
         assert running.poll() is None, running.communicate()
         time.sleep(0.05)
-    pids = {json.loads(path.read_text())["pid"] for path in Root(root).cells.glob("*/progress.json")}
+    pids = {
+        json.loads(path.read_text())["pid"] for path in Root(root).cells.glob("*/progress.json")
+    }
     assert len(pids) == 2, "two processes"
     assert running.pid not in pids
     os.kill(pids.pop(), signal.SIGKILL)
@@ -169,14 +239,22 @@ def test_a_cluster_computes_cells_in_its_workers_and_survives_the_loss_of_one(ro
     assert "all 4 cells are done" in out
 
 
-def test_shards_of_one_plan_end_with_what_one_process_computes(milbench: Milbench, root: Path, tmp_path: Path) -> None:
+def test_shards_of_one_plan_end_with_what_one_process_computes(
+    milbench: Milbench, root: Path, tmp_path: Path
+) -> None:
     words = ["run", "--loss", "exact,noisy-or", "--task", TINY, "--seeds", "0-2"]
     for part in ("1/3", "2/3", "3/3"):
         assert milbench(*words, "--shard", part).code == 0
     assert milbench(*words, "--root", str(tmp_path / "whole")).code == 0
-    frames = [results(place).frame.query("~metric.str.startswith('cost')") for place in (root, tmp_path / "whole")]
+    frames = [
+        results(place).frame.query("~metric.str.startswith('cost')")
+        for place in (root, tmp_path / "whole")
+    ]
     assert len(frames[0]) > 0
-    first, second = (frame.drop(columns="run").astype(str).sort_values(["cell", "metric", "epoch"]) for frame in frames)
+    first, second = (
+        frame.drop(columns="run").astype(str).sort_values(["cell", "metric", "epoch"])
+        for frame in frames
+    )
     assert first.to_numpy().tolist() == second.to_numpy().tolist()
 
 

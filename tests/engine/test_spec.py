@@ -25,7 +25,14 @@ def tiny_plan(**values: object) -> Plan:
 
 @pytest.mark.parametrize(
     ("given", "seeds"),
-    [("0-3", [0, 1, 2, 3]), ("2,0,5-6", [0, 2, 5, 6]), (7, [7]), ([3, 1], [1, 3]), (" 1 - 2 ", [1, 2]), ("4-4", [4])],
+    [
+        ("0-3", [0, 1, 2, 3]),
+        ("2,0,5-6", [0, 2, 5, 6]),
+        (7, [7]),
+        ([3, 1], [1, 3]),
+        (" 1 - 2 ", [1, 2]),
+        ("4-4", [4]),
+    ],
 )
 def test_seeds(given: str | int | list[int], seeds: list[int]) -> None:
     assert parse_seeds(given) == seeds
@@ -39,7 +46,9 @@ def test_wrong_seeds(given: Any) -> None:
 
 def test_a_plan_is_every_combination() -> None:
     plan = tiny_plan(
-        seeds="0-2", loss={"max-pooling": {"normalization": ["bag", "batch"]}}, recipe={"head_init": ["prior", "paper"]}
+        seeds="0-2",
+        loss={"max-pooling": {"normalization": ["bag", "batch"]}},
+        recipe={"head_init": ["prior", "paper"]},
     )
     assert len(plan.cells) == 3 * 3 * 2  # exact and two max-poolings, three seeds, two heads
     assert len({cell.id for cell in plan.cells}) == len(plan.cells)
@@ -48,7 +57,11 @@ def test_a_plan_is_every_combination() -> None:
     assert Label("tiny", "exact", recipe="head_init=prior") in names
     task = {"tiny": [{"name": "small", "size": 4}, {"name": "large", "size": [8, 9]}]}
     plan = tiny_plan(task=task, losses=["exact"])
-    assert {c.task_params["size"]: plan.labels[c.id].task for c in plan.cells} == {4: "small", 8: "large", 9: "large"}
+    assert {c.task_params["size"]: plan.labels[c.id].task for c in plan.cells} == {
+        4: "small",
+        8: "large",
+        9: "large",
+    }
 
 
 def ids(**values: object) -> set[str]:
@@ -57,8 +70,12 @@ def ids(**values: object) -> set[str]:
 
 def test_identity_is_what_is_computed() -> None:
     first = ids(seeds="0-1")
-    assert first == ids(losses=["max-pooling", "exact"], seeds="1,0", name="other", compare_by=["set_error"])
-    assert first.isdisjoint(ids(seeds="0-1", recipe={"lr": 0.01}) | ids(seeds="0-1", task={"tiny": {"size": 6}}))
+    assert first == ids(
+        losses=["max-pooling", "exact"], seeds="1,0", name="other", compare_by=["set_error"]
+    )
+    assert first.isdisjoint(
+        ids(seeds="0-1", recipe={"lr": 0.01}) | ids(seeds="0-1", task={"tiny": {"size": 6}})
+    )
     assert ids(seeds="0", loss={"exact": {"divide_by": "batch"}}) < first, "a default, written out"
 
 
@@ -98,7 +115,16 @@ def test_launches_of_one_spec_and_the_same_settings_add_up(tmp_path: Path) -> No
     for spec in (None, str(path)):
         first = origin(spec, "exact")
         assert first == origin(spec, "noisy-or", "run.threads=1", seeds="0-9")
-        assert len({first, origin(spec, "exact", "recipe.lr=0.1"), origin(spec, "exact", "recipe.lr=0.2")}) == 3
+        assert (
+            len(
+                {
+                    first,
+                    origin(spec, "exact", "recipe.lr=0.1"),
+                    origin(spec, "exact", "recipe.lr=0.2"),
+                }
+            )
+            == 3
+        )
     before = origin(str(path), None)
     path.write_text(path.read_text() + "[recipe]\nepochs = 3\n")
     assert before == first != origin(str(path), None)
@@ -124,7 +150,10 @@ def test_settings_go_where_they_belong() -> None:
     for setting in ("loss.normalization=batch", "task.size=6", "task.tiny.batches=3", "recipe.lr=0.1,0.2",
                     "loss.exact.divide_by=none", "recipe.gradient_norm=max:2"):  # fmt: skip
         parse_setting(values, setting)
-    assert values["loss"] == {"max-pooling": {"normalization": "batch"}, "exact": {"divide_by": "none"}}
+    assert values["loss"] == {
+        "max-pooling": {"normalization": "batch"},
+        "exact": {"divide_by": "none"},
+    }
     assert values["task"] == {"tiny": {"size": 6, "batches": 3}}
     assert values["recipe"] == {"lr": [0.1, 0.2], "gradient_norm": "max:2"}
     plan = make_plan(make_spec({"name": "t", **values}))
@@ -147,7 +176,9 @@ class Texts:
     ) -> None: ...
 
 
-@pytest.mark.parametrize("text", ["0", "true", "1e3", "2024-01-01", "1_0", "nan", "-1", "07", "a=b", "it's", "x y"])
+@pytest.mark.parametrize(
+    "text", ["0", "true", "1e3", "2024-01-01", "1_0", "nan", "-1", "07", "a=b", "it's", "x y"]
+)
 def test_a_value_that_looks_like_another_type_is_text_where_the_parameter_is(text: str) -> None:
     parameters = constructor_parameters(Texts)
     for name in ("a_name", "maybe", "bare"):
@@ -163,7 +194,9 @@ def test_a_value_that_looks_like_another_type_is_text_where_the_parameter_is(tex
         ("untyped", "0", 0), ("untyped", "a", "a"), ("number", "2024-01-01", "2024-01-01"), ("number", "many", "many"),
     ],
 )  # fmt: skip
-def test_a_value_is_parsed_by_the_type_of_its_parameter(name: str, text: str, value: object) -> None:
+def test_a_value_is_parsed_by_the_type_of_its_parameter(
+    name: str, text: str, value: object
+) -> None:
     found = parsed(text, type_of(constructor_parameters(Texts)[name]))
     assert (found, type(found)) == (value, type(value))
 
@@ -179,23 +212,35 @@ def test_a_setting_is_text_for_names_and_keeps_commas_in_quotes() -> None:
     values: dict[str, Any] = {"recipe": {}}
     for setting in ("title=2024-01-01", "notes=1,2", "run.data_dir=2024", "recipe.epochs=1_0"):
         parse_setting(values, setting)
-    assert values == {"title": "2024-01-01", "notes": ["1", "2"], "run": {"data_dir": "2024"}, "recipe": {"epochs": 10}}
+    assert values == {
+        "title": "2024-01-01",
+        "notes": ["1", "2"],
+        "run": {"data_dir": "2024"},
+        "recipe": {"epochs": 10},
+    }
 
 
 def test_a_table_in_the_recipe_is_for_the_task_it_names(tmp_path: Path) -> None:
     values = {"losses": ["exact"], "tasks": [TINY, "synthetic-bags"]}
     recipe = {"lr": 0.1, "epochs": 3, "tiny": {"lr": [0.2, 0.3]}, "extended-digits": {"lr": 9.0}}
-    rates = {(c.task, c.recipe["lr"], c.recipe["epochs"]) for c in tiny_plan(**values, recipe=recipe).cells}
+    rates = {
+        (c.task, c.recipe["lr"], c.recipe["epochs"])
+        for c in tiny_plan(**values, recipe=recipe).cells
+    }
     assert rates == {("tiny", 0.2, 3), ("tiny", 0.3, 3), ("synthetic-bags", 0.1, 3)}
     path = tmp_path / "mine.toml"
-    path.write_text(f'losses = ["exact"]\ntasks = ["{TINY}"]\n[recipe.tiny]\nlr = 0.2\nepochs = 3\n')
+    path.write_text(
+        f'losses = ["exact"]\ntasks = ["{TINY}"]\n[recipe.tiny]\nlr = 0.2\nepochs = 3\n'
+    )
     fields = read_spec(str(path)).model_dump()
     parse_setting(fields, "recipe.tiny.gradient_norm=none")
     parse_setting(fields, "recipe.lr=0.5")  # for every task: the table of one gives way
     assert fields["recipe"] == {"tiny": {"epochs": 3, "gradient_norm": "none"}, "lr": 0.5}
 
 
-@pytest.mark.parametrize(("name", "preset"), [(n, p) for n in built_in_specs() for p in presets(n) or [None]])
+@pytest.mark.parametrize(
+    ("name", "preset"), [(n, p) for n in built_in_specs() for p in presets(n) or [None]]
+)
 def test_every_spec_that_comes_with_milbench_can_be_planned_with_any_of_its_tasks_alone(
     name: str, preset: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,12 +250,17 @@ def test_every_spec_that_comes_with_milbench_can_be_planned_with_any_of_its_task
         monkeypatch.setattr(tasks().get(task), "overlap", lambda self, data_dir: 0.0)
         monkeypatch.setattr(tasks().get(task), "remarks", lambda self, data_dir, seeds: [])
     whole = make_plan(make_spec(values))
-    alone = [cell for task in values["tasks"] for cell in make_plan(make_spec({**values, "tasks": [task]})).cells]
+    alone = [
+        cell
+        for task in values["tasks"]
+        for cell in make_plan(make_spec({**values, "tasks": [task]})).cells
+    ]
     assert {cell.id for cell in alone} == {cell.id for cell in whole.cells}
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [("section-5-1", 40), ("section-5-2", 30), ("section-5-4", 72), ("supplementary-a", 60)]
+    ("name", "count"),
+    [("section-5-1", 40), ("section-5-2", 30), ("section-5-4", 72), ("supplementary-a", 60)],
 )
 def test_the_preset_paper_is_what_was_published_and_quick_differs_in_whatever_decides_a_result(
     name: str, count: int, monkeypatch: pytest.MonkeyPatch
@@ -219,8 +269,15 @@ def test_the_preset_paper_is_what_was_published_and_quick_differs_in_whatever_de
         monkeypatch.setattr(tasks().get(task), "check_data", lambda self, data_dir: "not looked at")
     for preset in ("paper", "quick"):
         plan = make_plan(read_spec(name, preset))
-        pairs = [(cell, f) for cell in plan.cells for f in plan.tasks[cell.task_key].published if f.loss == cell.loss]
-        pairs = [(cell, fact) for cell, fact in pairs if cell.loss_params.get("normalization") != "bag"]
+        pairs = [
+            (cell, f)
+            for cell in plan.cells
+            for f in plan.tasks[cell.task_key].published
+            if f.loss == cell.loss
+        ]
+        pairs = [
+            (cell, fact) for cell, fact in pairs if cell.loss_params.get("normalization") != "bag"
+        ]
         assert pairs
         for cell, fact in pairs:
             differences = deviations(fact, [cell.params()])
@@ -243,7 +300,13 @@ def contrasted(*contrasts: dict[str, Any], **values: Any) -> dict[str, Any]:
 
 
 def published(**more: Any) -> dict[str, Any]:
-    known = {"task": TINY, "method": "of others", "metric": "set_error", "value": 0.1, "source": "A paper"}
+    known = {
+        "task": TINY,
+        "method": "of others",
+        "metric": "set_error",
+        "value": 0.1,
+        "source": "A paper",
+    }
     return {"published": [known | more]}
 
 
@@ -251,31 +314,62 @@ def published(**more: Any) -> dict[str, Any]:
     ("values", "says"),
     [
         ({"selection": "test"}, "'last' or 'validation'"),
-        ({"compare_by": ["set_errorr"]}, "metric of compare_by 'set_errorr'; did you mean 'set_error'"),
+        (
+            {"compare_by": ["set_errorr"]},
+            "metric of compare_by 'set_errorr'; did you mean 'set_error'",
+        ),
         ({"margin": {"set_eror": 0.01}}, "metric of margin 'set_eror'; did you mean 'set_error'"),
         ({"margin": {"set_error": -0.01}}, "margin.set_error = -0.01 is wrong"),
-        ({"margin": {"set_error": 0.01}}, "losses are not compared by set_error; use instance_error, or compare_by"),
-        ({"task": {"tiny": [{"name": "a"}, {"name": "a", "size": 3}]}}, "two variants of task tiny are named 'a'"),
-        ({"recipe": {"tinny": {"lr": 0.2}}}, "unknown recipe section of the run 'tinny'; did you mean 'tiny'"),
-        ({"recipe": {"tiny": {"lrr": 0.2}}}, "unknown parameter of the recipe 'lrr'; did you mean 'lr'"),
+        (
+            {"margin": {"set_error": 0.01}},
+            "losses are not compared by set_error; use instance_error, or compare_by",
+        ),
+        (
+            {"task": {"tiny": [{"name": "a"}, {"name": "a", "size": 3}]}},
+            "two variants of task tiny are named 'a'",
+        ),
+        (
+            {"recipe": {"tinny": {"lr": 0.2}}},
+            "unknown recipe section of the run 'tinny'; did you mean 'tiny'",
+        ),
+        (
+            {"recipe": {"tiny": {"lrr": 0.2}}},
+            "unknown parameter of the recipe 'lrr'; did you mean 'lr'",
+        ),
         (
             {"marks": [{"name": "a", "tusk": "tiny"}]},
             "parameter of the run 'marks.0.tusk'; did you mean 'marks.0.task'",
         ),
-        (published(protocol={"size": 4}), "in the protocol of [[published]] 'size'; did you mean 'task.size'"),
+        (
+            published(protocol={"size": 4}),
+            "in the protocol of [[published]] 'size'; did you mean 'task.size'",
+        ),
         (published(method="", loss="exakt"), "did you mean 'exact'"),
         (published(runs=-1), "greater than or equal to 1"),
         (published(task=""), "[[published]] 'of others' needs the task of its value"),
         (published(value=12.3), "set_error is a share between 0 and 1, got 12.3"),
         (published(loss="exact"), "expected the name of a loss or of a method, one of the two"),
-        ({"losses": ["ctc"], "tasks": ["extended-digits"]}, "ctc learns from the order of the instances, and those of"),
-        (contrasted(contrast("noisy-or head=softmx", "exact")), "'noisy-or head=softmx'; did you mean 'noisy-or head"),
-        (contrasted(contrast("exakt", "noisy-or head=softmax")), "contrast 'asked' 'exakt'; did you mean 'exact'"),
-        (contrasted(contrast("noisy-or", "exact")), "unknown variant in contrast 'asked' 'noisy-or'"),
+        (
+            {"losses": ["ctc"], "tasks": ["extended-digits"]},
+            "ctc learns from the order of the instances, and those of",
+        ),
+        (
+            contrasted(contrast("noisy-or head=softmx", "exact")),
+            "'noisy-or head=softmx'; did you mean 'noisy-or head",
+        ),
+        (
+            contrasted(contrast("exakt", "noisy-or head=softmax")),
+            "contrast 'asked' 'exakt'; did you mean 'exact'",
+        ),
+        (
+            contrasted(contrast("noisy-or", "exact")),
+            "unknown variant in contrast 'asked' 'noisy-or'",
+        ),
         (contrasted(contrast("exact", "exact")), "first and second are one variant"),
         (
             contrasted(
-                contrast("exact", "noisy-or head=softmax"), contrast("noisy-or head=softmax", "exact", name="turned")
+                contrast("exact", "noisy-or head=softmax"),
+                contrast("noisy-or head=softmax", "exact", name="turned"),
             ),
             "contrasts 'asked' and 'turned' have the same variants",
         ),
@@ -295,5 +389,8 @@ def test_a_contrast_finds_its_variants_on_every_task_and_survives_json() -> None
 
 
 def test_flags_may_leave_out_a_variant_of_a_contrast() -> None:
-    both = contrast("noisy-or head=softmax", "exact"), contrast("one-vs-rest", "exact", name="other")
+    both = (
+        contrast("noisy-or head=softmax", "exact"),
+        contrast("one-vs-rest", "exact", name="other"),
+    )
     assert len(tiny_plan(**contrasted(*both, changed=True)).contrasts) == 2

@@ -26,7 +26,15 @@ from milbench.networks.registry import make_network
 from milbench.optimizers.registry import optimizers
 from tests._helpers.command_line import PLUGINS, TINY
 from tests._helpers.damage import DAMAGES, damage
-from tests._helpers.training import Stop, Trained, needs_muon, normed_network, small_cell, stop_after, train
+from tests._helpers.training import (
+    Stop,
+    Trained,
+    needs_muon,
+    normed_network,
+    small_cell,
+    stop_after,
+    train,
+)
 
 DRAWING = str(PLUGINS / "drawing_loss.py")
 
@@ -87,8 +95,12 @@ def test_a_stopped_cell_goes_on_only_where_its_checkpoint_is_whole_and_its_histo
             damage(folder / name, how, tmp_path / other.id / name)
         elif name == "checkpoint.pt":
             content = torch.load(io.BytesIO((folder / name).read_bytes()[32:]))
-            torch.save({key: part for key, part in content.items() if key != "cpu"}, buffer := io.BytesIO())
-            (folder / name).write_bytes(hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue())
+            torch.save(
+                {key: part for key, part in content.items() if key != "cpu"}, buffer := io.BytesIO()
+            )
+            (folder / name).write_bytes(
+                hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue()
+            )
         assert same(train(cell, folder), unbroken), name
 
 
@@ -103,7 +115,9 @@ def test_statistics_over_batches_are_kept_as_they_were_evaluated(tmp_path: Path)
 
 
 def test_training_learns_and_says_what_it_costs(tmp_path: Path) -> None:
-    trained = train(small_cell(recipe={"epochs": 12}, task={"tiny": {"batches": 10}}), tmp_path / "c")
+    trained = train(
+        small_cell(recipe={"epochs": 12}, task={"tiny": {"batches": 10}}), tmp_path / "c"
+    )
     assert trained.history[12, "train/loss"] < trained.history[1, "train/loss"]
     assert trained.history[12, "test/instance_error"] < 0.25
     costs = trained.result["costs"]
@@ -121,7 +135,9 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Tensor]]:
         weights.append({k: v.clone() for k, v in model.state_dict().items()})
         return torch.optim.SGD(model.parameters(), lr=recipe.lr)
 
-    monkeypatch.setitem(optimizers().entries, "recording", RegistryEntry("recording", "here", lambda: recording, ""))
+    monkeypatch.setitem(
+        optimizers().entries, "recording", RegistryEntry("recording", "here", lambda: recording, "")
+    )
     return weights
 
 
@@ -159,10 +175,14 @@ def test_losses_and_networks_of_a_seed_see_the_same_bags_and_losses_start_from_t
     assert not torch.equal(starts[6]["network.head.weight"], starts[0]["network.head.weight"])
 
 
-def enumerated(log_p: torch.Tensor, classes: list[int], shown: Callable[[Iterable[int]], object]) -> torch.Tensor:
+def enumerated(
+    log_p: torch.Tensor, classes: list[int], shown: Callable[[Iterable[int]], object]
+) -> torch.Tensor:
     """-log of the summed probability of every label map that shows what the bag shows."""
     maps = [m for m in itertools.product(range(4), repeat=5) if shown(m) == shown(classes)]
-    return -torch.stack([torch.stack([log_p[c, k] for k, c in enumerate(m)]).sum() for m in maps]).logsumexp(0)
+    return -torch.stack(
+        [torch.stack([log_p[c, k] for k, c in enumerate(m)]).sum() for m in maps]
+    ).logsumexp(0)
 
 
 def exact_loss(log_p: torch.Tensor, classes: list[int]) -> torch.Tensor:
@@ -178,14 +198,23 @@ def position_loss(log_p: torch.Tensor, classes: list[int]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("name", "definition"), [("exact", exact_loss), ("count", count_loss), ("position", position_loss)]
+    ("name", "definition"),
+    [("exact", exact_loss), ("count", count_loss), ("position", position_loss)],
 )
 def test_a_step_follows_the_gradient_of_the_loss_for_the_supervision_it_has(
     name: str, definition: Callable[[torch.Tensor, list[int]], torch.Tensor], tmp_path: Path
 ) -> None:
     """One step of SGD from the same start, with the loss written out bag by bag from the classes of the instances."""
-    recipe = {"optimizer": "sgd", "lr": 0.1, "schedule": "constant", "gradient_norm": "none", "epochs": 1}
-    outcome = train(small_cell(name, seed=7, recipe=recipe, task={"tiny": {"batches": 1}}), tmp_path / "c")
+    recipe = {
+        "optimizer": "sgd",
+        "lr": 0.1,
+        "schedule": "constant",
+        "gradient_norm": "none",
+        "epochs": 1,
+    }
+    outcome = train(
+        small_cell(name, seed=7, recipe=recipe, task={"tiny": {"batches": 1}}), tmp_path / "c"
+    )
 
     task = load_task(TINY, batches=1)
     network = make_network(task, "mlp", {}, seed=7)
@@ -195,7 +224,9 @@ def test_a_step_follows_the_gradient_of_the_loss_for_the_supervision_it_has(
     assert bags.truth is not None
     assert bags.truth.position_classes is not None
     log_p = network(bags.instances).log_softmax(dim=1)
-    losses = [definition(log_p[b], bags.truth.position_classes[b].tolist()) for b in range(len(bags))]
+    losses = [
+        definition(log_p[b], bags.truth.position_classes[b].tolist()) for b in range(len(bags))
+    ]
     loss = torch.stack(losses).mean()
     loss.backward()
     assert outcome.history[1, "train/loss"] == pytest.approx(loss.item(), rel=1e-5)
@@ -203,34 +234,55 @@ def test_a_step_follows_the_gradient_of_the_loss_for_the_supervision_it_has(
         assert weight.grad is not None
         # The first step of Nesterov's momentum of 0.9: the gradient and 0.9 times itself.
         expected = weight.detach() - 0.1 * 1.9 * weight.grad
-        torch.testing.assert_close(outcome.weights[f"network.{key}"], expected, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            outcome.weights[f"network.{key}"], expected, rtol=1e-5, atol=1e-6
+        )
         assert not torch.equal(expected, weight.detach())
 
 
-def test_data_that_changed_since_a_cell_was_planned_are_not_trained_on_under_its_name(tmp_path: Path) -> None:
+def test_data_that_changed_since_a_cell_was_planned_are_not_trained_on_under_its_name(
+    tmp_path: Path,
+) -> None:
     table = tmp_path / "bags.csv"
-    rows = [f"{bag},{'x' if bag % 2 else ''},{bag % 2 + i / 9}" for bag in range(20) for i in range(2)]
+    rows = [
+        f"{bag},{'x' if bag % 2 else ''},{bag % 2 + i / 9}" for bag in range(20) for i in range(2)
+    ]
     table.write_text("\n".join(["bag,labels,f0", *rows, ""]))
-    spec = {"losses": ["exact"], "tasks": ["feature-bags"], "task": {"feature-bags": {"table": str(table)}}}
+    spec = {
+        "losses": ["exact"],
+        "tasks": ["feature-bags"],
+        "task": {"feature-bags": {"table": str(table)}},
+    }
     (cell,) = make_plan(make_spec({**spec, "name": "t", "recipe": {"epochs": 1}})).cells
     train(cell, tmp_path / "before")
     table.write_text("\n".join(["bag,labels,f0", *rows, "20,,7", "20,,8", ""]))
-    with pytest.raises(UsageError, match=r"the data of feature-bags are not those that .*, seed 0 was planned with: "):
+    with pytest.raises(
+        UsageError,
+        match=r"the data of feature-bags are not those that .*, seed 0 was planned with: ",
+    ):
         train(cell, tmp_path / "after")
 
 
-def test_a_trained_cell_has_the_calibration_of_its_loss_if_it_has_probabilities(tmp_path: Path) -> None:
-    task: dict[str, Any] = {"tasks": ["synthetic-bags"], "task": {"synthetic-bags": {"bags_per_epoch": 64}}}
+def test_a_trained_cell_has_the_calibration_of_its_loss_if_it_has_probabilities(
+    tmp_path: Path,
+) -> None:
+    task: dict[str, Any] = {
+        "tasks": ["synthetic-bags"],
+        "task": {"synthetic-bags": {"bags_per_epoch": 64}},
+    }
     recipe = {"epochs": 1, "evaluation_bags": 16}
     trained = {
-        loss: train(small_cell(loss, recipe=recipe, **task), tmp_path / loss) for loss in ("exact", "max-pooling")
+        loss: train(small_cell(loss, recipe=recipe, **task), tmp_path / loss)
+        for loss in ("exact", "max-pooling")
     }
     metrics = {name: value for (_, name), value in trained["exact"].history.items()}
     curves = load_reliability(trained["exact"].folder.reliability)
     sums, weights, _ = trained["exact"].outcomes["nll"]
     assert len(weights) == 16  # evaluation_bags
     assert metrics["test/nll"] == pytest.approx(sum(sums) / sum(weights))
-    assert set(curves) == {name.removeprefix("test/") for name in metrics if name.startswith("test/") and "ece" in name}
+    assert set(curves) == {
+        name.removeprefix("test/") for name in metrics if name.startswith("test/") and "ece" in name
+    }
     assert not trained["max-pooling"].folder.reliability.exists()
     assert not any("nll" in name or "ece" in name for _, name in trained["max-pooling"].history)
 
@@ -256,7 +308,9 @@ def test_the_cells_seed_draws_the_weights_of_a_loss(tmp_path: Path) -> None:
     for seed in (4, 5):
         still = small_cell("attention", seed, recipe={"optimizer": "sgd", "lr": 1e-30})
         weights = train(still, tmp_path / f"{seed}").weights
-        assert torch.equal(weights["loss.v"], load_loss("attention").build(3, seed).get_parameter("v"))
+        assert torch.equal(
+            weights["loss.v"], load_loss("attention").build(3, seed).get_parameter("v")
+        )
 
 
 def test_a_loaded_cell_scores_with_the_weights_that_were_stored(root: Path) -> None:
@@ -280,8 +334,14 @@ def test_an_evaluation_now_and_then_finds_what_one_after_every_epoch_finds(
     tmp_path: Path, every: int, epochs: list[int]
 ) -> None:
     whole = train(small_cell("noisy-or", 3, recipe={"epochs": 5}), tmp_path / "whole")
-    some = train(small_cell("noisy-or", 3, recipe={"epochs": 5, "evaluate_every": every}), tmp_path / "some")
-    found = {key: value for key, value in whole.history.items() if key[0] in epochs or key[1].startswith("train/")}
+    some = train(
+        small_cell("noisy-or", 3, recipe={"epochs": 5, "evaluate_every": every}), tmp_path / "some"
+    )
+    found = {
+        key: value
+        for key, value in whole.history.items()
+        if key[0] in epochs or key[1].startswith("train/")
+    }
     assert some.history == found
     assert all(torch.equal(some.weights[k], whole.weights[k]) for k in whole.weights)
     assert some.folder.decoder.read_text() == whole.folder.decoder.read_text()
@@ -292,13 +352,17 @@ def test_the_kept_weights_are_the_mean_of_those_after_the_last_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, last: int
 ) -> None:
     """Also where torch takes all weights at once, as on a GPU, in an operation that refuses BatchNorm's counter."""
-    monkeypatch.setattr("torch.optim.swa_utils._get_foreach_kernels_supported_devices", lambda: ["cpu"])
+    monkeypatch.setattr(
+        "torch.optim.swa_utils._get_foreach_kernels_supported_devices", lambda: ["cpu"]
+    )
     network, step = normed_network(tmp_path), engine.train_step
     by_step: list[dict[str, torch.Tensor]] = []
 
     def watched(setup: Setup, *arguments: Any) -> torch.Tensor:
         value = step(setup, *arguments)
-        by_step.append({name: weight.detach().clone() for name, weight in setup.model.state_dict().items()})
+        by_step.append(
+            {name: weight.detach().clone() for name, weight in setup.model.state_dict().items()}
+        )
         return value
 
     with monkeypatch.context() as patch:
@@ -317,5 +381,7 @@ def test_training_does_not_see_the_mean_and_the_evaluation_does(tmp_path: Path) 
     plain = train(small_cell(recipe={"epochs": 2}), tmp_path / "plain").history
     mean = train(small_cell(recipe={"epochs": 2, "average_last": 0.5}), tmp_path / "mean").history
     same = {key for key in plain if plain[key] == mean[key]}
-    assert {key for key in plain if key[1] == "train/loss" or key[0] == 1} <= same, "it begins after the first epoch"
+    assert {key for key in plain if key[1] == "train/loss" or key[0] == 1} <= same, (
+        "it begins after the first epoch"
+    )
     assert any(key[1].startswith("test/") for key in plain.keys() - same)

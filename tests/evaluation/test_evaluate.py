@@ -17,12 +17,18 @@ def made(sizes: list[int], seed: int) -> list[Bags]:
     for size in sizes:
         classes = torch.randint(-1, 2, (size, 4), generator=rng)
         truth = Truth(classes, position_classes=classes.masked_fill(classes < 0, 2))
-        batches.append(Bags(torch.randn(size, 4, 2, generator=rng), label_matrix(classes, 2), truth=truth))
+        batches.append(
+            Bags(torch.randn(size, 4, 2, generator=rng), label_matrix(classes, 2), truth=truth)
+        )
     return batches
 
 
 def score(bags: Bags) -> Scores:
-    probs = torch.cat([bags.instances, bags.instances[..., :1].neg()], dim=2).softmax(dim=2).transpose(1, 2)
+    probs = (
+        torch.cat([bags.instances, bags.instances[..., :1].neg()], dim=2)
+        .softmax(dim=2)
+        .transpose(1, 2)
+    )
     highest = probs[:, :-1].amax(dim=2)
     return Scores(highest, highest, probs)
 
@@ -34,7 +40,9 @@ def joined(batches: list[Bags], count: int) -> list[Bags]:
 @pytest.mark.parametrize("limit", [1, 6, 40])
 def test_a_limited_evaluation_is_one_of_the_first_bags(limit: int) -> None:
     single_instances, bags, calibration = made([4, 9], 0), made([6, 5, 4], 1), made([3, 8], 2)
-    found = evaluate_bags(score, {"test": EvalSplit(single_instances, bags)}, calibration, limit=limit).metrics
+    found = evaluate_bags(
+        score, {"test": EvalSplit(single_instances, bags)}, calibration, limit=limit
+    ).metrics
     by_hand = EvalSplit(joined(single_instances, limit), joined(bags, limit))
     assert found == evaluate_bags(score, {"test": by_hand}, joined(calibration, limit)).metrics
 
@@ -45,16 +53,27 @@ def test_hits_are_judged_by_the_evidence_and_instances_by_the_map() -> None:
     bags = Bags(torch.zeros(1, 2, 1), torch.tensor([[True]]), truth=truth)
     probs, presence = torch.tensor([[[0.9, 0.6], [0.1, 0.4]]]), torch.tensor([[1.0]])
     judged = Scores(presence, presence, probs)
-    for scores, hit_rate in ((judged, 0), (replace(judged, evidence=torch.tensor([[[2.0, 3.0]]])), 1)):
-        values = evaluate_bags(lambda _, scores=scores: scores, {"test": EvalSplit((), [bags])}, [bags]).metrics  # type: ignore[misc]
+    for scores, hit_rate in (
+        (judged, 0),
+        (replace(judged, evidence=torch.tensor([[[2.0, 3.0]]])), 1),
+    ):
+        values = evaluate_bags(
+            lambda _, scores=scores: scores,  # type: ignore[misc]
+            {"test": EvalSplit((), [bags])},
+            [bags],
+        ).metrics
         assert (values["test/hit_rate"], values["test/posterior_error"]) == (hit_rate, 1 / 2)
 
 
 def test_outcomes_are_those_of_a_loop_over_the_bags() -> None:
     single_instances, bags = made([4, 9], 0), made([6, 5, 4], 1)
-    found = evaluate_bags(score, {"validation": EvalSplit((), bags[:1]), "test": EvalSplit(single_instances, bags)})
+    found = evaluate_bags(
+        score, {"validation": EvalSplit((), bags[:1]), "test": EvalSplit(single_instances, bags)}
+    )
     assert found.outcomes is not None
-    threshold, by_labels = (found.metrics[f"chosen/{name}"] for name in ("threshold", "label_threshold"))
+    threshold, by_labels = (
+        found.metrics[f"chosen/{name}"] for name in ("threshold", "label_threshold")
+    )
     expected: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     sets = []
     for one in joined(bags, 40):
@@ -63,7 +82,9 @@ def test_outcomes_are_those_of_a_loop_over_the_bags() -> None:
         assert truth.position_classes is not None
         known = truth.position_classes[0].tolist()
         present = set(known) - {2}
-        predicted, own = ({c for c in range(2) if scores.presence[0, c] >= t} for t in (threshold, by_labels))
+        predicted, own = (
+            {c for c in range(2) if scores.presence[0, c] >= t} for t in (threshold, by_labels)
+        )
         hits = [known[int(scores.instances[0, c].argmax())] == c for c in present]
         wrong = [int(scores.instances[0, :, k].argmax()) != known[k] for k in range(4)]
         sets.append((present, predicted))
@@ -73,12 +94,16 @@ def test_outcomes_are_those_of_a_loop_over_the_bags() -> None:
         expected["hit_rate"].append((sum(hits), len(hits)))
         expected["posterior_error"].append((sum(wrong), 4))
     for one in joined(single_instances, 40):
-        expected["instance_error"].append((int(score(one).classes[0].argmax() != one.labels[0].int().argmax()), 1))
+        expected["instance_error"].append(
+            (int(score(one).classes[0].argmax() != one.labels[0].int().argmax()), 1)
+        )
     for name, terms in expected.items():
         outcomes = found.outcomes[name]
         assert [*zip(outcomes.sums.tolist(), outcomes.weights.tolist(), strict=True)] == terms
         assert sum(term for term, _ in terms) > 0
-    counts = [[sum(c in one for one in of_bags) for of_bags in zip(*sets, strict=True)] for c in range(2)]
+    counts = [
+        [sum(c in one for one in of_bags) for of_bags in zip(*sets, strict=True)] for c in range(2)
+    ]
     assert [row[:2] for row in found.class_counts or ()] == counts
 
 

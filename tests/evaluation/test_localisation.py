@@ -10,22 +10,37 @@ from torch.testing import assert_close
 from torchvision.ops import box_iou
 
 from milbench.api.bags import Truth
-from milbench.evaluation.localisation import box_average_precision, boxes_of, fit_margin, iou, mean_iou, with_margin
+from milbench.evaluation.localisation import (
+    box_average_precision,
+    boxes_of,
+    fit_margin,
+    iou,
+    mean_iou,
+    with_margin,
+)
 from milbench.evaluation.reading.components import Components, find_components
 from tests._helpers.label_maps import draw
 
 
-def found(*cases: tuple[int, int, float, tuple[float, float, float, float]]) -> tuple[Components, Tensor]:
+def found(
+    *cases: tuple[int, int, float, tuple[float, float, float, float]],
+) -> tuple[Components, Tensor]:
     """Components of an image, a class and a mass, and their boxes."""
     image, cls, mass, boxes = zip(*cases, strict=True) if cases else ((), (), (), ())
-    known, nowhere = (np.array(image, np.int64), np.array(cls, np.int64), np.array(mass, float)), np.zeros(len(cases))
+    known, nowhere = (
+        (np.array(image, np.int64), np.array(cls, np.int64), np.array(mass, float)),
+        np.zeros(len(cases)),
+    )
     where = (nowhere.astype(np.int64),) * 4
-    return Components(*known, nowhere, nowhere, *where), torch.tensor(boxes, dtype=torch.float64).view(-1, 4)
+    return Components(*known, nowhere, nowhere, *where), torch.tensor(
+        boxes, dtype=torch.float64
+    ).view(-1, 4)
 
 
 A, B = [0.0, 0, 10, 10], [20.0, 0, 30, 10]
 TRUTH = Truth(
-    classes=torch.tensor([[0, 0], [0, 1], [-1, -1]]), boxes=torch.tensor([[A, B], [A, A], [[0.0, 0, 9, 9], [0.0] * 4]])
+    classes=torch.tensor([[0, 0], [0, 1], [-1, -1]]),
+    boxes=torch.tensor([[A, B], [A, A], [[0.0, 0, 9, 9], [0.0] * 4]]),
 )
 
 
@@ -35,7 +50,10 @@ def test_boxes_of_components_by_hand() -> None:
     assert boxes.tolist() == [[0, 2, 8, 6], [12, 6, 16, 8]]
     assert with_margin(boxes, (1.0, 2.0)).tolist() == [[-1, 0, 9, 8], [11, 4, 17, 10]]
     row, column = torch.tensor([9.0]), torch.tensor([2.0])  # the step of the other axis, or 1
-    assert boxes_of(find_components(draw("1..2")), (row, centres[1])).tolist() == [[0, 7, 4, 11], [12, 7, 16, 11]]
+    assert boxes_of(find_components(draw("1..2")), (row, centres[1])).tolist() == [
+        [0, 7, 4, 11],
+        [12, 7, 16, 11],
+    ]
     assert boxes_of(find_components(draw("1")), (row, column)).tolist() == [[1.5, 8.5, 2.5, 9.5]]
 
 
@@ -46,7 +64,9 @@ def test_iou_is_that_of_torchvision() -> None:
     assert_close(iou(boxes.unsqueeze(1), boxes), expected)
     assert 0 < (expected == 0).double().mean() < 1
     assert iou(boxes.new_zeros(4), boxes.new_zeros(4)) == 0
-    assert iou(torch.tensor([0.0, 0, 10, 10]), torch.tensor([5.0, 0, 15, 10])) == pytest.approx(1 / 3)
+    assert iou(torch.tensor([0.0, 0, 10, 10]), torch.tensor([5.0, 0, 15, 10])) == pytest.approx(
+        1 / 3
+    )
 
 
 def test_mean_iou_by_hand() -> None:
@@ -77,9 +97,13 @@ def test_average_precision_by_hand() -> None:
     # Precision 1, 1/2, 1/3, 2/4, 2/5 at recall 1/3, 1/3, 1/3, 2/3, 2/3: interpolated 1 up to 1/3, 1/2 up to 2/3.
     zero = (1 + 1 / 2) / 3
     assert box_average_precision(*some, TRUTH, 2) == pytest.approx((zero + 1) / 2)
-    assert box_average_precision(*some, TRUTH, 5) == pytest.approx((zero + 1) / 2)  # classes without instances
+    assert box_average_precision(*some, TRUTH, 5) == pytest.approx(
+        (zero + 1) / 2
+    )  # classes without instances
     assert box_average_precision(*found(), TRUTH, 2) == 0
-    assert math.isnan(box_average_precision(*some, Truth(-torch.ones(3, 1).long(), torch.zeros(3, 1, 4)), 2))
+    assert math.isnan(
+        box_average_precision(*some, Truth(-torch.ones(3, 1).long(), torch.zeros(3, 1, 4)), 2)
+    )
     # A later right detection lifts the precision before it: 0, then 1/2, 2/3, 3/4 at recall 1/4, 2/4, 3/4.
     late = found((2, 0, 9.0, (0, 0, 9, 9)), (0, 0, 3.0, (0, 0, 10, 10)), (0, 0, 2.0, (20, 0, 30, 10)),
                  (1, 0, 1.0, (0, 0, 10, 10)))  # fmt: skip
@@ -89,7 +113,9 @@ def test_average_precision_by_hand() -> None:
 
 def test_the_margin_is_the_one_that_fits() -> None:
     small = found((0, 0, 1.0, (8, 14, 10, 16)), (1, 0, 1.0, (38, 24, 40, 26)))
-    truth = Truth(torch.tensor([[0], [0]]), torch.tensor([[[4.0, 6, 14, 24]], [[34.0, 16, 44, 34]]]))
+    truth = Truth(
+        torch.tensor([[0], [0]]), torch.tensor([[[4.0, 6, 14, 24]], [[34.0, 16, 44, 34]]])
+    )
     assert fit_margin(*small, truth) == (4.0, 8.0)
     assert mean_iou(small[0], with_margin(small[1], (4.0, 8.0)), truth) == 1
     assert fit_margin(*found(), truth) == (0.0, 0.0)

@@ -15,12 +15,18 @@ IMAGES = torch.arange(40 * 3 * 6 * 8, dtype=torch.int64).view(40, 3, 6, 8)
 
 def old_pixel(new: int, size: int, protocol: Protocol) -> int:
     """The old pixel at the centre of a new one, or the one of the published number."""
-    return floor((new + Fraction(1, 2)) * 60 / size if protocol == "ours" else Fraction(new * (60 - 1), size - 1))
+    return floor(
+        (new + Fraction(1, 2)) * 60 / size
+        if protocol == "ours"
+        else Fraction(new * (60 - 1), size - 1)
+    )
 
 
 @pytest.mark.parametrize("protocol", get_args(Protocol))
 def test_every_pixel_is_what_plain_python_says(protocol: Protocol) -> None:
-    images = torch.arange(2 * 3 * 64 * 64, dtype=torch.float64).view(2, 3, 64, 64)  # every pixel has its own value
+    images = torch.arange(2 * 3 * 64 * 64, dtype=torch.float64).view(
+        2, 3, 64, 64
+    )  # every pixel has its own value
     known = [(10.0, 12.0, 20.0, 40.0), (61.0, 1.0, 64.0, 3.0)]
     boxes, sizes, places, orders = torch.tensor([known] * 2), [], set(), set()
     for seed in range(32):
@@ -32,12 +38,16 @@ def test_every_pixel_is_what_plain_python_says(protocol: Protocol) -> None:
         sizes.append((height, width))
         places |= {top, left}
         orders.add(tuple(channels))
-        for y, x in itertools.product((0, 1, height // 2, height - 1), (0, 1, width // 3, width - 1)):
+        for y, x in itertools.product(
+            (0, 1, height // 2, height - 1), (0, 1, width // 3, width - 1)
+        ):
             row, column = top + old_pixel(y, height, protocol), left + old_pixel(x, width, protocol)
             assert torch.equal(new[:, :, y, x], images[:, channels, row, column])
         for k, box in enumerate(known if protocol == "ours" else []):
             edges = zip(box, (left, top) * 2, (width, height) * 2, strict=True)
-            assert moved[0, k].tolist() == pytest.approx([min(max(v - o, 0), 60) * size / 60 for v, o, size in edges])
+            assert moved[0, k].tolist() == pytest.approx(
+                [min(max(v - o, 0), 60) * size / 60 for v, o, size in edges]
+            )
     heights, widths = zip(*sizes, strict=True)
     assert 50 <= min(heights + widths) < 54
     assert 66 < max(heights + widths) <= 70
@@ -46,7 +56,9 @@ def test_every_pixel_is_what_plain_python_says(protocol: Protocol) -> None:
     assert len(orders) == 6
 
 
-def test_by_the_published_protocol_the_first_and_the_last_pixel_stay_and_boxes_hold_what_they_held() -> None:
+def test_by_the_published_protocol_the_first_and_the_last_pixel_stay_and_boxes_hold_what_they_held() -> (
+    None
+):
     images, box = torch.zeros(1, 3, 64, 64), (17, 9, 31, 50)
     images[:, :, box[1] : box[3], box[0] : box[2]] = 1
     boxes = torch.tensor([[box, (0, 0, 64, 64)]], dtype=torch.float32)
@@ -73,4 +85,6 @@ def test_images_are_shifted_by_up_to_so_many_pixels_each_by_its_own_draw() -> No
     assert found.shape == images.shape
     places = (found[:, 0] == 255).nonzero()
     assert len(places) == 200, "no pixel is made or lost"
-    assert {tuple(place) for place in places[:, 1:].tolist()} == {(y, x) for y in range(2, 7) for x in range(2, 7)}
+    assert {tuple(place) for place in places[:, 1:].tolist()} == {
+        (y, x) for y in range(2, 7) for x in range(2, 7)
+    }

@@ -21,7 +21,9 @@ def test_label_sets_of_independent_instances_are_the_alternating_sum_in_exact_ar
     rates = [Fraction(1, 4), Fraction(1, 10**8), Fraction(1, 10**8)]
     rates.append(1 - sum(rates, Fraction(0)))
     largest = 6
-    found = independent_log_prob(torch.tensor([float(r) for r in rates], dtype=torch.float64), largest).exp()
+    found = independent_log_prob(
+        torch.tensor([float(r) for r in rates], dtype=torch.float64), largest
+    ).exp()
     for size, members in itertools.product(range(largest + 1), range(8)):
         exact = Fraction(0)
         for subset in (s for s in range(8) if s & members == s):
@@ -43,7 +45,9 @@ def test_the_ends_of_the_interval_draw_what_can_be(edge: float) -> None:
 def test_a_label_set_below_every_floating_point_number_has_a_posterior() -> None:
     """The empty set, in 3,000 instances each of which is background with probability 1e-200."""
     count, rare = 3000, 1e-200
-    log_joint = torch.tensor([1 - rare, rare], dtype=torch.float64).log().view(1, 2, 1).repeat(1, 1, count)
+    log_joint = (
+        torch.tensor([1 - rare, rare], dtype=torch.float64).log().view(1, 2, 1).repeat(1, 1, count)
+    )
     mask = torch.ones(1, count, dtype=torch.bool)
     weight = torch.tensor([[0.0, -torch.inf]], dtype=torch.float64)
     found = bag_posterior(log_joint, mask, weight)

@@ -15,10 +15,14 @@ from tests._helpers.tasks import prepared
 def named_digits(count: int, side: int = 3) -> LabelledImages:
     """Digits that can be told apart by their pixels: number n has the binary digits of n + 1 for pixels, times 5."""
     bits = (torch.arange(1, count + 1).unsqueeze(1) >> torch.arange(side * side)) & 1
-    return LabelledImages((bits * 5).byte().view(count, 1, side, side), torch.arange(count) % DIGITS, white=8)
+    return LabelledImages(
+        (bits * 5).byte().view(count, 1, side, side), torch.arange(count) % DIGITS, white=8
+    )
 
 
-def rendered(digits: LabelledImages, index: list[int], boxes: Tensor, height: int, width: int) -> Tensor:
+def rendered(
+    digits: LabelledImages, index: list[int], boxes: Tensor, height: int, width: int
+) -> Tensor:
     """Draw one canvas pixel by pixel."""
     canvas = torch.zeros(height, width)
     for n, (left, top, right, bottom) in zip(index, boxes.int().tolist(), strict=True):
@@ -46,27 +50,41 @@ def test_canvases_are_what_a_loop_draws(per_bag: int) -> None:
     _, channels, height, width = bags.instances.shape
     assert (channels, len(bags)) == (1, 25)
     for b in range(25):
-        torch.testing.assert_close(bags.instances[b, 0], rendered(digits, index[b].tolist(), boxes[b], height, width))
+        torch.testing.assert_close(
+            bags.instances[b, 0], rendered(digits, index[b].tolist(), boxes[b], height, width)
+        )
         assert classes[b].tolist() == digits.classes[index[b]].tolist()
         assert set(bags.labels[b].nonzero().flatten().tolist()) == set(classes[b].tolist())
     overlapping = bags.instances[bags.instances > 5 / 8]
-    assert per_bag == 1 or (overlapping == 1).any()  # two lit pixels add to more than 1 and are clamped
+    assert (
+        per_bag == 1 or (overlapping == 1).any()
+    )  # two lit pixels add to more than 1 and are clamped
 
 
 def test_sizes_and_places_cover_their_whole_range_uniformly() -> None:
     digits, rng = named_digits(10), torch.Generator().manual_seed(0)
-    drawn = [draw_canvases(digits, torch.zeros(8, 2, dtype=torch.int64), (6, 8), rng) for _ in range(400)]
+    drawn = [
+        draw_canvases(digits, torch.zeros(8, 2, dtype=torch.int64), (6, 8), rng) for _ in range(400)
+    ]
     heights, widths = zip(*(bags.instances.shape[2:] for bags in drawn), strict=True)
-    offsets = [truth(bags)[1][..., :2].reshape(-1, 2) for bags in drawn if bags.instances.shape[2:] == (6, 8)]
+    offsets = [
+        truth(bags)[1][..., :2].reshape(-1, 2)
+        for bags in drawn
+        if bags.instances.shape[2:] == (6, 8)
+    ]
     for sides in (heights, widths):
-        assert [sides.count(side) for side in (6, 7, 8)] == pytest.approx([400 / 3] * 3, abs=4 * (400 * 2 / 9) ** 0.5)
+        assert [sides.count(side) for side in (6, 7, 8)] == pytest.approx(
+            [400 / 3] * 3, abs=4 * (400 * 2 / 9) ** 0.5
+        )
     assert abs(float(torch.corrcoef(torch.tensor([heights, widths]).float())[0, 1])) < 4 / 400**0.5
     lefts, tops = torch.cat(offsets).long().unbind(dim=1)
     for values, places in ((lefts, 6), (tops, 4)):
         counts = values.bincount()
         assert len(counts) == places
         expected = len(values) / places
-        assert float(((counts - expected) ** 2 / expected).sum()) < 30  # chi-square, 5 degrees of freedom at most
+        assert (
+            float(((counts - expected) ** 2 / expected).sum()) < 30
+        )  # chi-square, 5 degrees of freedom at most
 
 
 def test_every_training_digit_is_used_once_an_epoch() -> None:

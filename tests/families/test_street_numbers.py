@@ -40,7 +40,9 @@ def test_bags_are_crops_with_the_set_of_their_digits(root: Path) -> None:
     (bags,) = task.eval_splits["test"].bags
     crops = load(root / "house-numbers/test", "paper")
     assert bags.instances.shape == (20, 3, 64, 64)
-    assert torch.equal((bags.instances * 256).permute(0, 2, 3, 1).byte(), torch.from_numpy(crops.crops))
+    assert torch.equal(
+        (bags.instances * 256).permute(0, 2, 3, 1).byte(), torch.from_numpy(crops.crops)
+    )
     for n, record in enumerate(read(root / "house-numbers/test/digitStruct.mat")):
         assert set(bags.labels[n].nonzero().flatten().tolist()) == set(record.classes)
         assert tuple(c for c in bags.truth.classes[n].tolist() if c >= 0) == record.classes
@@ -55,7 +57,12 @@ def test_an_epoch_has_every_training_crop_once_and_none_of_validation(root: Path
     seen = torch.cat([bags.instances for bags in batches]).flatten(1)
     held = torch.cat([bags.instances for bags in task.eval_splits["validation"].bags]).flatten(1)
     together = torch.cat([seen, held])
-    whole = torch.from_numpy(load(root / "house-numbers/train", "paper").crops).permute(0, 3, 1, 2).flatten(1) / 256
+    whole = (
+        torch.from_numpy(load(root / "house-numbers/train", "paper").crops)
+        .permute(0, 3, 1, 2)
+        .flatten(1)
+        / 256
+    )
     assert len(held) == 10
     assert sorted(together.tolist()) == sorted(whole.tolist())
 
@@ -65,7 +72,10 @@ def numbers_in(task: Any, root: Path, epoch: int) -> list[list[int]]:
     pictures = load(root / "svhn/train", "paper", task.protocol).crops
     numbers = {tuple(row): n for n, row in enumerate(pictures.reshape(60, -1)[:, :600].tolist())}
     batches = task.train_batches(epoch, generator("epoch", epoch))
-    flat = [(bags.instances * 256).byte().permute(0, 2, 3, 1).flatten(1)[:, :600].tolist() for bags in batches]
+    flat = [
+        (bags.instances * 256).byte().permute(0, 2, 3, 1).flatten(1)[:, :600].tolist()
+        for bags in batches
+    ]
     return [[numbers[tuple(row)] for row in rows] for rows in flat]
 
 
@@ -81,14 +91,24 @@ def test_with_extra_a_batch_is_of_one_third(root: Path) -> None:
             sources.append("both" if len(parities) == 2 else str(parities.pop()))  # both: of train
             drawn[sources[-1]] += batch
         for name, pool in pools.items():  # all of a third before any comes again
-            rounds = [drawn[name][start : start + len(pool)] for start in range(0, len(drawn[name]), len(pool))]
+            rounds = [
+                drawn[name][start : start + len(pool)]
+                for start in range(0, len(drawn[name]), len(pool))
+            ]
             assert all(len(set(some)) == len(some) and set(some) <= set(pool) for some in rounds)
     for source in pools:
-        assert sources.count(source) == pytest.approx(len(sources) / 3, abs=4 * (len(sources) * 2 / 9) ** 0.5)
+        assert sources.count(source) == pytest.approx(
+            len(sources) / 3, abs=4 * (len(sources) * 2 / 9) ** 0.5
+        )
 
 
 def test_by_the_published_protocol_batches_are_blocks_of_one_order_a_cell(root: Path) -> None:
-    params: dict[str, Any] = {"validation": 0, "augmentation": False, "batch_bags": 8, "protocol": "paper"}
+    params: dict[str, Any] = {
+        "validation": 0,
+        "augmentation": False,
+        "batch_bags": 8,
+        "protocol": "paper",
+    }
     orders = []
     for seed in (0, 1, 0):
         task = prepared("svhn", root, seed, **params)
@@ -107,7 +127,9 @@ def test_by_the_published_protocol_batches_are_blocks_of_one_order_a_cell(root: 
         starts = [order.index(batch[0]) for batch in batches]
         assert (min(starts), max(starts)) == (0, 60 - 8)
         assert len(set(starts[:7])) == 7
-        assert any(abs(a - b) < 8 for a, b in itertools.combinations(starts[:7], 2)), "blocks overlap in an epoch"
+        assert any(abs(a - b) < 8 for a, b in itertools.combinations(starts[:7], 2)), (
+            "blocks overlap in an epoch"
+        )
     assert orders[0] == orders[2] != orders[1]
 
 
@@ -151,7 +173,9 @@ def test_an_oracle_makes_no_errors(root: Path) -> None:
 
     values = task.evaluate(oracle).metrics
     for split in ("validation", "test"):
-        digits = [number for bags in task.eval_splits[split].bags for number in middles(task, bags.truth)]
+        digits = [
+            number for bags in task.eval_splits[split].bags for number in middles(task, bags.truth)
+        ]
         twice = [a[0] == b[0] for number in digits for a, b in itertools.pairwise(number)]
         assert split == "validation" or any(twice), "some numbers have two equal digits in a row"
         # The rule of the paper reads columns from left to right, whichever way the number is written.
@@ -159,23 +183,40 @@ def test_an_oracle_makes_no_errors(root: Path) -> None:
         assert split == "test" or any(wrong), "some numbers are read from top to bottom"
         assert values[f"{split}/transcription_error_columns"] == sum(wrong) / len(wrong)
         assert values[f"{split}/set_error"] == 0
-        assert values[f"{split}/auroc"] == values[f"{split}/average_precision"] == values[f"{split}/hit_rate"] == 1
+        assert (
+            values[f"{split}/auroc"]
+            == values[f"{split}/average_precision"]
+            == values[f"{split}/hit_rate"]
+            == 1
+        )
         assert f"{split}/instance_error" not in values
-        assert values[f"{split}/transcription_error"] == values[f"{split}/transcription_error_components"] == 0
-        assert not any(share for name, share in values.items() if name.startswith(f"{split}/error_"))
+        assert (
+            values[f"{split}/transcription_error"]
+            == values[f"{split}/transcription_error_components"]
+            == 0
+        )
+        assert not any(
+            share for name, share in values.items() if name.startswith(f"{split}/error_")
+        )
 
 
 def test_the_data_are_named_for_what_they_are(root: Path) -> None:
     for name, params, caption in (
         ("house-numbers", {}, "house-numbers, 60 train / 20 test, sha256 "),
         ("svhn", {}, "SVHN-format images, 60 train / 20 test, sha256 "),
-        ("svhn", {"parts": "train+extra"}, "SVHN-format images, 60 train / 20 test / 60 extra, sha256 "),
+        (
+            "svhn",
+            {"parts": "train+extra"},
+            "SVHN-format images, 60 train / 20 test / 60 extra, sha256 ",
+        ),
     ):
         assert load_task(name, **params).check_data(root).startswith(caption)
     assert load_task("svhn", crop="tight").check_data(root) == load_task("svhn").check_data(root)
 
 
-def test_bad_parameters_and_bad_pictures_are_one_line(milbench: Callable[..., Ran], root: Path, tmp_path: Path) -> None:
+def test_bad_parameters_and_bad_pictures_are_one_line(
+    milbench: Callable[..., Ran], root: Path, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match="validation = 60 leaves none of 60 training pictures"):
         make(root, validation=60)
     for name, verb in (("svhn", "fetch"), ("house-numbers", "make")):
@@ -186,5 +227,7 @@ def test_bad_parameters_and_bad_pictures_are_one_line(milbench: Callable[..., Ra
     for part in ("train", "test"):
         write_folder(tmp_path / "svhn" / part, [(60, 40, ones)] * 3)
     (tmp_path / "svhn/test/2.png").write_bytes(b"no picture")
-    line = milbench("run", "--loss", "exact", "--task", "svhn", "--data-dir", str(tmp_path)).complaint()
+    line = milbench(
+        "run", "--loss", "exact", "--task", "svhn", "--data-dir", str(tmp_path)
+    ).complaint()
     assert line.startswith(f"{tmp_path / 'svhn/test/2.png'} cannot be read as an image")

@@ -15,17 +15,30 @@ from milbench.inference.predict_bags import BagPredictions
 NAME = "a recording with a name of many words, as they are made by devices in the field, number 1"
 
 
-def found_in(probs: Any, labels: list[int], instances: Any = None, files: Any = (), **places: Any) -> BagPredictions:
+def found_in(
+    probs: Any, labels: list[int], instances: Any = None, files: Any = (), **places: Any
+) -> BagPredictions:
     """Return what was found in one bag, of classes cat and dog, whose background has the rest of the probability."""
     values = torch.tensor(np.array(probs))
     probs = torch.cat([values, 1 - values.sum(dim=0, keepdim=True)]).unsqueeze(0)
-    given = torch.zeros(1, values[0].numel(), 1) if instances is None else torch.tensor(instances).unsqueeze(0)
+    given = (
+        torch.zeros(1, values[0].numel(), 1)
+        if instances is None
+        else torch.tensor(instances).unsqueeze(0)
+    )
     at = {name: torch.tensor(place).double().unsqueeze(0) for name, place in places.items()}
     batch = NamedBags("bag", [NAME], Bags(given, torch.zeros(1, 2)), at, files)
     label_set = torch.tensor([[c in labels for c in range(2)]])
     mask = torch.ones_like(probs[:, 0], dtype=torch.bool)
     return BagPredictions(
-        batch, ["cat", "dog"], label_set, torch.zeros(1), torch.zeros(1, 2), probs, probs[:, :-1], mask
+        batch,
+        ["cat", "dog"],
+        label_set,
+        torch.zeros(1),
+        torch.zeros(1, 2),
+        probs,
+        probs[:, :-1],
+        mask,
     )
 
 
@@ -46,7 +59,9 @@ def test_instances_in_the_plane_have_a_scale_from_the_smallest_to_the_largest() 
     figure = drawn(found_in([[0.31, 0.30, 0.32], [1e-4, 2e-4, 3e-4]], [0, 1], **places))
     for axes, values in zip(figure.axes, ([0.31, 0.30, 0.32], [1e-4, 2e-4, 3e-4]), strict=False):
         (dots,) = axes.collections
-        shown = {tuple(at): value for at, value in zip(dots.get_offsets(), dots.get_array(), strict=True)}
+        shown = {
+            tuple(at): value for at, value in zip(dots.get_offsets(), dots.get_array(), strict=True)
+        }
         assert shown == pytest.approx(dict(zip([(10, 3), (0, 8), (5, 4)], values, strict=True)))
         assert dots.get_clim() == pytest.approx((min(values), max(values)))
         assert axes.get_ylim()[0] > axes.get_ylim()[1], "y grows downwards, as in pictures"
@@ -76,7 +91,10 @@ def test_classes_have_their_time_below_the_frames_of_a_sequence() -> None:
     above, below = figure.axes
     assert np.array_equal(above.get_images()[0].get_array(), frames[:, :6])
     assert tuple(above.get_images()[0].get_extent()) == (0, 1.5, 0, 3)
-    assert {text.get_text(): text.get_position()[0] for text in above.texts} == {"cat": 1.25, "dog": 0.25}
+    assert {text.get_text(): text.get_position()[0] for text in above.texts} == {
+        "cat": 1.25,
+        "dog": 0.25,
+    }
     for curve, values in zip(below.patches, ([0.1, 0.2, 0.7], [0.3, 0.1, 0.1]), strict=True):
         assert curve.get_data().values == pytest.approx(values)
         assert curve.get_data().edges == pytest.approx([0, 0.5, 1, 1.5])

@@ -21,7 +21,9 @@ def features(number: int) -> str:
 
 
 def image(number: int) -> None:
-    Image.fromarray(np.random.default_rng(number).integers(0, 255, (20, 20, 3), np.uint8)).save(f"{number}.png")
+    Image.fromarray(np.random.default_rng(number).integers(0, 255, (20, 20, 3), np.uint8)).save(
+        f"{number}.png"
+    )
 
 
 def frames(number: int) -> None:
@@ -41,7 +43,10 @@ def test_all_bags_are_trained_on_and_none_is_evaluated(
     task: str, columns: str, ending: str, make: Callable[[int], str | None],
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    rows = [",".join(filter(None, [f"{n}{ending},{'ab'[n % 2]},{PARTS[n % 3]}", make(n)])) for n in range(12)]
+    rows = [
+        ",".join(filter(None, [f"{n}{ending},{'ab'[n % 2]},{PARTS[n % 3]}", make(n)]))
+        for n in range(12)
+    ]
     Path("mine.csv").write_text("\n".join([columns, *rows]))
     prepared: Any = load_task(task, table=str(tmp_path / "mine.csv"), test=0)
     prepared.prepare(None, torch.device("cpu"))
@@ -62,8 +67,14 @@ def test_all_bags_are_trained_on_and_none_is_evaluated(
         assert line in said
     assert line in (root / "reports" / "use" / "report.md").read_text()
     presence = []
-    for used in (["--cell", cells[0]], ["--cell", cells[1]], last[4:]):  # what the last line names runs
-        milbench("predict", "mine.csv", *used, "--positions", "--out", "found.csv", "--device", "cpu").done()
+    for used in (
+        ["--cell", cells[0]],
+        ["--cell", cells[1]],
+        last[4:],
+    ):  # what the last line names runs
+        milbench(
+            "predict", "mine.csv", *used, "--positions", "--out", "found.csv", "--device", "cpu"
+        ).done()
         presence.append(pd.read_csv("found.csv").filter(like="presence "))
     np.testing.assert_allclose(presence[2], (presence[0] + presence[1]) / 2, rtol=1e-9)
     assert len([*Path("found-maps").glob("*.png")]) == (0 if task == "feature-bags" else 12)
@@ -74,7 +85,9 @@ def test_a_search_needs_validation_bags(
     without: str, milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("mine.csv").write_text("bag,labels,f0\n" + "\n".join(f"{n},{'ab'[n % 2]},{n}" for n in range(12)))
+    Path("mine.csv").write_text(
+        "bag,labels,f0\n" + "\n".join(f"{n},{'ab'[n % 2]},{n}" for n in range(12))
+    )
     Path("s.toml").write_text(
         f'losses = ["exact"]\ntasks = ["feature-bags"]\ntask.feature-bags = {{table = "mine.csv", {without} = 0}}\n'
         'tune = {draws = 2, seeds = "9", recipe.lr = [1e-3, 1e-2]}\n'

@@ -30,16 +30,24 @@ CPU = torch.device("cpu")
 def where(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     root = Root(tmp_path_factory.mktemp("figures"))
     digits = publish(root, cell("extended-digits"), network_of("extended-digits"))
-    numbers = publish(root, cell("house-numbers", contrast="raw", validation=10), network_of("house-numbers"))
+    numbers = publish(
+        root, cell("house-numbers", contrast="raw", validation=10), network_of("house-numbers")
+    )
     return root.path, digits, numbers
 
 
 def shown(figure: Figure) -> list[tuple[NDArray[Any], str, object]]:
     """Return the pictures of a figure with the text above each and its colour."""
     pictures = [part.axes[0] for part in figure.subfigs if part.axes]
-    above = [next(t for t in axes.findobj(Text) if t.get_text() == axes.get_title("left")) for axes in pictures]
+    above = [
+        next(t for t in axes.findobj(Text) if t.get_text() == axes.get_title("left"))
+        for axes in pictures
+    ]
     pixels = [np.asarray(axes.get_images()[0].get_array()) for axes in pictures]
-    return [(image, text.get_text(), text.get_color()) for image, text in zip(pixels, above, strict=True)]
+    return [
+        (image, text.get_text(), text.get_color())
+        for image, text in zip(pixels, above, strict=True)
+    ]
 
 
 def test_figure_1_shows_test_crops_and_the_class_at_every_position(
@@ -54,7 +62,10 @@ def test_figure_1_shows_test_crops_and_the_class_at_every_position(
     task.prepare(street_data, CPU)
     crops = task.figure_bags(generator("figure", "1", 5))[0].instances
     expected = [(crop * 256).byte().permute(1, 2, 0).numpy() for crop in crops]
-    assert all(np.array_equal(pixels, crop) for (pixels, *_), crop in zip(shown(figure), expected, strict=True))
+    assert all(
+        np.array_equal(pixels, crop)
+        for (pixels, *_), crop in zip(shown(figure), expected, strict=True)
+    )
     for part, crop in zip(figure.subfigs, crops, strict=True):
         found = predict(model, crop)
         classes = found.probs.argmax(dim=0)
@@ -62,7 +73,9 @@ def test_figure_1_shows_test_crops_and_the_class_at_every_position(
         seen = classes[classes < 10].unique().tolist()
         for letters, c in zip(part.axes[1].collections, seen, strict=True):
             rows, columns = (classes == c).nonzero(as_tuple=True)
-            assert np.array_equal(letters.get_offsets(), torch.stack([xs[columns], ys[rows]], dim=1))
+            assert np.array_equal(
+                letters.get_offsets(), torch.stack([xs[columns], ys[rows]], dim=1)
+            )
 
 
 def test_figure_4_shows_whole_pictures_with_what_is_read_in_them(
@@ -71,18 +84,33 @@ def test_figure_4_shows_whole_pictures_with_what_is_read_in_them(
     root, _, numbers = where
     common = ("--cell", numbers, "--root", str(root), "--device", "cpu")
     out = tmp_path / "deep" / "4.png"
-    words = ("figure", "4", *common, "--seed", "3", "--data-dir", str(street_data), "--out", str(out))
+    words = (
+        "figure",
+        "4",
+        *common,
+        "--seed",
+        "3",
+        "--data-dir",
+        str(street_data),
+        "--out",
+        str(out),
+    )
     assert f"wrote {out}\nnext: open {out}" in milbench(*words).done()
     assert Image.open(out).format == "PNG"
     folder = street_data / "house-numbers" / "test"
     records = read(folder / "digitStruct.mat")
-    drawn = [records[n] for n in torch.randperm(len(records), generator=generator("figure", "4", 3))[:8].tolist()]
+    drawn = [
+        records[n]
+        for n in torch.randperm(len(records), generator=generator("figure", "4", 3))[:8].tolist()
+    ]
     files = [str(folder / record.name) for record in drawn]
     assert milbench("predict", *files, *common, "--out", str(tmp_path / "p")).code == 0
     figure, _ = draw_figure("4", load_trained(Root(root).find(numbers), CPU), 3, street_data)
     for record, (pixels, above, colour) in zip(drawn, shown(figure), strict=True):
         assert np.array_equal(pixels, np.asarray(Image.open(folder / record.name).convert("RGB")))
-        found = json.loads((tmp_path / "p" / record.name).with_suffix(".json").read_text())["reading"]
+        found = json.loads((tmp_path / "p" / record.name).with_suffix(".json").read_text())[
+            "reading"
+        ]
         truth = "".join(map(str, record.classes))
         assert above == (f"{found}  ✓" if found == truth else f"{found or 'nothing'}  ✗ {truth}")
         assert colour == (RIGHT if found == truth else WRONG)
@@ -93,7 +121,9 @@ def test_figure_2_shows_test_digits_that_do_not_overlap(
 ) -> None:
     root, digits, _ = where
     out = tmp_path / "2.png"
-    assert milbench("figure", "2", "--cell", digits, "--root", str(root), "--out", str(out)).code == 0
+    assert (
+        milbench("figure", "2", "--cell", digits, "--root", str(root), "--out", str(out)).code == 0
+    )
     assert Image.open(out).format == "PNG"
     task = tasks().create("extended-digits", {})
     assert isinstance(task, NestedDigits)
@@ -102,7 +132,10 @@ def test_figure_2_shows_test_digits_that_do_not_overlap(
     assert bags.instances.shape == (1, 1, 24, 32)
     assert bags.truth is not None
     assert bags.truth.boxes is not None
-    boxes, test = bags.truth.boxes[0].int().tolist(), [b.instances for b in task.eval_splits["test"].single_instance]
+    boxes, test = (
+        bags.truth.boxes[0].int().tolist(),
+        [b.instances for b in task.eval_splits["test"].single_instance],
+    )
     everything = torch.cat(test)[:, 0]
     for left, top, right, bottom in boxes:
         patch = bags.instances[0, 0, top:bottom, left:right]

@@ -27,7 +27,9 @@ from tests._helpers.command_line import Milbench, Ran
 from tests._helpers.handmade import LOGITS, cell, network_of, publish
 from tests._helpers.small_data import bomb
 
-DECODER = ComponentDecoder(mass=6.0, apart=0.0, tilt=2.0, reach=(8.0, 5.0, *[8.0] * 8), margin=(4.0, 2.0))
+DECODER = ComponentDecoder(
+    mass=6.0, apart=0.0, tilt=2.0, reach=(8.0, 5.0, *[8.0] * 8), margin=(4.0, 2.0)
+)
 """A one reaches no further than five positions, ten pixels; what is smaller than six positions is a speck."""
 
 
@@ -36,29 +38,40 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> Any:
     root = Root(tmp_path_factory.mktemp("cells"))
     digits, numbers = network_of("extended-digits"), network_of("house-numbers")
     strict: dict[str, Any] = {"threshold": 100.0, "metrics": {"test/set_error": 0.84}}
-    strongest: dict[str, Any] = {"threshold": 0.0, "decoder": Reader(learnt=DECODER, decoder="strongest")}
+    strongest: dict[str, Any] = {
+        "threshold": 0.0,
+        "decoder": Reader(learnt=DECODER, decoder="strongest"),
+    }
     learnt = Reader(learnt=DECODER)
     return SimpleNamespace(
         root=root.path,
         digits=publish(root, cell("extended-digits"), digits),
         numbers=publish(root, cell("house-numbers", contrast="raw"), numbers),
-        decoder=publish(root, cell("house-numbers", seed=1, contrast="raw"), numbers, decoder=learnt),
+        decoder=publish(
+            root, cell("house-numbers", seed=1, contrast="raw"), numbers, decoder=learnt
+        ),
         sets=publish(root, cell("synthetic-bags"), torch.nn.Linear(1, 1)),
         strict=publish(root, cell("extended-digits", seed=5000), digits, **strict),
-        strongest=publish(root, cell("house-numbers", seed=3, contrast="raw"), numbers, **strongest),
+        strongest=publish(
+            root, cell("house-numbers", seed=3, contrast="raw"), numbers, **strongest
+        ),
         failed=publish(root, cell("extended-digits", seed=1), None),
     )
 
 
 @pytest.fixture
-def predict(milbench: Milbench, cells: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Milbench:
+def predict(
+    milbench: Milbench, cells: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Milbench:
     """Return a function that calls `milbench predict` in a folder with the pictures two.png and house.png."""
     monkeypatch.chdir(tmp_path)
     Image.fromarray(squares()).save("two.png")
     Image.fromarray(house_number()).save("house.png")
 
     def call(*words: str | Path, of: str = cells.digits) -> Ran:
-        return milbench("predict", *map(str, words), "--cell", of, "--root", str(cells.root), "--device", "cpu")
+        return milbench(
+            "predict", *map(str, words), "--cell", of, "--root", str(cells.root), "--device", "cpu"
+        )
 
     return call
 
@@ -125,36 +138,60 @@ def test_the_label_set_is_that_of_the_threshold_of_the_cell(predict: Milbench, c
     of_nothing = float(bag_log_prob(given, torch.zeros(1, 10, dtype=torch.bool)))
     assert about["label_set_log_probability"] == pytest.approx(of_nothing, rel=1e-4)
     (note,) = (line for line in said.splitlines() if "note:" in line)
-    assert note == f"note: cell {cells.strict} found 84 % of the label sets of its own test bags wrong"
+    assert (
+        note == f"note: cell {cells.strict} found 84 % of the label sets of its own test bags wrong"
+    )
     (note,) = (line for line in predict("two.png").done().splitlines() if "note:" in line)
     assert f"note: cell {cells.digits} has no threshold on presence scores" in note
-    assert (read("two")["label_set"], read("two")["label_set_rule"]) == (["3", "7"], "most probable")
+    assert (read("two")["label_set"], read("two")["label_set_rule"]) == (
+        ["3", "7"],
+        "most probable",
+    )
 
 
 def test_a_cell_reads_by_the_decoder_that_was_chosen_for_it(predict: Milbench, cells: Any) -> None:
     predict("house.png", of=cells.strongest).done()
-    assert (read("house")["reading"], read("house")["decoder"]) == ("192", "strongest"), "the second one is not read"
+    assert (read("house")["reading"], read("house")["decoder"]) == ("192", "strongest"), (
+        "the second one is not read"
+    )
     assert [one["class"] for one in read("house")["read_from"]] == ["1", "2", "9"]
-    for decoder, of, reading in (("columns", cells.strongest, "1192"), ("strongest", cells.numbers, "192")):
+    for decoder, of, reading in (
+        ("columns", cells.strongest, "1192"),
+        ("strongest", cells.numbers, "192"),
+    ):
         predict("house.png", "--decoder", decoder, of=of).done()
         assert read("house")["reading"] == reading
 
 
-def test_figures_have_their_colours_and_names_in_their_places(predict: Milbench, cells: Any) -> None:
+def test_figures_have_their_colours_and_names_in_their_places(
+    predict: Milbench, cells: Any
+) -> None:
     assert predict("two.png", "--sensitivity").code == 0
-    assert {Image.open(f"predictions/{name}.png").format for name in ("two", "two-sensitivity")} == {"PNG"}
+    assert {
+        Image.open(f"predictions/{name}.png").format for name in ("two", "two-sensitivity")
+    } == {"PNG"}
     model = load_trained(Root(cells.root).find(cells.digits), torch.device("cpu"))
     picture, found = read_picture(model, Image.fromarray(squares()))
-    (positions,), (pixels,) = (draw(model, picture, found).axes for draw in (prediction_figure, sensitivity_figure))
+    (positions,), (pixels,) = (
+        draw(model, picture, found).axes for draw in (prediction_figure, sensitivity_figure)
+    )
     for axes in (positions, pixels):
         names = {text.get_text(): pytest.approx(text.get_position()) for text in axes.texts}
         assert names == {"3": (8.5, 6.5), "7": (28.5, 16.5)}
     below, above = positions.get_images()
     assert tuple(below.get_extent()) == (0, 40, 24, 0)
-    assert tuple(above.get_extent()) == (1.5, 37.5, 21.5, 1.5)  # position (i, j) is around pixel (2 i + 2, 2 j + 2)
+    assert tuple(above.get_extent()) == (
+        1.5,
+        37.5,
+        21.5,
+        1.5,
+    )  # position (i, j) is around pixel (2 i + 2, 2 j + 2)
     expected, seen = np.zeros((10, 18, 4)), np.zeros((24, 40, 4))
     for cls, y, x in ((3, 4, 6), (7, 14, 26)):
-        expected[y // 2 - 1 : y // 2 + 2, x // 2 - 1 : x // 2 + 2] = (*to_rgb(CLASS_COLOURS[cls]), STRENGTH)
+        expected[y // 2 - 1 : y // 2 + 2, x // 2 - 1 : x // 2 + 2] = (
+            *to_rgb(CLASS_COLOURS[cls]),
+            STRENGTH,
+        )
         # The network depends on pixels of even row and column alone, and on all of a square in the same way.
         seen[y : y + 6 : 2, x : x + 6 : 2] = (*to_rgb(CLASS_COLOURS[cls]), STRENGTH)
     np.testing.assert_allclose(np.array(above.get_array()), expected, atol=1e-4)
@@ -166,7 +203,11 @@ def test_figures_have_their_colours_and_names_in_their_places(predict: Milbench,
 def test_a_cell_that_has_learnt_a_decoder_reads_by_it(predict: Milbench, cells: Any) -> None:
     """Two ones that touch, a nine far lower but less steep than the decoder's tilt, and a speck."""
     picture = np.zeros((60, 90, 3), np.uint8)
-    for left, top, width, height, channel in ((12, 10, 18, 10, 0), (42, 44, 10, 8, 2), (70, 20, 4, 4, 1)):
+    for left, top, width, height, channel in (
+        (12, 10, 18, 10, 0),
+        (42, 44, 10, 8, 2),
+        (70, 20, 4, 4, 1),
+    ):
         picture[top : top + height, left : left + width, channel] = 255
     Image.fromarray(picture).save("house.png")
     assert predict("house.png", of=cells.decoder).code == 0
@@ -179,7 +220,9 @@ def test_a_cell_that_has_learnt_a_decoder_reads_by_it(predict: Milbench, cells: 
     Image.fromarray(picture).save("corner.png")
     assert predict("house.png", "corner.png", "--out", "r", of=cells.decoder).code == 0
     assert predict("house.png", "--out", "b", of=cells.numbers).code == 0
-    bare, ones = ([d["box"] for d in read("house", f)["detections"] if d["class"] == "1"] for f in ("b", "r"))
+    bare, ones = (
+        [d["box"] for d in read("house", f)["detections"] if d["class"] == "1"] for f in ("b", "r")
+    )
     assert np.array_equal(np.array(ones) - bare, [[-4, -2, 4, 2]] * len(bare))
     assert min(left for left, *_ in (d["box"] for d in read("corner", "r")["detections"])) == 0
 
@@ -188,7 +231,9 @@ def test_every_kind_of_picture_is_read_as_it_is_shown(predict: Milbench) -> None
     plain = Image.fromarray(squares())
     plain.save("grey.png")
     plain.convert("RGB").save("rgb.webp", lossless=True)
-    plain.convert("P").save("moving.gif", save_all=True, append_images=[Image.new("P", plain.size)] * 2)
+    plain.convert("P").save(
+        "moving.gif", save_all=True, append_images=[Image.new("P", plain.size)] * 2
+    )
     plain.convert("RGB").convert("CMYK").save("printed.jpg", quality=100, subsampling=0)
     see_through = plain.convert("RGBA")
     see_through.paste((255, 255, 255, 0), (6, 4, 12, 10))  # the three is a hole, shown on white
@@ -203,7 +248,10 @@ def test_every_kind_of_picture_is_read_as_it_is_shown(predict: Milbench) -> None
     for name in files:
         about = read(Path(name).stem)
         assert (about["size"], about["reading"]) == ([40, 24], "37"), name
-        assert [d["box"] for d in about["detections"]] == [[5.5, 3.5, 11.5, 9.5], [25.5, 13.5, 31.5, 19.5]], name
+        assert [d["box"] for d in about["detections"]] == [
+            [5.5, 3.5, 11.5, 9.5],
+            [25.5, 13.5, 31.5, 19.5],
+        ], name
     predict("printed.jpg").done()
     predict("inverted.png", "--invert").done()
     assert read("printed")["reading"] == read("inverted")["reading"] == "37"
@@ -214,9 +262,16 @@ def test_pictures_of_any_size(predict: Milbench, monkeypatch: pytest.MonkeyPatch
         Image.new("L", size, 255).save(f"{size[0]}.png")
     Image.fromarray(np.tile(squares()[:13], 200)).save("strip.png")
     with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)  # such as of a caption that leaves no room for its picture
+        warnings.simplefilter(
+            "error", UserWarning
+        )  # such as of a caption that leaves no room for its picture
         predict("5.png", "41.png", "9.png", "strip.png").done()
-    assert [read(name)["reading"] for name in ("5", "41", "9", "strip")] == ["3", "3", "3", 200 * "3"]
+    assert [read(name)["reading"] for name in ("5", "41", "9", "strip")] == [
+        "3",
+        "3",
+        "3",
+        200 * "3",
+    ]
     Image.new("L", (4, 30)).save("thin.png")
     complaint = predict("5.png", "thin.png", "--out", "no").complaint()
     assert "thin.png: 4x30 pixels: the network of extended-digits needs at least 5x5" in complaint
@@ -234,15 +289,30 @@ def test_pictures_of_any_size(predict: Milbench, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("of", "file", "change", "complaint"),
     [
-        ("decoder", "decoder", ("components/2", "components/1"), "decoder.json: format = 'components/1' is wrong"),
-        ("decoder", "decoder", ('"mass": 6.0', '"mass": -1.0'), "decoder.json: learnt.mass = -1.0 is wrong"),
+        (
+            "decoder",
+            "decoder",
+            ("components/2", "components/1"),
+            "decoder.json: format = 'components/1' is wrong",
+        ),
+        (
+            "decoder",
+            "decoder",
+            ('"mass": 6.0', '"mass": -1.0'),
+            "decoder.json: learnt.mass = -1.0 is wrong",
+        ),
         ("decoder", "decoder", ('"components/2"', "null"), "decoder.json cannot be read"),
         ("digits", "weights", None, "is damaged: weights.safetensors"),
         ("sets", "weights", ("", ""), "do not fit its network"),
     ],
 )
 def test_what_is_damaged_or_does_not_fit_is_refused(
-    predict: Milbench, cells: Any, of: str, file: str, change: tuple[str, str] | None, complaint: str
+    predict: Milbench,
+    cells: Any,
+    of: str,
+    file: str,
+    change: tuple[str, str] | None,
+    complaint: str,
 ) -> None:
     folder = Root(cells.root).cell(getattr(cells, of))
     path, whole = getattr(folder, file), getattr(folder, file).read_bytes()
@@ -260,14 +330,21 @@ def test_a_picture_is_read_at_the_scale_that_is_given(predict: Milbench, cells: 
     for scale, seen in (("2.5", [175, 75]), ("0.5", [35, 15]), ("1", [70, 30])):
         assert predict("house.png", "--scale", scale, of=cells.numbers).code == 0
         about = read("house")
-        assert (about["size"], about["seen"], about["label_set"]) == ([70, 30], seen, ["1", "2", "9"])
+        assert (about["size"], about["seen"], about["label_set"]) == (
+            [70, 30],
+            seen,
+            ["1", "2", "9"],
+        )
         # Boxes are in pixels of the picture as it is, whatever the scale was.
         left = sorted(found["box"][0] for found in about["detections"])
         assert np.abs(np.array(left) - [8, 22, 36, 52]).max() < 4
     for wrong in ("-1", "nan", "1e9"):
         complaint = predict("house.png", f"--scale={wrong}", "--out", "no").complaint()
         assert "expected a number from 0.001 to 1000" in complaint
-    assert "house.png: 1x1 pixels" in predict("house.png", "--scale", "0.01", "--out", "no").complaint()
+    assert (
+        "house.png: 1x1 pixels"
+        in predict("house.png", "--scale", "0.01", "--out", "no").complaint()
+    )
     assert not Path("no").exists()
 
 
@@ -277,7 +354,11 @@ def test_nothing_is_written_where_one_picture_is_bad(predict: Milbench) -> None:
     Path("folder.png").mkdir()
     for name, content, complaint in (
         ("cut.png", whole[: len(whole) // 2], "cut.png cannot be read as an image"),
-        ("text.jpg", b"no picture", "text.jpg cannot be read as an image: unknown or damaged format"),
+        (
+            "text.jpg",
+            b"no picture",
+            "text.jpg cannot be read as an image: unknown or damaged format",
+        ),
         ("bomb.png", bomb(60_000), "bomb.png has more than 100,000,000 pixels"),
         ("large.png", bomb(10_500), "large.png has more than 100,000,000 pixels"),
         ("folder.png", None, "folder.png is a folder"),
@@ -287,15 +368,23 @@ def test_nothing_is_written_where_one_picture_is_bad(predict: Milbench) -> None:
             Path(name).write_bytes(content)
         assert complaint in predict("good.png", name).complaint()
     assert "good.png is one of the inputs" in predict("good.png", "--out", ".").complaint()
-    assert "Not a directory: text.jpg/deep" in predict("good.png", "--out", "text.jpg/deep").complaint()
+    assert (
+        "Not a directory: text.jpg/deep"
+        in predict("good.png", "--out", "text.jpg/deep").complaint()
+    )
     assert Path("good.png").read_bytes() == whole
     assert not Path("predictions").exists()
 
 
-def test_a_cell_is_named_by_the_beginning_of_its_id_and_has_to_be_done(predict: Milbench, cells: Any) -> None:
+def test_a_cell_is_named_by_the_beginning_of_its_id_and_has_to_be_done(
+    predict: Milbench, cells: Any
+) -> None:
     assert predict("two.png", of=cells.digits[:12]).code == 0
     assert read("two")["cell"] == cells.digits
-    assert "is not done (failed: ValueError: it broke)" in predict("two.png", of=cells.failed).complaint()
+    assert (
+        "is not done (failed: ValueError: it broke)"
+        in predict("two.png", of=cells.failed).complaint()
+    )
     with pytest.raises(ValueError, match="synthetic-bags has no pictures"):
         load_task("synthetic-bags").instances_from(Image.new("L", (30, 30)))
 
@@ -313,7 +402,9 @@ def test_sensitivity_agrees_with_finite_differences() -> None:
         return math.log(p[0, 1]) + math.log(p[1, 2])
 
     with torch.no_grad():
-        got = sensitivity(network, load_loss("exact"), image, 1, positions)  # its map is the softmax
+        got = sensitivity(
+            network, load_loss("exact"), image, 1, positions
+        )  # its map is the softmax
     expected = torch.zeros(8, 9, dtype=torch.float64)
     for n, y, x in torch.cartesian_prod(*map(torch.arange, image.shape)).tolist():
         step = torch.zeros_like(image)

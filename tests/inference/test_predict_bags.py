@@ -45,7 +45,9 @@ def known_network() -> Network:
 
 def cell(loss: str = "noisy-or", loss_file: str = "", **params: Any) -> Cell:
     of_task = "feature-bags", {"table": "nowhere.csv", **params}, "1", "digest"
-    return Cell(loss, {}, "1", "set", *of_task, "mlp", {"layers": 0}, "1", {"epochs": 1}, 0, loss_file)
+    return Cell(
+        loss, {}, "1", "set", *of_task, "mlp", {"layers": 0}, "1", {"epochs": 1}, 0, loss_file
+    )
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +62,16 @@ def known(store: Root) -> str:
 
 
 @pytest.fixture
-def found(store: Root, known: str, tmp_path: Path, milbench: Milbench) -> Callable[..., pd.DataFrame]:
+def found(
+    store: Root, known: str, tmp_path: Path, milbench: Milbench
+) -> Callable[..., pd.DataFrame]:
     """Return a function that writes the predictions of a cell, and returns them by the names of bags."""
 
     def call(*words: object, of: str = known) -> pd.DataFrame:
         file = tmp_path / "found.csv"
-        milbench("predict", *map(str, words), "--cell", of, "--out", str(file), "--root", str(store.path)).done()
+        milbench(
+            "predict", *map(str, words), "--cell", of, "--out", str(file), "--root", str(store.path)
+        ).done()
         return pd.read_csv(file, keep_default_na=False).set_index("bag")
 
     return call
@@ -98,9 +104,15 @@ def test_a_table_gives_label_sets_with_probabilities_and_places(
 ) -> None:
     rows = found(table, "--positions")
     assert rows["labels"].to_dict() == {"a": "cat;dog", "b": "cat;dog", "c": ""}
-    maps = {"a": [softmax(9, 2), softmax(-4, 9)], "b": [softmax(1, 2), softmax(1.5, 3)], "c": [softmax(-8, -7)]}
+    maps = {
+        "a": [softmax(9, 2), softmax(-4, 9)],
+        "b": [softmax(1, 2), softmax(1.5, 3)],
+        "c": [softmax(-8, -7)],
+    }
     for bag, wanted in (("a", {0, 1}), ("b", {0, 1}), ("c", set())):
-        assert rows.loc[bag, "probability"] == pytest.approx(set_probability(maps[bag], wanted), rel=1e-6)
+        assert rows.loc[bag, "probability"] == pytest.approx(
+            set_probability(maps[bag], wanted), rel=1e-6
+        )
         for c, name in enumerate(CLASSES):
             presence = 1 - math.prod(1 - p[c] for p in maps[bag])
             assert rows.loc[bag, f"presence {name}"] == pytest.approx(presence, rel=1e-6)
@@ -109,12 +121,20 @@ def test_a_table_gives_label_sets_with_probabilities_and_places(
     assert places == {"a": [("cat", 0), ("dog", 1)], "b": [("cat", 1), ("dog", 1)], "c": []}
     assert strongest["a"][1]["probability"] == pytest.approx(maps["a"][1][1], rel=1e-6)
     positions = pd.read_csv(table.parent / "found-positions.csv")
-    assert positions[["bag", "instance"]].to_numpy().tolist() == [["a", 0], ["a", 1], ["b", 0], ["b", 1], ["c", 0]]
+    assert positions[["bag", "instance"]].to_numpy().tolist() == [
+        ["a", 0],
+        ["a", 1],
+        ["b", 0],
+        ["b", 1],
+        ["c", 0],
+    ]
     everywhere = positions[["P(cat)", "P(dog)", "P(background)"]].to_numpy()
     np.testing.assert_allclose(everywhere, [p for bag in maps.values() for p in bag], rtol=1e-6)
 
 
-def test_several_seeds_are_averaged(store: Root, known: str, found: Callable[..., pd.DataFrame], table: Path) -> None:
+def test_several_seeds_are_averaged(
+    store: Root, known: str, found: Callable[..., pd.DataFrame], table: Path
+) -> None:
     """The second network gives every class and the background a third everywhere."""
     even = known_network()
     with torch.no_grad():
@@ -134,13 +154,22 @@ def test_several_seeds_are_averaged(store: Root, known: str, found: Callable[...
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["bags.csv"], "has no column 'bag' (the bag that an instance belongs to); did you mean 'bags'?"),
+        (
+            ["bags.csv"],
+            "has no column 'bag' (the bag that an instance belongs to); did you mean 'bags'?",
+        ),
         (["far.csv"], "bag 'a', instance 1 (from 0): a feature is not finite"),
         (["empty"], "the folder empty has no file .npy"),
-        (["wide.npy"], "bag 'wide.npy' has 3 features, expected the 2 that were trained on (f0, f1)"),
+        (
+            ["wide.npy"],
+            "bag 'wide.npy' has 3 features, expected the 2 that were trained on (f0, f1)",
+        ),
         (["a.npy", "a.npy"], "there are two bags 'a.npy'"),
         (["damaged.npy", "a.npy", "--positions"], "1 of 2 files cannot be read: damaged.npy"),
-        (["mine.csv", "--out", "mine.csv"], "mine.csv is one of the inputs and would be overwritten"),
+        (
+            ["mine.csv", "--out", "mine.csv"],
+            "mine.csv is one of the inputs and would be overwritten",
+        ),
         (["mine.csv", "--invert"], "--invert is for pictures: mine.csv holds bags"),
         (["bags.csv", "--cell", "EXACT"], "needs data that its task does not remember: "),
         (["mine.csv", "--cell", "KNOWN,EXACT"], "differ in more than their seeds"),
@@ -155,12 +184,18 @@ def test_what_cannot_be_read_is_refused_and_nothing_is_written(
     np.save("a.npy", np.zeros((2, 2)))
     np.save("wide.npy", np.zeros((2, 3)))
     Path("damaged.npy").write_bytes(b"no array")
-    tables = {"bags": "bags,f0,f1\na,1,2\n", "far": "bag,f0,f1\na,1,2\na,1e60,2\n", "mine": "bag,f0,f1\n"}
+    tables = {
+        "bags": "bags,f0,f1\na,1,2\n",
+        "far": "bag,f0,f1\na,1,2\na,1e60,2\n",
+        "mine": "bag,f0,f1\n",
+    }
     for name, content in tables.items():
         Path(f"{name}.csv").write_text(content)
     remembered = None if "EXACT" in words else MEMORY
     exact = publish(store, cell("exact"), known_network(), threshold=0.0, memory=remembered)
-    words = [word.replace("KNOWN", known).replace("EXACT", exact) for word in ("--cell", known, *words)]
+    words = [
+        word.replace("KNOWN", known).replace("EXACT", exact) for word in ("--cell", known, *words)
+    ]
     assert complaint in milbench("predict", *words, "--root", str(store.path)).complaint()
     assert Path("mine.csv").read_text() == "bag,f0,f1\n"
     assert not Path("predictions").exists()
@@ -181,9 +216,14 @@ def test_images_are_placed_in_their_own_pixels(tmp_path: Path) -> None:
     centres: Any = network.position_centres(64, 64)
     middle = len(centres[0]) // 2
     left, top = float(centres[1][0]), float(centres[0][middle])
-    places = [(float(batch.places["x"][n, middle, 0]), float(batch.places["y"][n, middle, 0])) for n in range(2)]
+    places = [
+        (float(batch.places["x"][n, middle, 0]), float(batch.places["y"][n, middle, 0]))
+        for n in range(2)
+    ]
     assert places[0] == pytest.approx((left * 100 / 64, top * 100 / 64)), "an even image is scaled"
-    assert places[1] == pytest.approx((left * 200 / 64, (top - 16) * 200 / 64)), "16 rows above are no image"
+    assert places[1] == pytest.approx((left * 200 / 64, (top - 16) * 200 / 64)), (
+        "16 rows above are no image"
+    )
     with pytest.raises(UsageError, match="1 of 1 images cannot be read"):
         next(task.read_bags([LOSS], network))
 
@@ -192,12 +232,19 @@ def test_sequences_are_standardised_as_in_training_and_placed_in_seconds(tmp_pat
     """Frames of arrays at ten a second, positions of two frames, the last of them half a block."""
     lengths = {"a.npy": 7, "b.npy": 4}
     rng = np.random.default_rng(0)
-    frames = {name: rng.normal(size=(length, 2)).astype(np.float32) for name, length in lengths.items()}
+    frames = {
+        name: rng.normal(size=(length, 2)).astype(np.float32) for name, length in lengths.items()
+    }
     for name, values in frames.items():
         np.save(tmp_path / name, values)
     (tmp_path / "new.tsv").write_text("file\nb.npy\na.npy\n")
     task = load_task("sequence-bags", table="nowhere.csv", frames_per_second=10)
-    known = {"kind": "frames of 2 features", "frames_per_second": 10.0, "mean": [1.0, -1.0], "spread": [2.0, 4.0]}
+    known = {
+        "kind": "frames of 2 features",
+        "frames_per_second": 10.0,
+        "mean": [1.0, -1.0],
+        "spread": [2.0, 4.0],
+    }
     task.recall({"classes": ["owl"], "inputs": 2, **known})
     network = new_network(task, "conv", stride=2)
     (batch,) = task.read_bags([tmp_path / "new.tsv"], network)
@@ -211,12 +258,18 @@ def test_sequences_are_standardised_as_in_training_and_placed_in_seconds(tmp_pat
     (read,) = task.read_bags([tmp_path / "a.npy"], network)
     np.testing.assert_allclose(read.bags.instances[0], expected, rtol=1e-5)
     np.save(tmp_path / "c.npy", np.zeros((3, 5)))
-    with pytest.raises(UsageError, match="frames of 5 features, expected frames of 2 features as in training"):
+    with pytest.raises(
+        UsageError, match="frames of 5 features, expected frames of 2 features as in training"
+    ):
         list(task.read_bags([tmp_path / "c.npy"], network))
 
 
 def test_a_saved_model_needs_neither_store_nor_table_nor_plug_in_nor_what_that_imports(
-    store: Root, tmp_path: Path, found: Callable[..., pd.DataFrame], table: Path, monkeypatch: pytest.MonkeyPatch
+    store: Root,
+    tmp_path: Path,
+    found: Callable[..., pd.DataFrame],
+    table: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import mlflow.pyfunc
 
@@ -232,7 +285,11 @@ def test_a_saved_model_needs_neither_store_nor_table_nor_plug_in_nor_what_that_i
         probs=np.full((2, 3, 3), 1 / 3), class_names=CLASSES, mask=np.arange(3) < np.array([[1], [3]]),
     )  # fmt: skip
     cell_id = publish(store, one, known_network(), threshold=0.0, memory=MEMORY, gallery=made)
-    expected = found(table, of=cell_id).drop(columns=["log_probability", "positions"]).reset_index(drop=True)
+    expected = (
+        found(table, of=cell_id)
+        .drop(columns=["log_probability", "positions"])
+        .reset_index(drop=True)
+    )
     folder = store.cell(cell_id)
     write_model(tmp_path / "saved", folder, folder.cell(), folder.result())
     plugin.unlink()
@@ -240,7 +297,10 @@ def test_a_saved_model_needs_neither_store_nor_table_nor_plug_in_nor_what_that_i
     for name in ("own_helpers.scale", "own_helpers"):
         del sys.modules[name]
     model = mlflow.pyfunc.load_model(str(tmp_path / "saved"))
-    assert model.metadata.signature.inputs.to_dict()[0]["tensor-spec"] == {"dtype": "float32", "shape": (-1, -1, 2)}
+    assert model.metadata.signature.inputs.to_dict()[0]["tensor-spec"] == {
+        "dtype": "float32",
+        "shape": (-1, -1, 2),
+    }
     assert model.input_example.shape == (1, 1, 2), "the first bag of the gallery has one instance"
     given = np.array([[[9, 2], [-4, 9]], [[1, 2], [1.5, 3]]], np.float32)
     pd.testing.assert_frame_equal(model.predict(given), expected.head(2), check_dtype=False)

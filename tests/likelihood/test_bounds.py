@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 from milbench import UsageError
 from milbench.likelihood import bag_log_prob_bounds
-from tests._helpers.likelihood_reference import REGIMES, PreciseBag, RandomBag, random_bags, regime_log_probs
+from tests._helpers.likelihood_reference import (
+    REGIMES,
+    PreciseBag,
+    RandomBag,
+    random_bags,
+    regime_log_probs,
+)
 
 
 @given(bag=random_bags(max_classes=7, max_positions=12), exact_labels=st.integers(0, 4))
@@ -44,13 +50,16 @@ def test_bounds_are_differentiable() -> None:
     labels = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]).bool()
     for side in (0, 1):
         assert torch.autograd.gradcheck(
-            lambda z, s=side: bag_log_prob_bounds(z.log_softmax(1), labels, exact_labels=2)[s], (logits,)
+            lambda z, s=side: bag_log_prob_bounds(z.log_softmax(1), labels, exact_labels=2)[s],
+            (logits,),
         )
 
 
 def test_bags_of_all_sizes_side_by_side_have_the_bounds_they_have_alone() -> None:
     """As on an accelerator, and inside torch.func: every bag then has as many slots as the largest may need."""
-    labels = torch.tensor([[0, 0, 0, 0, 0], [0, 1, 0, 0, 1], [1, 1, 1, 1, 1], [1, 0, 1, 1, 0]], dtype=torch.bool)
+    labels = torch.tensor(
+        [[0, 0, 0, 0, 0], [0, 1, 0, 0, 1], [1, 1, 1, 1, 1], [1, 0, 1, 1, 0]], dtype=torch.bool
+    )
     logits = torch.randn(4, 6, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     mask = torch.arange(7) < torch.tensor([[7], [4], [7], [2]])
 
@@ -68,9 +77,13 @@ def test_bags_of_all_sizes_side_by_side_have_the_bounds_they_have_alone() -> Non
     torch.testing.assert_close(together, alone, rtol=1e-9, atol=1e-9)
 
 
-def test_a_larger_label_set_than_was_promised_is_an_error_where_values_are_checked_and_nan_elsewhere() -> None:
+def test_a_larger_label_set_than_was_promised_is_an_error_where_values_are_checked_and_nan_elsewhere() -> (
+    None
+):
     log_probs, labels = torch.zeros(1, 4, 5).log_softmax(dim=1), torch.ones(1, 3, dtype=torch.bool)
     with pytest.raises(UsageError, match=r"\|L\| = 3, above max_labels = 2"):
         bag_log_prob_bounds(log_probs, labels, max_labels=2)
-    lower = torch.func.vmap(lambda p: bag_log_prob_bounds(p, labels, max_labels=2).lower)(log_probs.unsqueeze(0))
+    lower = torch.func.vmap(lambda p: bag_log_prob_bounds(p, labels, max_labels=2).lower)(
+        log_probs.unsqueeze(0)
+    )
     assert lower.isnan().all()

@@ -20,15 +20,35 @@ TAKES_LABELS = [bag_log_prob, instance_posterior, bag_log_prob_bounds]
 
 CASES = {
     "rank": (torch.zeros(4), LABELS, None, r"\(B, C\+1, \*positions\).*\(4,\)"),
-    "integers": (torch.zeros(2, 4, 5, dtype=torch.int64), LABELS, None, r"floating point.*\(2, 4, 5\)"),
+    "integers": (
+        torch.zeros(2, 4, 5, dtype=torch.int64),
+        LABELS,
+        None,
+        r"floating point.*\(2, 4, 5\)",
+    ),
     "class count": (GOOD, torch.zeros(2, 4), None, r"\(2, 3\).*\(2, 4, 5\).*\(2, 4\)"),
     "batch": (GOOD, torch.zeros(3, 3), None, r"\(2, 3\).*\(3, 3\)"),
     "labels": (GOOD, torch.full((2, 3), 2), None, r"\(2, 3\).*bool or 0/1"),
     "mask shape": (GOOD, LABELS, torch.ones(2, 4).bool(), r"\(2, 5\).*\(2, 4, 5\).*\(2, 4\)"),
     "mask type": (GOOD, LABELS, torch.ones(2, 5), r"mask.*\(2, 5\).*bool"),
-    "probabilities": (GOOD.exp(), LABELS, None, r"logarithms .* got a sum of 5\.136 at .*\(2, 4, 5\)"),
-    "not normalised": (GOOD - 1, LABELS, None, r"sum to 1 .* log_softmax; got a sum of 0\.3679.*\(2, 4, 5\)"),
-    "nan": (GOOD * torch.nan, LABELS, None, r"got a sum of nan at bag 0, position \(0,\), of .*\(2, 4, 5\)"),
+    "probabilities": (
+        GOOD.exp(),
+        LABELS,
+        None,
+        r"logarithms .* got a sum of 5\.136 at .*\(2, 4, 5\)",
+    ),
+    "not normalised": (
+        GOOD - 1,
+        LABELS,
+        None,
+        r"sum to 1 .* log_softmax; got a sum of 0\.3679.*\(2, 4, 5\)",
+    ),
+    "nan": (
+        GOOD * torch.nan,
+        LABELS,
+        None,
+        r"got a sum of nan at bag 0, position \(0,\), of .*\(2, 4, 5\)",
+    ),
 }
 
 
@@ -72,7 +92,8 @@ def test_label_sets_beyond_the_exact_limit_point_to_the_bounds() -> None:
             function(log_probs, torch.ones(1, 20).bool(), validate=False)
     on_meta = log_probs.to("meta"), torch.ones(1, 20, device="meta").bool()
     with pytest.raises(
-        UsageError, match=r"may have bags of up to \|L\| = 17, above the exact limit of 16: give max_labels"
+        UsageError,
+        match=r"may have bags of up to \|L\| = 17, above the exact limit of 16: give max_labels",
     ):
         bag_log_prob(*on_meta, max_labels=17)
 

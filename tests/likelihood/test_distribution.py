@@ -16,7 +16,9 @@ def test_distribution_is_every_set_on_its_own(bag: RandomBag) -> None:
     table = label_set_distribution(bag.log_probs)[0]
     sets = torch.arange(2**classes).unsqueeze(-1) >> torch.arange(classes) & 1
     expected = bag_log_prob(bag.log_probs.expand(len(sets), -1, -1), sets.bool())
-    assert ((table == expected) | ((table - expected).abs() <= 1e-12 * expected.abs().clamp(min=1))).all()
+    assert (
+        (table == expected) | ((table - expected).abs() <= 1e-12 * expected.abs().clamp(min=1))
+    ).all()
 
 
 def mixed_batch() -> tuple[torch.Tensor, torch.Tensor]:
@@ -25,7 +27,9 @@ def mixed_batch() -> tuple[torch.Tensor, torch.Tensor]:
     In turn: an ordinary bag, bags of one position and of none, a bag without class 1, one whose probabilities
     underflow, one with rare classes, and an ordinary bag of three positions.
     """
-    log_probs = torch.stack([regime_log_probs("uniform" if b == 6 else "background+4", 3, 5, seed=b) for b in range(7)])
+    log_probs = torch.stack(
+        [regime_log_probs("uniform" if b == 6 else "background+4", 3, 5, seed=b) for b in range(7)]
+    )
     log_probs[3, 1] = -torch.inf
     log_probs[3] = log_probs[3].log_softmax(dim=0)
     log_probs[4] = -800.0
@@ -48,7 +52,9 @@ def test_bags_of_every_kind_in_one_batch(group: int, monkeypatch: pytest.MonkeyP
     ]
     truth = torch.tensor(rows, dtype=torch.float64)
     assert -math.inf < truth[4, 7] < -750  # below the smallest float
-    torch.testing.assert_close(label_set_distribution(log_probs, mask), truth, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        label_set_distribution(log_probs, mask), truth, rtol=1e-12, atol=1e-12
+    )
     labels, log_prob = best_label_set(log_probs, mask)
     torch.testing.assert_close(log_prob, truth.amax(dim=1), rtol=1e-12, atol=1e-12)
     index = (labels * 2 ** torch.arange(3)).sum(dim=1)
@@ -58,7 +64,15 @@ def test_bags_of_every_kind_in_one_batch(group: int, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("sharpness", [0.3, 3.0, 30.0])
 def test_the_best_set_of_large_bags_and_of_many_classes(sharpness: float) -> None:
     rng = torch.Generator().manual_seed(round(10 * sharpness))
-    for classes, shape in ((1, (1,)), (3, (2,)), (7, (5, 8)), (10, (300,)), (4, (70, 70)), (13, (3,)), (14, (4,))):
+    for classes, shape in (
+        (1, (1,)),
+        (3, (2,)),
+        (7, (5, 8)),
+        (10, (300,)),
+        (4, (70, 70)),
+        (13, (3,)),
+        (14, (4,)),
+    ):
         logits = sharpness * torch.randn(2, classes + 1, *shape, generator=rng, dtype=torch.float64)
         logits[:, -1] += torch.tensor(logits[0, 0].numel()).log() + 2
         log_probs = logits.log_softmax(dim=1)
@@ -66,4 +80,6 @@ def test_the_best_set_of_large_bags_and_of_many_classes(sharpness: float) -> Non
         table = label_set_distribution(log_probs)
         index = (labels * 2 ** torch.arange(classes)).sum(dim=1)
         assert log_prob.tolist() == pytest.approx(table.amax(dim=1).tolist(), abs=1e-9)
-        assert table[torch.arange(2), index].tolist() == pytest.approx(table.amax(dim=1).tolist(), abs=1e-9)
+        assert table[torch.arange(2), index].tolist() == pytest.approx(
+            table.amax(dim=1).tolist(), abs=1e-9
+        )

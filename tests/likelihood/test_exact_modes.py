@@ -26,7 +26,9 @@ def of_softmax(z: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
     return bag_log_prob(z.log_softmax(1), labels, mask)
 
 
-BOTH = pytest.mark.parametrize("function", [bag_log_prob_from_logits, of_softmax], ids=["logits", "softmax"])
+BOTH = pytest.mark.parametrize(
+    "function", [bag_log_prob_from_logits, of_softmax], ids=["logits", "softmax"]
+)
 Function = Callable[..., Tensor]
 
 
@@ -40,8 +42,12 @@ def test_first_and_second_derivatives(
     tied = torch.zeros(4, 4, 4, dtype=torch.float64, requires_grad=True)
     with path():
         assert torch.autograd.gradcheck(lambda z: function(z, LABELS, mask), (z,))
-        assert torch.autograd.gradgradcheck(lambda z: function(z, LABELS, mask), (z,), fast_mode=True)
-        assert torch.autograd.gradgradcheck(lambda z: function(z, LABELS, mask), (tied,), fast_mode=True)
+        assert torch.autograd.gradgradcheck(
+            lambda z: function(z, LABELS, mask), (z,), fast_mode=True
+        )
+        assert torch.autograd.gradgradcheck(
+            lambda z: function(z, LABELS, mask), (tied,), fast_mode=True
+        )
 
 
 def test_second_derivatives_of_bags_without_positions_dimensions_and_of_rare_classes() -> None:
@@ -50,7 +56,9 @@ def test_second_derivatives_of_bags_without_positions_dimensions_and_of_rare_cla
     assert torch.autograd.gradgradcheck(lambda z: bag_log_prob_from_logits(z, labels), (flat,))
     rare = logits(4)
     rare[3, :3] -= 400.0  # so rare that the sums are taken in logarithms
-    assert torch.autograd.gradgradcheck(lambda z: bag_log_prob_from_logits(z, LABELS), (rare.requires_grad_(),))
+    assert torch.autograd.gradgradcheck(
+        lambda z: bag_log_prob_from_logits(z, LABELS), (rare.requires_grad_(),)
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -69,8 +77,12 @@ def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_gives_no_probability_above_one(dtype: torch.dtype) -> None:
-    low = torch.tensor([-9.0, 0.0]).view(1, 2, 1).expand(1, 2, 800).to(dtype)  # bfloat16 has 1 for the background
-    assert bag_log_prob(low, torch.tensor([[False]])).item() == pytest.approx(-800 * math.log1p(math.exp(-9)), rel=1e-2)
+    low = (
+        torch.tensor([-9.0, 0.0]).view(1, 2, 1).expand(1, 2, 800).to(dtype)
+    )  # bfloat16 has 1 for the background
+    assert bag_log_prob(low, torch.tensor([[False]])).item() == pytest.approx(
+        -800 * math.log1p(math.exp(-9)), rel=1e-2
+    )
     masked = low.clone()
     masked[..., 1:] = torch.nan
     mask = torch.arange(800).view(1, -1) < 1
@@ -94,12 +106,16 @@ def test_autocast_does_not_lower_the_precision(function: Function) -> None:
 def test_compiled_value_and_gradient(backend: str) -> None:
     torch._dynamo.reset()
     compiled = torch.compile(
-        lambda z: bag_log_prob(z.log_softmax(1), LABELS, max_labels=3), backend=backend, fullgraph=True
+        lambda z: bag_log_prob(z.log_softmax(1), LABELS, max_labels=3),
+        backend=backend,
+        fullgraph=True,
     )
     z = logits(5).requires_grad_()
     expected, value = of_softmax(z, LABELS), compiled(z)
     torch.testing.assert_close(value, expected, rtol=1e-13, atol=0)
-    for a, b in zip(torch.autograd.grad(value.sum(), z), torch.autograd.grad(expected.sum(), z), strict=True):
+    for a, b in zip(
+        torch.autograd.grad(value.sum(), z), torch.autograd.grad(expected.sum(), z), strict=True
+    ):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-14)
 
 
@@ -116,17 +132,26 @@ def test_function_transforms() -> None:
     close(every_set, bag_log_prob(log_probs[:1].expand_as(log_probs), LABELS))
     close(torch.func.grad(lambda p: bag_log_prob(p, LABELS).sum())(log_probs), posterior)
     close(torch.func.vmap(torch.func.grad(one))(log_probs, LABELS), posterior)
-    mapped = torch.func.vmap(lambda p, y: instance_posterior(p[None], y[None])[0])(log_probs, LABELS)
+    mapped = torch.func.vmap(lambda p, y: instance_posterior(p[None], y[None])[0])(
+        log_probs, LABELS
+    )
     close(mapped, posterior)
     along = logits(5, seed=1)
-    close(torch.func.jvp(lambda p: bag_log_prob(p, LABELS), (log_probs,), (along,))[1], (posterior * along).sum((1, 2)))
+    close(
+        torch.func.jvp(lambda p: bag_log_prob(p, LABELS), (log_probs,), (along,))[1],
+        (posterior * along).sum((1, 2)),
+    )
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(log_probs, along)
         tangent = torch.autograd.forward_ad.unpack_dual(bag_log_prob(dual, LABELS)).tangent
     close(tangent, (posterior * along).sum((1, 2)))
     hessian = torch.func.hessian(lambda p: bag_log_prob(p, LABELS[3:])[0])(log_probs[3:])
-    direction = torch.randn(1, 4, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    _, product = torch.autograd.functional.hvp(lambda p: bag_log_prob(p, LABELS[3:])[0], log_probs[3:], direction)
+    direction = torch.randn(
+        1, 4, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
+    _, product = torch.autograd.functional.hvp(
+        lambda p: bag_log_prob(p, LABELS[3:])[0], log_probs[3:], direction
+    )
     close(torch.tensordot(hessian, direction, dims=3), product)
 
 

@@ -23,10 +23,16 @@ def case(
     log_probs = regime_log_probs(regime, size + 2, positions).to(dtype)
     where = {(slot, k) for slot in (0, size // 2, size) for k in (0, positions // 2)}
     few = ((0, positions // 2), (size, 0))  # the truth is slow where positions are many
-    return log_probs, PreciseBag(log_probs, list(range(size))), tuple(sorted(where)) if positions < 1000 else few
+    return (
+        log_probs,
+        PreciseBag(log_probs, list(range(size))),
+        tuple(sorted(where)) if positions < 1000 else few,
+    )
 
 
-def errors(path: Solver, regime: str, size: int, positions: int, dtype: torch.dtype) -> tuple[float, float]:
+def errors(
+    path: Solver, regime: str, size: int, positions: int, dtype: torch.dtype
+) -> tuple[float, float]:
     """Return the error of the value over max(1, |value|), and of the gradient over its largest entry."""
     log_probs, truth, where = case(regime, size, positions, dtype)
     labels = (torch.arange(size + 2) < size).unsqueeze(0)
@@ -39,7 +45,10 @@ def errors(path: Solver, regime: str, size: int, positions: int, dtype: torch.dt
         return 0.0, 0.0
     value_error = abs(value.item() - exact) / max(1.0, abs(exact))
     rows = [size + 2, *range(size)]
-    differences = [abs(gradient[0, rows[slot], k].item() - float(truth.posterior(slot, k))) for slot, k in where]
+    differences = [
+        abs(gradient[0, rows[slot], k].item() - float(truth.posterior(slot, k)))
+        for slot, k in where
+    ]
     return value_error, max(differences, default=0.0) / float(gradient.abs().max())
 
 

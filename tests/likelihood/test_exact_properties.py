@@ -17,9 +17,15 @@ def close(a: Tensor, b: Tensor) -> bool:
 
 @given(random_bags(max_positions=5))
 def test_every_path_agrees_with_enumeration(bag: RandomBag) -> None:
-    required, maps = frozenset(torch.nonzero(bag.labels[0])[:, 0].tolist()), LabelMaps(bag.log_probs[0])
+    required, maps = (
+        frozenset(torch.nonzero(bag.labels[0])[:, 0].tolist()),
+        LabelMaps(bag.log_probs[0]),
+    )
     total, (channels, positions) = float(maps.set_prob.get(required, 0)), bag.log_probs[0].shape
-    joint = [[float(maps.emits.get((required, c, k), 0)) for k in range(positions)] for c in range(channels)]
+    joint = [
+        [float(maps.emits.get((required, c, k), 0)) for k in range(positions)]
+        for c in range(channels)
+    ]
     for path, solve in PATHS.items():
         value, posterior = solve(*bag)
         if total == 0.0:
@@ -28,7 +34,9 @@ def test_every_path_agrees_with_enumeration(bag: RandomBag) -> None:
         else:
             assert value.exp().item() == pytest.approx(total, rel=1e-11), path
             if total > 1e-290:
-                assert (posterior[0] - torch.tensor(joint, dtype=torch.float64) / total).abs().max() < 1e-11, path
+                assert (
+                    posterior[0] - torch.tensor(joint, dtype=torch.float64) / total
+                ).abs().max() < 1e-11, path
 
 
 def test_one_batch_of_all_sizes_and_dimensions() -> None:
@@ -36,7 +44,9 @@ def test_one_batch_of_all_sizes_and_dimensions() -> None:
         log_probs = torch.randn(16, 5, *shape, dtype=torch.float64).log_softmax(1)
         flat = log_probs.reshape(16, 5, -1)
         together = bag_log_prob(log_probs, every_label_set(4))
-        one_by_one = [bag_log_prob(flat[i : i + 1], every_label_set(4)[i : i + 1]) for i in range(16)]
+        one_by_one = [
+            bag_log_prob(flat[i : i + 1], every_label_set(4)[i : i + 1]) for i in range(16)
+        ]
         assert close(together, torch.cat(one_by_one))
         posterior = instance_posterior(log_probs, every_label_set(4))
         assert posterior.shape == log_probs.shape

@@ -20,7 +20,9 @@ def solved(logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> tuple[
     return derived(lambda z, y: bag_log_prob_from_logits(z, y, mask), logits, labels)
 
 
-def errors(regime: str, size: int, positions: int, dtype: torch.dtype) -> tuple[float, float, float]:
+def errors(
+    regime: str, size: int, positions: int, dtype: torch.dtype
+) -> tuple[float, float, float]:
     """Return the error of the value over max(1, |value|), that of the gradient, and its largest entry."""
     shift = 5 * random_logits(1, positions, seed=size)
     logits = (regime_log_probs(regime, size + 2, positions) + shift).to(dtype)
@@ -36,7 +38,11 @@ def errors(regime: str, size: int, positions: int, dtype: torch.dtype) -> tuple[
         row = slot - 1 if slot else size + 2
         expected = float(truth.posterior(slot, k)) - softmax[row, k].item()
         differences.append(abs(gradient[0, row, k].item() - expected))
-    return abs(value.item() - exact) / max(1.0, abs(exact)), max(differences), gradient.abs().max().item()
+    return (
+        abs(value.item() - exact) / max(1.0, abs(exact)),
+        max(differences),
+        gradient.abs().max().item(),
+    )
 
 
 @pytest.mark.parametrize("dtype", LIMITS, ids=["float64", "float32"])
@@ -60,10 +66,17 @@ def test_a_class_outside_of_the_label_set_that_is_sure(other: float, dtype: torc
     assert value.item() == pytest.approx(float(truth.log_prob()), rel=LIMITS[dtype][0])
     for k in range(4):
         for slot, row in ((0, 2), (1, 0)):  # the softmax of these rows is 0
-            assert gradient[0, row, k].item() == pytest.approx(float(truth.posterior(slot, k)), abs=LIMITS[dtype][1])
+            assert gradient[0, row, k].item() == pytest.approx(
+                float(truth.posterior(slot, k)), abs=LIMITS[dtype][1]
+            )
 
 
-@given(st.integers(0, 2**32), st.sampled_from([0.5, 3.0, 30.0]), st.sampled_from([0.0, 6.0, 20.0]), st.booleans())
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from([0.5, 3.0, 30.0]),
+    st.sampled_from([0.0, 6.0, 20.0]),
+    st.booleans(),
+)
 def test_batches_of_every_kind(seed: int, scale: float, background: float, masked: bool) -> None:
     """Label sets of 0 to 9 classes, those that are solved by the series beside those that are not."""
     rng = torch.Generator().manual_seed(seed)
@@ -79,11 +92,15 @@ def test_batches_of_every_kind(seed: int, scale: float, background: float, maske
     there = possible if mask is None else possible & mask.unsqueeze(1)
     slope = torch.where(there, instance_posterior(log_probs, labels, mask) - log_probs.exp(), 0.0)
     assert torch.allclose(gradient, slope, atol=1e-9)
-    torch.testing.assert_close(bag_log_prob_from_logits(logits, labels, mask), value, rtol=1e-14, atol=1e-14)
+    torch.testing.assert_close(
+        bag_log_prob_from_logits(logits, labels, mask), value, rtol=1e-14, atol=1e-14
+    )
 
 
 def test_bad_logits_get_one_line() -> None:
     logits = torch.zeros(2, 3, 4)
     logits[1, 2, 3] = torch.inf
-    with pytest.raises(UsageError, match=r"logits must be finite; got inf at bag 1, channel 2, position \(3,\)"):
+    with pytest.raises(
+        UsageError, match=r"logits must be finite; got inf at bag 1, channel 2, position \(3,\)"
+    ):
         bag_log_prob_from_logits(logits, torch.zeros(2, 2).bool())

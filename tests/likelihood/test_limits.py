@@ -7,7 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from milbench.likelihood import bag_log_prob, bag_log_prob_bounds, bag_log_prob_from_logits, instance_posterior
+from milbench.likelihood import (
+    bag_log_prob,
+    bag_log_prob_bounds,
+    bag_log_prob_from_logits,
+    instance_posterior,
+)
 from tests._helpers.likelihood_reference import derived, every_set_prob
 
 
@@ -15,7 +20,9 @@ from tests._helpers.likelihood_reference import derived, every_set_prob
 @pytest.mark.parametrize(("classes", "background"), [(9, 5.0), (12, 5.0), (13, 2.77), (16, 1.5)])
 def test_large_label_sets(classes: int, background: float, dtype: torch.dtype) -> None:
     """Some classes are likely and others rare."""
-    logits = torch.randn(2, classes + 1, 24, generator=torch.Generator().manual_seed(classes), dtype=dtype)
+    logits = torch.randn(
+        2, classes + 1, 24, generator=torch.Generator().manual_seed(classes), dtype=dtype
+    )
     logits[:, -1] += background
     labels = torch.ones(2, classes, dtype=torch.bool)
     log_probs = logits.log_softmax(dim=1)
@@ -41,7 +48,9 @@ def test_the_posterior_of_a_large_label_set_adds_up_and_is_the_slope() -> None:
         fixed = probs.copy()
         fixed[:, k] = 0
         fixed[slot, k] = probs[slot, k]
-        assert float(posterior[0, slot, k]) == pytest.approx(every_set_prob(fixed)[-1] / whole, abs=1e-9)
+        assert float(posterior[0, slot, k]) == pytest.approx(
+            every_set_prob(fixed)[-1] / whole, abs=1e-9
+        )
 
 
 def test_a_network_that_has_broken_down_is_no_impossible_label_set() -> None:
@@ -49,22 +58,33 @@ def test_a_network_that_has_broken_down_is_no_impossible_label_set() -> None:
         logits = torch.zeros(2, classes + 1, 20)
         logits[0, 0, 0] = torch.nan
         labels = torch.ones(2, classes, dtype=torch.bool)
-        for function, values in ((bag_log_prob, logits.log_softmax(dim=1)), (bag_log_prob_from_logits, logits)):
+        for function, values in (
+            (bag_log_prob, logits.log_softmax(dim=1)),
+            (bag_log_prob_from_logits, logits),
+        ):
             value, gradient = derived(partial(function, validate=False), values, labels)
             assert value.isnan().tolist() == [True, False]
             assert gradient[0].isnan().all()
             assert gradient[1].isfinite().all()
-        assert bag_log_prob_bounds(logits.log_softmax(dim=1)[:, :, :classes], labels, validate=False).upper[0].isnan()
+        assert (
+            bag_log_prob_bounds(logits.log_softmax(dim=1)[:, :, :classes], labels, validate=False)
+            .upper[0]
+            .isnan()
+        )
         found: Tensor = instance_posterior(logits.log_softmax(dim=1), labels, validate=False)
         assert found[0].isnan().any()
         assert found[1].isfinite().all()
 
 
 def test_sixteen_classes_and_two_thousand_positions() -> None:
-    log_probs = torch.randn(1, 18, 2_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    log_probs = torch.randn(
+        1, 18, 2_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
     log_probs = log_probs.log_softmax(1).requires_grad_()
     value = bag_log_prob(log_probs, (torch.arange(17) < 16).unsqueeze(0))
     chosen = torch.cat([log_probs[:, :16], log_probs[:, -1:]], dim=1)
-    assert value.item() == pytest.approx(torch.logsumexp(chosen, 1).sum().item(), rel=1e-14)  # every class is certain
+    assert value.item() == pytest.approx(
+        torch.logsumexp(chosen, 1).sum().item(), rel=1e-14
+    )  # every class is certain
     (gradient,) = torch.autograd.grad(value.sum(), log_probs)
     torch.testing.assert_close(gradient.sum(dim=1), torch.ones(1, 2_000, dtype=torch.float64))

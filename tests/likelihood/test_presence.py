@@ -6,7 +6,13 @@ import torch
 from hypothesis import given
 
 from milbench.likelihood import bag_log_prob, presence_log_odds, presence_log_prob
-from tests._helpers.likelihood_reference import REGIMES, RandomBag, every_label_set, random_bags, regime_log_probs
+from tests._helpers.likelihood_reference import (
+    REGIMES,
+    RandomBag,
+    every_label_set,
+    random_bags,
+    regime_log_probs,
+)
 from tests._helpers.losses import random_logits
 
 
@@ -24,15 +30,22 @@ def test_presence_in_700_digits(regime: str, dtype: torch.dtype) -> None:
             log_present = float(mpmath.log1p(-absent))
             odds = float(mpmath.log1p(-absent) - mpmath.log(absent))
             scale = max(1.0, abs(log_present))
-            assert abs(presence_log_prob(log_probs[None])[0, c].item() - log_present) <= tolerance * scale
-            assert presence_log_odds(log_probs[None])[0, c].item() == pytest.approx(odds, rel=100 * tolerance)
+            assert (
+                abs(presence_log_prob(log_probs[None])[0, c].item() - log_present)
+                <= tolerance * scale
+            )
+            assert presence_log_odds(log_probs[None])[0, c].item() == pytest.approx(
+                odds, rel=100 * tolerance
+            )
 
 
 def test_presence_of_certain_and_impossible_classes() -> None:
     log_probs = torch.tensor([[[0.0], [-torch.inf], [-torch.inf]]])
     assert presence_log_prob(log_probs).tolist() == [[0.0, -torch.inf]]
     assert presence_log_odds(log_probs).tolist() == [[torch.inf, -torch.inf]]
-    assert presence_log_prob(log_probs, torch.tensor([[False]])).tolist() == [[-torch.inf, -torch.inf]]
+    assert presence_log_prob(log_probs, torch.tensor([[False]])).tolist() == [
+        [-torch.inf, -torch.inf]
+    ]
 
 
 @given(random_bags(max_classes=4, max_positions=10))
@@ -40,7 +53,9 @@ def test_presence_is_the_sum_over_the_sets_that_hold_the_class(bag: RandomBag) -
     sets = every_label_set(bag.labels.shape[1])
     value = bag_log_prob(bag.log_probs.expand(len(sets), -1, -1), sets).exp()
     assert torch.allclose(
-        presence_log_prob(bag.log_probs)[0].exp(), (value.unsqueeze(-1) * sets).sum(dim=0), atol=1e-12
+        presence_log_prob(bag.log_probs)[0].exp(),
+        (value.unsqueeze(-1) * sets).sum(dim=0),
+        atol=1e-12,
     )
 
 

@@ -37,7 +37,9 @@ def defined(loss: Loss, logits: Tensor) -> tuple[list[list[Any]], list[Any]]:
         return 1 / (1 + exactly.exp(-value))
 
     def hidden(weights: list[list[Any]], k: int) -> list[Any]:
-        return [sum(weight * z[channel][k] for channel, weight in enumerate(row)) for row in weights]
+        return [
+            sum(weight * z[channel][k] for channel, weight in enumerate(row)) for row in weights
+        ]
 
     attention, pooled = [], []
     for c in range(C):
@@ -46,7 +48,9 @@ def defined(loss: Loss, logits: Tensor) -> tuple[list[list[Any]], list[Any]]:
         for k in range(logits.shape[1]):
             units = [exactly.tanh(value) for value in hidden(v, k)]
             if "u" in dict(loss.named_parameters()):
-                gates = [sigmoid(value) for value in hidden(numbers(loss.get_parameter("u").double()), k)]
+                gates = [
+                    sigmoid(value) for value in hidden(numbers(loss.get_parameter("u").double()), k)
+                ]
                 units = [unit * gate for unit, gate in zip(units, gates, strict=True)]
             raised.append(exactly.exp(sum(a * b for a, b in zip(query, units, strict=True))))
         attention.append([value / sum(raised) for value in raised])
@@ -55,7 +59,9 @@ def defined(loss: Loss, logits: Tensor) -> tuple[list[list[Any]], list[Any]]:
 
 
 def loss_of(pooled: list[Any], labels: list[bool]) -> float:
-    return -float(sum(exactly.log(p if held else 1 - p) for p, held in zip(pooled, labels, strict=True)))
+    return -float(
+        sum(exactly.log(p if held else 1 - p) for p, held in zip(pooled, labels, strict=True))
+    )
 
 
 PRECISE = [(bag(seed), 1e-11, 0.0) for seed in range(2)]
@@ -64,7 +70,9 @@ SINGLE = [(EXTREME[name].float(), 1e-4, 1e-5) for name in ("wide", "signs", "all
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize(("logits", "rel", "tiny"), PRECISE + SINGLE)
-def test_values_are_those_of_the_formula(logits: Tensor, rel: float, tiny: float, form: dict[str, Any]) -> None:
+def test_values_are_those_of_the_formula(
+    logits: Tensor, rel: float, tiny: float, form: dict[str, Any]
+) -> None:
     loss = trained(**form)
     _, pooled = defined(loss, logits)
     leaf = logits.repeat(len(ALL_LABELS), 1, 1).requires_grad_()
@@ -84,10 +92,15 @@ def test_gradients_of_logits_and_of_the_losss_own_weights(form: dict[str, Any]) 
     loss = trained(**form).double()
     names = [name for name, _ in loss.named_parameters()]
     weights = [parameter.detach().clone().requires_grad_() for parameter in loss.parameters()]
-    logits, labels = torch.stack([bag(0), bag(1)]), torch.tensor([[True, False, True], [False, False, False]])
+    logits, labels = (
+        torch.stack([bag(0), bag(1)]),
+        torch.tensor([[True, False, True], [False, False, False]]),
+    )
 
     def value(z: Tensor, *own: Tensor) -> Tensor:
-        found: Tensor = torch.func.functional_call(loss, dict(zip(names, own, strict=True)), (z, labels))
+        found: Tensor = torch.func.functional_call(
+            loss, dict(zip(names, own, strict=True)), (z, labels)
+        )
         return found
 
     assert torch.autograd.gradcheck(value, (logits.requires_grad_(), *weights))
@@ -102,7 +115,9 @@ def test_evidence_and_map_are_attention_times_detector(form: dict[str, Any]) -> 
     for k in range(K):
         odds = [K * float(attention[c][k]) * bag(0)[c, k].exp().item() for c in range(C)]
         for c in range(C):
-            part = float(exactly.log(attention[c][k] / (1 + exactly.exp(-exactly.mpf(bag(0)[c, k].item())))))
+            part = float(
+                exactly.log(attention[c][k] / (1 + exactly.exp(-exactly.mpf(bag(0)[c, k].item()))))
+            )
             assert evidence[c, k].item() == pytest.approx(part, rel=1e-11)
             assert probs[c, k].item() == pytest.approx(odds[c] / (1 + sum(odds)), rel=1e-11)
         assert probs[C, k].item() == pytest.approx(1 / (1 + sum(odds)), rel=1e-11)
@@ -117,7 +132,12 @@ def test_attention_starts_uniform_so_that_presence_is_the_mean() -> None:
 def test_a_bag_without_instances_reaches_no_weight() -> None:
     loss, mask = trained(), torch.tensor([[True] * K, [False] * K])
     loss.validate = False
-    logits, labels = torch.stack([bag(0), bag(1)]), torch.tensor([[True, False, True], [False, False, False]])
+    logits, labels = (
+        torch.stack([bag(0), bag(1)]),
+        torch.tensor([[True, False, True], [False, False, False]]),
+    )
     both, alone = loss(logits, labels, mask), loss(logits[:1], labels[:1])
     assert both[1] == 0
-    assert_close(*(torch.autograd.grad(value.sum(), [*loss.parameters()]) for value in (both, alone)))
+    assert_close(
+        *(torch.autograd.grad(value.sum(), [*loss.parameters()]) for value in (both, alone))
+    )

@@ -42,7 +42,9 @@ def test_it_is_the_sum_over_all_assignments(likelihood: str, mask: Tensor, scale
 
 @pytest.mark.parametrize("likelihood", ["joint", "marginal"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_probabilities_that_no_float_holds_keep_their_digits(likelihood: str, dtype: torch.dtype) -> None:
+def test_probabilities_that_no_float_holds_keep_their_digits(
+    likelihood: str, dtype: torch.dtype
+) -> None:
     """A thousand positions that are sure of another class: e^-20,000, with finite gradients."""
     logits = (20 * random_logits(2, C + 1, 1000, seed=4)).to(dtype).requires_grad_()
     counts = torch.tensor([[3, 2, 5], [0, 0, 1]])
@@ -56,5 +58,7 @@ def test_probabilities_that_no_float_holds_keep_their_digits(likelihood: str, dt
 
 def test_counts_of_too_many_states_are_refused_with_the_alternative() -> None:
     target = torch.full((1, C), 20)
-    with pytest.raises(UsageError, match=r"9,261 states are too many .* use loss.count.likelihood=marginal"):
+    with pytest.raises(
+        UsageError, match=r"9,261 states are too many .* use loss.count.likelihood=marginal"
+    ):
         per_bag("count")(random_logits(1, C + 1, 100), target > 0, None, target)

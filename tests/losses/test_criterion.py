@@ -29,15 +29,28 @@ LISTS = [[0, 2], [1], [], [0, 1, 2]]
 def made(name: str, **params: Any) -> tuple[Loss, tuple[Tensor, Tensor, None, Tensor | None]]:
     """Return a loss, and arguments for it."""
     loss = load_loss(name, **params).build(C)
-    logits, labels = some_logits(K, dtype=torch.float32), ONE_CLASS if name == "cross-entropy" else LABELS
+    logits, labels = (
+        some_logits(K, dtype=torch.float32),
+        ONE_CLASS if name == "cross-entropy" else LABELS,
+    )
     order = torch.tensor([[0, 2, -1], [1, -1, -1], [-1, -1, -1], [0, 1, 2]])
-    return loss, (logits, labels, None, order if name == "ctc" else target_for(loss, logits, labels))
+    return loss, (
+        logits,
+        labels,
+        None,
+        order if name == "ctc" else target_for(loss, logits, labels),
+    )
 
 
 def test_every_built_in_loss_is_imported_by_its_name() -> None:
     classes = {name: losses().get(name) for name in NAMES}
-    assert {getattr(library, name) for name in library.__all__ if name != "pad_bags"} == {*classes.values()}
-    assert all(type(load_loss(name)) is cls is getattr(library, cls.__name__) for name, cls in classes.items())
+    assert {getattr(library, name) for name in library.__all__ if name != "pad_bags"} == {
+        *classes.values()
+    }
+    assert all(
+        type(load_loss(name)) is cls is getattr(library, cls.__name__)
+        for name, cls in classes.items()
+    )
 
 
 def test_importing_the_losses_imports_torch_and_the_likelihood_alone() -> None:
@@ -105,7 +118,9 @@ def test_compiled_and_transformed_it_gives_the_same_gradients(name: str) -> None
     (expected,) = torch.autograd.grad(value(leaf), leaf)
     assert_close(torch.func.grad(value)(logits), expected)
     torch.compiler.reset()  # it counts the compilations of a function
-    (compiled,) = torch.autograd.grad(torch.compile(value, backend="eager", fullgraph=True)(leaf), leaf)
+    (compiled,) = torch.autograd.grad(
+        torch.compile(value, backend="eager", fullgraph=True)(leaf), leaf
+    )
     assert_close(compiled, expected)
 
 
@@ -138,8 +153,13 @@ def test_padded_bags_are_the_bags() -> None:
     assert instances.shape == (3, 4, 5)
     assert mask.sum(dim=1).tolist() == [4, 1, 3]
     network, labels = torch.nn.Linear(5, C + 1), torch.tensor([[1, 1, 0], [0, 1, 0], [0, 0, 0]])
-    padded = load_loss("exact", divide_by="none", reduction="none")(network(instances).movedim(2, 1), labels, mask)
-    alone = [bag_log_prob_from_logits(network(bag).T[None], labels[i : i + 1]) for i, bag in enumerate(bags)]
+    padded = load_loss("exact", divide_by="none", reduction="none")(
+        network(instances).movedim(2, 1), labels, mask
+    )
+    alone = [
+        bag_log_prob_from_logits(network(bag).T[None], labels[i : i + 1])
+        for i, bag in enumerate(bags)
+    ]
     assert_close(padded, -torch.cat(alone))
     for wrong in ([], [torch.zeros(2, 3), torch.zeros(2, 4)], [torch.tensor(1.0)]):
         with pytest.raises(UsageError, match="bags must be arrays"):
@@ -156,7 +176,9 @@ def test_the_predicted_label_set_has_the_classes_that_are_more_likely_than_not()
     ranks = load_loss("max-pooling")
     assert torch.equal(ranks.predict(logits, threshold=-1.0), ranks.score(logits).presence >= -1.0)
     single = load_loss("cross-entropy")
-    assert torch.equal(single.predict(logits).int().argmax(dim=1), single.score(logits).classes.argmax(dim=1))
+    assert torch.equal(
+        single.predict(logits).int().argmax(dim=1), single.score(logits).classes.argmax(dim=1)
+    )
     assert (single.predict(logits).sum(dim=1) == 1).all()
 
 
@@ -171,22 +193,52 @@ exact, noisy_or = library.Exact(), library.NoisyOr()
     [
         (lambda: library.Exact("bags"), "unknown divide_by of exact 'bags'; did you mean 'bag'"),
         (lambda: library.Exact(reduction="avg"), "unknown reduction of exact 'avg'"),
-        (lambda: setattr(noisy_or, "reduction", "average"), "unknown reduction of noisy-or 'average'"),
+        (
+            lambda: setattr(noisy_or, "reduction", "average"),
+            "unknown reduction of noisy-or 'average'",
+        ),
         (lambda: library.TopK(0), "one_in of top-k must be a whole number from 1 on, got 0"),
-        (lambda: library.ExactEM()(*MANY), "17 classes exceeds the limit of the exact posterior, 16 classes; hard-em"),
-        (lambda: library.CrossEntropy()(some_logits(K), LISTS), "bag 0 has 2 classes in its label set"),
-        (lambda: library.CrossEntropy()(some_logits(K), [[0], [1], [], [2]]), "bag 2 has 0 classes in its label set"),
-        (lambda: exact(some_logits(K), LISTS[:3]), "one list of class numbers for each of the 4 bags, got 3"),
-        (lambda: exact(some_logits(K), [[0], [3], [], []]), "bag 1 must be class numbers from 0 to 2, got 3"),
+        (
+            lambda: library.ExactEM()(*MANY),
+            "17 classes exceeds the limit of the exact posterior, 16 classes; hard-em",
+        ),
+        (
+            lambda: library.CrossEntropy()(some_logits(K), LISTS),
+            "bag 0 has 2 classes in its label set",
+        ),
+        (
+            lambda: library.CrossEntropy()(some_logits(K), [[0], [1], [], [2]]),
+            "bag 2 has 0 classes in its label set",
+        ),
+        (
+            lambda: exact(some_logits(K), LISTS[:3]),
+            "one list of class numbers for each of the 4 bags, got 3",
+        ),
+        (
+            lambda: exact(some_logits(K), [[0], [3], [], []]),
+            "bag 1 must be class numbers from 0 to 2, got 3",
+        ),
         (lambda: exact(some_logits(K), LABELS.tolist()), "labels of bag 0 must be class numbers"),
         (lambda: exact(some_logits(K).numpy(), LISTS), "logits must be a tensor, got ndarray"),
         (lambda: library.Attention()(some_logits(K), LISTS), "call build(num_classes=3)"),
-        (lambda: library.MaxPooling().predict(some_logits(K)), "are no log-odds: predict needs a threshold"),
-        (lambda: noisy_or(some_logits(K), LABELS / 2), "labels must be 0 and 1, got values from 0 to 0.5"),
+        (
+            lambda: library.MaxPooling().predict(some_logits(K)),
+            "are no log-odds: predict needs a threshold",
+        ),
+        (
+            lambda: noisy_or(some_logits(K), LABELS / 2),
+            "labels must be 0 and 1, got values from 0 to 0.5",
+        ),
         (lambda: noisy_or(GARBAGE, LABELS), "logits are not finite in bag 2 (1 of 4 bags)"),
         (lambda: noisy_or(some_logits(0), LABELS), "logits have no positions"),
-        (lambda: noisy_or(some_logits(K), LABELS, SMALL), "bag 3 has 3 classes in its label set and only 2 positions"),
-        (lambda: noisy_or(some_logits(K), LABELS, MASK[:, :-1]), "mask must be a bool tensor of shape (4, 6)"),
+        (
+            lambda: noisy_or(some_logits(K), LABELS, SMALL),
+            "bag 3 has 3 classes in its label set and only 2 positions",
+        ),
+        (
+            lambda: noisy_or(some_logits(K), LABELS, MASK[:, :-1]),
+            "mask must be a bool tensor of shape (4, 6)",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(call: Callable[[], object], naming: str) -> None:

@@ -23,7 +23,9 @@ def some_logits(B: int, *positions: int, seed: int = 0, scale: float = 2.0) -> T
 
 def padded(sequences: list[tuple[int, ...]], length: int | None = None) -> Tensor:
     length = max(map(len, sequences)) if length is None else length
-    return torch.tensor([[*s, *[-1] * (length - len(s))] for s in sequences]).view(len(sequences), length)
+    return torch.tensor([[*s, *[-1] * (length - len(s))] for s in sequences]).view(
+        len(sequences), length
+    )
 
 
 def call(loss: Loss, logits: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -84,7 +86,9 @@ def test_columns_have_an_order_and_rows_have_none() -> None:
     assert_close(call(loss, logits.flatten(2, 3)[:, :, [4, 0, 5, 2, 1, 3]], target), value)
     assert_close(call(loss, logits.flip(-1), target.flip(1)), value)
     assert not torch.allclose(call(loss, logits.flip(-1), target)[0], value[0])
-    assert_close(call(loss, logits, torch.tensor([[-1, 0, -1, 1], [2, -1, 2, -1]])), value)  # padding is anywhere
+    assert_close(
+        call(loss, logits, torch.tensor([[-1, 0, -1, 1], [2, -1, 2, -1]])), value
+    )  # padding is anywhere
     assert_close(call(loss, logits[:, :, 0, 0], target), call(loss, logits[:, :, 0, :1], target))
     single = some_logits(2)
     assert call(loss, single, padded([(1,), ()])).tolist() == pytest.approx(

@@ -16,18 +16,30 @@ from tests._helpers.losses import per_bag
 ALL_SETS = [frozenset(labels.nonzero().flatten().tolist()) for labels in ALL_LABELS]
 
 
-@pytest.mark.parametrize(("divide_by", "divisors"), [("batch", (3, 3)), ("bag", (4, 2)), ("none", (1, 1))])
-def test_the_divisor_of_the_negative_log_likelihood(divide_by: str, divisors: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("divide_by", "divisors"), [("batch", (3, 3)), ("bag", (4, 2)), ("none", (1, 1))]
+)
+def test_the_divisor_of_the_negative_log_likelihood(
+    divide_by: str, divisors: tuple[int, int]
+) -> None:
     logits = torch.stack([bag(0), bag(1)])
     mask = torch.tensor([[True] * 4, [True, False, True, False]])
     labels = torch.tensor([[True, False, True], [False, True, False]])
     value = per_bag("exact", divide_by=divide_by)(logits, labels, mask)
-    large, small = LabelMaps(bag(0)).set_prob[frozenset({0, 2})], LabelMaps(bag(1)[:, [0, 2]]).set_prob[frozenset({1})]
-    expected = [float(-exactly.log(p) / divisor) for p, divisor in zip((large, small), divisors, strict=True)]
+    large, small = (
+        LabelMaps(bag(0)).set_prob[frozenset({0, 2})],
+        LabelMaps(bag(1)[:, [0, 2]]).set_prob[frozenset({1})],
+    )
+    expected = [
+        float(-exactly.log(p) / divisor)
+        for p, divisor in zip((large, small), divisors, strict=True)
+    ]
     assert value.tolist() == pytest.approx(expected)
     for name in ("superset", "exact-em", "hard-em"):
         whole = per_bag(name, divide_by="none")(logits, labels, mask)
-        assert_close(per_bag(name, divide_by=divide_by)(logits, labels, mask), whole / torch.tensor(divisors))
+        assert_close(
+            per_bag(name, divide_by=divide_by)(logits, labels, mask), whole / torch.tensor(divisors)
+        )
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -35,17 +47,23 @@ def test_the_sum_rule_adds_the_probabilities_of_a_class(seed: int) -> None:
     mask = torch.tensor([[True, False, True, True]])
     scores = per_bag("exact", rule="sum").score(bag(seed).unsqueeze(0), mask).classes
     p = softmax(bag(seed))
-    assert scores[0].tolist() == pytest.approx([float(p[c][0] + p[c][2] + p[c][3]) for c in range(C)])
+    assert scores[0].tolist() == pytest.approx(
+        [float(p[c][0] + p[c][2] + p[c][3]) for c in range(C)]
+    )
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_the_exact_rule_compares_label_sets_of_one_class(seed: int) -> None:
     """Prb({c}) + Prb({}) is alpha_{c,background}: scores differ by the differences of its logarithm."""
     maps = LabelMaps(bag(seed))
-    log_alpha = [exactly.log(maps.set_prob[frozenset({c})] + maps.set_prob[frozenset()]) for c in range(C)]
+    log_alpha = [
+        exactly.log(maps.set_prob[frozenset({c})] + maps.set_prob[frozenset()]) for c in range(C)
+    ]
     scores = per_bag("exact", rule="exact").score(bag(seed).unsqueeze(0)).classes[0]
     for c in range(C):
-        assert float(scores[c] - scores[0]) == pytest.approx(float(log_alpha[c] - log_alpha[0]), abs=1e-12)
+        assert float(scores[c] - scores[0]) == pytest.approx(
+            float(log_alpha[c] - log_alpha[0]), abs=1e-12
+        )
 
 
 def large_label_sets() -> tuple[Tensor, Tensor]:
@@ -57,10 +75,14 @@ def large_label_sets() -> tuple[Tensor, Tensor]:
 def test_bounds_replace_the_sum_for_large_label_sets() -> None:
     logits, labels = large_label_sets()
     probs = [
-        bag.softmax(dim=0).numpy()[[*chosen.nonzero()[:, 0], -1]] for bag, chosen in zip(logits, labels, strict=True)
+        bag.softmax(dim=0).numpy()[[*chosen.nonzero()[:, 0], -1]]
+        for bag, chosen in zip(logits, labels, strict=True)
     ]
     truth = [-math.log(every_set_prob(own)[-1]) for own in probs]
-    found = {m: per_bag("exact", divide_by="none", method=m)(logits, labels) for m in ("auto", "lower", "upper")}
+    found = {
+        m: per_bag("exact", divide_by="none", method=m)(logits, labels)
+        for m in ("auto", "lower", "upper")
+    }
     for i, exact in enumerate(truth):  # a lower bound of the likelihood is an upper one of the loss
         assert found["upper"][i].item() <= exact + 1e-9
         assert found["lower"][i].item() >= exact - 1e-9
@@ -69,7 +91,9 @@ def test_bounds_replace_the_sum_for_large_label_sets() -> None:
     log_prob = per_bag("exact").label_log_prob(logits, labels)
     assert log_prob is not None
     assert_close(log_prob, -found["auto"])
-    assert per_bag("exact", method="auto")(logits, labels).tolist() == pytest.approx((found["auto"] / 40).tolist())
+    assert per_bag("exact", method="auto")(logits, labels).tolist() == pytest.approx(
+        (found["auto"] / 40).tolist()
+    )
 
 
 @pytest.mark.parametrize("method", ["auto", "lower", "upper"])
@@ -88,7 +112,9 @@ def test_a_label_set_too_large_for_the_sum_is_refused_with_the_alternatives() ->
     logits, labels = large_label_sets()
     exact = per_bag("exact", method="exact")
     assert exact(logits[:1], labels[:1]).isfinite()
-    said = "18 classes exceeds the limit of the exact sum, 16 classes; use method=lower, upper or auto"
+    said = (
+        "18 classes exceeds the limit of the exact sum, 16 classes; use method=lower, upper or auto"
+    )
     with pytest.raises(UsageError, match=said):
         exact(logits, labels)
 
@@ -108,18 +134,29 @@ def test_the_bound_that_training_sets_does_not_hold_for_other_label_sets() -> No
     loss.max_labels = 1
     found = loss.label_log_prob(bag(0)[None], torch.tensor([[True, True, True]]))
     assert found is not None
-    assert float(found) == pytest.approx(float(exactly.log(LabelMaps(bag(0)).set_prob[frozenset({0, 1, 2})])))
+    assert float(found) == pytest.approx(
+        float(exactly.log(LabelMaps(bag(0)).set_prob[frozenset({0, 1, 2})]))
+    )
 
 
-SINGLE = [(EXTREME[name].float(), 1e-5, 1e-30) for name in ("wide", "signs", "all low", "sure background")]
+SINGLE = [
+    (EXTREME[name].float(), 1e-5, 1e-30) for name in ("wide", "signs", "all low", "sure background")
+]
 
 
-@pytest.mark.parametrize(("logits", "rel", "tiny"), [(bag(0), 1e-12, 1e-15), (bag(1), 1e-12, 1e-15), *SINGLE])
-def test_superset_is_that_of_all_maps_without_another_class(logits: Tensor, rel: float, tiny: float) -> None:
+@pytest.mark.parametrize(
+    ("logits", "rel", "tiny"), [(bag(0), 1e-12, 1e-15), (bag(1), 1e-12, 1e-15), *SINGLE]
+)
+def test_superset_is_that_of_all_maps_without_another_class(
+    logits: Tensor, rel: float, tiny: float
+) -> None:
     """The probability of all label maps that show nothing beside the label set and background."""
     prob = LabelMaps(logits).set_prob
     value = per_bag("superset", divide_by="none")(logits.repeat(len(ALL_SETS), 1, 1), ALL_LABELS)
-    expected = [-float(exactly.log(sum(p for shown, p in prob.items() if shown <= wanted))) for wanted in ALL_SETS]
+    expected = [
+        -float(exactly.log(sum(p for shown, p in prob.items() if shown <= wanted)))
+        for wanted in ALL_SETS
+    ]
     assert value.tolist() == pytest.approx(expected, rel=rel, abs=tiny)
 
 

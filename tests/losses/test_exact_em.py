@@ -30,8 +30,13 @@ def enumerated(logits: Tensor, sharpness: float = 1.0) -> tuple[Tensor, Tensor]:
     return torch.tensor(costs, dtype=torch.float64), torch.stack(gradients)
 
 
-PRECISE = [(bag(seed), sharpness, 1e-11, 1e-12) for seed in range(2) for sharpness in (1.0, 0.5, 3.0)]
-SINGLE = [(EXTREME[name].float(), 1.0, 1e-5, 2e-6) for name in ("wide", "signs", "all low", "sure background")]
+PRECISE = [
+    (bag(seed), sharpness, 1e-11, 1e-12) for seed in range(2) for sharpness in (1.0, 0.5, 3.0)
+]
+SINGLE = [
+    (EXTREME[name].float(), 1.0, 1e-5, 2e-6)
+    for name in ("wide", "signs", "all low", "sure background")
+]
 
 
 @pytest.mark.parametrize(("logits", "sharpness", "rel", "tiny"), PRECISE + SINGLE)
@@ -75,7 +80,9 @@ def test_derivatives_are_those_of_the_cost_with_the_posterior_held() -> None:
 def test_sharpness_leads_to_the_best_assignment() -> None:
     logits = torch.stack([bag(seed) for seed in range(8)])
     hard = per_bag("hard-em")(logits, ALL_LABELS)
-    values = [per_bag("exact-em", sharpness=s)(logits, ALL_LABELS) for s in (0.01, 1.0, 10.0, 1000.0)]
+    values = [
+        per_bag("exact-em", sharpness=s)(logits, ALL_LABELS) for s in (0.01, 1.0, 10.0, 1000.0)
+    ]
     assert_close(values[-1], hard, rtol=1e-9, atol=1e-12)
     for blunter, sharper in itertools.pairwise(values):
         assert (blunter >= sharper - 1e-12).all()

@@ -40,18 +40,26 @@ def held(labels: Tensor) -> frozenset[int]:
     return frozenset(labels.nonzero().flatten().tolist())
 
 
-def value_and_gradient(logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def value_and_gradient(
+    logits: Tensor, labels: Tensor, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     leaf = logits.clone().requires_grad_()
     value = per_bag("hard-em", divide_by="none")(leaf, labels, mask)
     return value.detach(), torch.autograd.grad(value.sum(), leaf)[0]
 
 
-PRECISE = [(bag(seed, background=background), 1e-12) for seed in range(2) for background in (0.0, 3.0, 30.0)]
+PRECISE = [
+    (bag(seed, background=background), 1e-12)
+    for seed in range(2)
+    for background in (0.0, 3.0, 30.0)
+]
 SINGLE = [(bag(seed, 100).clamp(-200, 200).float(), 1e-5) for seed in range(3)]
 
 
 @pytest.mark.parametrize(("logits", "rel"), PRECISE + SINGLE)
-def test_value_and_gradient_are_those_of_the_best_of_all_assignments(logits: Tensor, rel: float) -> None:
+def test_value_and_gradient_are_those_of_the_best_of_all_assignments(
+    logits: Tensor, rel: float
+) -> None:
     found = best_maps(logits)
     value, gradient = value_and_gradient(logits.repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
     for i, labels in enumerate(ALL_LABELS):
@@ -66,7 +74,9 @@ def test_value_and_gradient_are_those_of_the_best_of_all_assignments(logits: Ten
     [
         torch.zeros(C + 1, 4),
         torch.tensor([[0.0], [0.0], [1.0], [5.0]]).expand(-1, 4),
-        torch.tensor([[2.0, 2.0, 0.0, 0.0], [2.0, 2.0, 0.0, 0.0], [-9.0] * 4, [0.0, 0.0, 3.0, 3.0]]),
+        torch.tensor(
+            [[2.0, 2.0, 0.0, 0.0], [2.0, 2.0, 0.0, 0.0], [-9.0] * 4, [0.0, 0.0, 3.0, 3.0]]
+        ),
     ],
     ids=["all equal", "equal positions", "two pairs"],
 )
@@ -77,10 +87,19 @@ def test_where_assignments_tie_the_gradient_has_no_favourite(logits: Tensor) -> 
         best, maps = found[held(labels)]
         assert value[i].item() == pytest.approx(-best, rel=1e-12)
         shares = logits.double().softmax(dim=0) - gradient[i]
-        possible = torch.stack([torch.nn.functional.one_hot(torch.tensor(m), C + 1).T for m in maps]).sum(dim=0) > 0
-        assert (shares[~possible].abs() < 1e-12).all(), "a share of a channel that no best assignment has"
+        possible = (
+            torch.stack([torch.nn.functional.one_hot(torch.tensor(m), C + 1).T for m in maps]).sum(
+                dim=0
+            )
+            > 0
+        )
+        assert (shares[~possible].abs() < 1e-12).all(), (
+            "a share of a channel that no best assignment has"
+        )
         assert_close(shares.sum(dim=0), torch.ones(4, dtype=torch.float64))
-        assert (shares[:-1].sum(dim=1)[labels] >= 1 - 1e-12).all(), "every class of the label set is placed"
+        assert (shares[:-1].sum(dim=1)[labels] >= 1 - 1e-12).all(), (
+            "every class of the label set is placed"
+        )
         for j, k in itertools.combinations(range(4), 2):
             if torch.equal(logits[:, j], logits[:, k]):
                 assert_close(shares[:, j], shares[:, k])
@@ -93,7 +112,9 @@ def test_label_sets_have_no_limit() -> None:
     logits = random_logits(classes + 1, classes, scale=0.1)
     logits[planted, torch.arange(classes)] += 1.0
     logits[-1] += 10.0
-    value, gradient = value_and_gradient(logits.unsqueeze(0), torch.ones(1, classes, dtype=torch.bool))
+    value, gradient = value_and_gradient(
+        logits.unsqueeze(0), torch.ones(1, classes, dtype=torch.bool)
+    )
     assert torch.equal(gradient[0].argmin(dim=0), planted)
     expected = -logits.log_softmax(dim=0)[planted, torch.arange(classes)].sum()
     assert_close(value[0], expected)
@@ -113,4 +134,6 @@ def test_presence_and_scores_compare_best_assignments(seed: int, background: flo
         assert presence[c].item() == pytest.approx(with_it - without, rel=1e-9)
         assert scores[c].item() == pytest.approx(best[frozenset({c})] - best[frozenset()], rel=1e-9)
     found = frozenset((presence > 0).nonzero().flatten().tolist())
-    assert found == max(best, key=lambda label_set: best[label_set]), "the label set of the best assignment of all"
+    assert found == max(best, key=lambda label_set: best[label_set]), (
+        "the label set of the best assignment of all"
+    )

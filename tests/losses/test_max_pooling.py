@@ -10,16 +10,26 @@ from tests._helpers.losses import per_bag, random_logits
 
 B, C, K = 4, 3, 5
 LABELS = torch.tensor([[1, 0, 1], [0, 1, 0], [0, 0, 0], [1, 1, 1]], dtype=torch.bool)
-MASK = torch.tensor([[1, 0, 1, 1, 1], [0, 0, 0, 1, 0], [1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=torch.bool)
-MASKS = pytest.mark.parametrize("mask", [MASK, torch.ones(B, K, dtype=torch.bool)], ids=["masked", "full"])
+MASK = torch.tensor(
+    [[1, 0, 1, 1, 1], [0, 0, 0, 1, 0], [1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=torch.bool
+)
+MASKS = pytest.mark.parametrize(
+    "mask", [MASK, torch.ones(B, K, dtype=torch.bool)], ids=["masked", "full"]
+)
 
 
-def probabilities(logits: Tensor, mask: Tensor, bags: list[list[int]]) -> dict[tuple[int, int, int], float]:
+def probabilities(
+    logits: Tensor, mask: Tensor, bags: list[list[int]]
+) -> dict[tuple[int, int, int], float]:
     """Return p[b, c, k] for every position that is not masked, normalised over each group of bags."""
     p: dict[tuple[int, int, int], float] = {}
     for group in bags:
         odds = {
-            (b, c, k): math.exp(logits[b, c, k]) for b in group for c in range(C + 1) for k in range(K) if mask[b, k]
+            (b, c, k): math.exp(logits[b, c, k])
+            for b in group
+            for c in range(C + 1)
+            for k in range(K)
+            if mask[b, k]
         }
         total = sum(odds.values())
         p |= {key: value / total for key, value in odds.items()}
@@ -35,8 +45,13 @@ def highest(p: dict[tuple[int, int, int], float], bag: int, c: int) -> float:
 
 
 @MASKS
-def test_normalised_over_a_bag_it_is_the_mean_over_the_label_set_and_over_the_batch_the_sum(mask: Tensor) -> None:
-    logits, groups = random_logits(B, C + 1, K, seed=0), {"bag": [[b] for b in range(B)], "batch": [list(range(B))]}
+def test_normalised_over_a_bag_it_is_the_mean_over_the_label_set_and_over_the_batch_the_sum(
+    mask: Tensor,
+) -> None:
+    logits, groups = (
+        random_logits(B, C + 1, K, seed=0),
+        {"bag": [[b] for b in range(B)], "batch": [list(range(B))]},
+    )
     for normalization, bags in groups.items():
         p = probabilities(logits, mask, bags)
         value = per_bag("max-pooling", normalization=normalization)(logits, LABELS, mask)
@@ -47,7 +62,9 @@ def test_normalised_over_a_bag_it_is_the_mean_over_the_label_set_and_over_the_ba
 
 
 @MASKS
-def test_normalised_at_every_position_the_background_belongs_to_every_label_set(mask: Tensor) -> None:
+def test_normalised_at_every_position_the_background_belongs_to_every_label_set(
+    mask: Tensor,
+) -> None:
     logits = random_logits(B, C + 1, K, seed=0)
     p: dict[tuple[int, int, int], float] = {}
     for b, k in mask.nonzero().tolist():
@@ -91,15 +108,21 @@ def test_the_batch_variant_scores_by_the_largest_raw_score_background_included()
 
 @pytest.mark.parametrize("normalization", ["bag", "batch"])
 @MASKS
-def test_the_map_compares_a_position_with_a_uniform_share_of_its_bag(normalization: str, mask: Tensor) -> None:
+def test_the_map_compares_a_position_with_a_uniform_share_of_its_bag(
+    normalization: str, mask: Tensor
+) -> None:
     logits = random_logits(B, C + 1, K, seed=4)
     scores = per_bag("max-pooling", normalization=normalization).score(logits, mask)
     probs = scores.instances
-    assert torch.equal(scores.evidence.masked_fill(~mask.unsqueeze(1), 0), (logits * mask.unsqueeze(1))[:, :C])
+    assert torch.equal(
+        scores.evidence.masked_fill(~mask.unsqueeze(1), 0), (logits * mask.unsqueeze(1))[:, :C]
+    )
     for b in range(B):
         places = mask[b].nonzero().flatten().tolist()
         total = sum(math.exp(logits[b, c, k]) for c in range(C) for k in places)
         for k in places:
-            odds = [len(places) * math.exp(logits[b, c, k]) / total for c in range(C)]  # to background
+            odds = [
+                len(places) * math.exp(logits[b, c, k]) / total for c in range(C)
+            ]  # to background
             expected = [*(value / (1 + sum(odds)) for value in odds), 1 / (1 + sum(odds))]
             assert probs[b, :, k].tolist() == pytest.approx(expected)

@@ -7,7 +7,17 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from tests._helpers.label_maps import ALL_LABELS, EXTREME, C, K, LabelMaps, bag, exactly, numbers, softmax
+from tests._helpers.label_maps import (
+    ALL_LABELS,
+    EXTREME,
+    C,
+    K,
+    LabelMaps,
+    bag,
+    exactly,
+    numbers,
+    softmax,
+)
 from tests._helpers.losses import per_bag
 
 
@@ -39,12 +49,16 @@ def test_value_gradient_and_presence_are_those_of_all_label_maps(
     log_odds = [maps.log_odds(c) for c in range(C)]
     found = loss.score(logits[None])
     for scores in (found.presence, found.classes):
-        assert scores[0].tolist() == pytest.approx([float(odds) for odds in log_odds], rel=rel, abs=10 * tiny)
+        assert scores[0].tolist() == pytest.approx(
+            [float(odds) for odds in log_odds], rel=rel, abs=10 * tiny
+        )
     for i, labels in enumerate(ALL_LABELS.tolist()):
         signed = [odds if held else -odds for odds, held in zip(log_odds, labels, strict=True)]
         expected = sum(exactly.log1p(exactly.exp(-odds)) for odds in signed)
         assert value[i].item() == pytest.approx(float(expected), rel=rel, abs=1e-30)
-        assert_close(gradient[i].double(), gradient_of(logits, labels), rtol=gradient_rel, atol=tiny)
+        assert_close(
+            gradient[i].double(), gradient_of(logits, labels), rtol=gradient_rel, atol=tiny
+        )
 
 
 def test_instances_of_detectors_are_given_that_at_most_one_fires() -> None:

@@ -36,7 +36,9 @@ def weighted(weight: Callable[[Any, Any], Any]) -> Pooling:
 
 
 def generalised_mean(r: Any) -> Pooling:
-    return lambda z, _: (sum(sigmoid(v) ** exactly.mpf(r) for v in z) / len(z)) ** (1 / exactly.mpf(r))
+    return lambda z, _: (
+        (sum(sigmoid(v) ** exactly.mpf(r) for v in z) / len(z)) ** (1 / exactly.mpf(r))
+    )
 
 
 def log_sum_exp(start: float) -> Pooling:
@@ -88,7 +90,9 @@ class Case:
     def load(self) -> Loss:
         loss = per_bag(self.name, **self.params).build(C).double()
         for parameter in loss.parameters():
-            parameter.data = torch.tensor(self.weights, dtype=torch.float64).reshape(parameter.shape)
+            parameter.data = torch.tensor(self.weights, dtype=torch.float64).reshape(
+                parameter.shape
+            )
         return loss
 
     def weight(self, c: int) -> Any:
@@ -118,7 +122,8 @@ CASES = (
 )
 EXTREME = {
     "wide": random_logits(C + 1, K, seed=0, scale=100).clamp(-200, 200),
-    "signs": 195 * random_logits(C + 1, K, seed=1).sign() + random_logits(C + 1, K, seed=12, scale=1.0),
+    "signs": 195 * random_logits(C + 1, K, seed=1).sign()
+    + random_logits(C + 1, K, seed=12, scale=1.0),
     "all low": -200 + random_logits(C + 1, K, seed=2, scale=1.0).abs(),
     "all high": 200 - random_logits(C + 1, K, seed=3, scale=1.0).abs(),
     "moderately rare": random_logits(C + 1, K, seed=4) - 18,
@@ -159,14 +164,22 @@ def check(case: Case, logits: Tensor, mask: Tensor | None, *, rel: float, tiny: 
         expected = -sum(logs[c][0 if labels[c] else 1] for c in range(C))
         assert value[i].item() == pytest.approx(float(expected), rel=rel, abs=tiny)
         for c in range(C):
-            assert gradient[i, c, there].tolist() == pytest.approx(slopes[c, labels[c]], rel=30 * rel, abs=tiny)
+            assert gradient[i, c, there].tolist() == pytest.approx(
+                slopes[c, labels[c]], rel=30 * rel, abs=tiny
+            )
         assert (gradient[i, C] == 0).all(), "the background is not used"
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_value_gradient_and_presence_are_those_of_the_definition(case: Case) -> None:
     check(case, random_logits(C + 1, K, seed=6), None, rel=1e-11, tiny=1e-12)
-    check(case, random_logits(C + 1, K, seed=7), torch.tensor([True, False, True, True, False]), rel=1e-11, tiny=1e-12)
+    check(
+        case,
+        random_logits(C + 1, K, seed=7),
+        torch.tensor([True, False, True, True, False]),
+        rel=1e-11,
+        tiny=1e-12,
+    )
 
 
 @pytest.mark.parametrize("name", EXTREME)
@@ -200,9 +213,13 @@ def test_the_gradient_of_its_own_weights(case: Case) -> None:
 
 
 @pytest.mark.parametrize(("one_in", "expected"), [(2, [-0.25, -0.25, 0.0, 0.0]), (1, [-0.125] * 4)])
-def test_positions_that_tie_for_the_last_places_share_the_gradient(one_in: int, expected: list[float]) -> None:
+def test_positions_that_tie_for_the_last_places_share_the_gradient(
+    one_in: int, expected: list[float]
+) -> None:
     """At a mean of 0 the loss has the slope -1/2, which the k positions share."""
     values = [0.0, 0.0, -4.0, -5.0] if one_in > 1 else [3.0, 3.0, -3.0, -3.0]
     leaf = torch.tensor([[values, [0.0] * 4]]).requires_grad_()
-    (gradient,) = torch.autograd.grad(per_bag("top-k", one_in=one_in)(leaf, torch.tensor([[True]])).sum(), leaf)
+    (gradient,) = torch.autograd.grad(
+        per_bag("top-k", one_in=one_in)(leaf, torch.tensor([[True]])).sum(), leaf
+    )
     assert gradient[0, 0].tolist() == expected

@@ -28,9 +28,19 @@ def test_every_spelling_of_a_target_gives_the_same_loss(name: str) -> None:
     table = [[*row, *[-1] * (3 - len(row))] for row in lists] if name == "ctc" else lists
     expected = loss(LOGITS, LABELS, None, torch.tensor(table))
     arrays = [np.array(table, dtype) for dtype in (SIGNED if name == "ctc" else SIGNED + UNSIGNED)]
-    rows = [[np.array(row, int) for row in lists], [torch.tensor(row, dtype=torch.int32) for row in lists]]
+    rows = [
+        [np.array(row, int) for row in lists],
+        [torch.tensor(row, dtype=torch.int32) for row in lists],
+    ]
     frames = [pd.DataFrame(table), pd.Series(lists)]
-    for target in (lists, tuple(map(tuple, lists)), *arrays, *map(torch.from_numpy, arrays), *rows, *frames):
+    for target in (
+        lists,
+        tuple(map(tuple, lists)),
+        *arrays,
+        *map(torch.from_numpy, arrays),
+        *rows,
+        *frames,
+    ):
         assert torch.equal(loss(LOGITS, LABELS, None, target), expected)
 
 
@@ -41,25 +51,75 @@ def changed(name: str, bag: int, row: list[int]) -> list[list[int]]:
 @pytest.mark.parametrize(
     ("name", "target", "says"),
     [
-        ("ctc", changed("ctc", 0, [1, 3]), "ctc: the order of bag 0 holds 3, expected a class from 0 to 2, or -1"),
-        ("ctc", changed("ctc", 1, [1, 2]), "ctc: the label set of bag 1 lacks class 2, and its order has it"),
-        ("ctc", changed("ctc", 1, []), "ctc: the label set of bag 1 has class 1, and its order lacks it"),
+        (
+            "ctc",
+            changed("ctc", 0, [1, 3]),
+            "ctc: the order of bag 0 holds 3, expected a class from 0 to 2, or -1",
+        ),
+        (
+            "ctc",
+            changed("ctc", 1, [1, 2]),
+            "ctc: the label set of bag 1 lacks class 2, and its order has it",
+        ),
+        (
+            "ctc",
+            changed("ctc", 1, []),
+            "ctc: the label set of bag 1 has class 1, and its order lacks it",
+        ),
         ("ctc", [[0.0, 2.0], [1.0], []], "integers of shape (3, M), got float32 of shape (3, 2)"),
         ("ctc", [[0, 2], [1]], "integers of shape (3, M), got int64 of shape (2, 2)"),
         ("ctc", [0, 1, 2], "integers of shape (3, M), got int64 of shape (3,)"),
-        ("count", changed("count", 1, [0, -1, 0]), "count: the count of bag 1 holds -1, expected 0 or more"),
-        ("count", changed("count", 2, [0, 0, 4]), "count: the label set of bag 2 lacks class 2, and its count has it"),
-        ("count", changed("count", 0, [2, 0, 0]), "count: the label set of bag 0 has class 2, and its count lacks it"),
+        (
+            "count",
+            changed("count", 1, [0, -1, 0]),
+            "count: the count of bag 1 holds -1, expected 0 or more",
+        ),
+        (
+            "count",
+            changed("count", 2, [0, 0, 4]),
+            "count: the label set of bag 2 lacks class 2, and its count has it",
+        ),
+        (
+            "count",
+            changed("count", 0, [2, 0, 0]),
+            "count: the label set of bag 0 has class 2, and its count lacks it",
+        ),
         ("count", changed("count", 0, [5, 0, 1]), "bag 0 has 6 instances and only 5 positions"),
-        ("count", changed("count", 0, [2, 0]), "needs a target, integers of shape (3, 3), got list"),
-        ("count", torch.tensor(TARGETS["count"]).bool(), "needs a target, integers of shape (3, 3), got bool"),
-        ("count", None, "count has count supervision and needs a target, integers of shape (3, 3), got nothing"),
-        ("position", changed("position", 2, [3, 3, 3, 3, -100]), "the position of bag 2 holds -100, expected a class"),
-        ("position", changed("position", 1, [4] * 5), "position of bag 1 holds 4, expected a class from 0 to 2"),
-        ("position", changed("position", 2, [3, 0, 3, 3, 3]), "label set of bag 2 lacks class 0, and its position has"),
+        (
+            "count",
+            changed("count", 0, [2, 0]),
+            "needs a target, integers of shape (3, 3), got list",
+        ),
+        (
+            "count",
+            torch.tensor(TARGETS["count"]).bool(),
+            "needs a target, integers of shape (3, 3), got bool",
+        ),
+        (
+            "count",
+            None,
+            "count has count supervision and needs a target, integers of shape (3, 3), got nothing",
+        ),
+        (
+            "position",
+            changed("position", 2, [3, 3, 3, 3, -100]),
+            "the position of bag 2 holds -100, expected a class",
+        ),
+        (
+            "position",
+            changed("position", 1, [4] * 5),
+            "position of bag 1 holds 4, expected a class from 0 to 2",
+        ),
+        (
+            "position",
+            changed("position", 2, [3, 0, 3, 3, 3]),
+            "label set of bag 2 lacks class 0, and its position has",
+        ),
     ],
 )
-def test_a_wrong_target_is_one_line_with_its_bag_and_value(name: str, target: Any, says: str) -> None:
+def test_a_wrong_target_is_one_line_with_its_bag_and_value(
+    name: str, target: Any, says: str
+) -> None:
     for given in [target, torch.tensor(target)] if name != "ctc" and "holds" in says else [target]:
         with pytest.raises(UsageError) as error:
             load_loss(name)(LOGITS, LABELS, None, given)

@@ -21,21 +21,29 @@ class Weights:
     """The weights of a network, and its layers by name."""
 
     def __init__(self, network: torch.nn.Module) -> None:
-        self.of = {name: value.detach().double().numpy() for name, value in network.state_dict().items()}
+        self.of = {
+            name: value.detach().double().numpy() for name, value in network.state_dict().items()
+        }
 
     def linear(self, layer: str, x: Array) -> Any:
         return self.of[f"{layer}.weight"] @ x + self.of.get(f"{layer}.bias", 0)
 
     def norm(self, layer: str, x: Array) -> Any:
-        return (x - x.mean()) / np.sqrt(x.var() + 1e-5) * self.of[f"{layer}.weight"] + self.of[f"{layer}.bias"]
+        return (x - x.mean()) / np.sqrt(x.var() + 1e-5) * self.of[f"{layer}.weight"] + self.of[
+            f"{layer}.bias"
+        ]
 
 
 def gated_attention(w: Weights, bag: Array) -> tuple[list[float], list[Array]]:
     logits, attention = [], []
     for c in range(C):
-        scores = [w.linear("w", np.tanh(w.linear("v", h)) * expit(w.linear("u", h)))[c] for h in bag]
+        scores = [
+            w.linear("w", np.tanh(w.linear("v", h)) * expit(w.linear("u", h)))[c] for h in bag
+        ]
         attention.append(softmax(scores))
-        logits.append(w.linear("head", sum(a * h for a, h in zip(attention[-1], bag, strict=True)))[c])
+        logits.append(
+            w.linear("head", sum(a * h for a, h in zip(attention[-1], bag, strict=True)))[c]
+        )
     return logits, attention
 
 
@@ -62,7 +70,9 @@ def set_transformer(w: Weights, bag: Array) -> tuple[list[float], list[Array]]:
             shares = softmax([q @ other[1, head] / len(q) ** 0.5 for other in parts])
             of_heads.append(sum(s * other[2, head] for s, other in zip(shares, parts, strict=True)))
         y = w.norm("norms.0", x + w.linear("joined", np.concatenate(of_heads)))
-        hidden.append(w.norm("norms.1", y + w.linear("feed.2", np.maximum(w.linear("feed.0", y), 0))))
+        hidden.append(
+            w.norm("norms.1", y + w.linear("feed.2", np.maximum(w.linear("feed.0", y), 0)))
+        )
     logits, attention = [], []
     for c in range(C):
         scores = [w.of["seeds.weight"][c] @ w.linear("key", x) / len(x) ** 0.5 for x in hidden]
@@ -88,12 +98,18 @@ def some_bags(*sizes: int) -> Bags:
 @pytest.mark.parametrize("name", NAMES)
 def test_one_vs_rest_of_the_network_is_the_formula_of_its_paper(name: str) -> None:
     """The class scores are the logits of the bag, and the evidence is the attention, but for a constant."""
-    bags, network, loss = some_bags(5, 2, 1), load_network(name, D, C, seed=1), load_loss("one-vs-rest")
+    bags, network, loss = (
+        some_bags(5, 2, 1),
+        load_network(name, D, C, seed=1),
+        load_loss("one-vs-rest"),
+    )
     logits = network.logits_of(bags)
     answer = loss.score(logits, bags.mask)
     scores, evidence = answer.classes, answer.evidence
     for b, size in enumerate((5, 2, 1)):
-        expected, attention = DIRECT[name](Weights(network), bags.instances[b, :size].double().numpy())
+        expected, attention = DIRECT[name](
+            Weights(network), bags.instances[b, :size].double().numpy()
+        )
         assert scores[b].tolist() == pytest.approx(expected, abs=1e-5)
         for c in range(C):
             assert softmax(evidence[b, c, :size].tolist()) == pytest.approx(attention[c], abs=1e-5)
@@ -115,7 +131,9 @@ def test_it_stands_on_the_network_of_the_task(name: str, task_name: str) -> None
     else:
         instances = torch.randn(2, 50, 8)
         alone = instances[:1, :20]
-    bags = Bags(instances, torch.zeros(2, task.num_classes, dtype=torch.bool), torch.arange(50) < sizes)
+    bags = Bags(
+        instances, torch.zeros(2, task.num_classes, dtype=torch.bool), torch.arange(50) < sizes
+    )
     network = made(name, task, seed=4)
     logits, there = network.logits_of(bags), network.mask_of(bags)
     assert there is not None
@@ -132,5 +150,7 @@ def test_positions_of_an_image_stay_where_they_are(name: str) -> None:
     assert logits.shape == plain(images).shape
     torch.testing.assert_close(network(images[:1]), logits[:1], atol=1e-5, rtol=1e-5)
     bags = Bags(images, torch.zeros(2, 10, dtype=torch.bool))
-    for one, other in zip(network.centres_in(bags) or (), plain.centres_in(bags) or (), strict=True):
+    for one, other in zip(
+        network.centres_in(bags) or (), plain.centres_in(bags) or (), strict=True
+    ):
         assert torch.equal(one, other)

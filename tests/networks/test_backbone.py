@@ -28,7 +28,9 @@ def test_the_shape_of_the_map_is_known_without_computing_it(name: str) -> None:
         assert min(network(torch.zeros(1, 3, least, least)).shape[2:]) == 1
 
 
-@pytest.mark.parametrize(("name", "stride", "side"), [("resnet18", 8, 144), ("convnext_tiny", 4, 96)])
+@pytest.mark.parametrize(
+    ("name", "stride", "side"), [("resnet18", 8, 144), ("convnext_tiny", 4, 96)]
+)
 def test_positions_are_in_the_centre_of_the_pixels_that_they_depend_on(
     name: str, stride: Literal[4, 8], side: int
 ) -> None:
@@ -39,7 +41,9 @@ def test_positions_are_in_the_centre_of_the_pixels_that_they_depend_on(
     row, column = len(ys) // 2, len(xs) // 2 - 1
     seen = torch.zeros(side, side)
     for n in range(3):  # a rectifier may hide a pixel in one image, hardly in three
-        images = torch.rand(2, 3, side, side, dtype=torch.float64, generator=torch.Generator().manual_seed(n))
+        images = torch.rand(
+            2, 3, side, side, dtype=torch.float64, generator=torch.Generator().manual_seed(n)
+        )
         images.requires_grad_()
         network(images)[:, :, row, column].square().sum().backward()
         assert images.grad is not None
@@ -55,7 +59,9 @@ def test_positions_are_in_the_centre_of_the_pixels_that_they_depend_on(
 def test_weights_come_from_a_file_and_give_the_maps_of_torchvision(tmp_path: Path) -> None:
     whole = models.resnet18(weights=None).eval()
     torch.save(whole.state_dict(), tmp_path / "resnet18.pth")
-    network = Backbone("resnet18", 1, 2, seed=0, stride=32, weights=str(tmp_path / "resnet18.pth")).eval()
+    network = Backbone(
+        "resnet18", 1, 2, seed=0, stride=32, weights=str(tmp_path / "resnet18.pth")
+    ).eval()
     grey = torch.rand(1, 1, 64, 64)
     whole.fc = whole.avgpool = torch.nn.Identity()
     with torch.no_grad():
@@ -71,7 +77,9 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
     state = models.resnet18(weights=None).state_dict()
     lacking = {name: tensor for name, tensor in state.items() if name != "layer1.0.conv1.weight"}
-    with pytest.raises(UsageError, match=r"no 'layer1.0.conv1.weight', expected the state_dict of .* resnet18"):
+    with pytest.raises(
+        UsageError, match=r"no 'layer1.0.conv1.weight', expected the state_dict of .* resnet18"
+    ):
         Backbone("resnet18", 3, 2, 0, weights=saved(lacking))
     said = r"torchvision's resnet18: .* conv1.weight: .* shape torch.Size\(\[2\]\) .* torch.Size\(\[64, 3, 7, 7\]\)"
     with pytest.raises(UsageError, match=said):
@@ -85,7 +93,9 @@ class Trap:
         return print, ("unpickled",)
 
 
-def test_a_file_of_weights_holds_tensors_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_weights_holds_tensors_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "weights.pth"
     with pytest.raises(UsageError, match="there is no file of weights"):
         read_weights(path)

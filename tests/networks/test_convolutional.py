@@ -15,14 +15,22 @@ from milbench.networks.standardise import StandardiseFeatures, StandardiseImages
 PAPER = (*(Layer(64, 5, s, p) for s, p in [(1, 2), (1, 2), (2, 2), (1, 1), (1, 0)]), Layer(11, 5))
 
 
-@pytest.mark.parametrize("network", [AllConvolutional(PAPER, 1, 0), InstanceMLP(2, 10, 0, hidden=2000)])
-def test_initialisation_is_normal_over_root_fan_in_for_weights_and_biases(network: torch.nn.Module) -> None:
-    layers = [layer for layer in network.modules() if isinstance(layer, torch.nn.Conv2d | torch.nn.Linear)]
+@pytest.mark.parametrize(
+    "network", [AllConvolutional(PAPER, 1, 0), InstanceMLP(2, 10, 0, hidden=2000)]
+)
+def test_initialisation_is_normal_over_root_fan_in_for_weights_and_biases(
+    network: torch.nn.Module,
+) -> None:
+    layers = [
+        layer for layer in network.modules() if isinstance(layer, torch.nn.Conv2d | torch.nn.Linear)
+    ]
     for layer in layers:
         scaled = layer.weight.detach() * math.sqrt(layer.weight[0].numel())
         assert abs(float(scaled.std()) - 1) < 5 / math.sqrt(2 * scaled.numel())
         assert abs(float(scaled.mean())) < 5 / math.sqrt(scaled.numel())
-    biases = torch.cat([layer.get_parameter("bias") * math.sqrt(layer.weight[0].numel()) for layer in layers])
+    biases = torch.cat(
+        [layer.get_parameter("bias") * math.sqrt(layer.weight[0].numel()) for layer in layers]
+    )
     assert abs(float(biases.std()) - 1) < 5 / math.sqrt(2 * len(biases))
 
 
@@ -47,7 +55,9 @@ def test_standardised_images_have_mean_0_and_deviation_1_each() -> None:
     standardise = StandardiseImages()
     images = torch.rand(3, 2, 9, 7) * torch.tensor([1.0, 0.5, 0.2]).view(3, 1, 1, 1) + 0.2
     for image, result in zip(images.numpy(), standardise(images).numpy(), strict=True):
-        np.testing.assert_allclose(result, (image - image.mean()) / image.std(), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            result, (image - image.mean()) / image.std(), rtol=1e-4, atol=1e-5
+        )
     flat = 0.5 + 0.001 * torch.randn(1, 3, 8, 8)
     assert standardise(flat).abs().max() < 0.2  # noise is not blown up to the contrast of a picture
     assert torch.equal(standardise(torch.full((1, 3, 8, 8), 0.25)), torch.zeros(1, 3, 8, 8))
@@ -55,7 +65,9 @@ def test_standardised_images_have_mean_0_and_deviation_1_each() -> None:
 
 def test_standardised_features_have_mean_0_and_deviation_1_whatever_their_unit() -> None:
     """But for a feature that does not vary, or by rounding alone, which is only centred."""
-    features = torch.randn(400, 3).double() * torch.tensor([1e-9, 1.0, 1e9]) + torch.tensor([1e-9, -5.0, 0.0])
+    features = torch.randn(400, 3).double() * torch.tensor([1e-9, 1.0, 1e9]) + torch.tensor(
+        [1e-9, -5.0, 0.0]
+    )
     features = torch.cat([features, torch.full((400, 1), 1 / 3).double()], dim=1)
     standardise = StandardiseFeatures(features.mean(dim=0), features.std(dim=0, correction=0))
     standardised = standardise(features.float().view(4, 100, 4)).view(400, 4).numpy()

@@ -23,7 +23,10 @@ class Own(Network):
     """A network of one channel in every layer, whose convolution `one` comes before a function and `head`."""
 
     def __init__(
-        self, one: nn.Module, then: Callable[[Network, Tensor], Tensor], head: nn.Module | None = None
+        self,
+        one: nn.Module,
+        then: Callable[[Network, Tensor], Tensor],
+        head: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.layers = nn.Sequential(one)  # a name that users are fond of
@@ -34,9 +37,13 @@ class Own(Network):
         return logits
 
 
-def receptive_centre(network: nn.Module, side: tuple[int, int], row: int, column: int) -> tuple[float, float]:
+def receptive_centre(
+    network: nn.Module, side: tuple[int, int], row: int, column: int
+) -> tuple[float, float]:
     """Find by the gradient which pixels a position sees, and return the middle of them in pixel coordinates."""
-    images = torch.randn(50, 1, *side, requires_grad=True)  # one image may hide pixels, hardly all do
+    images = torch.randn(
+        50, 1, *side, requires_grad=True
+    )  # one image may hide pixels, hardly all do
     (grad,) = torch.autograd.grad(network(images)[:, 0, row, column].sum(), images)
     rows, columns = grad.abs().sum(dim=(0, 1)).nonzero().unbind(dim=1)
     return float(rows.min() + rows.max() + 1) / 2, float(columns.min() + columns.max() + 1) / 2
@@ -45,11 +52,17 @@ def receptive_centre(network: nn.Module, side: tuple[int, int], row: int, column
 KNOWN: dict[str, nn.Module] = {
     "paper": AllConvolutional(PAPER, 1, seed=0),
     "even kernels": AllConvolutional(EVEN, 1, seed=0),
-    "traced, pooled": Own(nn.Sequential(conv(5, stride=2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)), lambda _, x: x, conv(4)),
+    "traced, pooled": Own(
+        nn.Sequential(conv(5, stride=2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)), lambda _, x: x, conv(4)
+    ),
     "traced, the same size": Own(conv(5, padding="same"), lambda _, x: x.relu(), conv(2, stride=2)),
     "traced, dilated": Own(conv(3, dilation=3, stride=2), lambda _, x: x),
-    "traced, a sum of paths": Own(conv(3, stride=2), lambda it, x: it.get_submodule("other")(x) + x),
-    "traced, channels weighed": Own(conv(4, stride=2), lambda _, x: x * F.adaptive_avg_pool2d(x, 1).sigmoid()),
+    "traced, a sum of paths": Own(
+        conv(3, stride=2), lambda it, x: it.get_submodule("other")(x) + x
+    ),
+    "traced, channels weighed": Own(
+        conv(4, stride=2), lambda _, x: x * F.adaptive_avg_pool2d(x, 1).sigmoid()
+    ),
 }
 
 
@@ -65,7 +78,10 @@ def test_position_centres_are_those_of_the_receptive_fields(kind: str) -> None:
     assert (len(ys), len(xs)) == shape == tuple(network(torch.zeros(1, 1, *side)).shape[2:])
     if "weighed" in kind:  # by the whole image, in which a field has no middle
         network = Own(network.get_submodule("layers"), lambda _, x: x)
-    for row, column in [(shape[0] // 2, shape[1] // 2), (shape[0] // 2 + 1, shape[1] // 2 - 3)]:  # off the borders
+    for row, column in [
+        (shape[0] // 2, shape[1] // 2),
+        (shape[0] // 2 + 1, shape[1] // 2 - 3),
+    ]:  # off the borders
         assert receptive_centre(network, side, row, column) == (float(ys[row]), float(xs[column]))
 
 
@@ -93,7 +109,9 @@ def test_the_smallest_image_has_a_position_and_a_smaller_one_none(kind: str) -> 
     ],
     ids=["pooled", "enlarged", "padded", "of one size", "sliced", "by a condition", "flat"],
 )
-def test_what_no_layer_tells_is_not_known_rather_than_wrong(then: Callable[[Network, Tensor], Tensor]) -> None:
+def test_what_no_layer_tells_is_not_known_rather_than_wrong(
+    then: Callable[[Network, Tensor], Tensor],
+) -> None:
     network = Own(conv(3, stride=2), then, nn.Identity())
     assert network.geometry is None
     assert network.output_shape(60, 60) is None
@@ -108,4 +126,8 @@ def test_standardised_images_leave_the_geometry_known() -> None:
     from milbench.networks.standardise import StandardiseImages
 
     network = input_standardised(Own(conv(5, stride=2), lambda _, x: x), StandardiseImages())
-    assert network.output_shape(30, 41) == (13, 19) == tuple(network(torch.rand(1, 1, 30, 41)).shape[2:])
+    assert (
+        network.output_shape(30, 41)
+        == (13, 19)
+        == tuple(network(torch.rand(1, 1, 30, 41)).shape[2:])
+    )

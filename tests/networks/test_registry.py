@@ -46,17 +46,24 @@ def written(path: Path, text: str) -> str:
 
 
 def test_a_network_of_a_file_has_its_name_or_that_of_its_class(tmp_path: Path, task: Any) -> None:
-    file = written(tmp_path / "nets.py", OWN.format(cls="OneLayer", body="") + OWN.format(cls="B", body="name = 'two'"))
+    file = written(
+        tmp_path / "nets.py",
+        OWN.format(cls="OneLayer", body="") + OWN.format(cls="B", body="name = 'two'"),
+    )
     assert network_name(task, f"{file}:OneLayer") == "one-layer"
     assert network_name(task, f"{file}:B") == "two"
     network = make_network(task, "two", {"stride": 4}, seed=0)
     assert network(IMAGES).shape == (2, 11, 4, 4)
     assert network.output_shape(16, 17) == (4, 4)
-    with pytest.raises(UsageError, match=r"unknown network in .*nets.py 'OneLayr'; did you mean 'OneLayer'"):
+    with pytest.raises(
+        UsageError, match=r"unknown network in .*nets.py 'OneLayr'; did you mean 'OneLayer'"
+    ):
         network_name(task, f"{file}:OneLayr")
 
 
-def test_a_network_of_a_module_or_a_function(tmp_path: Path, task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_of_a_module_or_a_function(
+    tmp_path: Path, task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     module = f"some_module_of_{tmp_path.name}"
     written(tmp_path / f"{module}.py", FUNCTION)
     monkeypatch.syspath_prepend(tmp_path)
@@ -87,13 +94,20 @@ def test_the_first_network_of_a_task_is_the_default_for_each_head(task: Any) -> 
 
 
 @pytest.mark.parametrize("name", ["conv", "resnet18"])
-def test_a_network_of_one_s_own_does_not_pass_for_another_one(tmp_path: Path, task: Any, name: str) -> None:
+def test_a_network_of_one_s_own_does_not_pass_for_another_one(
+    tmp_path: Path, task: Any, name: str
+) -> None:
     """A task's own goes first by its name, and would be trained in place of the file's."""
     file = written(tmp_path / "mine.py", OWN.format(cls="Mine", body=f"name = '{name}'"))
-    with pytest.raises(UsageError, match=rf"mine.py is named '{name}', as another one of extended-digits is: rename"):
+    with pytest.raises(
+        UsageError,
+        match=rf"mine.py is named '{name}', as another one of extended-digits is: rename",
+    ):
         network_name(task, file)
     pooling = written(tmp_path / "pooling.py", OWN.format(cls="Mine", body="name = 'dsmil'"))
-    with pytest.raises(UsageError, match="two network entries are named 'dsmil': one from milbench"):
+    with pytest.raises(
+        UsageError, match="two network entries are named 'dsmil': one from milbench"
+    ):
         network_name(task, pooling)
 
 

@@ -6,19 +6,30 @@ import pytest
 import torch
 
 from milbench import Bags, UsageError
-from milbench.networks.sequence import SequenceConvolutional, SequenceGRU, SequenceNetwork, pad_frames
+from milbench.networks.sequence import (
+    SequenceConvolutional,
+    SequenceGRU,
+    SequenceNetwork,
+    pad_frames,
+)
 
 F, WIDTH, OUTPUTS = 3, 6, 5
 KINDS = [SequenceConvolutional, SequenceGRU]
 
 
-def made(kind: type[SequenceConvolutional | SequenceGRU], stride: int = 4, seed: int = 0) -> SequenceNetwork:
+def made(
+    kind: type[SequenceConvolutional | SequenceGRU], stride: int = 4, seed: int = 0
+) -> SequenceNetwork:
     return kind(F, OUTPUTS - 1, seed, stride, WIDTH)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("frames", "stride", "positions"), [(16, 4, 4), (17, 4, 5), (1, 4, 1), (7, 1, 7), (30, 8, 4)])
-def test_a_position_for_every_block_of_frames(kind: type, frames: int, stride: int, positions: int) -> None:
+@pytest.mark.parametrize(
+    ("frames", "stride", "positions"), [(16, 4, 4), (17, 4, 5), (1, 4, 1), (7, 1, 7), (30, 8, 4)]
+)
+def test_a_position_for_every_block_of_frames(
+    kind: type, frames: int, stride: int, positions: int
+) -> None:
     network = made(kind, stride)
     logits = network(torch.randn(2, F, frames))
     assert logits.shape == (2, OUTPUTS, positions)

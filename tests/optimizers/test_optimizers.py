@@ -40,12 +40,17 @@ def test_muon_moves_every_matrix_by_an_orthogonal_one() -> None:
         model = torch.nn.Conv2d(3, 8, 3).to(memory_format=layout)
         before = model.weight.detach().clone()
         rng = torch.Generator().manual_seed(0)
-        slopes = torch.randn(8, 3, 3, 3, generator=rng) * torch.logspace(-2, 0, 8)[:, None, None, None]
+        slopes = (
+            torch.randn(8, 3, 3, 3, generator=rng) * torch.logspace(-2, 0, 8)[:, None, None, None]
+        )
         optimizer = optimizers().get("muon")(model, Recipe(lr=0.1), 0)
         step(optimizer, (model.weight * slopes).sum())
         values = torch.linalg.svdvals((model.weight.detach() - before).flatten(1))
         assert values.max() < 2 * values.min()
-        assert torch.linalg.svdvals(slopes.flatten(1)).max() > 20 * torch.linalg.svdvals(slopes.flatten(1)).min()
+        assert (
+            torch.linalg.svdvals(slopes.flatten(1)).max()
+            > 20 * torch.linalg.svdvals(slopes.flatten(1)).min()
+        )
 
 
 @pytest.mark.parametrize(("recipe", "complaint"), [
@@ -54,7 +59,9 @@ def test_muon_moves_every_matrix_by_an_orthogonal_one() -> None:
     *(({"gradient_norm": rule}, r"gradient_norm = .* is wrong: .*(expected unit, none, max:X|valid string)") for rule in
       ("", "clip:1", "unit:2", "none:1", "max", "max:0", "max:nan", "max:inf", "quantile:1", "rms:-1", 1.0)),
 ])  # fmt: skip
-def test_a_setting_that_is_wrong_or_would_be_ignored_is_refused(recipe: dict[str, object], complaint: str) -> None:
+def test_a_setting_that_is_wrong_or_would_be_ignored_is_refused(
+    recipe: dict[str, object], complaint: str
+) -> None:
     with pytest.raises(UsageError, match=complaint):
         small_cell(recipe=recipe)
 
@@ -63,7 +70,9 @@ def gradients(steps: int = 30) -> list[list[Tensor]]:
     """Return the gradients of two parameters in a row of steps; their lengths differ by orders of magnitude."""
     rng = torch.Generator().manual_seed(0)
     sizes = torch.logspace(-3, 1, steps)[torch.randperm(steps, generator=rng)]
-    return [[size * torch.randn(shape, generator=rng) for shape in ((3, 2), (4,))] for size in sizes]
+    return [
+        [size * torch.randn(shape, generator=rng) for shape in ((3, 2), (4,))] for size in sizes
+    ]
 
 
 def applied(clipping: GradientNorm, steps: list[list[Tensor]]) -> tuple[list[Tensor], list[bool]]:
@@ -78,7 +87,9 @@ def applied(clipping: GradientNorm, steps: list[list[Tensor]]) -> tuple[list[Ten
 
 
 @pytest.mark.parametrize("rule", ["quantile:0.1", "quantile:0.5", "max:0.1", "unit"])
-def test_a_gradient_has_length_one_or_at_most_a_number_or_a_quantile_of_all_lengths_so_far(rule: str) -> None:
+def test_a_gradient_has_length_one_or_at_most_a_number_or_a_quantile_of_all_lengths_so_far(
+    rule: str,
+) -> None:
     steps, clipping = gradients(), GradientNorm(rule)
     number = float(rule.partition(":")[2] or 1)
     lengths: list[float] = []
@@ -97,9 +108,13 @@ def test_a_gradient_has_length_one_or_at_most_a_number_or_a_quantile_of_all_leng
     ("max:1e-3", "max:0.001", "unit"),
 ])  # fmt: skip
 def test_a_rule_in_two_spellings_is_one_cell(one: str, same: str, other: str) -> None:
-    cell, again, another = (small_cell(recipe={"gradient_norm": rule}) for rule in (one, same, other))
+    cell, again, another = (
+        small_cell(recipe={"gradient_norm": rule}) for rule in (one, same, other)
+    )
     assert cell.id == again.id != another.id
-    assert GradientNorm(another.recipe["gradient_norm"]).rule == other.partition(":")[0], "what is kept is a rule"
+    assert GradientNorm(another.recipe["gradient_norm"]).rule == other.partition(":")[0], (
+        "what is kept is a rule"
+    )
 
 
 def test_schedules() -> None:
@@ -108,7 +123,9 @@ def test_schedules() -> None:
 
     parameter = torch.nn.Parameter(torch.zeros(1))
     reference = torch.optim.SGD([parameter], lr=0.1)
-    theirs = torch.optim.lr_scheduler.OneCycleLR(reference, max_lr=2.0, total_steps=1000, cycle_momentum=False)
+    theirs = torch.optim.lr_scheduler.OneCycleLR(
+        reference, max_lr=2.0, total_steps=1000, cycle_momentum=False
+    )
     for step, rate in enumerate(rates("one-cycle")):
         assert rate == pytest.approx(theirs.get_last_lr()[0], rel=0.02, abs=1e-4), step
         reference.step()

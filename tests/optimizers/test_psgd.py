@@ -33,7 +33,10 @@ def converged(rows: Tensor, columns: Tensor, steps: int = 3000) -> tuple[Tensor,
 
 @pytest.mark.parametrize("signs", [1, -1], ids=["definite", "indefinite"])
 def test_the_preconditioner_converges_to_the_inverse_of_the_absolute_hessian(signs: int) -> None:
-    rows, columns = hessian(ROWS, [0.1, 1.0, signs * 3.0, 20.0], 0), hessian(COLUMNS, [0.5, signs * 2.0, 8.0], 1)
+    rows, columns = (
+        hessian(ROWS, [0.1, 1.0, signs * 3.0, 20.0], 0),
+        hessian(COLUMNS, [0.5, signs * 2.0, 8.0], 1),
+    )
     left, right = converged(rows, columns)
     preconditioner = torch.kron(left.T @ left, right.T @ right)
     whole = torch.kron(rows, columns)
@@ -79,18 +82,24 @@ def test_the_products_are_those_of_the_whole_hessian() -> None:
     _, expected = torch.autograd.functional.hvp(loss_of, tuple(parameters), directions)
     for product, reference in zip(products, expected, strict=True):
         torch.testing.assert_close(product, reference)
-    for parameter, reference in zip(parameters, torch.autograd.grad(bag_loss(model), parameters), strict=True):
+    for parameter, reference in zip(
+        parameters, torch.autograd.grad(bag_loss(model), parameters), strict=True
+    ):
         assert parameter.grad is not None
         torch.testing.assert_close(parameter.grad, reference)
 
 
 @pytest.mark.parametrize(("clip_rms", "clipped"), [(1e-4, 1.0), (1e4, 0.0)])
-def test_a_long_step_is_shortened_to_the_largest_root_mean_square(clip_rms: float, clipped: float) -> None:
+def test_a_long_step_is_shortened_to_the_largest_root_mean_square(
+    clip_rms: float, clipped: float
+) -> None:
     model = network()
     before = [p.detach().clone() for p in model.parameters()]
     optimizer = KroneckerPSGD(model, lr=0.5, clip_rms=clip_rms)
     assert float(take_step(optimizer, bag_loss(model))) == clipped
-    moved = torch.cat([(p.detach() - b).flatten() for p, b in zip(model.parameters(), before, strict=True)])
+    moved = torch.cat(
+        [(p.detach() - b).flatten() for p, b in zip(model.parameters(), before, strict=True)]
+    )
     rms = float(moved.square().mean().sqrt())
     assert rms == pytest.approx(0.5 * clip_rms) if clipped else rms < 0.5 * clip_rms
 
@@ -100,7 +109,9 @@ def test_a_newton_step_ends_at_the_minimum_of_a_quadratic() -> None:
     layer = nn.Linear(ROWS - 1, COLUMNS).double()
     rows, columns = hessian(ROWS, [0.1, 1.0, 3.0, 20.0], 0), hessian(COLUMNS, [0.5, 2.0, 8.0], 1)
     optimizer = KroneckerPSGD(layer, lr=1.0, factor_step=0.0)
-    optimizer.state[layer.weight]["left"], optimizer.state[layer.weight]["right"] = converged(rows, columns)
+    optimizer.state[layer.weight]["left"], optimizer.state[layer.weight]["right"] = converged(
+        rows, columns
+    )
 
     def whole() -> Tensor:
         return torch.cat([layer.weight.T, layer.bias.unsqueeze(0)])

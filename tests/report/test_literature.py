@@ -64,7 +64,9 @@ def test_a_method_that_is_no_loss_here_stands_beside_the_losses() -> None:
 
 
 @pytest.mark.parametrize("several", [("bag", "batch"), ["bag", "batch"]])
-def test_one_of_several_values_is_enough_and_a_parameter_that_is_not_there_tells_nothing(several: object) -> None:
+def test_one_of_several_values_is_enough_and_a_parameter_that_is_not_there_tells_nothing(
+    several: object,
+) -> None:
     paper = runs(0.1, protocol={"network": "paper"})
     assert deviations(paper, [{"network": "small"}]) == ["network small (published: paper)"]
     listed = runs(0.1, protocol={"loss.divide_by": several, "loss.rule": "sum"})
@@ -83,15 +85,23 @@ def runs(value: float, **fields: Any) -> Published:
 @pytest.mark.parametrize("other", [[2.0, 4.0, 4.5, 7.0], [1.0, 1.1]])
 def test_welch_from_a_summary_is_welch_on_the_values(other: list[float]) -> None:
     values = [1.0, 2.0, 2.5]
-    found = difference(values, runs(float(np.mean(other)), spread=float(np.std(other, ddof=1)), runs=len(other)))
-    assert found == pytest.approx(tuple(stats.ttest_ind(values, other, equal_var=False).confidence_interval()))
+    found = difference(
+        values, runs(float(np.mean(other)), spread=float(np.std(other, ddof=1)), runs=len(other))
+    )
+    assert found == pytest.approx(
+        tuple(stats.ttest_ind(values, other, equal_var=False).confidence_interval())
+    )
     assert difference([0.25] * 3, runs(0.5, spread=0.0, runs=3)) == (-0.25, -0.25)
 
 
-def test_the_interval_for_one_spread_is_that_of_the_pooled_test_without_freedom_from_the_other_runs() -> None:
+def test_the_interval_for_one_spread_is_that_of_the_pooled_test_without_freedom_from_the_other_runs() -> (
+    None
+):
     values = [3.0, 4.0, 6.0, 7.0]
     alone = stats.ttest_1samp(values, 4.5).confidence_interval()
-    assert difference(values, runs(4.5, runs=10**12)) == pytest.approx(tuple(b - 4.5 for b in alone), abs=1e-5)
+    assert difference(values, runs(4.5, runs=10**12)) == pytest.approx(
+        tuple(b - 4.5 for b in alone), abs=1e-5
+    )
     assert difference([2.0, 2.0], runs(2.5)) == (-0.5, -0.5)
 
 
@@ -149,7 +159,9 @@ def shares(truth: float, seeds: int) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("seeds", [3, 8, 16])
-def test_losses_that_differ_by_the_margin_are_seldom_equivalent_and_equal_ones_seldom_told_apart(seeds: int) -> None:
+def test_losses_that_differ_by_the_margin_are_seldom_equivalent_and_equal_ones_seldom_told_apart(
+    seeds: int,
+) -> None:
     assert shares(0.01, seeds).get("equivalent", 0) < 0.065
     assert shares(-0.01, seeds).get("equivalent", 0) < 0.065
     assert sum(shares(0.0, seeds).get(name, 0) for name in ("better", "worse")) < 0.065

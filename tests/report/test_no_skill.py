@@ -17,9 +17,13 @@ from tests._helpers.report_data import constant, make_results
 
 def with_line(values: dict[str, list[float]], line: list[float]) -> Results:
     """Return results of losses with a value a seed, on a task whose no-skill line has one a seed as well."""
-    results = constant({(loss, k): [(0.5, v)] for loss, own in values.items() for k, v in enumerate(own)})
+    results = constant(
+        {(loss, k): [(0.5, v)] for loss, own in values.items() for k, v in enumerate(own)}
+    )
     tested = results.frame[results.frame["metric"] == "test/set_error"]
-    extra = tested.assign(metric="test/no_skill_set_error", value=[line[seed] for seed in tested["seed"]])
+    extra = tested.assign(
+        metric="test/no_skill_set_error", value=[line[seed] for seed in tested["seed"]]
+    )
     return replace(results, frame=pd.concat([results.frame, extra], ignore_index=True))
 
 
@@ -29,23 +33,37 @@ def test_losses_that_do_not_beat_the_line_have_learnt_nothing() -> None:
         "No loss has learnt anything yet on t: the best constant answer has a set error"
     )
     assert main_table(Study(results)).frame.iloc[-1].tolist()[0] == "59.7 ± 0.6"
-    assert "No loss has learnt" in sentence(with_line({"a": [0.61], "b": [0.6]}, [0.6])), "of one seed"
-    assert sentence(with_line({"a": [0.2, 0.7], "b": [0.9, 0.8]}, [0.6, 0.6])).endswith("a 45 %, which may be chance.")
+    assert "No loss has learnt" in sentence(with_line({"a": [0.61], "b": [0.6]}, [0.6])), (
+        "of one seed"
+    )
+    assert sentence(with_line({"a": [0.2, 0.7], "b": [0.9, 0.8]}, [0.6, 0.6])).endswith(
+        "a 45 %, which may be chance."
+    )
     alone = with_line({"a": [0.60, 0.58, 0.61]}, [0.6, 0.6, 0.59])
     assert sentence(alone).startswith("a has learnt nothing yet on t")
 
 
 def test_a_metric_without_a_line_is_replaced_by_the_set_error() -> None:
     results = with_line({"a": [0.60, 0.58, 0.61], "b": [0.59, 0.62, 0.60]}, [0.6, 0.6, 0.59])
-    other = results.frame[results.frame["metric"] == "test/set_error"].assign(metric="test/posterior_error", value=0.1)
-    results = replace(results, plan=replace(results.plan, spec=results.plan.spec | {"compare_by": ["posterior_error"]}))
+    other = results.frame[results.frame["metric"] == "test/set_error"].assign(
+        metric="test/posterior_error", value=0.1
+    )
+    results = replace(
+        results,
+        plan=replace(results.plan, spec=results.plan.spec | {"compare_by": ["posterior_error"]}),
+    )
     said = sentence(replace(results, frame=pd.concat([results.frame, other], ignore_index=True)))
-    assert said == "No loss has learnt anything yet on t: the best constant answer has a set error of 60 %, a 60 %."
+    assert (
+        said
+        == "No loss has learnt anything yet on t: the best constant answer has a set error of 60 %, a 60 %."
+    )
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 3])
 def test_one_loss_that_beats_the_line_is_enough(seeds: int) -> None:
-    results = with_line({"a": [0.20, 0.22, 0.21][:seeds], "b": [0.6, 0.61, 0.6][:seeds]}, [0.6] * seeds)
+    results = with_line(
+        {"a": [0.20, 0.22, 0.21][:seeds], "b": [0.6, 0.61, 0.6][:seeds]}, [0.6] * seeds
+    )
     assert Study(results).has_learnt("t")
 
 
@@ -53,9 +71,14 @@ def test_a_gain_that_another_draw_of_the_test_items_explains_is_no_learning(tmp_
     for wrong, has_learnt in ((276, False), (240, True)):
         results, folder = with_line({"a": [wrong / 300] * 3}, [0.93] * 3), tmp_path / str(wrong)
         folder.mkdir()
-        save_outcomes(folder / "outcomes.npz", {"set_error": Outcomes(np.arange(300) < wrong, np.ones(300), "same")})
+        save_outcomes(
+            folder / "outcomes.npz",
+            {"set_error": Outcomes(np.arange(300) < wrong, np.ones(300), "same")},
+        )
         study = Study(replace(results, folders=dict.fromkeys(results.frame["cell"], folder)))
-        assert study.has_learnt("t") is bool(study.contenders("t")) is has_learnt, "nothing learnt has no tick"
+        assert study.has_learnt("t") is bool(study.contenders("t")) is has_learnt, (
+            "nothing learnt has no tick"
+        )
 
 
 def test_without_a_line_nothing_is_said_of_it() -> None:
@@ -67,8 +90,12 @@ def test_without_a_line_nothing_is_said_of_it() -> None:
 def test_a_task_where_nothing_was_learnt_does_not_rank_losses() -> None:
     results = make_results(tasks={f"t{k}": "set_error" for k in range(6)})
     tested = results.frame[results.frame["metric"] == "test/set_error"]
-    line = tested.assign(metric="test/no_skill_set_error", value=tested["task"].map(lambda task: float(task != "t5")))
-    table = ranking_table(Study(replace(results, frame=pd.concat([results.frame, line], ignore_index=True))))
+    line = tested.assign(
+        metric="test/no_skill_set_error", value=tested["task"].map(lambda task: float(task != "t5"))
+    )
+    table = ranking_table(
+        Study(replace(results, frame=pd.concat([results.frame, line], ignore_index=True)))
+    )
     assert getattr(table, "title", "") == "Over 5 tasks"
 
 

@@ -27,10 +27,16 @@ def opened(page: Path, **context: Any) -> Iterator[Any]:
     window = _browser().new_context(**{"viewport": {"width": 1200, "height": 900}} | context)
     try:
         tab = window.new_page()
-        tab.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        tab.on(
+            "console",
+            lambda message: complaints.append(message.text) if message.type == "error" else None,
+        )
         tab.on("pageerror", lambda error: complaints.append(str(error)))
         own = page.as_uri(), "data:"
-        tab.on("request", lambda request: None if request.url.startswith(own) else complaints.append(request.url))
+        tab.on(
+            "request",
+            lambda request: None if request.url.startswith(own) else complaints.append(request.url),
+        )
         tab.goto(page.as_uri())
         yield tab
     finally:
@@ -60,9 +66,16 @@ OVERLAPS = """() => [...document.querySelectorAll("figure svg")].flatMap((svg) =
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
-    losses = {"exact": 0.006, "max-pooling": 0.08, "noisy-or head=softmax": 0.007, "one-vs-rest": 0.021}
+    losses = {
+        "exact": 0.006,
+        "max-pooling": 0.08,
+        "noisy-or head=softmax": 0.007,
+        "one-vs-rest": 0.021,
+    }
     statuses = {("max-pooling", "extended-digits", 1): ("failed", "FloatingPointError: not finite")}
-    results = make_results(folder / "cells", losses, statuses=statuses, info={"published": PUBLISHED})
+    results = make_results(
+        folder / "cells", losses, statuses=statuses, info={"published": PUBLISHED}
+    )
     return render(results, folder / "out")
 
 
@@ -100,7 +113,9 @@ def test_axe_finds_nothing_to_complain_of(page: Path, scheme: Any) -> None:
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_nothing_is_wider_than_the_screen_and_no_label_lies_on_another(page: Path, width: int) -> None:
+def test_nothing_is_wider_than_the_screen_and_no_label_lies_on_another(
+    page: Path, width: int
+) -> None:
     with opened(page, viewport={"width": width, "height": 900}) as tab:
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
         assert tab.evaluate(OVERLAPS) == []

@@ -27,12 +27,16 @@ def test_a_round_trip_keeps_the_plan_and_the_frame(tmp_path: Path) -> None:
     back = read(tmp_path)
     assert back.plan == results.plan
     pd.testing.assert_frame_equal(back.frame, results.frame, check_dtype=False, rtol=1e-7)
-    alone = pd.read_csv(tmp_path / FRAME).query("final and metric == 'test/instance_error' and loss == 'max-pooling'")
+    alone = pd.read_csv(tmp_path / FRAME).query(
+        "final and metric == 'test/instance_error' and loss == 'max-pooling'"
+    )
     expected = list(Study(results).table("extended-digits").loc["max-pooling"])
     assert alone[alone["task"] == "extended-digits"]["value"].tolist() == pytest.approx(expected)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     save(back, tmp_path)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before, "the same bytes again"
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before, (
+        "the same bytes again"
+    )
 
 
 def test_outcomes_and_counts_of_all_cells_are_one_file_each(tmp_path: Path) -> None:
@@ -45,13 +49,21 @@ def test_outcomes_and_counts_of_all_cells_are_one_file_each(tmp_path: Path) -> N
         save_outcomes(results.folders[row.cell] / "outcomes.npz", stored)
         counts = {row.cell: {"cat": [4, 2, 1, 0, 3], "dog": [4, 5, 3, 1, 0]}}
         (results.folders[row.cell] / "classes.json").write_text(json.dumps(counts))
-    rows = results.frame[results.frame["metric"] == "test/instance_error"].assign(metric="test/no_skill_set_error")
-    save(replace(results, frame=pd.concat([results.frame, rows], ignore_index=True)), tmp_path / "kept")
+    rows = results.frame[results.frame["metric"] == "test/instance_error"].assign(
+        metric="test/no_skill_set_error"
+    )
+    save(
+        replace(results, frame=pd.concat([results.frame, rows], ignore_index=True)),
+        tmp_path / "kept",
+    )
     assert {name.split("/")[1] for name in load_outcomes(tmp_path / "kept" / "outcomes.npz")} == {
         "instance_error", "set_error",
     }  # fmt: skip
     study = Study(read(tmp_path / "kept"))
-    noise, (scores, confusion) = study.noise("extended-digits"), class_tables(study, "extended-digits")
+    noise, (scores, confusion) = (
+        study.noise("extended-digits"),
+        class_tables(study, "extended-digits"),
+    )
     assert noise is not None
     assert (noise.items == 5).all()
     assert scores.frame["exact"].to_dict() == {"cat": "50.0 / 25.0", "dog": "60.0 / 75.0"}

@@ -25,10 +25,14 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def text_of(page: Path) -> str:
-    return html.unescape(re.sub(r"<(script|style).*?</\1>|<[^>]*>", " ", page.read_text("utf-8"), flags=re.DOTALL))
+    return html.unescape(
+        re.sub(r"<(script|style).*?</\1>|<[^>]*>", " ", page.read_text("utf-8"), flags=re.DOTALL)
+    )
 
 
-def test_the_page_opens_with_the_sentence_the_picture_the_table_and_the_limits(report: Path) -> None:
+def test_the_page_opens_with_the_sentence_the_picture_the_table_and_the_limits(
+    report: Path,
+) -> None:
     page = (report / "index.html").read_text("utf-8")
     places = [page.index(part) for part in (
         "A &lt;title&gt;", "Best on extended-digits: ", "Every seed: one-instance error", "<caption>All losses",
@@ -40,16 +44,21 @@ def test_the_page_opens_with_the_sentence_the_picture_the_table_and_the_limits(r
 
 def test_what_failed_is_told_with_its_reason_and_nothing_is_markup(report: Path) -> None:
     for name in ("index.html", "report.md"):
-        assert "<not finite>" not in (report / name).read_text("utf-8").replace("&lt;not finite&gt;", "")
-    assert "failed: max-pooling on extended-digits, seed 1 (FloatingPointError: <not finite>)" in text_of(
-        report / "index.html"
+        assert "<not finite>" not in (report / name).read_text("utf-8").replace(
+            "&lt;not finite&gt;", ""
+        )
+    assert (
+        "failed: max-pooling on extended-digits, seed 1 (FloatingPointError: <not finite>)"
+        in text_of(report / "index.html")
     )
 
 
 def test_every_number_is_traced_to_its_cell_and_run(report: Path) -> None:
     results = make_results(tasks=ONE)
     said = text_of(report / "index.html")
-    for cell, run in results.frame[["cell", "run"]].drop_duplicates().itertuples(index=False, name=None):
+    for cell, run in (
+        results.frame[["cell", "run"]].drop_duplicates().itertuples(index=False, name=None)
+    ):
         assert str(cell) in said
         assert str(run) in said
 
@@ -68,7 +77,9 @@ def test_markdown_shows_the_pictures_beside_it(report: Path) -> None:
     assert r"\begin{tabular}" in (report / "table.tex").read_text("utf-8")
 
 
-def test_galleries_are_left_out_on_request_and_old_pictures_go(report: Path, tmp_path: Path) -> None:
+def test_galleries_are_left_out_on_request_and_old_pictures_go(
+    report: Path, tmp_path: Path
+) -> None:
     results = make_results(tmp_path / "cells", tasks=ONE)
     assert "What each loss finds where" in render(results, tmp_path / "out").read_text("utf-8")
     page = render(results, tmp_path / "out", gallery=False).read_text("utf-8")
@@ -77,7 +88,10 @@ def test_galleries_are_left_out_on_request_and_old_pictures_go(report: Path, tmp
 
 
 def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
-    pages = [render(make_results(tasks=ONE, seeds=2), tmp_path / name).read_bytes() for name in ("one", "two")]
+    pages = [
+        render(make_results(tasks=ONE, seeds=2), tmp_path / name).read_bytes()
+        for name in ("one", "two")
+    ]
     assert pages[0] == pages[1]
 
 
@@ -94,5 +108,7 @@ def test_many_tasks_are_a_heat_map_and_marks_another(tmp_path: Path) -> None:
 
 def test_nothing_computed_is_a_page_too(tmp_path: Path) -> None:
     lost = {(loss, TASK, seed): ("missing", "") for loss in ("a", "b") for seed in range(3)}
-    said = text_of(render(make_results(losses={"a": 0.1, "b": 0.1}, tasks=ONE, statuses=lost), tmp_path))
+    said = text_of(
+        render(make_results(losses={"a": 0.1, "b": 0.1}, tasks=ONE, statuses=lost), tmp_path)
+    )
     assert "No cell of this comparison has a result yet." in said

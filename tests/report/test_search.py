@@ -33,17 +33,24 @@ def searched(errors: dict[str, list[float]], fresh: float, network: str = "") ->
                                      "value": error + off})  # fmt: skip
     chosen = {f"t|{loss}|{network}": values.index(min(values)) for loss, values in errors.items()}
     plan = replace(results.plan, search=SearchRecord("validation/set_error", draws, chosen))
-    frame = pd.concat([results.frame, pd.DataFrame(rows)]).astype({"draw": "Int64", "epoch": "Int64"})
+    frame = pd.concat([results.frame, pd.DataFrame(rows)]).astype(
+        {"draw": "Int64", "epoch": "Int64"}
+    )
     return Results(plan, frame, {})
 
 
 def test_an_edge_luck_and_fresh_seeds_that_do_worse_are_told() -> None:
     steep, flat = searches(Study(searched({"steep": STEEP, "flat": FLAT}, fresh=0.25)))
     assert (steep.chosen, steep.alike, flat.alike) == (3, 0, 3)
-    assert steep.noise == pytest.approx(math.sqrt(2) * 0.01 / math.sqrt(2)), "of two seeds, 2 points apart"
+    assert steep.noise == pytest.approx(math.sqrt(2) * 0.01 / math.sqrt(2)), (
+        "of two seeds, 2 points apart"
+    )
     edge, own, luck, worse = search_lines([steep, flat])
     assert own.startswith("The best k is the least or the largest that was drawn for flat on t (0)")
-    assert "lr is the least or the largest that was drawn for steep on t (0.03) and flat on t (0.001)" in edge
+    assert (
+        "lr is the least or the largest that was drawn for steep on t (0.03) and flat on t (0.001)"
+        in edge
+    )
     assert "less than their noise for flat on t:" in luck
     assert worse.endswith(f"steep on t ({100 * steep.fresh.mean():.2g} % after 10 %).")
 

@@ -26,13 +26,28 @@ def test_the_losses_that_are_left_are_named_the_best_mean_first() -> None:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"losses": {"a": 0.01, "b k=word": 0.4}}, "Best on t: a. b (word) is worse (95 % confidence)."),
-        ({"losses": {"a": 0.01, "b": 0.4}, "seeds": 1}, "One seed cannot tell which loss is best on t; a has"),
-        ({"losses": {"a": 0.01, "b": 0.4}, "seeds": 2, "statuses": ALONE}, "So few common seeds cannot tell which"),
+        (
+            {"losses": {"a": 0.01, "b k=word": 0.4}},
+            "Best on t: a. b (word) is worse (95 % confidence).",
+        ),
+        (
+            {"losses": {"a": 0.01, "b": 0.4}, "seeds": 1},
+            "One seed cannot tell which loss is best on t; a has",
+        ),
+        (
+            {"losses": {"a": 0.01, "b": 0.4}, "seeds": 2, "statuses": ALONE},
+            "So few common seeds cannot tell which",
+        ),
         ({"losses": {"a": 0.01, "b": 0.0101}}, "No loss is shown to be worse than the best on t"),
-        ({"losses": {"a": 0.01, "b": 0.011}, "seeds": 2}, "(95 % confidence, but two seeds say little)"),
+        (
+            {"losses": {"a": 0.01, "b": 0.011}, "seeds": 2},
+            "(95 % confidence, but two seeds say little)",
+        ),
         ({"losses": {"a": 0.01}}, "% (mean of 3 seeds)."),
-        ({"losses": {"a": 0.01}, "seeds": 1}, "One loss has nothing to be better than on t: a has a set error of"),
+        (
+            {"losses": {"a": 0.01}, "seeds": 1},
+            "One loss has nothing to be better than on t: a has a set error of",
+        ),
         (
             {"losses": dict.fromkeys("abcdefgh", 0.01) | {"i": 0.4}},
             "Worse than the best on t: i (95 % confidence). The other eight are not told apart.",
@@ -41,7 +56,10 @@ def test_the_losses_that_are_left_are_named_the_best_mean_first() -> None:
             {"losses": {"a": 0.01, "b": 0.4, "c": 0.01}, "statuses": LOST},
             "Best on t: a. b is worse (95 % confidence); 6 of 9 cells are done.",
         ),
-        ({"losses": {"a": 0.01, "b": 0.1, "c": 0.6}, "info": {"marks": MARKS}}, "Passed of 2 tests: a 2, b 1."),
+        (
+            {"losses": {"a": 0.01, "b": 0.1, "c": 0.6}, "info": {"marks": MARKS}},
+            "Passed of 2 tests: a 2, b 1.",
+        ),
     ],
 )
 def test_what_is_said_of_one_task(fields: dict[str, object], expected: str) -> None:
@@ -50,17 +68,28 @@ def test_what_is_said_of_one_task(fields: dict[str, object], expected: str) -> N
 
 def test_few_tasks_have_a_sentence_each_and_many_are_counted() -> None:
     two = {"a": 0.01, "b": 0.4}
-    assert sentence(make_results(losses=two, tasks=TWO)).count("a. b is worse (95 % confidence).") == 2
+    assert (
+        sentence(make_results(losses=two, tasks=TWO)).count("a. b is worse (95 % confidence).") == 2
+    )
     many = make_results(losses=two, tasks={f"t{k}": "set_error" for k in range(5)})
-    expected = "Not shown to be worse than the best (95 % confidence on each task): a on 5 of 5 tasks."
+    expected = (
+        "Not shown to be worse than the best (95 % confidence on each task): a on 5 of 5 tasks."
+    )
     assert sentence(many) == f"{expected} Worse than the best on all: b."
 
 
 def test_losses_that_share_no_two_seeds_have_no_verdict_beside_one_with_more_supervision() -> None:
     lost = {("a", f"t{k}", 1): ("missing", "") for k in range(4)}
-    tasks, kinds = {f"t{k}": "set_error" for k in range(4)}, {"a": "set", "b": "set", "p": "position"}
-    several = make_results(losses=dict.fromkeys("abp", 0.1), tasks=tasks, seeds=2, statuses=lost, supervision=kinds)
-    assert sentence(several).startswith("So few common seeds cannot tell which loss is best on any of 4 tasks.")
+    tasks, kinds = (
+        {f"t{k}": "set_error" for k in range(4)},
+        {"a": "set", "b": "set", "p": "position"},
+    )
+    several = make_results(
+        losses=dict.fromkeys("abp", 0.1), tasks=tasks, seeds=2, statuses=lost, supervision=kinds
+    )
+    assert sentence(several).startswith(
+        "So few common seeds cannot tell which loss is best on any of 4 tasks."
+    )
 
 
 def test_equivalence_is_not_counted_over_several_tasks() -> None:

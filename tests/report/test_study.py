@@ -24,13 +24,17 @@ def counted(wrong: int) -> Outcomes:
 def test_the_rule_of_the_plan_needs_validation_values_of_all_cells() -> None:
     results = constant(CURVES, selection="validation")
     assert Study(results).rule("t") == "validation"
-    without = results.frame[~((results.frame["seed"] == 1) & results.frame["metric"].str.startswith("validation"))]
+    without = results.frame[
+        ~((results.frame["seed"] == 1) & results.frame["metric"].str.startswith("validation"))
+    ]
     assert Study(replace(results, frame=without)).rule("t") == "last"
 
 
 def test_a_summary_has_students_interval_and_every_planned_seed() -> None:
     values = [0.30, 0.35, 0.40]
-    results = constant({("a", k): [(0.5, value)] for k, value in enumerate(values)} | {("b", 0): [(0.5, math.nan)]})
+    results = constant(
+        {("a", k): [(0.5, value)] for k, value in enumerate(values)} | {("b", 0): [(0.5, math.nan)]}
+    )
     found = Study(results).summary("t")
     expected = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
     assert [found["low"]["a"], found["high"]["a"]] == pytest.approx(expected)
@@ -40,14 +44,23 @@ def test_a_summary_has_students_interval_and_every_planned_seed() -> None:
 
 def test_larger_values_lead_where_the_metric_says_so() -> None:
     study = Study(make_results(tasks={"t": "auroc"}))
-    assert next(iter(study.summary("t").index)) == "exact", "its error is the smallest, and its AUROC the largest"
+    assert next(iter(study.summary("t").index)) == "exact", (
+        "its error is the smallest, and its AUROC the largest"
+    )
     assert study.summary("t")["mean"].is_monotonic_decreasing
 
 
 def test_losses_are_compared_with_those_of_the_same_supervision() -> None:
     kinds = {"one-vs-rest": "position", "max-pooling": "position"}
-    found = Study(make_results(tasks=ONE, supervision=kinds)).summary("extended-digits")["contender"]
-    assert found.to_dict() == {"exact": True, "noisy-or": True, "one-vs-rest": True, "max-pooling": False}
+    found = Study(make_results(tasks=ONE, supervision=kinds)).summary("extended-digits")[
+        "contender"
+    ]
+    assert found.to_dict() == {
+        "exact": True,
+        "noisy-or": True,
+        "one-vs-rest": True,
+        "max-pooling": False,
+    }
 
 
 def test_one_seed_names_no_contender_and_has_the_interval_of_its_test_items(tmp_path: Path) -> None:
@@ -79,11 +92,16 @@ def test_draws_of_a_search_take_no_part() -> None:
     results = make_results(tasks=ONE)
     draws = results.frame.assign(draw=0, cell="d" + results.frame["cell"].str[1:], recipe="draw 1")
     both = replace(results, frame=pd.concat([draws.astype({"draw": "Int64"}), results.frame]))
-    pd.testing.assert_frame_equal(Study(both).table("extended-digits"), Study(results).table("extended-digits"))
+    pd.testing.assert_frame_equal(
+        Study(both).table("extended-digits"), Study(results).table("extended-digits")
+    )
 
 
 def test_what_is_not_done_is_told_with_its_reason() -> None:
-    statuses = {("exact", "extended-digits", s): ("failed", "FloatingPointError: not finite") for s in (0, 2)}
+    statuses = {
+        ("exact", "extended-digits", s): ("failed", "FloatingPointError: not finite")
+        for s in (0, 2)
+    }
     statuses[("noisy-or", "extended-digits", 1)] = ("missing", "")
     study = Study(make_results(tasks=ONE, statuses=statuses))
     assert list(failures(study)) == [
@@ -100,23 +118,31 @@ def history(cell: str = "one", **columns: list[float]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["cell", "epoch", "metric", "value"])
 
 
-def select_epoch(past: pd.DataFrame, rule: Rule, metric: str, lower_is_better: bool = True) -> int | None:
+def select_epoch(
+    past: pd.DataFrame, rule: Rule, metric: str, lower_is_better: bool = True
+) -> int | None:
     return select_epochs(past, rule, metric, lower_is_better).get("one")
 
 
 def test_epoch_rules_by_hand() -> None:
     past = history(
-        test_error=[0.5, 0.2, 0.1, 0.3], validation_set_error=[0.4, 0.2, 0.2, 0.3], validation_error=[0.0] * 4
+        test_error=[0.5, 0.2, 0.1, 0.3],
+        validation_set_error=[0.4, 0.2, 0.2, 0.3],
+        validation_error=[0.0] * 4,
     )
     assert select_epoch(past, "last", "error") == 4
     assert select_epoch(past, "validation", "error") == 3, "the later of two equals"
     assert select_epoch(past, "test", "error") == 3
     assert select_epoch(past, "test", "error", lower_is_better=False) == 1
-    assert select_epoch(past, "validation", "error", lower_is_better=False) == 3, "a set error is to be small"
+    assert select_epoch(past, "validation", "error", lower_is_better=False) == 3, (
+        "a set error is to be small"
+    )
 
 
 def test_epochs_that_are_not_finite_are_passed_over_except_the_last() -> None:
-    past = history(test_error=[0.5, 0.4, math.nan], validation_set_error=[math.nan, math.inf, math.nan])
+    past = history(
+        test_error=[0.5, 0.4, math.nan], validation_set_error=[math.nan, math.inf, math.nan]
+    )
     assert select_epoch(past, "last", "error") == 3
     assert select_epoch(past, "validation", "error") is None
     assert select_epoch(past, "test", "error") == 2

@@ -57,13 +57,21 @@ def test_a_table_escapes_every_text_and_marks_its_rows() -> None:
 def test_the_main_table_has_the_means_of_the_frame() -> None:
     results = make_results(tasks=ONE)
     frame = results.frame
-    own = frame[(frame["loss"] == "one-vs-rest") & (frame["metric"] == "test/instance_error") & (frame["epoch"] == 4)]
+    own = frame[
+        (frame["loss"] == "one-vs-rest")
+        & (frame["metric"] == "test/instance_error")
+        & (frame["epoch"] == 4)
+    ]
     shown = main_table(Study(results)).frame.loc["one-vs-rest"]
-    assert float(shown.iloc[0].split(" ± ")[0]) == pytest.approx(100 * own["value"].mean(), abs=0.06)
+    assert float(shown.iloc[0].split(" ± ")[0]) == pytest.approx(
+        100 * own["value"].mean(), abs=0.06
+    )
     assert shown["may be the best"] == "–"
     values = Study(results).table(TASK)
     bound = contenders(values).worse_by[list(values.index).index("one-vs-rest")]
-    assert 0 <= float(str(shown["worse by at most (points)"])) - 100 * bound < 0.1, "points, rounded up"
+    assert 0 <= float(str(shown["worse by at most (points)"])) - 100 * bound < 0.1, (
+        "points, rounded up"
+    )
     assert shown["step (ms)"] == "160", "the least time of a step"
 
 
@@ -78,7 +86,8 @@ def test_several_tasks_are_columns_and_seeds_that_lack_are_told() -> None:
 def test_differences_are_students_of_the_pairs() -> None:
     a, b = [0.10, 0.12, 0.11], [0.20, 0.25, 0.21]
     results = constant(
-        {("a", k): [(0.0, v)] for k, v in enumerate(a)} | {("b", k): [(0.0, v)] for k, v in enumerate(b)}
+        {("a", k): [(0.0, v)] for k, v in enumerate(a)}
+        | {("b", k): [(0.0, v)] for k, v in enumerate(b)}
     )
     found = pairs_frame(Study(results), "t").iloc[0]
     expected = stats.ttest_rel(a, b)
@@ -114,7 +123,9 @@ def test_contrasts_have_both_intervals_where_seeds_share_bags() -> None:
         low, high = (float(end.replace("−", "-")) for end in text.split(" to "))
         widths.append(high - low)
     assert widths[0] == pytest.approx(100 * (bounds.high - bounds.low), rel=0.1), "rounded"
-    assert widths[1] / widths[0] == pytest.approx(math.sqrt(1 + 3 * 0.25), rel=0.1), "Nadeau and Bengio (2003)"
+    assert widths[1] / widths[0] == pytest.approx(math.sqrt(1 + 3 * 0.25), rel=0.1), (
+        "Nadeau and Bengio (2003)"
+    )
 
 
 def test_every_cell_is_there_with_its_state_run_and_reason() -> None:
@@ -141,12 +152,22 @@ def test_a_mark_is_passed_by_the_interval_of_all_planned_seeds(
     values: list[float], at_most: bool, verdict: str
 ) -> None:
     known = pd.Series(values).dropna()
-    assert passing(student_interval(known), 0.05, at_most=at_most, complete=len(known) == len(values)) == verdict
+    assert (
+        passing(student_interval(known), 0.05, at_most=at_most, complete=len(known) == len(values))
+        == verdict
+    )
 
 
 def test_marks_are_a_row_a_test_and_loss() -> None:
-    marks = [Mark("easy", TASK, {}, {"instance_error": 0.05}), Mark("sure", TASK, at_least={"auroc": 0.9})]
+    marks = [
+        Mark("easy", TASK, {}, {"instance_error": 0.05}),
+        Mark("sure", TASK, at_least={"auroc": 0.9}),
+    ]
     frame = marks_frame(Study(make_results(tasks=ONE, info={"marks": marks})))
     assert len(frame) == 8
     found = frame.set_index(["test", "variant"])["verdict"]
-    assert (found["easy", "exact"], found["easy", "max-pooling"], found["sure", "exact"]) == ("pass", "fail", "pass")
+    assert (found["easy", "exact"], found["easy", "max-pooling"], found["sure", "exact"]) == (
+        "pass",
+        "fail",
+        "pass",
+    )

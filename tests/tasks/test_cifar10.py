@@ -21,13 +21,24 @@ def test_reads_what_the_files_hold_and_keeps_the_last_images_for_validation(tmp_
     root = small_cifar(tmp_path)
     red, green, blue = (np.full(1024, value, np.uint8) for value in (7, 8, 9))
     red[33] = 200  # the second pixel of the second row
-    write_batch(root / TRAIN[2], {"data": np.stack([np.concatenate([red, green, blue])] * 3), "labels": [4, 5, 6]})
+    write_batch(
+        root / TRAIN[2],
+        {"data": np.stack([np.concatenate([red, green, blue])] * 3), "labels": [4, 5, 6]},
+    )
     splits = prepared("cifar10", root, any_data=True, validation=30)._splits
-    assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [4 * 24 + 3 - 30, 30, 40]
+    assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [
+        4 * 24 + 3 - 30,
+        30,
+        40,
+    ]
     image = splits.train.pixels[48]
     assert image.shape == (3, 32, 32)
     assert image[0, 1, 1] == 200
-    assert [image[c].flatten().sort().values[:1023].unique().tolist() for c in range(3)] == [[7], [8], [9]]
+    assert [image[c].flatten().sort().values[:1023].unique().tolist() for c in range(3)] == [
+        [7],
+        [8],
+        [9],
+    ]
     assert splits.train.classes[47:52].tolist() == [(23 + 24) % 10, 4, 5, 6, 24 % 10]
 
 
@@ -38,7 +49,9 @@ def test_the_published_networks() -> None:
               (2304, 256)]  # fmt: skip
     body = sum((inputs + 1) * outputs for inputs, outputs in layers)
     network, baseline = new_network(task), new_network(task, head="class")
-    assert sum(p.numel() for p in network.parameters()) == body + 2305 * 11 == 2_832_203  # 2.7 M with M = 2^20
+    assert (
+        sum(p.numel() for p in network.parameters()) == body + 2305 * 11 == 2_832_203
+    )  # 2.7 M with M = 2^20
     assert sum(p.numel() for p in baseline.parameters()) == body + 2305 * 10
     assert network(images).shape == (2, 11, 4, 4)
     assert typical_positions(network, task) == 16
@@ -60,7 +73,9 @@ def test_training_images_are_windows_of_the_padded_image_mirrored_or_not() -> No
     for axis, count in ((0, 9), (1, 9), (2, 2)):
         often = [sum(place[axis] == value for place in places) for value in range(count)]
         expected = 4000 / count
-        assert sum((n - expected) ** 2 / expected for n in often) < 30  # chi-square, 8 degrees of freedom at most
+        assert (
+            sum((n - expected) ** 2 / expected for n in often) < 30
+        )  # chi-square, 8 degrees of freedom at most
 
 
 class Reduced:
@@ -73,8 +88,12 @@ class Reduced:
         return self.call
 
 
-HUGE = Reduced(np.zeros(1).__reduce__()[0], (np.ndarray, (3_000_000, 3072), b"B"))  # without its contents
-NESTED: Any = 1  # lists of lists of lists, each ten times the same one: a billion numbers in a few bytes
+HUGE = Reduced(
+    np.zeros(1).__reduce__()[0], (np.ndarray, (3_000_000, 3072), b"B")
+)  # without its contents
+NESTED: Any = (
+    1  # lists of lists of lists, each ten times the same one: a billion numbers in a few bytes
+)
 for _ in range(9):
     NESTED = [NESTED] * 10
 

@@ -15,7 +15,13 @@ from tests._helpers.small_data import PARAMS
 from tests._helpers.tasks import prepared
 
 FEW: dict[str, Any] = {"bags_per_epoch": 100}
-SMALL: dict[str, Any] = {"num_classes": 2, "min_size": 2, "max_size": 3, "class_rate": 0.15, "dimension": 4}
+SMALL: dict[str, Any] = {
+    "num_classes": 2,
+    "min_size": 2,
+    "max_size": 3,
+    "class_rate": 0.15,
+    "dimension": 4,
+}
 TRIED: dict[str, tuple[str, dict[str, Any]]] = {
     "SyntheticBags": ("synthetic-bags", FEW),
     "DependentClasses": ("synthetic-bags", FEW | {"num_classes": 4, "label_sets": "together", "empty_share": 0.3,
@@ -79,14 +85,18 @@ def test_every_built_in_task_has_contract_tests() -> None:
         ({"test_sizes": "9-6"}, "test_sizes = 9-6: the smallest is larger than the largest"),
     )),
 ])  # fmt: skip
-def test_parameters_that_do_not_fit_together_are_one_line(task: str, params: dict[str, Any], complaint: str) -> None:
+def test_parameters_that_do_not_fit_together_are_one_line(
+    task: str, params: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(UsageError, match=complaint) as caught:
         load_task(task, **PARAMS.get(task, {}) | params)
     assert "\n" not in str(caught.value)
     assert f"{task}: " in str(caught.value)
 
 
-@pytest.mark.parametrize("name", sorted({*tasks().names()} - {"svhn"}))  # whose files are those of house-numbers
+@pytest.mark.parametrize(
+    "name", sorted({*tasks().names()} - {"svhn"})
+)  # whose files are those of house-numbers
 def test_an_evaluation_can_be_limited_to_few_bags(name: str, data_of_all: Path) -> None:
     task, limit = load_task(name, **PARAMS.get(name, {})), 4
     task.evaluation_limit = limit
@@ -103,18 +113,26 @@ def test_an_evaluation_can_be_limited_to_few_bags(name: str, data_of_all: Path) 
     assert sum(sizes) <= (7 if name == "house-numbers" else 4) * limit
     assert {"set_error", "label_error", "own_label_error"} <= set(found.outcomes or {})
     assert all(len(outcomes) == limit for outcomes in (found.outcomes or {}).values())
-    of_bags = {outcomes.items for metric, outcomes in (found.outcomes or {}).items() if metric != "instance_error"}
+    of_bags = {
+        outcomes.items
+        for metric, outcomes in (found.outcomes or {}).items()
+        if metric != "instance_error"
+    }
     assert len(of_bags) == 1, "the metrics of bags have the same items"
 
 
 @pytest.mark.parametrize("name", ["mnist-bags", "soundscapes", "spoken-digits"])
-def test_training_bags_depend_on_the_seed_and_test_bags_on_the_fold_alone(name: str, data_of_all: Path) -> None:
+def test_training_bags_depend_on_the_seed_and_test_bags_on_the_fold_alone(
+    name: str, data_of_all: Path
+) -> None:
     """Soundscapes have five folds, the others one."""
     one, same, other = (prepared(name, data_of_all, seed, 8, **PARAMS[name]) for seed in (0, 5, 1))
     train = [bag_digests(next(task.train_batches(0, generator("t")))) for task in (one, same)]
     parts = [task.eval_splits["test"].bags[0] for task in (one, same, other)]
     # Sequences are standardised by those that are trained on: where their events are tells them apart.
-    tested = [bag_digests(bags) if name == "mnist-bags" else bags.truth.boxes.tolist() for bags in parts]
+    tested = [
+        bag_digests(bags) if name == "mnist-bags" else bags.truth.boxes.tolist() for bags in parts
+    ]
     assert train[0] != train[1]
     assert tested[0] == tested[1]
     assert (tested[0] == tested[2]) == (name != "soundscapes")

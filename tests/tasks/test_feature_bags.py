@@ -32,7 +32,11 @@ def write_table(folder: Path, truth: bool = False, **columns: Any) -> Path:
             x = rng.normal(size=3) + np.array([5 * (kind == "high"), 5 * (kind == "wide"), 100])
             labels = ";".join(name for name, there in (("wide", wide), ("high", high)) if there)
             row = {"bag": f"bag {bag}", "labels": labels, "f0": x[0], "f1": x[1], "f2": x[2]}
-            rows.append(row | ({"instance_label": kind} if truth else {}) | {k: v[bag] for k, v in columns.items()})
+            rows.append(
+                row
+                | ({"instance_label": kind} if truth else {})
+                | {k: v[bag] for k, v in columns.items()}
+            )
     path = folder / "mine.csv"
     pd.DataFrame(rows).to_csv(path, index=False)
     return path
@@ -51,15 +55,25 @@ def test_batches_hold_every_training_bag_once_with_its_instances(tmp_path: Path)
     assert [len(bags) for bags in batches] == [7] * 6
     assert task.steps_per_epoch == 6
     known = {
-        tuple(np.float32(part[["f0", "f1", "f2"]].to_numpy()).ravel().tolist()): part["labels"].iloc[0]
+        tuple(np.float32(part[["f0", "f1", "f2"]].to_numpy()).ravel().tolist()): part[
+            "labels"
+        ].iloc[0]
         for _, part in frame.groupby("bag")
     }
     seen = []
     for bags in batches:
-        mask = torch.ones(bags.instances.shape[:2], dtype=torch.bool) if bags.mask is None else bags.mask
+        mask = (
+            torch.ones(bags.instances.shape[:2], dtype=torch.bool)
+            if bags.mask is None
+            else bags.mask
+        )
         for instances, there, labels in zip(bags.instances, mask, bags.labels, strict=True):
             content = tuple(instances[there].flatten().tolist())
-            names = {name for name, is_there in zip(task.class_names, labels.tolist(), strict=True) if is_there}
+            names = {
+                name
+                for name, is_there in zip(task.class_names, labels.tolist(), strict=True)
+                if is_there
+            }
             assert names == set(filter(None, known[content].split(";")))
             assert not instances[~there].any()
             seen.append(content)
@@ -85,10 +99,16 @@ def test_features_are_standardised_by_training_instances_alone(tmp_path: Path) -
 
 def test_instance_labels_are_evaluated_on_and_their_lack_asks_for_nothing(tmp_path: Path) -> None:
     def score(bags: Any) -> Scores:
-        first = torch.stack([bags.instances[..., 0] > 2.5, bags.instances[..., 1] > 2.5], dim=1).float()
+        first = torch.stack(
+            [bags.instances[..., 0] > 2.5, bags.instances[..., 1] > 2.5], dim=1
+        ).float()
         background = (1 - first.amax(dim=1, keepdim=True)).clamp(min=0)
         instances = torch.cat([first, background], dim=1)
-        presence = first.masked_fill(~bags.mask.unsqueeze(1), 0).amax(dim=2) if bags.mask is not None else first.amax(2)
+        presence = (
+            first.masked_fill(~bags.mask.unsqueeze(1), 0).amax(dim=2)
+            if bags.mask is not None
+            else first.amax(2)
+        )
         return Scores(presence, presence, instances / instances.sum(dim=1, keepdim=True))
 
     plain = make(write_table(tmp_path)).evaluate(score).metrics
@@ -111,10 +131,14 @@ def test_an_evaluation_on_some_bags_is_on_bags_of_all_sizes(tmp_path: Path) -> N
         seen: list[int] = []
 
         def score(bags: Any) -> Scores:
-            there = torch.ones(len(bags), bags.instances.shape[1]) if bags.mask is None else bags.mask
+            there = (
+                torch.ones(len(bags), bags.instances.shape[1]) if bags.mask is None else bags.mask
+            )
             seen.extend(there.sum(dim=1).int().tolist())
             presence = bags.labels.float() * 2 - 1
-            return Scores(presence, presence, torch.full((len(bags), 3, bags.instances.shape[1]), 1 / 3))
+            return Scores(
+                presence, presence, torch.full((len(bags), 3, bags.instances.shape[1]), 1 / 3)
+            )
 
         prepared("feature-bags", limit=limit, table=str(path), validation=0.0).evaluate(score)
         return seen
@@ -131,7 +155,8 @@ def test_bags_that_are_no_use_are_refused_before_anything_runs(tmp_path: Path) -
     frame.loc[9, "f1"] = np.inf
     frame.to_csv(path, index=False)
     with pytest.raises(
-        UsageError, match=r"features that are not finite: 1, the first in .*mine.csv, row 11: f1 is inf"
+        UsageError,
+        match=r"features that are not finite: 1, the first in .*mine.csv, row 11: f1 is inf",
     ):
         load_task("feature-bags", table=str(path)).check_data(None)
     split = write_table(tmp_path, split=["test" if bag % 2 else "train" for bag in range(SHAPE[0])])
@@ -156,7 +181,9 @@ def test_a_stranger_compares_losses_on_a_table_with_one_command(
     found = results(root, "mine")
     last = found.frame[found.frame["epoch"] == 30].pivot_table("value", "cell", "metric")
     assert len(last) == 6
-    assert last["test/set_error"].mean() < 0.4, "guessing the most frequent label set errs on two thirds"
+    assert last["test/set_error"].mean() < 0.4, (
+        "guessing the most frequent label set errs on two thirds"
+    )
     assert last["test/nll"].max() < 20 * np.log(2)
     assert last["test/presence_ece"].notna().all()
     (info,) = found.plan.tasks.values()
@@ -171,7 +198,9 @@ def test_a_sample_of_instances_is_drawn_by_the_seed_and_all_are_evaluated(tmp_pa
     assert max(bags.instances.shape[1] for bags in first) == 3
     assert all(torch.equal(a.instances, b.instances) for a, b in zip(first, again, strict=True))
     assert not all(torch.equal(a.instances, b.instances) for a, b in zip(first, other, strict=True))
-    assert {tuple(row) for bags in first for bag in bags.instances.tolist() for row in bag} <= whole | {(0.0, 0.0, 0.0)}
+    assert {
+        tuple(row) for bags in first for bag in bags.instances.tolist() for row in bag
+    } <= whole | {(0.0, 0.0, 0.0)}
     assert max(bags.instances.shape[1] for bags in task.eval_splits["test"].bags) > 3
     assert "label sets hold for the whole bag" in task.check_data(None), "plan and report say it"
     with pytest.raises(UsageError, match="instances = 1 are fewer than the 2 classes of a bag"):
@@ -201,10 +230,18 @@ def test_where_instances_are_is_drawn_in_the_gallery_and_by_predict(
         features = rng.normal(size=(20, 3))
         features[: 5 * (n % 2)] += 6
         with h5py.File(tmp_path / f"h5_files/s{n}.h5", "w") as file:
-            file["features"], file["coords"] = features.astype(np.float16), np.arange(40).reshape(20, 2) + n
+            file["features"], file["coords"] = (
+                features.astype(np.float16),
+                np.arange(40).reshape(20, 2) + n,
+            )
         rows.append({"slide_id": f"s{n}", "label": "$t_$" * (n % 2)})
     pd.DataFrame(rows).to_csv("slides.csv", index=False)
-    words = ("task.table=slides.csv", "task.bag=slide_id", "task.labels=label", "task.features=h5_files/*.h5")
+    words = (
+        "task.table=slides.csv",
+        "task.bag=slide_id",
+        "task.labels=label",
+        "task.features=h5_files/*.h5",
+    )
     settings = [word for value in words for word in ("-p", value)]
     run = milbench("run", "--loss", "exact", "--task", "feature-bags", *settings, "--seeds", "0",
                    "-p", "recipe.epochs=20", "-p", "recipe.lr=3e-2", "-p", "run.in_process=true")  # fmt: skip
@@ -215,12 +252,22 @@ def test_where_instances_are_is_drawn_in_the_gallery_and_by_predict(
     assert shown.coords.shape == (len(shown), 20, 2)
     assert (np.diff(shown.coords[0, :, 0]) == 2).all()
     said = milbench(
-        "predict", "h5_files/s1.h5", "h5_files/s2.h5", "--cell", path.parent.name, "--out", "found.csv", "--positions"
+        "predict",
+        "h5_files/s1.h5",
+        "h5_files/s2.h5",
+        "--cell",
+        path.parent.name,
+        "--out",
+        "found.csv",
+        "--positions",
     )
     assert said.code == 0, said.err
     places = pd.read_csv("found-positions.csv")
     assert places["x"].tolist() == [*range(1, 41, 2), *range(2, 42, 2)]
-    assert [path.name for path in sorted((tmp_path / "found-maps").iterdir())] == ["s1.png", "s2.png"]
+    assert [path.name for path in sorted((tmp_path / "found-maps").iterdir())] == [
+        "s1.png",
+        "s2.png",
+    ]
     with Image.open(tmp_path / "found-maps/s1.png") as picture:
         assert min(picture.size) > 300
 
@@ -228,13 +275,20 @@ def test_where_instances_are_is_drawn_in_the_gallery_and_by_predict(
 def test_bags_with_more_classes_than_instances_are_left_out_of_every_part(tmp_path: Path) -> None:
     """Every fifth bag has one instance and two classes; seeds go through all folds."""
     table = tmp_path / "small.csv"
-    rows = [f"{bag},a;b,{bag}" if bag % 5 == 0 else f"{bag},a,{bag}\n{bag},a,{bag + 0.5}" for bag in range(40)]
+    rows = [
+        f"{bag},a;b,{bag}" if bag % 5 == 0 else f"{bag},a,{bag}\n{bag},a,{bag + 0.5}"
+        for bag in range(40)
+    ]
     table.write_text("\n".join(["bag,labels,x", *rows]) + "\n")
-    with pytest.raises(UsageError, match=r"8 have more classes than instances: 0, 5, .*small_bags = leave-out"):
+    with pytest.raises(
+        UsageError, match=r"8 have more classes than instances: 0, 5, .*small_bags = leave-out"
+    ):
         load_task("feature-bags", table=str(table)).check_data(None)
     tested = []
     for seed in range(4):
         task = make(table, seed, folds=4, small_bags="leave-out")
         assert all(bags.labels.sum() == len(bags) for bags in task.train_batches(0, generator("t")))
-        tested += [float(x) for bags in task.eval_splits["test"].bags for x in bags.instances[:, 0, 0]]
+        tested += [
+            float(x) for bags in task.eval_splits["test"].bags for x in bags.instances[:, 0, 0]
+        ]
     assert sorted(tested) == [bag for bag in range(40) if bag % 5]

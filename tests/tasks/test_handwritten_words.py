@@ -34,7 +34,11 @@ def read(batches: Any) -> list[tuple[str, set[int]]]:
     """Return what the pixels of each bag spell, and the folds that they come from; the truth must agree."""
     found = []
     for bags in batches:
-        mask = torch.ones(bags.instances.shape[:2], dtype=torch.bool) if bags.mask is None else bags.mask
+        mask = (
+            torch.ones(bags.instances.shape[:2], dtype=torch.bool)
+            if bags.mask is None
+            else bags.mask
+        )
         number = (bags.instances[..., :5] * 2 ** torch.arange(5)).sum(dim=2).long()
         fold = (bags.instances[..., 5:9] * 2 ** torch.arange(4)).sum(dim=2).long()
         assert torch.equal(bags.truth.position_classes, number.masked_fill(~mask, 26))
@@ -52,7 +56,11 @@ def parts(task: Any) -> dict[str, list[tuple[str, set[int]]]]:
 
 def test_bags_are_the_words_and_folds_are_the_official_ones(root: Path) -> None:
     for validated, tested in ((1, 0), (4, 3), (0, 9)):
-        folds = {"validation": {validated}, "test": {tested}, "train": {*range(10)} - {validated, tested}}
+        folds = {
+            "validation": {validated},
+            "test": {tested},
+            "train": {*range(10)} - {validated, tested},
+        }
         for part, bags in parts(make(root, seed=tested)).items():
             assert set().union(*(fold for _, fold in bags)) == folds[part]
             assert Counter(word for word, _ in bags) == Counter(WORDS * len(folds[part]))
@@ -62,7 +70,9 @@ def test_drawn_bags_hold_letters_of_one_fold_each_once_before_any_again(root: Pa
     for part, bags in parts(make(root, 3, bags="drawn")).items():
         assert {len(word) for word, _ in bags} <= {*range(4, 10)}
         folds = [fold for _, (fold,) in bags]
-        assert Counter(folds) == Counter({fold: len(WORDS) for fold in folds}), "as many bags as words"
+        assert Counter(folds) == Counter({fold: len(WORDS) for fold in folds}), (
+            "as many bags as words"
+        )
         for one in set(folds):
             drawn = Counter("".join(word for word, fold in bags if fold == {one}))
             rounds = [drawn[letter] / count for letter, count in Counter(LETTERS).items()]
@@ -82,6 +92,8 @@ def test_single_letters_are_those_of_the_bags(root: Path) -> None:
 
 def test_along_a_word_ctc_tells_a_doubled_letter(root: Path) -> None:
     task = make(root)
-    logits = new_network(task, "sequence")(next(task.train_batches(0, generator("t"))).instances[:1, :3])
+    logits = new_network(task, "sequence")(
+        next(task.train_batches(0, generator("t"))).instances[:1, :3]
+    )
     assert logits.shape == (1, 27, 2 * 3)
     assert load_loss("ctc")(logits, [[0]], target=torch.zeros(1, 3, dtype=torch.long)).isfinite()

@@ -32,11 +32,15 @@ def make(folder: Path, table: str = "images.csv", **params: Any) -> Any:
 
 def changed(folder: Path, name: str, **columns: Any) -> str:
     """Write a copy of the table with other columns beside it and return its name."""
-    pd.read_csv(folder / "images.csv", keep_default_na=False).assign(**columns).to_csv(folder / name, index=False)
+    pd.read_csv(folder / "images.csv", keep_default_na=False).assign(**columns).to_csv(
+        folder / name, index=False
+    )
     return name
 
 
-def test_batches_hold_every_training_image_once_with_its_label_set_and_without_boxes(tmp_path: Path) -> None:
+def test_batches_hold_every_training_image_once_with_its_label_set_and_without_boxes(
+    tmp_path: Path,
+) -> None:
     rows = ["image,labels,boxes"]
     for n in range(60):
         picture = Image.new("RGB", (32, 32), (9, 9, n))
@@ -52,7 +56,9 @@ def test_batches_hold_every_training_image_once_with_its_label_set_and_without_b
     for bags in batches:
         assert bags.truth is None, "boxes are for evaluation alone"
         levels = (bags.instances * 255).round().int()
-        assert levels[:, :2, 7, 5].tolist() == [[200, 100]] * len(bags), "rows before columns, red first"
+        assert levels[:, :2, 7, 5].tolist() == [[200, 100]] * len(bags), (
+            "rows before columns, red first"
+        )
         numbers = levels[:, 2, 0, 0].tolist()
         assert bags.labels[:, 0].tolist() == [bool(n % 2) for n in numbers]
         seen += numbers

@@ -24,7 +24,9 @@ def test_reads_what_the_files_hold_and_keeps_the_last_images_for_validation(tmp_
     root = small_mnist(tmp_path, 120, 40)
     splits = make(validation=25).load(root)
     assert [len(s) for s in (splits.train, splits.validation, splits.test)] == [95, 25, 40]
-    raw = torch.frombuffer(bytearray((root / IMAGES).read_bytes()[16:]), dtype=torch.uint8).view(120, 28, 28)
+    raw = torch.frombuffer(bytearray((root / IMAGES).read_bytes()[16:]), dtype=torch.uint8).view(
+        120, 28, 28
+    )
     assert torch.equal(torch.cat([splits.train.pixels, splits.validation.pixels]), raw.unsqueeze(1))
     assert splits.validation.classes.tolist() == [n % 10 for n in range(95, 120)]
     assert splits.train.white == 255
@@ -36,17 +38,26 @@ def test_the_published_protocol(tmp_path: Path) -> None:
     batches = list(task.train_batches(0, generator(1)))
     assert [len(bags) for bags in batches] == [32, 28]
     assert all(56 <= side <= 84 for bags in batches for side in bags.instances.shape[2:])
-    assert torch.cat([bags.truth.classes.flatten() for bags in batches]).bincount().tolist() == [12] * 10
-    assert all(((bags.truth.boxes[..., 2:] - bags.truth.boxes[..., :2]) == 28).all() for bags in batches)
+    assert (
+        torch.cat([bags.truth.classes.flatten() for bags in batches]).bincount().tolist()
+        == [12] * 10
+    )
+    assert all(
+        ((bags.truth.boxes[..., 2:] - bags.truth.boxes[..., :2]) == 28).all() for bags in batches
+    )
     assert typical_positions(new_network(task), task) == 625
-    assert [bags.instances.shape[1:] for bags in task.eval_splits["test"].single_instance] == [(1, 28, 28)]
+    assert [bags.instances.shape[1:] for bags in task.eval_splits["test"].single_instance] == [
+        (1, 28, 28)
+    ]
 
 
 def test_other_images_need_any_data_and_are_then_named(tmp_path: Path) -> None:
     root = small_mnist(tmp_path)
     digest = make().check_data(root)
     assert digest.startswith("non-canonical MNIST, sha256 ")
-    damage = "train-images-idx3-ubyte is damaged: expected MD5 6bbc9ace898e44ae57da46a324031adb, found"
+    damage = (
+        "train-images-idx3-ubyte is damaged: expected MD5 6bbc9ace898e44ae57da46a324031adb, found"
+    )
     with pytest.raises(UsageError, match=damage):
         load_task("extended-mnist").check_data(root)
     write_idx(root / LABELS, torch.arange(1, 41) % 10)
@@ -67,7 +78,9 @@ def test_sets_in_the_form_of_mnist(tmp_path: Path, data: str, title: str, names:
     for part in ("train", "validation", "test"):
         assert torch.equal(getattr(splits, part).pixels, getattr(plain, part).pixels)
     assert [task.class_names[0], task.class_names[9]] == names
-    with pytest.raises(UsageError, match=f"folder with {title}/raw, or fetch it with `milbench data fetch {data}`"):
+    with pytest.raises(
+        UsageError, match=f"folder with {title}/raw, or fetch it with `milbench data fetch {data}`"
+    ):
         task.check_data(tmp_path / "plain")
 
 
@@ -77,7 +90,9 @@ def test_sets_in_the_form_of_mnist(tmp_path: Path, data: str, title: str, names:
     (LABELS, torch.zeros(39), r"t10k-images-idx3-ubyte has 40 images, .*t10k-labels-idx1-ubyte has 39 labels"),
     (LABELS, torch.full((40,), 10), r"t10k-labels-idx1-ubyte has labels other than 0 to 9"),
 ])  # fmt: skip
-def test_damaged_files_are_named(tmp_path: Path, name: str, content: torch.Tensor | None, complaint: str) -> None:
+def test_damaged_files_are_named(
+    tmp_path: Path, name: str, content: torch.Tensor | None, complaint: str
+) -> None:
     root = small_mnist(tmp_path)
     if content is None:
         (root / name).write_bytes((root / name).read_bytes()[:-1])
@@ -92,7 +107,10 @@ def test_the_published_protocol_of_single_digits(tmp_path: Path) -> None:
     task = prepared("mnist", small_mnist(tmp_path), any_data=True, validation=0)
     batches = list(task.train_batches(0, generator(1)))
     assert [len(bags) for bags in batches] == [64, 56]
-    assert torch.cat([bags.truth.classes.flatten() for bags in batches]).bincount().tolist() == [12] * 10
+    assert (
+        torch.cat([bags.truth.classes.flatten() for bags in batches]).bincount().tolist()
+        == [12] * 10
+    )
     assert all(bags.instances.shape[1:] == (1, 28, 28) for bags in batches)
     assert all(bags.instances.min() >= 0 and bags.instances.max() == 1 for bags in batches)
     network, baseline = new_network(task), new_network(task, head="class")
@@ -101,18 +119,24 @@ def test_the_published_protocol_of_single_digits(tmp_path: Path) -> None:
     assert network(batches[0].instances[:2]).shape == (2, 11, 4, 4)
     assert typical_positions(network, task) == 16
     assert (baseline(batches[0].instances[:2])[:, 10] == 0).all()
-    assert {k for k, v in network.state_dict().items() if torch.equal(v, baseline.state_dict()[k][: len(v)])} == {
-        k for k in network.state_dict() if k.startswith("body")
-    }
+    assert {
+        k
+        for k, v in network.state_dict().items()
+        if torch.equal(v, baseline.state_dict()[k][: len(v)])
+    } == {k for k in network.state_dict() if k.startswith("body")}
 
 
 @pytest.mark.parametrize("validation", [0, 20])
-def test_every_held_out_image_is_scored_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, validation: int) -> None:
+def test_every_held_out_image_is_scored_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, validation: int
+) -> None:
     monkeypatch.setattr(image_bags, "IMAGES_PER_EVAL_BATCH", 7)
     monkeypatch.setattr(image_bags, "CALIBRATION_IMAGES", 12)
     task = prepared("mnist", small_mnist(tmp_path), any_data=True, validation=validation)
     train, test = task.load(tmp_path)
-    chosen_on = train[-20:] if validation else train[:12]  # the validation split, else the first training images
+    chosen_on = (
+        train[-20:] if validation else train[:12]
+    )  # the validation split, else the first training images
     seen: list[Tensor] = []
 
     def score(bags: Bags) -> Scores:

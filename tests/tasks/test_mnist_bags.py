@@ -31,9 +31,15 @@ def contents(batches: Any) -> list[tuple[set[int], torch.Tensor]]:
     """Return the label set of each bag, and what its images say they are."""
     found = []
     for bags in batches:
-        mask = torch.ones(bags.instances.shape[:2], dtype=torch.bool) if bags.mask is None else bags.mask
+        mask = (
+            torch.ones(bags.instances.shape[:2], dtype=torch.bool)
+            if bags.mask is None
+            else bags.mask
+        )
         for labels, images, there in zip(bags.labels, bags.instances, mask, strict=True):
-            found.append((set(labels.nonzero().flatten().tolist()), (images[there, :4] * 255).round().int()))
+            found.append(
+                (set(labels.nonzero().flatten().tolist()), (images[there, :4] * 255).round().int())
+            )
     return found
 
 
@@ -45,12 +51,19 @@ def test_half_of_the_bags_hold_a_nine_and_sizes_are_normal(root: Path) -> None:
     for bags, count, split in ((train, 400, 0), (test, 1000, 1), (validation, 200, 0)):
         assert len(bags) == count
         assert sum(bool(labels) for labels, _ in bags) == count // 2
-        assert all(({0} if (images[:, 0] == 9).any() else set()) == labels for labels, images in bags)
+        assert all(
+            ({0} if (images[:, 0] == 9).any() else set()) == labels for labels, images in bags
+        )
         assert all((images[:, 1] == split).all() for _, images in bags)
     sizes = torch.tensor([float(len(images)) for _, images in test])
-    assert float(sizes.mean()) == pytest.approx(10, abs=0.5)  # a positive bag is a little larger than any
+    assert float(sizes.mean()) == pytest.approx(
+        10, abs=0.5
+    )  # a positive bag is a little larger than any
     assert float(sizes.std()) == pytest.approx(2, abs=0.3)
-    used = [{tuple(row[2:].tolist()) for _, images in bags for row in images} for bags in (train, validation)]
+    used = [
+        {tuple(row[2:].tolist()) for _, images in bags for row in images}
+        for bags in (train, validation)
+    ]
     assert not used[0] & used[1]
 
 

@@ -17,7 +17,13 @@ from milbench import generator, label_matrix
 from milbench.families.decisions import instancewise_scores
 from tests._helpers.tasks import prepared
 
-SMALL: dict[str, Any] = {"min_size": 2, "max_size": 3, "class_rate": 0.15, "dimension": 4, "separation": 3.0}
+SMALL: dict[str, Any] = {
+    "min_size": 2,
+    "max_size": 3,
+    "class_rate": 0.15,
+    "dimension": 4,
+    "separation": 3.0,
+}
 COURSE: dict[str, dict[str, Any]] = {
     "together": {"num_classes": 4, "label_sets": "together"},
     "exclusive": {"num_classes": 4, "label_sets": "exclusive", "empty_share": 0.3, "class_rate": 0.1},
@@ -43,10 +49,14 @@ def label_set(kinds: Assignment, classes: int) -> frozenset[int]:
     return frozenset(kind for kind in kinds if kind < classes)
 
 
-def rule_of_sets(kind: str, presence: Sequence[float], labels_per_bag: int | None) -> dict[frozenset[int], float]:
+def rule_of_sets(
+    kind: str, presence: Sequence[float], labels_per_bag: int | None
+) -> dict[frozenset[int], float]:
     """The probability of every label set before it is made to fit a size, from the words of the docstring."""
     classes, found = range(len(presence)), {}
-    for members in itertools.chain.from_iterable(itertools.combinations(classes, n) for n in range(len(presence) + 1)):
+    for members in itertools.chain.from_iterable(
+        itertools.combinations(classes, n) for n in range(len(presence) + 1)
+    ):
         value = 1.0
         if kind == "uniform":
             assert labels_per_bag is not None
@@ -75,7 +85,13 @@ def rule_of_sets(kind: str, presence: Sequence[float], labels_per_bag: int | Non
 @cache
 def model_of(size: int, name: str, split: str = "validation") -> dict[Assignment, float]:
     """The probability of every assignment of kinds to the instances of a bag of `size`, from the parameters alone."""
-    given = {**SMALL, "imbalance": 1.0, "label_sets": "independent", "context": 0.0, "context_without": 0.0}
+    given = {
+        **SMALL,
+        "imbalance": 1.0,
+        "label_sets": "independent",
+        "context": 0.0,
+        "context_without": 0.0,
+    }
     given |= COURSE[name]
     if split == "test":
         given["label_sets"] = given.get("test_label_sets", given["label_sets"])
@@ -87,17 +103,26 @@ def model_of(size: int, name: str, split: str = "validation") -> dict[Assignment
     rates.append(1 - sum(rates))
     mean_size, empty_share = (given["min_size"] + given["max_size"]) / 2, given.get("empty_share")
     everything = itertools.product(range(classes + 1), repeat=size)
-    drawn = {kinds: math.prod(rates[kind] for kind in kinds) for kinds in everything}  # independent instances
+    drawn = {
+        kinds: math.prod(rates[kind] for kind in kinds) for kinds in everything
+    }  # independent instances
     q: defaultdict[frozenset[int], float] = defaultdict(float)
     for kinds, probability in drawn.items():
         q[label_set(kinds, classes)] += probability
     presence = [1 - (1 - rate) ** mean_size for rate in rates[:-1]]
     kind = given["label_sets"]
-    rule = dict(q) if kind == "independent" else rule_of_sets(kind, presence, given.get("labels_per_bag"))
+    rule = (
+        dict(q)
+        if kind == "independent"
+        else rule_of_sets(kind, presence, given.get("labels_per_bag"))
+    )
     rule = {members: p for members, p in rule.items() if len(members) <= size}
     if empty_share is not None:
         rest = sum(p for members, p in rule.items() if members)
-        rule = {members: p / rest * (1 - empty_share) if members else empty_share for members, p in rule.items()}
+        rule = {
+            members: p / rest * (1 - empty_share) if members else empty_share
+            for members, p in rule.items()
+        }
     total = sum(rule.values())
     found: dict[Assignment, float] = {}
     for kinds, probability in drawn.items():
@@ -124,11 +149,19 @@ def log_densities(instances: Tensor, classes: int) -> Tensor:
     return torch.stack([Normal(*kind).log_prob(instances).sum(dim=1) for kind in kinds], dim=1)
 
 
-def by_enumeration(instances: Tensor, name: str, split: str) -> tuple[dict[frozenset[int], float], Tensor]:
+def by_enumeration(
+    instances: Tensor, name: str, split: str
+) -> tuple[dict[frozenset[int], float], Tensor]:
     """The posterior of the label sets, and that (K, C+1) of the class of each instance, of one bag (K, d)."""
     classes, size = COURSE[name]["num_classes"], len(instances)
-    model, density = model_of(size, name, split), log_densities(instances.double(), classes).exp().tolist()
-    joint = {kinds: p * math.prod(density[k][kind] for k, kind in enumerate(kinds)) for kinds, p in model.items()}
+    model, density = (
+        model_of(size, name, split),
+        log_densities(instances.double(), classes).exp().tolist(),
+    )
+    joint = {
+        kinds: p * math.prod(density[k][kind] for k, kind in enumerate(kinds))
+        for kinds, p in model.items()
+    }
     total = sum(joint.values())
     sets: defaultdict[frozenset[int], float] = defaultdict(float)
     of_instances = [[0.0] * (classes + 1) for _ in range(size)]
@@ -151,16 +184,23 @@ def test_the_optimum_is_that_of_all_assignments(name: str) -> None:
             for members, p in sets.items():
                 assert float(of_sets[sum(1 << c for c in members)]) == pytest.approx(p, rel=1e-6)
             assert float(of_sets.sum()) == pytest.approx(1)
-            torch.testing.assert_close(found.log_instances[bag, :, :size].exp().T, instances, rtol=1e-6, atol=1e-12)
+            torch.testing.assert_close(
+                found.log_instances[bag, :, :size].exp().T, instances, rtol=1e-6, atol=1e-12
+            )
             truth = set(bags.labels[bag].nonzero().flatten().tolist())
             wrong_sets.append(max(sets, key=lambda members: sets[members]) != truth)
-            wrong_instances += (instances.argmax(dim=1) != bags.truth.position_classes[bag, :size]).tolist()
+            wrong_instances += (
+                instances.argmax(dim=1) != bags.truth.position_classes[bag, :size]
+            ).tolist()
         for metric, wrong in (("set_error", wrong_sets), ("posterior_error", wrong_instances)):
-            assert task.known_errors()[f"{split}/bayes_{metric}"] == pytest.approx(sum(wrong) / len(wrong))
+            assert task.known_errors()[f"{split}/bayes_{metric}"] == pytest.approx(
+                sum(wrong) / len(wrong)
+            )
 
 
 @pytest.mark.parametrize(
-    ("name", "split"), [*((name, "validation") for name in COURSE), ("context", "test"), ("company", "test")]
+    ("name", "split"),
+    [*((name, "validation") for name in COURSE), ("context", "test"), ("company", "test")],
 )
 def test_bags_are_drawn_as_often_as_the_model_says(name: str, split: Any) -> None:
     params, count = COURSE[name], 6000
@@ -179,7 +219,9 @@ def test_bags_are_drawn_as_often_as_the_model_says(name: str, split: Any) -> Non
         if (rest := len(found) - sum(probable)) >= 1:
             observed.append(len(found) - sum(observed))
             probable.append(rest)
-        assert chisquare(observed, [n * sum(observed) / sum(probable) for n in probable]).pvalue > 1e-3
+        assert (
+            chisquare(observed, [n * sum(observed) / sum(probable) for n in probable]).pvalue > 1e-3
+        )
     assert torch.equal(label_matrix(bags.truth.classes, classes), bags.labels)
 
 
@@ -195,7 +237,9 @@ def test_context_is_where_class_0_is_and_lies_on_an_axis_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("name", COURSE)
-def test_the_reference_has_the_posterior_of_one_instance_of_a_bag_that_is_not_known(name: str) -> None:
+def test_the_reference_has_the_posterior_of_one_instance_of_a_bag_that_is_not_known(
+    name: str,
+) -> None:
     """By enumeration of training bags: of every size as often, and each instance of a bag counts."""
     task = make(**COURSE[name])
     classes, (low, high) = COURSE[name]["num_classes"], task.training.sizes
@@ -214,7 +258,9 @@ def test_the_reference_has_the_posterior_of_one_instance_of_a_bag_that_is_not_kn
 @pytest.mark.parametrize(("name", "alike"), [
     ("context", [{0}, {1}, {2}]), ("together", [{0, 1}, {2, 3}, {4}]), ("constant", [{0, 3}, {1}, {2}]),
 ])  # fmt: skip
-def test_the_reference_decides_by_its_posterior_of_each_instance(name: str, alike: list[set[int]]) -> None:
+def test_the_reference_decides_by_its_posterior_of_each_instance(
+    name: str, alike: list[set[int]]
+) -> None:
     task = make(200, **COURSE[name])
     found, of = task.known_errors(), {c: group for group in alike for c in group}
     classes = COURSE[name]["num_classes"]
@@ -230,8 +276,12 @@ def test_the_reference_decides_by_its_posterior_of_each_instance(name: str, alik
             ])  # fmt: skip
             for p, true in zip(of_bag, bags.truth.position_classes[b].tolist(), strict=False):
                 wrong.append(p.index(max(p)) != true)
-                merged_wrong.append(max(alike, key=lambda group: sum(p[d] for d in group)) != of[true])
-        torch.testing.assert_close(score(bags).presence.sigmoid(), torch.tensor(presence, dtype=torch.float64))
+                merged_wrong.append(
+                    max(alike, key=lambda group: sum(p[d] for d in group)) != of[true]
+                )
+        torch.testing.assert_close(
+            score(bags).presence.sigmoid(), torch.tensor(presence, dtype=torch.float64)
+        )
         assert found[f"{split}/reference_posterior_error"] == pytest.approx(sum(wrong) / len(wrong))
         share = None if name == "context" else pytest.approx(sum(merged_wrong) / len(wrong))
         assert found.get(f"{split}/reference_learnable_posterior_error") == share
@@ -246,7 +296,10 @@ def test_training_label_sets_alone_have_errors() -> None:
     """The ten batches of an epoch are drawn before their errors are, so that without errors they are the same."""
     noisy = make(num_classes=3, labels_dropped=0.2, labels_added=0.1, bags_per_epoch=320)
     clean = make(num_classes=3, bags_per_epoch=320)
-    batches = [[bags for n in range(10) for bags in task.train_batches(0, generator(n))] for task in (noisy, clean)]
+    batches = [
+        [bags for n in range(10) for bags in task.train_batches(0, generator(n))]
+        for task in (noisy, clean)
+    ]
     for bags, same in zip(*batches, strict=True):
         assert torch.equal(bags.instances, same.instances)
         assert bags.truth is None, "it would tell of the errors"
@@ -259,7 +312,9 @@ def test_training_label_sets_alone_have_errors() -> None:
         assert torch.equal(bags.labels, evaluated_bags(clean)[split][0].labels)
 
 
-def test_a_fixed_number_of_training_bags_is_the_same_in_every_epoch_and_another_one_for_every_seed() -> None:
+def test_a_fixed_number_of_training_bags_is_the_same_in_every_epoch_and_another_one_for_every_seed() -> (
+    None
+):
     seen = []
     for seed, epoch in ((0, 0), (0, 7), (1, 0)):
         params = {**SMALL, "num_classes": 2, "training_bags": 20, "bags_per_epoch": 200}

@@ -39,14 +39,23 @@ def test_labels_masks_and_events_are_those_of_the_table(table: Path) -> None:
         for bags in batches:
             lengths = (~bags.instances[:, 0].isnan()).sum(dim=1)
             assert set(lengths.tolist()) <= {50, 55, 60}
-            mask = torch.ones(len(bags), bags.instances.shape[2]).bool() if bags.mask is None else bags.mask
+            mask = (
+                torch.ones(len(bags), bags.instances.shape[2]).bool()
+                if bags.mask is None
+                else bags.mask
+            )
             assert mask.sum(dim=1).tolist() == lengths.tolist()
             assert (mask[:, :-1] | ~mask[:, 1:]).all()
-            for row, classes, boxes in zip(bags.labels, bags.truth.classes, bags.truth.boxes, strict=True):
+            for row, classes, boxes in zip(
+                bags.labels, bags.truth.classes, bags.truth.boxes, strict=True
+            ):
                 there = classes >= 0
                 assert row.tolist() == [0 in classes.tolist(), 1 in classes.tolist()]
                 torch.testing.assert_close(
-                    (boxes[:, 2] - boxes[:, 0])[there], torch.full((int(there.sum()),), 12.5), atol=0.1, rtol=0
+                    (boxes[:, 2] - boxes[:, 0])[there],
+                    torch.full((int(there.sum()),), 12.5),
+                    atol=0.1,
+                    rtol=0,
                 )
 
 
@@ -83,14 +92,28 @@ def test_frames_without_a_rate_and_one_length_need_no_mask(tmp_path: Path) -> No
 def test_audio_files_are_learnt_from_end_to_end(tmp_path: Path, milbench: Milbench) -> None:
     """Two pitches and silence are told apart, and found at their time, by the command line."""
     table = small_table(tmp_path / "audio", count=80, suffix=".wav")
-    words = ["run", "--loss", "noisy-or", "--task", "sequence-bags", "--seeds", "0", "--name", "tones"]
-    shown = milbench("data", "check", str(table), "-p", "task.bands=12", "-p", "task.frames_per_second=50")
+    words = [
+        "run",
+        "--loss",
+        "noisy-or",
+        "--task",
+        "sequence-bags",
+        "--seeds",
+        "0",
+        "--name",
+        "tones",
+    ]
+    shown = milbench(
+        "data", "check", str(table), "-p", "task.bands=12", "-p", "task.frames_per_second=50"
+    )
     assert shown.code == 0, shown.err
     assert "80, of 50 to 60 frames, median 55" in shown.out
     assert "in 40 of 80 bags" in shown.out
     values = {"task.table": table, "task.bands": 12, "task.frames_per_second": 50, "task.batch_bags": 8,
               "recipe.epochs": 12}  # fmt: skip
-    ran = milbench(*words, *(word for key, value in values.items() for word in ("-p", f"{key}={value}")))
+    ran = milbench(
+        *words, *(word for key, value in values.items() for word in ("-p", f"{key}={value}"))
+    )
     assert ran.code == 0, ran.err
     report = milbench("report", "tones")
     assert report.code == 0, report.err

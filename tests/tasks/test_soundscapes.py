@@ -32,7 +32,9 @@ def test_each_sound_is_heard_where_the_truth_says_and_nowhere_else(root: Path) -
     assert_tones_are_heard(make(root), 500 + 500 * torch.arange(10.0), 16_000, (0.45, 2.4))
 
 
-def test_levels_are_within_six_decibels_of_the_middle(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_levels_are_within_six_decibels_of_the_middle(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the power of scenes with one sound, of which none is lost between the bands, without the noise."""
     monkeypatch.setattr(module(), "NOISE", 0.0)
     module()._scenes.cache_clear()
@@ -41,8 +43,15 @@ def test_levels_are_within_six_decibels_of_the_middle(root: Path, monkeypatch: p
     for bags in task.eval_splits["test"].single_instance:
         for frames, box in zip(bags.instances * spread + mean, bags.truth.boxes[:, 0], strict=True):
             start, _, end, _ = box.tolist()
-            seen.append(float(10 * torch.log10(frames[:, int(start) + 2 : int(end) - 1].exp().sum(dim=0).mean())))
-            silent = torch.cat([frames[:, : max(0, int(start) - 1)], frames[:, int(end) + 2 :]], dim=1)
+            seen.append(
+                float(
+                    10
+                    * torch.log10(frames[:, int(start) + 2 : int(end) - 1].exp().sum(dim=0).mean())
+                )
+            )
+            silent = torch.cat(
+                [frames[:, : max(0, int(start) - 1)], frames[:, int(end) + 2 :]], dim=1
+            )
             assert silent.max() < np.log(1e-9), "where nothing is heard there is nothing"
     module()._scenes.cache_clear()
     assert 6 < max(seen) - min(seen) < 13
@@ -58,14 +67,18 @@ def test_without_overlap_the_same_sounds_come_one_after_the_other(root: Path) ->
         assert torch.equal(scenes[0].labels, scenes[2].labels)
         lengths = (end - start).sort(dim=2).values
         torch.testing.assert_close(lengths[0], lengths[2])
-        crossing.append(((start[:, :, 1:] < end[:, :, :-1].cummax(dim=2).values) & there[:, 1:]).any(dim=2))
+        crossing.append(
+            ((start[:, :, 1:] < end[:, :, :-1].cummax(dim=2).values) & there[:, 1:]).any(dim=2)
+        )
     shares = torch.cat(crossing, dim=1).double().mean(dim=1).tolist()
     assert shares[2] == 0
     assert shares[0] > 0.2
     assert shares[1] == pytest.approx(shares[0] / 2, abs=0.1)
 
 
-def test_splits_share_no_clip_and_use_all_of_them(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_splits_share_no_clip_and_use_all_of_them(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Seed 3 tests on the fourth fold and validates on the last one."""
     used, scenes = list[tuple[int, ...]](), module()._scenes
 

@@ -46,7 +46,11 @@ def test_splits_share_no_recording_and_use_each_before_any_again(root: Path) -> 
     task = make(root, seed=7, most=5)
     batches = {part: split.bags for part, split in task.eval_splits.items()}
     batches["train"] = task.train_batches(0, generator("t"))
-    for part, takes in {"test": range(5), "validation": range(5, 10), "train": range(10, 12)}.items():
+    for part, takes in {
+        "test": range(5),
+        "validation": range(5, 10),
+        "train": range(10, 12),
+    }.items():
         used: Counter[tuple[int, int]] = Counter()
         for truth in (bags.truth for bags in batches[part]):
             lengths = ((truth.boxes[..., 2] - truth.boxes[..., 0]) * 128).round().int()
@@ -63,13 +67,18 @@ def test_the_archive_is_checked_and_moved_into_place(
     def download(url: str, folder: str, name: str) -> None:
         assert url.endswith(f"/{sources.COMMIT}.tar.gz")
         with tarfile.open(Path(folder) / name, "w:gz") as archive:
-            archive.add(root / spoken_digits.FOLDER, f"free-spoken-digit-dataset-{sources.COMMIT}/recordings")
+            archive.add(
+                root / spoken_digits.FOLDER,
+                f"free-spoken-digit-dataset-{sources.COMMIT}/recordings",
+            )
 
     monkeypatch.setattr("torchvision.datasets.utils.download_url", download)
     with pytest.raises(UsageError, match="the download of spoken-digits is not what was expected"):
         fetch("spoken-digits", tmp_path)
     assert not list(tmp_path.iterdir())
     part = Part(str(spoken_digits.FOLDER), folder_digest(root / spoken_digits.FOLDER))
-    monkeypatch.setitem(DATASETS, "spoken-digits", replace(DATASETS["spoken-digits"], parts=(part,)))
+    monkeypatch.setitem(
+        DATASETS, "spoken-digits", replace(DATASETS["spoken-digits"], parts=(part,))
+    )
     assert fetch("spoken-digits", tmp_path).state == "present"
     assert not DATASETS["spoken-digits"].problems(tmp_path)

@@ -10,7 +10,14 @@ from milbench import Bags, Scores, generator
 from milbench.api.metric_info import METRICS
 from tests._helpers.tasks import prepared
 
-SMALL = {"num_classes": 3, "dimension": 4, "min_size": 2, "max_size": 5, "class_rate": 0.2, "separation": 3.0}
+SMALL = {
+    "num_classes": 3,
+    "dimension": 4,
+    "min_size": 2,
+    "max_size": 5,
+    "class_rate": 0.2,
+    "separation": 3.0,
+}
 
 
 def make(**params: Any) -> Any:
@@ -29,7 +36,9 @@ def test_sizes_classes_and_instances_follow_the_generator(task: Any) -> None:
         assert (sizes == size).sum() == pytest.approx(n / 4, abs=5 * math.sqrt(n * 3 / 16))
     real = many.truth.position_classes[many.mask]
     for c, rate in enumerate([0.2, 0.2, 0.2, 0.4]):
-        assert (real == c).sum() == pytest.approx(len(real) * rate, abs=5 * math.sqrt(len(real) * rate * (1 - rate)))
+        assert (real == c).sum() == pytest.approx(
+            len(real) * rate, abs=5 * math.sqrt(len(real) * rate * (1 - rate))
+        )
         x = many.instances[many.mask][real == c].double()
         mean, scale = torch.zeros(4).double(), 2.0
         if c < 3:
@@ -54,7 +63,9 @@ def test_the_oracle_has_no_excess_but_for_the_threshold(task: Any) -> None:
         for metric, most in (("instance_error", 0), ("posterior_error", 0), ("set_error", 0.03)):
             excess = values[f"{split}/excess_{metric}"]
             assert abs(excess) <= most
-            assert excess == pytest.approx(values[f"{split}/{metric}"] - values[f"{split}/bayes_{metric}"])
+            assert excess == pytest.approx(
+                values[f"{split}/{metric}"] - values[f"{split}/bayes_{metric}"]
+            )
 
 
 def test_numbers_are_drawn_in_the_order_of_published_results() -> None:
@@ -63,7 +74,9 @@ def test_numbers_are_drawn_in_the_order_of_published_results() -> None:
     model, rng = task.training, generator("order")
     for bags, count in zip(task.train_batches(0, generator("order")), [32] * 11 + [5], strict=True):
         sizes = torch.randint(2, 6, (count, 1), generator=rng)
-        classes = torch.multinomial(model.rates, count * 5, replacement=True, generator=rng).view(count, 5)
+        classes = torch.multinomial(model.rates, count * 5, replacement=True, generator=rng).view(
+            count, 5
+        )
         noise = torch.randn(count, 5, 4, generator=rng)
         assert torch.equal(bags.mask, torch.arange(5) < sizes)
         expected = model.means[classes] + model.scales[classes].unsqueeze(2) * noise
@@ -72,7 +85,12 @@ def test_numbers_are_drawn_in_the_order_of_published_results() -> None:
 
 def test_classes_that_overlap_share_a_position_and_leave_label_sets_as_they_are() -> None:
     """With every instance moved, a bag of two classes has one position near the sum of their points, and no other."""
-    params: dict[str, Any] = {"label_sets": "uniform", "labels_per_bag": 2, "separation": 60.0, "min_size": 8}
+    params: dict[str, Any] = {
+        "label_sets": "uniform",
+        "labels_per_bag": 2,
+        "separation": 60.0,
+        "min_size": 8,
+    }
     for overlap, least, most in ((0.0, 0, 0), (0.5, 0.5, 0.9), (1.0, 1, 1)):
         task = make(**params | {"max_size": 16, "class_rate": 0.06}, overlap=overlap)
         bags = task.training.draw(400, torch.Generator().manual_seed(1))

@@ -42,22 +42,35 @@ class OfSequences(SequenceNetwork):
         return self.head(self.body(frames).relu())
 """
 TEXTS: dict[Any, str] = {"images": IMAGES, "sets": SETS, "sequences": SEQUENCES}
-POSITIONS, ALONE = "there_are_positions_in_bags_of_any_size", "a_bag_has_the_same_logits_alone_and_padded_among_others"
+POSITIONS, ALONE = (
+    "there_are_positions_in_bags_of_any_size",
+    "a_bag_has_the_same_logits_alone_and_padded_among_others",
+)
 SEEDS, GRADIENT = "initial_weights_depend_on_the_seed_alone", "every_weight_gets_a_finite_gradient"
 HALF, PRIOR = "half_precision_changes_little", "training_starts_at_the_bag_prior"
 PARAMETERS = "parameters_are_checked_and_can_be_stored"
-CENTRES = "    def position_centres(self, *side):\n        return nn.Parameter(), nn.Parameter()\n\n"
+CENTRES = (
+    "    def position_centres(self, *side):\n        return nn.Parameter(), nn.Parameter()\n\n"
+)
 FRAMES_AS_MASK = "    def mask_of(self, bags):\n        return bags.mask\n\n"
 PADDING_KEPT = "    def forward(self, frames):\n        return self.logits(frames, None)\n\n"
 RANDOM, UNUSED = "self.body.bias.data.fill_(random.random())", "self.unused = nn.Linear(2, 2)"
-OF_SETS, LOST = "self.body(instances)", "(self.body(instances + 1e4) - self.body(instances * 0 + 1e4))"
+OF_SETS, LOST = (
+    "self.body(instances)",
+    "(self.body(instances + 1e4) - self.body(instances * 0 + 1e4))",
+)
 FAULTS = [
     (POSITIONS, "images", "num_classes + 1, 3", "num_classes, 3"),
     (POSITIONS, "images", "    def forward", f"{CENTRES}    def forward"),
     (POSITIONS, "sequences", "    def logits", f"{FRAMES_AS_MASK}    def logits"),
     (ALONE, "images", "self.body(images)", "self.body(images - images.mean(dim=0))"),
     (ALONE, "sets", OF_SETS, "self.body(instances - instances.mean(dim=1, keepdim=True))"),
-    (ALONE, "sequences", "self.body(frames)", "self.body(frames - frames.mean(dim=2, keepdim=True))"),
+    (
+        ALONE,
+        "sequences",
+        "self.body(frames)",
+        "self.body(frames - frames.mean(dim=2, keepdim=True))",
+    ),
     (ALONE, "sequences", "    def logits", f"{PADDING_KEPT}    def logits"),
     (SEEDS, "sets", "        self.head", f"        {RANDOM}\n        self.head"),
     (SEEDS, "sets", "super().__init__()", "super().__init__()\n        torch.manual_seed(0)"),
@@ -86,8 +99,12 @@ def test_networks_without_a_fault_pass(kind: str, tmp_path: Path) -> None:
             getattr(tests, name)()
 
 
-@pytest.mark.parametrize(("test", "kind", "old", "new"), FAULTS, ids=[f"{fault[1]}-{fault[0]}" for fault in FAULTS])
-def test_a_fault_of_a_network_is_noticed(test: str, kind: str, old: str, new: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("test", "kind", "old", "new"), FAULTS, ids=[f"{fault[1]}-{fault[0]}" for fault in FAULTS]
+)
+def test_a_fault_of_a_network_is_noticed(
+    test: str, kind: str, old: str, new: str, tmp_path: Path
+) -> None:
     assert old in TEXTS[kind]
     told = {"params": {"width": 4}} if new == "width: int" else {}
     tests = contract(tmp_path, kind, TEXTS[kind].replace(old, new), **told)

@@ -12,12 +12,23 @@ from milbench.testing import TaskContract
 from milbench.testing.task import bag_digests, untrained_scores
 from tests._helpers.command_line import REPOSITORY
 
-ORDER, DIGEST = "order = torch.randperm(len(self.train), generator=rng)", 'return f"{len(everything)} bags'
-LABELS, SHOWN = "label_matrix(things, CLASSES), mask", 'return self.splits["test"].bags[0].parts(8)[0]'
+ORDER, DIGEST = (
+    "order = torch.randperm(len(self.train), generator=rng)",
+    'return f"{len(everything)} bags',
+)
+LABELS, SHOWN = (
+    "label_matrix(things, CLASSES), mask",
+    'return self.splits["test"].bags[0].parts(8)[0]',
+)
 NETWORK, INPUTS = '{"mlp": InstanceMLP}', "    inputs = FEATURES"
-SPLITS, EVALUATES = '{"validation": validation, "test": test}', "        return evaluate_bags(score, self.splits,"
+SPLITS, EVALUATES = (
+    '{"validation": validation, "test": test}',
+    "        return evaluate_bags(score, self.splits,",
+)
 EARLIER_EPOCHS = "self.drawn = getattr(self, 'drawn', 0) + 1\n        torch.rand(self.drawn, generator=rng)\n        "
-DRAWN_ANEW = "        self.splits['test'] = EvalSplit((), [self.train.selected(torch.randperm(9))])\n"
+DRAWN_ANEW = (
+    "        self.splits['test'] = EvalSplit((), [self.train.selected(torch.randperm(9))])\n"
+)
 CENTRED = """class Centred(InstanceMLP):
     def forward(self, instances):
         return super().forward(instances - instances.mean(dim=1, keepdim=True))
@@ -33,13 +44,21 @@ def network(arguments: str) -> str:
 
 FAULTS = [
     ("batches_depend_on_the_generator_alone", ORDER, ORDER.replace(", generator=rng", "")),
-    ("another_seed_or_epoch_gives_other_batches", ORDER, ORDER.replace("=rng", "=generator('one')")),
+    (
+        "another_seed_or_epoch_gives_other_batches",
+        ORDER,
+        ORDER.replace("=rng", "=generator('one')"),
+    ),
     ("an_earlier_epoch_does_not_matter", ORDER, EARLIER_EPOCHS + ORDER),
     ("batches_fit_together", "-(-len(self.train) // self.batch_bags)", "len(self.train) // 32"),
     ("batches_fit_together", LABELS, LABELS.replace("),", ").float(),")),
     ("batches_fit_together", INPUTS, f'    bag_kind = "images"\n{INPUTS}'),
     ("label_sets_agree_with_the_truth", LABELS, LABELS.replace("),", ").roll(1, 1),")),
-    ("label_sets_agree_with_the_truth", "position_classes=classes)", "position_classes=classes.roll(1, 0))"),
+    (
+        "label_sets_agree_with_the_truth",
+        "position_classes=classes)",
+        "position_classes=classes.roll(1, 0))",
+    ),
     ("batches_fit_together", "int(train.labels.sum(dim=1).max())", "1"),
     ("it_says_what_it_is", NETWORK, "{}"),
     ("every_network_fits_the_bags", NETWORK, network("inputs, classes - 1, seed")),
@@ -49,9 +68,21 @@ FAULTS = [
     ("the_task_says_where_seeds_split_the_same_bags", "return 1 / (SHARE - 2)", "return 0.0"),
     ("the_metric_that_losses_are_ranked_by_is_measured", '= "set_error"', '= "instance_error"'),
     ("evaluations_are_always_the_same", EVALUATES, DRAWN_ANEW + EVALUATES),
-    ("the_gallery_is_a_few_bags_always_the_same", SHOWN, "return self.train.selected(torch.randperm(8))"),
-    ("a_wrong_parameter_is_one_line_that_names_it", "batch_bags: Annotated[int, Field(ge=1)] = 32", "batch_bags=32"),
-    ("the_digest_of_the_data_is_one_line_and_always_the_same", DIGEST, 'return f"{torch.rand(())} bags'),
+    (
+        "the_gallery_is_a_few_bags_always_the_same",
+        SHOWN,
+        "return self.train.selected(torch.randperm(8))",
+    ),
+    (
+        "a_wrong_parameter_is_one_line_that_names_it",
+        "batch_bags: Annotated[int, Field(ge=1)] = 32",
+        "batch_bags=32",
+    ),
+    (
+        "the_digest_of_the_data_is_one_line_and_always_the_same",
+        DIGEST,
+        'return f"{torch.rand(())} bags',
+    ),
 ]
 """The contract test that fails, a piece of the template my_task.py, and what does something else."""
 

@@ -39,8 +39,13 @@ class ComponentDecoder(BaseModel):
     mass: Length = 0.0  # a component with less is dropped
     apart: Length = 0.0  # of two components of different classes nearer than this, the one with less mass is dropped
     tilt: Length = 1.0
-    reach: tuple[Annotated[float, Field(gt=0)], ...] = (math.inf,) * CLASSES  # of one digit in the direction of reading
-    margin: tuple[Length, Length] = (0.0, 0.0)  # pixels (across, down) that boxes extend beyond components on each side
+    reach: tuple[Annotated[float, Field(gt=0)], ...] = (
+        math.inf,
+    ) * CLASSES  # of one digit in the direction of reading
+    margin: tuple[Length, Length] = (
+        0.0,
+        0.0,
+    )  # pixels (across, down) that boxes extend beyond components on each side
 
 
 class Piece(NamedTuple):
@@ -55,17 +60,27 @@ class Piece(NamedTuple):
 def read_components(components: Components, images: int, decoder: ComponentDecoder) -> list[String]:
     """Return the string of each of `images` images, () for one of which no component is kept."""
     return [
-        tuple(cls for cls, run in _runs(pieces) for _ in range(count_digits(run, decoder.reach[cls])))
+        tuple(
+            cls for cls, run in _runs(pieces) for _ in range(count_digits(run, decoder.reach[cls]))
+        )
         for pieces in ordered_pieces(components, images, decoder)
     ]
 
 
-def ordered_pieces(components: Components, images: int, decoder: ComponentDecoder) -> list[list[Piece]]:
+def ordered_pieces(
+    components: Components, images: int, decoder: ComponentDecoder
+) -> list[list[Piece]]:
     """Return the components of each image that the decoder keeps, in the order of reading; `reach` is not used."""
     components = kept_components(components, images, decoder)
     x, y, cls = (values.tolist() for values in (components.x, components.y, components.cls))
-    across = [Piece(*ends) for ends in zip(x, cls, components.left.tolist(), components.right.tolist(), strict=True)]
-    down = [Piece(*ends) for ends in zip(y, cls, components.top.tolist(), components.bottom.tolist(), strict=True)]
+    across = [
+        Piece(*ends)
+        for ends in zip(x, cls, components.left.tolist(), components.right.tolist(), strict=True)
+    ]
+    down = [
+        Piece(*ends)
+        for ends in zip(y, cls, components.top.tolist(), components.bottom.tolist(), strict=True)
+    ]
     ordered = []
     for first, last in _slices(components, images):
         vertical = last > first and np.ptp(y[first:last]) > decoder.tilt * np.ptp(x[first:last])
@@ -82,12 +97,17 @@ def read_strongest(strongest: Components, images: int, learnt: ComponentDecoder)
 def kept_components(components: Components, images: int, decoder: ComponentDecoder) -> Components:
     """Return the components that are neither too small nor too near to a larger one of another class."""
     components = components[components.mass >= decoder.mass]
-    x, y, masses, cls = (values.tolist() for values in (components.x, components.y, components.mass, components.cls))
+    x, y, masses, cls = (
+        values.tolist() for values in (components.x, components.y, components.mass, components.cls)
+    )
     selected: list[int] = []
     for first, last in _slices(components, images):
         of_image: list[int] = []
         for j in sorted(range(first, last), key=lambda j: -masses[j]):
-            if all(cls[i] == cls[j] or math.hypot(x[i] - x[j], y[i] - y[j]) >= decoder.apart for i in of_image):
+            if all(
+                cls[i] == cls[j] or math.hypot(x[i] - x[j], y[i] - y[j]) >= decoder.apart
+                for i in of_image
+            ):
                 of_image.append(j)
         selected += sorted(of_image)
     return components[np.array(selected, dtype=np.int64)]
@@ -118,7 +138,11 @@ def fit_component_decoder(components: Components, truth: Sequence[String]) -> Co
         read = (collapsed(piece.cls for piece in pieces) for pieces in ordered)
         return sum(a != b for a, b in zip(read, collapsed_truth, strict=True))
 
-    quantiles = np.quantile(components.mass, np.linspace(0, 0.5, MASSES)).tolist() if len(components) else []
+    quantiles = (
+        np.quantile(components.mass, np.linspace(0, 0.5, MASSES)).tolist()
+        if len(components)
+        else []
+    )
     decoder = ComponentDecoder()
     for name, values in (("apart", DISTANCES), ("tilt", TILTS), ("mass", (0.0, *quantiles))):
         decoder = min((decoder.model_copy(update={name: value}) for value in values), key=wrong)

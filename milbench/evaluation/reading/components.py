@@ -45,7 +45,9 @@ def find_components(probs: Tensor, classes: Tensor | None = None) -> Components:
     probs = probs.cpu()
     classes = probs.argmax(dim=1) if classes is None else classes.cpu()
     background = probs.shape[1] - 1
-    present = torch.zeros(len(classes), background + 1, dtype=torch.bool).scatter_(1, classes.flatten(1), True)
+    present = torch.zeros(len(classes), background + 1, dtype=torch.bool).scatter_(
+        1, classes.flatten(1), True
+    )
     image, cls = present[:, :-1].nonzero().unbind(dim=1)
     maps = classes[image] == cls[:, None, None]
     # One call labels all maps: the structure connects nothing along the first axis.
@@ -58,7 +60,10 @@ def find_components(probs: Tensor, classes: Tensor | None = None) -> Components:
     starts = np.searchsorted(ids[inside][order], np.arange(1, count + 1))
     weight = probs[image, cls].double().numpy()[pair, row, column]
 
-    total, lowest = partial(np.add.reduceat, indices=starts), partial(np.minimum.reduceat, indices=starts)
+    total, lowest = (
+        partial(np.add.reduceat, indices=starts),
+        partial(np.minimum.reduceat, indices=starts),
+    )
     mass = total(weight)
     # A loss may find a class where its probability is 0: the middle of such a component is that of its positions.
     share = np.where(np.repeat(mass > 0, np.diff(starts, append=len(weight))), weight, 1.0)
@@ -85,6 +90,8 @@ def strongest_positions(strength: Tensor, probs: Tensor, labels: Tensor) -> Comp
 
 def concatenate(parts: list[Components], sizes: list[int]) -> Components:
     """Return the components of batches of images of these sizes, numbered as one batch."""
-    joined = Components(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Components)))
+    joined = Components(
+        *(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Components))
+    )
     first = np.repeat(np.cumsum([0, *sizes[:-1]]), [len(part) for part in parts])
     return replace(joined, image=joined.image + first)

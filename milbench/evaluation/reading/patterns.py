@@ -12,7 +12,9 @@ from milbench.api.bags import Truth
 String = tuple[int, ...]
 """Classes in the order of reading."""
 CLASSES = 10  # of digits, for which decoders learn and error patterns are named
-Pattern = Literal["no_detection", "orientation", "clustering", "edge_or_one", "substitution", "other"]
+Pattern = Literal[
+    "no_detection", "orientation", "clustering", "edge_or_one", "substitution", "other"
+]
 PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 
 
@@ -21,7 +23,9 @@ def collapsed(string: Iterable[int]) -> list[int]:
     return [cls for cls, _ in itertools.groupby(string)]
 
 
-def error_pattern(read: String, truth: String, vertical: bool = False, winning: Iterable[int] = ()) -> Pattern | None:
+def error_pattern(
+    read: String, truth: String, vertical: bool = False, winning: Iterable[int] = ()
+) -> Pattern | None:
     """Return the first of these patterns that applies to a wrong string that was read; None for a right one.
 
     `vertical` is a number written from top to bottom, and `winning` holds the classes that win a position.

@@ -18,8 +18,17 @@ from milbench.api.bags import Truth
 from milbench.api.decoder import Decoder
 from milbench.evaluation.evaluate import CPU
 from milbench.evaluation.localisation import boxes_of
-from milbench.evaluation.reading.component_decoder import ComponentDecoder, read_components, read_strongest
-from milbench.evaluation.reading.components import Components, concatenate, find_components, strongest_positions
+from milbench.evaluation.reading.component_decoder import (
+    ComponentDecoder,
+    read_components,
+    read_strongest,
+)
+from milbench.evaluation.reading.components import (
+    Components,
+    concatenate,
+    find_components,
+    strongest_positions,
+)
 from milbench.evaluation.reading.patterns import CLASSES, String
 from milbench.likelihood import instance_posterior
 
@@ -66,7 +75,9 @@ class ReadBatch:
 
     def wrong(self, decoder: Decoder, learnt: ComponentDecoder) -> Tensor:
         """Return (B,) bool, which strings a decoder does not read exactly."""
-        return torch.tensor([a != b for a, b in zip(self.strings(decoder, learnt), self.truth, strict=True)])
+        return torch.tensor(
+            [a != b for a, b in zip(self.strings(decoder, learnt), self.truth, strict=True)]
+        )
 
 
 def read_batch(
@@ -99,7 +110,9 @@ def join_batches(batches: Sequence[ReadBatch]) -> ReadBatch:
     sizes, truths = [len(batch) for batch in batches], [batch.instances for batch in batches]
     most = max(truth.classes.shape[1] for truth in truths)
     classes = [pad(truth.classes, (0, most - truth.classes.shape[1]), value=-1) for truth in truths]
-    boxes = [pad(t.boxes, (0, 0, 0, most - t.boxes.shape[1])) for t in truths if t.boxes is not None]
+    boxes = [
+        pad(t.boxes, (0, 0, 0, most - t.boxes.shape[1])) for t in truths if t.boxes is not None
+    ]
     return ReadBatch(
         columns=[string for batch in batches for string in batch.columns],
         winning=[classes for batch in batches for classes in batch.winning],
@@ -140,7 +153,9 @@ def posterior_given(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """
     probs, labels = probs.detach().cpu(), labels.cpu()
     log_probs = logarithms(probs)
-    posterior = torch.nn.functional.pad(labels, (0, 1), value=True)[..., None, None] * log_probs.exp()
+    posterior = (
+        torch.nn.functional.pad(labels, (0, 1), value=True)[..., None, None] * log_probs.exp()
+    )
     posterior[:, -1:] = torch.where(posterior.sum(dim=1, keepdim=True) > 0, posterior[:, -1:], 1.0)
     posterior /= posterior.sum(dim=1, keepdim=True)
     few = labels.sum(dim=1) <= LARGEST_SET

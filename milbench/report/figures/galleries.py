@@ -15,7 +15,17 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from milbench._utils.palette import INK, MUTED, class_colours
-from milbench._utils.pictures import RIGHT, WRONG, draw_classes, edges, extent_of, literal, name_at, plain, show_image
+from milbench._utils.pictures import (
+    RIGHT,
+    WRONG,
+    draw_classes,
+    edges,
+    extent_of,
+    literal,
+    name_at,
+    plain,
+    show_image,
+)
 from milbench.api.gallery import Gallery, load
 from milbench.errors import UsageError
 from milbench.report.figures.style import WIDTH, wrapped
@@ -30,12 +40,20 @@ CAPTION = (
 MOST_NAMED = 60  # instances of a class in a set that are named beside their points
 MOST_IN_TITLE = 5  # classes that are named above a bag
 MOST_LETTERS = 9  # of a name inside a picture
-_STRIP, _FRAMES, _TITLE = 0.13, 1.25, 0.28  # inches: of a class's strip, a sequence's frames, and the line above either
+_STRIP, _FRAMES, _TITLE = (
+    0.13,
+    1.25,
+    0.28,
+)  # inches: of a class's strip, a sequence's frames, and the line above either
 
 
 def gallery_figure(seen: Mapping[str, Gallery]) -> Figure:
     """Draw what each loss detects where in test bags that differ."""
-    return sequence_figure(seen) if next(iter(seen.values())).kind == "sequence" else _bags_by_loss(seen)
+    return (
+        sequence_figure(seen)
+        if next(iter(seen.values())).kind == "sequence"
+        else _bags_by_loss(seen)
+    )
 
 
 def galleries(study: Study, task: str) -> dict[str, Gallery]:
@@ -45,7 +63,9 @@ def galleries(study: Study, task: str) -> dict[str, Gallery]:
     kept = own.assign(path=paths)[paths.map(Path.is_file)]
     if kept.empty:
         return {}
-    of_seed = kept[kept["seed"] == kept["seed"].mode()[0]].set_index("variant")["path"]  # the least of equally common
+    of_seed = kept[kept["seed"] == kept["seed"].mode()[0]].set_index("variant")[
+        "path"
+    ]  # the least of equally common
     loaded: dict[str, Gallery] = {}
     for variant in map(str, study.summary(task).index):
         if variant in of_seed and len(loaded) < MOST_LOSSES:
@@ -59,11 +79,19 @@ def _bags_by_loss(seen: Mapping[str, Gallery]) -> Figure:
     columns = 1 + len(seen)
     side = max(1.25, WIDTH / max(columns, 5))
     layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03)
-    figure = Figure(figsize=(max(WIDTH, side * columns), (side + 0.32) * len(bags) + 0.5), layout=layout)
+    figure = Figure(
+        figsize=(max(WIDTH, side * columns), (side + 0.32) * len(bags) + 0.5), layout=layout
+    )
     grid = figure.subplots(len(bags), columns, squeeze=False)
     first, letters = next(iter(seen.values())), int(13 * side)
     for bag, (truth, *places) in zip(bags, grid, strict=True):
-        _draw_bag(truth, first, bag, None if first.position_classes is None else first.position_classes[bag], None)
+        _draw_bag(
+            truth,
+            first,
+            bag,
+            None if first.position_classes is None else first.position_classes[bag],
+            None,
+        )
         write_title(truth, first, bag, letters, truth=True)
         for axes, gallery in zip(places, seen.values(), strict=True):
             strengths = gallery.probs[bag].astype(np.float32).max(axis=0)
@@ -88,7 +116,9 @@ def _draw_bag(axes: Axes, gallery: Gallery, bag: int, classes: Any, strengths: A
     show_image(axes, gallery.instances[bag])
     if gallery.boxes is not None and gallery.classes is not None:
         for left, top, right, bottom in gallery.boxes[bag][gallery.classes[bag] >= 0].tolist():
-            box = Rectangle((left, top), right - left, bottom - top, fill=False, ec="white", lw=0.9, alpha=0.8)
+            box = Rectangle(
+                (left, top), right - left, bottom - top, fill=False, ec="white", lw=0.9, alpha=0.8
+            )
             axes.add_patch(box)
     if classes is not None:
         ys, xs = centres(gallery)
@@ -112,7 +142,9 @@ def _named_places(gallery: Gallery, bag: int) -> dict[tuple[int, int], str]:
 def _scatter(axes: Axes, gallery: Gallery, bag: int, classes: Any, strengths: Any) -> None:
     background = len(gallery.class_names)
     points = gallery.instances if gallery.coords is None else gallery.coords
-    points = np.pad(points, [(0, 0), (0, 0), (0, 1)])[..., :2]  # a second coordinate of 0 where there is one alone
+    points = np.pad(points, [(0, 0), (0, 0), (0, 1)])[
+        ..., :2
+    ]  # a second coordinate of 0 where there is one alone
     valid = np.ones(points.shape[:2], bool) if gallery.mask is None else gallery.mask
     class_map = np.where(valid[bag], background if classes is None else classes, -1)
     colours, (x, y) = class_colours(background), points[bag].T
@@ -149,7 +181,9 @@ def sequence_figure(seen: Mapping[str, Gallery]) -> Figure:
     for axes, name in zip(grid[:, 0], ["truth", *seen], strict=True):
         axes.set_ylabel(literal(wrapped(name, 14)), color=INK, fontweight="bold")
     for axes in grid[1:, 0]:
-        axes.set_yticks(range(len(classes)), [literal(first.class_names[c]) for c in classes], fontsize=7.5)
+        axes.set_yticks(
+            range(len(classes)), [literal(first.class_names[c]) for c in classes], fontsize=7.5
+        )
     for axes in grid[-1]:
         axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.tick_params(axis="x", labelsize=7.5)
@@ -162,17 +196,27 @@ def _shown_classes(galleries: Sequence[Gallery], bags: Sequence[int]) -> list[in
     count = len(galleries[0].class_names)
     if count <= MOST_STRIPS:
         return list(range(count))
-    occurring = {c for gallery in galleries for bag in bags for c in gallery.true(bag) | gallery.detected(bag)}
+    occurring = {
+        c
+        for gallery in galleries
+        for bag in bags
+        for c in gallery.true(bag) | gallery.detected(bag)
+    }
     return sorted(occurring or range(count))[:MOST_STRIPS]
 
 
 def _draw_frames(axes: Axes, gallery: Gallery, bag: int) -> None:
     plain(axes)
-    frames, colours = gallery.instances[bag][:, : _length(gallery, bag)], class_colours(len(gallery.class_names))
+    frames, colours = (
+        gallery.instances[bag][:, : _length(gallery, bag)],
+        class_colours(len(gallery.class_names)),
+    )
     extent = (0, frames.shape[1] * _step(gallery), 0, frames.shape[0])
     axes.imshow(frames, cmap="gray", aspect="auto", origin="lower", extent=extent)
     for cls, start, end in _events(gallery, bag):
-        axes.add_patch(Rectangle((start, 0), end - start, len(frames), fill=False, ec=colours[cls], lw=1.6))
+        axes.add_patch(
+            Rectangle((start, 0), end - start, len(frames), fill=False, ec=colours[cls], lw=1.6)
+        )
     write_title(axes, gallery, bag, 40, truth=True)
 
 
@@ -182,10 +226,14 @@ def _draw_strips(axes: Axes, gallery: Gallery, bag: int, classes: list[int]) -> 
     if gallery.mask is not None:
         probs = np.where(gallery.mask[bag], probs, 0)
     colours = class_colours(len(gallery.class_names))
-    rgb = np.broadcast_to(np.array([to_rgb(colours[c]) for c in classes])[:, None], (*probs.shape, 3))
+    rgb = np.broadcast_to(
+        np.array([to_rgb(colours[c]) for c in classes])[:, None], (*probs.shape, 3)
+    )
     rgba = np.concatenate([rgb, probs[..., None]], axis=2)
     left, right = edges(centres(gallery)[1] * np.float32(_step(gallery)))
-    axes.imshow(rgba, interpolation="none", aspect="auto", extent=(left, right, len(classes) - 0.5, -0.5))
+    axes.imshow(
+        rgba, interpolation="none", aspect="auto", extent=(left, right, len(classes) - 0.5, -0.5)
+    )
     for cls, start, end in _events(gallery, bag):
         if cls in classes:
             low = classes.index(cls) - 0.45  # so that the first strip's frame is not cut off
@@ -198,7 +246,10 @@ def _events(gallery: Gallery, bag: int) -> list[tuple[int, float, float]]:
     """Return class, begin and end of the true events of a sequence; none where they are not known."""
     if gallery.boxes is None or gallery.classes is None:
         return []
-    instances, step = zip(gallery.classes[bag].tolist(), gallery.boxes[bag].tolist(), strict=True), _step(gallery)
+    instances, step = (
+        zip(gallery.classes[bag].tolist(), gallery.boxes[bag].tolist(), strict=True),
+        _step(gallery),
+    )
     return [(cls, box[0] * step, box[2] * step) for cls, box in instances if cls >= 0]
 
 
@@ -216,7 +267,10 @@ def centres(gallery: Gallery) -> tuple[NDArray[np.float32], NDArray[np.float32]]
     if gallery.ys is not None and gallery.xs is not None:
         return gallery.ys, gallery.xs
     sizes, positions = gallery.instances.shape[-2:], gallery.probs.shape[-2:]
-    ys, xs = ((np.arange(n, dtype=np.float32) + 0.5) * (size / n) for size, n in zip(sizes, positions, strict=True))
+    ys, xs = (
+        (np.arange(n, dtype=np.float32) + 0.5) * (size / n)
+        for size, n in zip(sizes, positions, strict=True)
+    )
     return ys, xs
 
 

@@ -12,7 +12,17 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
 
-from milbench._utils.palette import BAD_SOFT, BETTER, GOOD_SOFT, INK, LINE, PAPER, SAME, WARN_SOFT, WORSE
+from milbench._utils.palette import (
+    BAD_SOFT,
+    BETTER,
+    GOOD_SOFT,
+    INK,
+    LINE,
+    PAPER,
+    SAME,
+    WARN_SOFT,
+    WORSE,
+)
 from milbench._utils.pictures import literal
 from milbench.api.metric_info import Metric, describe
 from milbench.report.figures.style import WIDTH, wrapped
@@ -39,7 +49,12 @@ EQUIVALENCE = (
 )
 TASKS = "Means over seeds with the half width of their 95 % interval. Green: the loss may be the best there."
 MOST_PAIRS = 20
-_VERDICTS = {"better": (BETTER, "✓"), "equivalent": (SAME, "≈"), "worse": (WORSE, "✗"), "open": (LINE, "")}
+_VERDICTS = {
+    "better": (BETTER, "✓"),
+    "equivalent": (SAME, "≈"),
+    "worse": (WORSE, "✗"),
+    "open": (LINE, ""),
+}
 _MARKS = {"pass": (1.0, "✓"), "open": (2.0, ""), "fail": (3.0, "✗")}
 
 
@@ -50,14 +65,31 @@ def _draw(codes: pd.DataFrame, text: pd.DataFrame, width: float) -> Figure:
     figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.15))
     axes = figure.subplots()
     size = 8.0 if codes.shape[1] <= 12 else 6.2
-    _fill(axes, codes, text, ["none", GOOD_SOFT, WARN_SOFT, BAD_SOFT], size, linewidths=0.8, linecolor=LINE)
+    _fill(
+        axes,
+        codes,
+        text,
+        ["none", GOOD_SOFT, WARN_SOFT, BAD_SOFT],
+        size,
+        linewidths=0.8,
+        linecolor=LINE,
+    )
     heads = [literal(wrapped(str(c), 18)) for c in codes.columns]
     axes.set_xticks(np.arange(len(heads)) + 0.5, heads, rotation=90, color=INK, fontsize=7.5)
-    axes.set_yticks(axes.get_yticks(), [literal(wrapped(str(r), 40)) for r in codes.index], fontsize=8.5)
+    axes.set_yticks(
+        axes.get_yticks(), [literal(wrapped(str(r), 40)) for r in codes.index], fontsize=8.5
+    )
     return figure
 
 
-def _fill(axes: Axes, codes: pd.DataFrame, text: pd.DataFrame, colours: list[str], size: float, **lines: Any) -> None:
+def _fill(
+    axes: Axes,
+    codes: pd.DataFrame,
+    text: pd.DataFrame,
+    colours: list[str],
+    size: float,
+    **lines: Any,
+) -> None:
     sns.heatmap(codes, annot=text.to_numpy(), fmt="", cmap=ListedColormap(colours), vmin=-0.5, vmax=3.5, cbar=False,
                 ax=axes, annot_kws={"size": size, "color": INK}, **lines)  # fmt: skip
     axes.set(xlabel="", ylabel="")
@@ -88,11 +120,18 @@ def marks_figures(study: Study) -> list[tuple[str, Figure]]:
                 for row in rows_of(of_metric)
             ],
             code=[_MARKS[verdict][0] for verdict in of_metric["verdict"]],
-            text=[_shown(row.distance, metric, row.half, _MARKS[row.verdict][1]) for row in rows_of(of_metric)],
+            text=[
+                _shown(row.distance, metric, row.half, _MARKS[row.verdict][1])
+                for row in rows_of(of_metric)
+            ],
         ).drop_duplicates(["row", "variant"])
-        codes, text = (own.set_index(["row", "variant"])[name].unstack(sort=False) for name in ("code", "text"))  # noqa: PD010
+        codes, text = (
+            own.set_index(["row", "variant"])[name].unstack(sort=False) for name in ("code", "text")
+        )
         passes = (codes == 1).sum().sort_values(ascending=False, kind="stable").index
-        figures.append((metric.label, _draw(codes[passes].fillna(0), text[passes].fillna(""), WIDTH)))
+        figures.append(
+            (metric.label, _draw(codes[passes].fillna(0), text[passes].fillna(""), WIDTH))
+        )
     return figures
 
 
@@ -100,9 +139,16 @@ def tasks_figure(study: Study) -> Figure:
     """Draw the mean of every loss on many tasks."""
     order, codes, text = study.ranking(), {}, {}
     for task in study.tasks:
-        summary, metric, line = study.summary(task).reindex(order), study.metric(task), study.no_skill(task).mean()
+        summary, metric, line = (
+            study.summary(task).reindex(order),
+            study.metric(task),
+            study.no_skill(task).mean(),
+        )
         codes[task] = [*summary["contender"].eq(other=True).astype(float), 0.0]
-        texts = [measured(row.mean, (row.high - row.low) / 2, metric).replace(" ±", "\n±") for row in rows_of(summary)]
+        texts = [
+            measured(row.mean, (row.high - row.low) / 2, metric).replace(" ±", "\n±")
+            for row in rows_of(summary)
+        ]
         text[task] = [*texts, number(line, decimals(line, math.nan, metric), metric)]
     rows = [*order, NO_SKILL]
     return _draw(pd.DataFrame(codes, index=rows), pd.DataFrame(text, index=rows), WIDTH)
@@ -121,10 +167,18 @@ def pairs_figure(study: Study, task: str) -> Figure | None:
     both["code"] = np.select([both["high"] < 0, both["low"] > 0], [better, worse], 0.0)
     margin = study.margin(task)
     both["text"] = [
-        _shown(row.difference, metric, (row.high - row.low) / 2, " ≈" * is_within((row.low, row.high), margin))
+        _shown(
+            row.difference,
+            metric,
+            (row.high - row.low) / 2,
+            " ≈" * is_within((row.low, row.high), margin),
+        )
         for row in rows_of(both)
     ]
-    codes, text = (both.set_index(["first", "second"])[name].unstack().loc[order, order] for name in ("code", "text"))  # noqa: PD010
+    codes, text = (
+        both.set_index(["first", "second"])[name].unstack().loc[order, order]
+        for name in ("code", "text")
+    )
     return _draw(codes.fillna(0), text.fillna(""), min(WIDTH, 3.4 + 0.52 * len(order)))
 
 
@@ -135,18 +189,32 @@ def equivalence_figure(study: Study) -> Figure | None:
         return None
     frame = frame.assign(
         code=frame["verdict"].map(lambda name: float([*VERDICTS].index(name))),
-        text=[f"{_shown(row.difference, metric, row.half)} {_VERDICTS[row.verdict][1]}" for row in rows_of(frame)],
+        text=[
+            f"{_shown(row.difference, metric, row.half)} {_VERDICTS[row.verdict][1]}"
+            for row in rows_of(frame)
+        ],
     )
     panels = list(frame.groupby("other", sort=False))
     height = 0.6 + len(panels) * (0.95 + 0.34 * frame["row"].nunique())
     figure = Figure(figsize=(WIDTH, height), layout=ConstrainedLayoutEngine(w_pad=0.15))
     colours = [colour for colour, _ in _VERDICTS.values()]
-    for axes, (other, own) in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True):
-        codes, text = (own.set_index(["row", "column"])[name].unstack(sort=False) for name in ("code", "text"))  # noqa: PD010
+    for axes, (other, own) in zip(
+        figure.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True
+    ):
+        codes, text = (
+            own.set_index(["row", "column"])[name].unstack(sort=False) for name in ("code", "text")
+        )
         _fill(axes, codes, text.fillna(""), colours, 9.5, linewidths=1.5, linecolor=PAPER)
-        axes.set_title(literal(f"{readable(own['first'].iloc[0])} against {readable(str(other))}"), pad=8)
+        axes.set_title(
+            literal(f"{readable(own['first'].iloc[0])} against {readable(str(other))}"), pad=8
+        )
         heads = [literal(str(c).replace(", ", "\n")) for c in codes.columns]
         axes.set_xticks(np.arange(len(heads)) + 0.5, heads, rotation=0, color=INK, fontsize=8.5)
     words = [f"{VERDICTS[name]} {sign}".strip() for name, (_, sign) in _VERDICTS.items()]
-    figure.legend([Patch(color=colour) for colour in colours], words, loc="outside lower center", ncols=len(words))
+    figure.legend(
+        [Patch(color=colour) for colour in colours],
+        words,
+        loc="outside lower center",
+        ncols=len(words),
+    )
     return figure

@@ -14,7 +14,15 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 
 from milbench._utils.palette import COLOURS, INK, MUTED, distinct
 from milbench._utils.pictures import literal
-from milbench.report.figures.style import WIDTH, colours, error_axis, label_ends, log_ticks, panels, wrapped
+from milbench.report.figures.style import (
+    WIDTH,
+    colours,
+    error_axis,
+    label_ends,
+    log_ticks,
+    panels,
+    wrapped,
+)
 from milbench.report.formatting import readable
 from milbench.report.lengths import Lengths
 from milbench.report.study import Study, rows_of
@@ -49,7 +57,9 @@ def training_figure(study: Study, task: str) -> Figure | None:
 def _curves(study: Study, task: str, data: pd.DataFrame, is_error: bool = True) -> Figure | None:
     if data["x"].nunique() < 2:
         return None
-    figure = Figure(figsize=(_HALF, max(3.4, 0.9 + 0.14 * data["variant"].nunique())), layout="constrained")
+    figure = Figure(
+        figsize=(_HALF, max(3.4, 0.9 + 0.14 * data["variant"].nunique())), layout="constrained"
+    )
     axes, palette = figure.subplots(), colours(study, task)
     means = _draw_lines(axes, data, palette)
     if is_error:
@@ -71,15 +81,23 @@ def lengths_figure(lengths: Sequence[Lengths]) -> Figure | None:
     width, legend = (6.6, 0.6) if alone else (WIDTH, 0.08 * len(palette))
     figure, grid = panels(len(lengths), -(-len(lengths) // rows), width, 2.8 + legend / rows)
     for axes, one in zip(grid, lengths, strict=True):
-        means = _draw_against(axes, {x: (study, one.task) for x, study in one.studies.items()}, palette)
+        means = _draw_against(
+            axes, {x: (study, one.task) for x, study in one.studies.items()}, palette
+        )
         ends = rows_of(one.longest.summary(one.task).dropna(subset="mean"))
         texts = {row.Index: "✓" * row.contender + f" {readable(row.Index)}" * alone for row in ends}
-        places = {name: (max(one.studies), means[name, max(one.studies)]) for name, text in texts.items() if text}
+        places = {
+            name: (max(one.studies), means[name, max(one.studies)])
+            for name, text in texts.items()
+            if text
+        }
         label_ends(axes, places, palette, texts)
         axes.set(xlabel=f"{one.unit} of training, log scale", title=literal(wrapped(one.task, 24)))
     if not alone:
         for name, colour in palette.items():
-            grid[0].plot([], [], color=colour, lw=2, marker="o", ms=5, label=literal(readable(name)))
+            grid[0].plot(
+                [], [], color=colour, lw=2, marker="o", ms=5, label=literal(readable(name))
+            )
         figure.legend(loc="outside lower left", ncols=3)
     return figure
 
@@ -89,9 +107,21 @@ def amounts_figure(study: Study, amounts: dict[float, str]) -> Figure | None:
     if all(study.table(task).isna().all(axis=None) for task in amounts.values()):
         return None
     figure = Figure(figsize=(WIDTH, 4), layout="constrained")
-    axes, palette = figure.subplots(), _palette([*study.colours, *study.ranking()])  # colours as in other pictures
-    kinds = {v: f": {kind} supervision" for v, kind in study.supervision.items()} if len(study.kinds) > 1 else {}
-    _label_lines(axes, _draw_against(axes, {x: (study, task) for x, task in amounts.items()}, palette), palette, kinds)
+    axes, palette = (
+        figure.subplots(),
+        _palette([*study.colours, *study.ranking()]),
+    )  # colours as in other pictures
+    kinds = (
+        {v: f": {kind} supervision" for v, kind in study.supervision.items()}
+        if len(study.kinds) > 1
+        else {}
+    )
+    _label_lines(
+        axes,
+        _draw_against(axes, {x: (study, task) for x, task in amounts.items()}, palette),
+        palette,
+        kinds,
+    )
     axes.set(xlabel="training bags")
     return figure
 
@@ -101,13 +131,19 @@ def _palette(losses: Sequence[str]) -> dict[str, Any]:
     return dict(zip(names, distinct(COLOURS, len(names)), strict=True))
 
 
-def _draw_against(axes: Axes, places: dict[float, tuple[Study, str]], palette: dict[str, Any]) -> pd.Series[float]:
+def _draw_against(
+    axes: Axes, places: dict[float, tuple[Study, str]], palette: dict[str, Any]
+) -> pd.Series[float]:
     """Draw the primary metric on tasks that have a place on a logarithmic axis; return the means."""
-    tables = {x: study.table(task).reset_index().melt("variant") for x, (study, task) in places.items()}
+    tables = {
+        x: study.table(task).reset_index().melt("variant") for x, (study, task) in places.items()
+    }
     data = pd.concat(tables, names=["x"]).reset_index("x").dropna()
     means = _draw_lines(axes, data, palette, marker="o", ms=4.5)
     study, task = places[max(places)]
-    highest = float(np.fmax(data["value"].max(), study.no_skill(task).mean()))  # the line is drawn in any case
+    highest = float(
+        np.fmax(data["value"].max(), study.no_skill(task).mean())
+    )  # the line is drawn in any case
     error_axis(axes, study, task, "y", means, highest)
     axes.set_xscale("log")
     axes.set_xticks(list(places), [f"{place:,.0f}" for place in places])
@@ -120,10 +156,14 @@ def _over_epochs(study: Study, task: str, name: str) -> pd.DataFrame:
     own = study.history(task)
     own = own[(own["status"] == "done") & (own["metric"] == name) & np.isfinite(own["value"])]
     own = own[own.groupby("variant")["epoch"].transform("nunique") > 1]
-    return pd.DataFrame({"variant": own["variant"], "x": own["epoch"].astype(int), "value": own["value"]})
+    return pd.DataFrame(
+        {"variant": own["variant"], "x": own["epoch"].astype(int), "value": own["value"]}
+    )
 
 
-def _draw_lines(axes: Axes, data: pd.DataFrame, palette: dict[str, Any], **style: Any) -> pd.Series[float]:
+def _draw_lines(
+    axes: Axes, data: pd.DataFrame, palette: dict[str, Any], **style: Any
+) -> pd.Series[float]:
     """Draw means over seeds of (variant, x, value) with bands from the least to the largest; return the means."""
     order = [variant for variant in palette if variant in set(data["variant"])]
     sns.lineplot(
@@ -135,10 +175,14 @@ def _draw_lines(axes: Axes, data: pd.DataFrame, palette: dict[str, Any], **style
     return data.groupby(["variant", "x"])["value"].mean()
 
 
-def _label_lines(axes: Axes, means: pd.Series[float], palette: dict[str, Any], kinds: Mapping[str, str] = {}) -> None:
+def _label_lines(
+    axes: Axes, means: pd.Series[float], palette: dict[str, Any], kinds: Mapping[str, str] = {}
+) -> None:
     last = means.reset_index().groupby("variant").last()
     ends = {f"{row.Index}{kinds.get(row.Index, '')}": (row.x, row.value) for row in rows_of(last)}
-    label_ends(axes, ends, {f"{name}{kinds.get(name, '')}": colour for name, colour in palette.items()})
+    label_ends(
+        axes, ends, {f"{name}{kinds.get(name, '')}": colour for name, colour in palette.items()}
+    )
 
 
 def pareto_figure(study: Study, task: str) -> Figure | None:
@@ -150,8 +194,12 @@ def pareto_figure(study: Study, task: str) -> Figure | None:
     axes, palette = figure.subplots(), colours(study, task)
     costs = np.stack([summary["step"], (1 if metric.lower_is_better else -1) * summary["mean"]])
     worse, equal = (costs[:, :, None] > costs[:, None]), (costs[:, :, None] == costs[:, None])
-    front = summary[~((worse | equal).all(axis=0) & worse.any(axis=0)).any(axis=1)].sort_values("step")
-    axes.plot(1000 * front["step"], front["mean"], color=MUTED, lw=1.2, drawstyle="steps-post", zorder=1)
+    front = summary[~((worse | equal).all(axis=0) & worse.any(axis=0)).any(axis=1)].sort_values(
+        "step"
+    )
+    axes.plot(
+        1000 * front["step"], front["mean"], color=MUTED, lw=1.2, drawstyle="steps-post", zorder=1
+    )
     data = summary.assign(ms=1000 * summary["step"]).reset_index()
     sns.scatterplot(data, x="ms", y="mean", hue="variant", palette=palette, ax=axes, legend=False, s=55, zorder=3,
                     edgecolor=INK, linewidth=0.7)  # fmt: skip

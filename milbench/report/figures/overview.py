@@ -40,34 +40,63 @@ def overview_figure(study: Study) -> Figure | None:
         if len(study.tasks) > 1:
             axes.set_title(literal(wrapped(task, 20)))
     if with_bounds:  # beside each contender
-        summary, metric, palette = study.summary(tasks[0]), study.metric(tasks[0]), colours(study, tasks[0])
-        row[0].text(1.02, 1.01, "worse by at most", transform=row[0].transAxes, va="bottom", color=MUTED)
+        summary, metric, palette = (
+            study.summary(tasks[0]),
+            study.metric(tasks[0]),
+            colours(study, tasks[0]),
+        )
+        row[0].text(
+            1.02, 1.01, "worse by at most", transform=row[0].transAxes, va="bottom", color=MUTED
+        )
         for variant in summary.index[summary["contender"]]:
             text = f"{at_most(summary['worse_by'][variant], metric)}{' points' * metric.percent}"
             row[0].text(1.02, order.index(variant), text, transform=row[0].get_yaxis_transform(), va="center",
                         color=palette[variant])  # fmt: skip
-    row[0].set_yticks(range(len(order)), [literal(wrapped(v, 28)) for v in order], color=INK, fontsize=9)
+    row[0].set_yticks(
+        range(len(order)), [literal(wrapped(v, 28)) for v in order], color=INK, fontsize=9
+    )
     return figure
 
 
 def _draw(axes: Axes, study: Study, task: str, order: list[str]) -> None:
     table, summary, palette = study.table(task), study.summary(task), colours(study, task)
-    known = [variant for variant in order if variant in table.index and table.loc[variant].notna().any()]
+    known = [
+        variant for variant in order if variant in table.index and table.loc[variant].notna().any()
+    ]
     long = table.reset_index().melt("variant", var_name="seed", value_name="value").dropna()
-    spread = long.groupby("variant").cumcount() % 3 - 1  # so that equal seeds do not hide each other
+    spread = (
+        long.groupby("variant").cumcount() % 3 - 1
+    )  # so that equal seeds do not hide each other
     long["place"] = long["variant"].map(order.index) + 0.11 * spread
     sns.scatterplot(
         long, x="value", y="place", hue="variant", hue_order=known, palette=palette, ax=axes, legend=False, s=22,
         alpha=0.55, linewidth=0, zorder=2,
     )  # fmt: skip
     for variant in known:
-        y, (mean, low, high) = order.index(variant), (float(summary[n][variant]) for n in ("mean", "low", "high"))
-        axes.plot([low, high], [y, y], color=palette[variant], lw=2.2, zorder=3, solid_capstyle="butt")
+        y, (mean, low, high) = (
+            order.index(variant),
+            (float(summary[n][variant]) for n in ("mean", "low", "high")),
+        )
+        axes.plot(
+            [low, high], [y, y], color=palette[variant], lw=2.2, zorder=3, solid_capstyle="butt"
+        )
         axes.plot(mean, y, "D", color=palette[variant], ms=6.5, mec=INK, mew=0.8, zorder=4)
-    published = [(c.published, order.index(c.variant)) for c in replications(study, task) if c.variant in known]
-    rings = [(p.mean, y) for p, y in published if p.metric == study.primary(task) and p.statistic == "mean"]
-    axes.plot([x for x, _ in rings], [y for _, y in rings], "o", mfc="none", mec=INK, ms=10, zorder=5)
+    published = [
+        (c.published, order.index(c.variant))
+        for c in replications(study, task)
+        if c.variant in known
+    ]
+    rings = [
+        (p.mean, y)
+        for p, y in published
+        if p.metric == study.primary(task) and p.statistic == "mean"
+    ]
+    axes.plot(
+        [x for x, _ in rings], [y for _, y in rings], "o", mfc="none", mec=INK, ms=10, zorder=5
+    )
     highest = float(np.nanmax([long["value"].max(), *summary["high"], *(x for x, _ in rings)]))
-    error_axis(axes, study, task, "x", summary["low" if summary["low"].min() < 0 else "mean"], highest)
+    error_axis(
+        axes, study, task, "x", summary["low" if summary["low"].min() < 0 else "mean"], highest
+    )
     axes.set(ylabel="", ylim=(len(order) - 0.4, -0.6))
     axes.grid(visible=False, axis="y")

@@ -13,7 +13,18 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from milbench._utils.palette import BAD_SOFT, BETTER, GOOD_SOFT, INK, LINE, MUTED, PAPER, SAME, WARN_SOFT, WORSE
+from milbench._utils.palette import (
+    BAD_SOFT,
+    BETTER,
+    GOOD_SOFT,
+    INK,
+    LINE,
+    MUTED,
+    PAPER,
+    SAME,
+    WARN_SOFT,
+    WORSE,
+)
 
 _VARIABLES = {
     PAPER: "var(--card)", INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)", GOOD_SOFT: "var(--good-soft)",
@@ -56,7 +67,9 @@ class Picture:
             canvas.print_svg(buffer, metadata={"Date": None, "Creator": None})
         svg = buffer.getvalue()
         used = set(re.findall(r"#([\w.-]+)", svg))
-        svg = re.sub(r' id="([^"]*)"', lambda m: m[0] if m[1] in used else "", svg[svg.index("<svg") :])
+        svg = re.sub(
+            r' id="([^"]*)"', lambda m: m[0] if m[1] in used else "", svg[svg.index("<svg") :]
+        )
         svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|\n\s*", " ", svg, flags=re.DOTALL)
         svg = re.sub(r"(\d+\.\d\d)\d+(?![^<>]*</text>)", r"\1", svg)
         svg = re.sub(r"font-family: [^;\"]*;? ?|<g/>| transform=\"rotate\(-0 [^\"]*\"", "", svg)
@@ -70,7 +83,9 @@ class Picture:
         return Markup(svg)  # noqa: S704 matplotlib escapes the text of figures
 
 
-def drawn(name: str, title: str, caption: str, figure: Figure | None, photographs: bool = False) -> list[Picture]:
+def drawn(
+    name: str, title: str, caption: str, figure: Figure | None, photographs: bool = False
+) -> list[Picture]:
     """Return a picture with its layout computed once for all formats; none for no figure."""
     if figure is None:
         return []

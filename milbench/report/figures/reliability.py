@@ -36,14 +36,28 @@ def reliability_figure(study: Study, task: str) -> Figure | None:
     for axes, variant in zip(grid, shown, strict=True):
         axes.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--")
         bins, colour = bins_of[variant], palette[variant]
-        bounds = [share_interval(round(one.frequency * one.count), int(one.count)) for one in rows_of(bins)]
-        axes.vlines(bins["probability"], *zip(*bounds, strict=True), color=colour, lw=1.4, alpha=0.6)
-        sns.scatterplot(bins, x="probability", y="frequency", color=colour, ax=axes, s=24, linewidth=0)
+        bounds = [
+            share_interval(round(one.frequency * one.count), int(one.count))
+            for one in rows_of(bins)
+        ]
+        axes.vlines(
+            bins["probability"], *zip(*bounds, strict=True), color=colour, lw=1.4, alpha=0.6
+        )
+        sns.scatterplot(
+            bins, x="probability", y="frequency", color=colour, ax=axes, s=24, linewidth=0
+        )
         error = float(study.table(task, _NAME, "last").mean(axis=1)[variant])
         axes.set_title(literal(wrapped(variant, 22)), fontsize=8.5)
         axes.text(0.97, 0.04, f"ECE {with_unit(error, describe(_NAME))}", transform=axes.transAxes, ha="right",
                   fontsize=8, color=MUTED)  # fmt: skip
-        axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1), xlabel="", ylabel="")
+        axes.set(
+            xlim=(-0.03, 1.03),
+            ylim=(-0.03, 1.03),
+            xticks=(0, 0.5, 1),
+            yticks=(0, 0.5, 1),
+            xlabel="",
+            ylabel="",
+        )
         axes.set_aspect("equal")
     figure.supxlabel("mean probability", fontsize=9, color=MUTED)
     figure.supylabel("share that happened", fontsize=9, color=MUTED)
@@ -58,5 +72,9 @@ def pooled_bins(study: Study, task: str, variant: str) -> pd.DataFrame:
             bins += load_reliability(path).get(_NAME, [])
     table = pd.DataFrame(bins, columns=["index", "count", "probability", "frequency"])
     means = ["probability", "frequency"]
-    sums = table.assign(**{name: table["count"] * table[name] for name in means}).groupby("index").sum()
+    sums = (
+        table.assign(**{name: table["count"] * table[name] for name in means})
+        .groupby("index")
+        .sum()
+    )
     return sums.assign(**{name: sums[name] / sums["count"] for name in means})

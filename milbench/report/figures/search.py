@@ -8,7 +8,15 @@ from matplotlib.figure import Figure
 
 from milbench._utils.palette import INK
 from milbench._utils.pictures import literal
-from milbench.report.figures.style import GREY, WIDTH, colours, label_ends, log_ticks, panels, value_axis
+from milbench.report.figures.style import (
+    GREY,
+    WIDTH,
+    colours,
+    label_ends,
+    log_ticks,
+    panels,
+    value_axis,
+)
 from milbench.report.search import Arm
 from milbench.report.study import Study, rows_of
 
@@ -25,14 +33,30 @@ def search_figure(study: Study, arms: Sequence[Arm]) -> Figure | None:
     names = [name for name in settings if len(set(map(str, drawn[name]))) > 1]
     if not names or drawn.empty:
         return None
-    metric, palette = arms[0].metric, {arm.variant: colours(study, arm.task).get(arm.variant, GREY) for arm in arms}
-    figure, grid = panels(len(names), _COLUMNS, WIDTH, max(3.0, 0.9 + 0.14 * len(arms)), sharey=True)
+    metric, palette = (
+        arms[0].metric,
+        {arm.variant: colours(study, arm.task).get(arm.variant, GREY) for arm in arms},
+    )
+    figure, grid = panels(
+        len(names), _COLUMNS, WIDTH, max(3.0, 0.9 + 0.14 * len(arms)), sharey=True
+    )
     for axes, name in zip(grid, names, strict=True):
         numeric = pd.api.types.is_numeric_dtype(drawn[name])
-        data = drawn.dropna(subset=name).assign(x=drawn[name] if numeric else drawn[name].astype(str))
-        style = {"x": "x", "y": "mean", "hue": "variant", "palette": palette, "ax": axes, "legend": False}
+        data = drawn.dropna(subset=name).assign(
+            x=drawn[name] if numeric else drawn[name].astype(str)
+        )
+        style = {
+            "x": "x",
+            "y": "mean",
+            "hue": "variant",
+            "palette": palette,
+            "ax": axes,
+            "legend": False,
+        }
         sns.scatterplot(data[~data["chosen"]], s=18, alpha=0.5, linewidth=0, **style)
-        sns.scatterplot(data[data["chosen"]], s=45, marker="D", edgecolor=INK, linewidth=0.8, zorder=4, **style)
+        sns.scatterplot(
+            data[data["chosen"]], s=45, marker="D", edgecolor=INK, linewidth=0.8, zorder=4, **style
+        )
         if numeric and data["x"].min() > 0 and data["x"].max() > 5 * data["x"].min():
             axes.set_xscale("log")
             log_ticks(axes.xaxis)
@@ -42,5 +66,9 @@ def search_figure(study: Study, arms: Sequence[Arm]) -> Figure | None:
         value_axis(axes, "y", metric, float(drawn["mean"].min()), float(drawn["mean"].max()))
         axes.set(xlabel=literal(name), ylabel=f"{metric.label}{' (%)' * metric.percent}, search")
     last = grid[:_COLUMNS][-1]
-    label_ends(last, {row.variant: (last.get_xlim()[1], row.mean) for row in rows_of(drawn[drawn["chosen"]])}, palette)
+    label_ends(
+        last,
+        {row.variant: (last.get_xlim()[1], row.mean) for row in rows_of(drawn[drawn["chosen"]])},
+        palette,
+    )
     return figure

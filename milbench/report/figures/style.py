@@ -51,7 +51,9 @@ def wrapped(label: str, width: int) -> str:
     return "\n".join(textwrap.wrap(readable(label), width, break_long_words=True)) or label
 
 
-def panels(count: int, columns: int, width: float, height: float, **shared: Any) -> tuple[Figure, list[Axes]]:
+def panels(
+    count: int, columns: int, width: float, height: float, **shared: Any
+) -> tuple[Figure, list[Axes]]:
     """Return a figure of a width with panels of a height each, so many a row."""
     rows, columns = -(-count // columns), min(count, columns)
     figure = Figure(figsize=(width, rows * height), layout=ConstrainedLayoutEngine(h_pad=0.08))
@@ -71,7 +73,12 @@ def colours(study: Study, task: str) -> dict[str, Any]:
 
 
 def error_axis(
-    axes: Axes, study: Study, task: str, axis: Literal["x", "y"], means: pd.Series[float], highest: float
+    axes: Axes,
+    study: Study,
+    task: str,
+    axis: Literal["x", "y"],
+    means: pd.Series[float],
+    highest: float,
 ) -> None:
     """Scale an axis of the primary metric of a task and draw the no-skill line, where what is shown comes near it."""
     line = float(study.no_skill(task).mean())
@@ -85,7 +92,10 @@ def error_axis(
 
 
 def label_ends(
-    axes: Axes, ends: dict[str, tuple[float, float]], colours_of: dict[str, Any], texts: Mapping[str, str] = {}
+    axes: Axes,
+    ends: dict[str, tuple[float, float]],
+    colours_of: dict[str, Any],
+    texts: Mapping[str, str] = {},
 ) -> None:
     """Write name or text of every line right of its end (x, y), moved up or down so that no two are on one another."""
     axes.figure.draw_without_rendering()  # type: ignore[union-attr]  # only then heights are known
@@ -94,8 +104,12 @@ def label_ends(
     wanted = axes.transAxes.inverted().transform(axes.transData.transform(points))[:, 1]
     box = axes.get_window_extent()
     apart = 9.5 / 72 * axes.figure.dpi / box.height
-    places = np.maximum.accumulate(wanted - apart * np.arange(len(names))) + apart * np.arange(len(names))
-    places = np.minimum(places, 1 - apart * np.arange(len(names))[::-1])  # the top ones down again, and what is below
+    places = np.maximum.accumulate(wanted - apart * np.arange(len(names))) + apart * np.arange(
+        len(names)
+    )
+    places = np.minimum(
+        places, 1 - apart * np.arange(len(names))[::-1]
+    )  # the top ones down again, and what is below
     beside = offset_copy(axes.transAxes, axes.get_figure(root=True), x=12, units="points")
     for name, place in zip(names, places, strict=True):
         axes.annotate(
@@ -110,27 +124,37 @@ def label_ends(
 def log_ticks(axis: Axis, unit: float = 1) -> None:
     """Write plain numbers, times a unit, at 1, 2, 5, 10, ... of a logarithmic axis, at fewer of a long one."""
     low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 20 * low else (1, 3) if high < 1000 * low else (1,)))
+    axis.set_major_locator(
+        LogLocator(subs=(1, 2, 5) if high < 20 * low else (1, 3) if high < 1000 * low else (1,))
+    )
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{unit * value:.4g}"))
     axis.set_minor_locator(NullLocator())
 
 
-def value_axis(axes: Axes, axis: Literal["x", "y"], metric: Metric, low: float, high: float) -> None:
+def value_axis(
+    axes: Axes, axis: Literal["x", "y"], metric: Metric, low: float, high: float
+) -> None:
     """Scale and name an axis of values: shares from 0 on; where they span a wide range y by logarithms, x by roots.
 
     `low` is the smallest value that has to be told from others, `high` the largest that is shown.
     """
-    set_scale, set_limits = (axes.set_xscale, axes.set_xlim) if axis == "x" else (axes.set_yscale, axes.set_ylim)
+    set_scale, set_limits = (
+        (axes.set_xscale, axes.set_xlim) if axis == "x" else (axes.set_yscale, axes.set_ylim)
+    )
     ticks = axes.xaxis if axis == "x" else axes.yaxis
     label = f"{metric.label}{' (%)' if metric.percent else ''}"
     ticks.set_label_text(label)
     formatter = FuncFormatter(lambda value, _: f"{100 * value:.3g}")
-    if not metric.percent or not metric.lower_is_better or low < 0:  # an excess over an optimum may be negative
+    if (
+        not metric.percent or not metric.lower_is_better or low < 0
+    ):  # an excess over an optimum may be negative
         if metric.percent:
             ticks.set_major_formatter(formatter)
         return
     if axis == "y" and high > 8 * low > 0:
-        axes.set(ylabel=f"{label}, log scale", yscale="log", ylim=(0.6 * low, min(1.04, 1.3 * high)))
+        axes.set(
+            ylabel=f"{label}, log scale", yscale="log", ylim=(0.6 * low, min(1.04, 1.3 * high))
+        )
         log_ticks(ticks, 100)
         return
     top = min(1.04, 1.08 * high) or 1.0

@@ -26,7 +26,9 @@ MOST_SEEDS = 10_000
 class Contenders:
     """What the values of losses say of the best one."""
 
-    contender: NDArray[np.bool_]  # (losses,), may be the best; False without any value, with one seed True for others
+    contender: NDArray[
+        np.bool_
+    ]  # (losses,), may be the best; False without any value, with one seed True for others
     worse_by: Floats  # (losses,), worse than the best by at most so much, in the unit of the metric; nan: not known
     rows: list[int]  # the losses in `pairs`: those with a value
     pairs: Pairs
@@ -40,11 +42,17 @@ class Contenders:
         pair = self.rows.index(first), self.rows.index(second)
         if not self.pairs.separate(*pair, MOST_SEEDS):
             return None
-        return bisect_left(range(MOST_SEEDS), True, lo=2, key=lambda seeds: self.pairs.separate(*pair, seeds))
+        return bisect_left(
+            range(MOST_SEEDS), True, lo=2, key=lambda seeds: self.pairs.separate(*pair, seeds)
+        )
 
 
 def contenders(
-    errors: ArrayLike, *, lower_is_better: bool = True, noise: SamplingNoise | None = None, overlap: float = 0.0
+    errors: ArrayLike,
+    *,
+    lower_is_better: bool = True,
+    noise: SamplingNoise | None = None,
+    overlap: float = 0.0,
 ) -> Contenders:
     """Return which losses may be the best one, with 95 % probability, and how much worse than it each may be.
 
@@ -82,7 +90,9 @@ def contenders(
     return Contenders(contender, worse_by, rows.tolist(), pairs)
 
 
-def _worse_by(scaled: Scaled, contender: NDArray[np.bool_], pairs: Pairs, widths: Floats, in_units: Floats) -> Floats:
+def _worse_by(
+    scaled: Scaled, contender: NDArray[np.bool_], pairs: Pairs, widths: Floats, in_units: Floats
+) -> Floats:
     """Return Hsu's upper bounds of the difference from the best, which is one of the contenders, in the metric's unit.
 
     On the scale of the comparison a loss is worse than another one by at most their difference and the width. Of the
@@ -96,11 +106,17 @@ def _worse_by(scaled: Scaled, contender: NDArray[np.bool_], pairs: Pairs, widths
     places = ((1 - share) * half[:, None] + share * half)[..., None] * np.linspace(-1, 1, 5)
     typical = replace(pairs.variances, values=np.minimum(v, np.median(v)))
     lowest = np.nanmin(values, axis=1) - pairs.means.T - replace(pairs, variances=typical).widths()
-    lowest[(pairs.seeds < 5) | (pairs.overlap > 0)] = -np.inf  # five seeds are all above a symmetric mean in 1 of 32
+    lowest[
+        (pairs.seeds < 5) | (pairs.overlap > 0)
+    ] = -np.inf  # five seeds are all above a symmetric mean in 1 of 32
     up = places + (share * widths)[..., None]
     down = np.maximum(places - ((1 - share) * widths)[..., None], lowest[..., None])
-    between = scaled.metric(pairs.means[..., None] + up) - scaled.metric(pairs.means.T[..., None] + down)
-    moved = scaled.metric(values[:, None, None] + up[..., None]) - scaled.metric(values[:, None] + down[..., None])
+    between = scaled.metric(pairs.means[..., None] + up) - scaled.metric(
+        pairs.means.T[..., None] + down
+    )
+    moved = scaled.metric(values[:, None, None] + up[..., None]) - scaled.metric(
+        values[:, None] + down[..., None]
+    )
     of_seeds = np.nansum(moved, axis=3) / np.where(pairs.seeds > 0, pairs.seeds, np.nan)[..., None]
     bounds = np.maximum(np.maximum(between, of_seeds).max(axis=2), in_units - in_units.T)
     np.fill_diagonal(bounds, 0)
@@ -114,8 +130,12 @@ def _half_widths(scaled: Scaled, overlap: float) -> Floats:
     several = seeds > 1
     squares = np.full(len(seeds), np.nan)
     spread = np.nanvar(scaled.values[several], axis=1, ddof=1)
-    squares[several] = special.stdtrit(seeds[several] - 1, LEVEL) ** 2 * spread * (1 / seeds[several] + overlap)
+    squares[several] = (
+        special.stdtrit(seeds[several] - 1, LEVEL) ** 2 * spread * (1 / seeds[several] + overlap)
+    )
     if scaled.noise is not None:
         of_items = np.einsum("isit,is,it->i", scaled.noise.covariance, present, present) / seeds**2
         squares += special.ndtri(LEVEL) ** 2 * of_items
-    return np.sqrt(np.where(several, squares, np.fmax.reduce(squares)))  # one seed: known as badly as the worst
+    return np.sqrt(
+        np.where(several, squares, np.fmax.reduce(squares))
+    )  # one seed: known as badly as the worst

@@ -75,7 +75,11 @@ class Difference:
 
 
 def compare_pair(
-    values: Floats, first: int, second: int, noise: SamplingNoise | None = None, overlap: float = 0.0
+    values: Floats,
+    first: int,
+    second: int,
+    noise: SamplingNoise | None = None,
+    overlap: float = 0.0,
 ) -> Difference:
     """Return the first less the second of two rows of values (losses, seeds), NaN where there is none.
 
@@ -98,7 +102,10 @@ def compare_pair(
     added = 2 * float((noise.unit[[first, second]][:, common] ** 2).mean())
     shared = (float(by_seed.sum()) - n * diagonal) / (n * (n - 1)) if n > 1 else diagonal
     alike = _alike(noise.sets[[first, second]][:, common])
-    own, shared = max(diagonal - shared, 0.0) + (1 - alike) * added, max(shared, 0.0) + alike * added
+    own, shared = (
+        max(diagonal - shared, 0.0) + (1 - alike) * added,
+        max(shared, 0.0) + alike * added,
+    )
     return Difference(n, mean, variance, own, shared, items, overlap)
 
 

@@ -40,7 +40,13 @@ class Scaled:
         """Return values of this scale as values of the metric, with the sign that makes the smaller the better."""
         signed = self.sign * values
         with np.errstate(over="ignore"):
-            back = special.expit(signed) if self.kind == "logit" else np.exp(signed) if self.kind == "log" else signed
+            back = (
+                special.expit(signed)
+                if self.kind == "logit"
+                else np.exp(signed)
+                if self.kind == "log"
+                else signed
+            )
         return np.asarray(self.sign * back)
 
 
@@ -53,14 +59,20 @@ def scaled(values: Floats, lower_is_better: bool, noise: SamplingNoise | None) -
         slopes = 1 / moved
     elif not (values < 0).any():
         kind, moved = "logit", np.clip(values, min(least, 0.5) / 2, 1 - min(rest, 0.5) / 2)
-        if noise is not None:  # half an item wrong and half an item right, as for the logit of a binomial share
+        if (
+            noise is not None
+        ):  # half an item wrong and half an item right, as for the logit of a binomial share
             items = np.where(noise.items > 0, noise.items, np.inf)
             moved = np.where(np.isfinite(items), (values + 0.5 / items) / (1 + 1 / items), moved)
         slopes = 1 / (moved * (1 - moved))
     if noise is not None:
-        covariance = np.nan_to_num(noise.covariance * slopes[:, :, None, None] * slopes)  # no slope at missing seeds
+        covariance = np.nan_to_num(
+            noise.covariance * slopes[:, :, None, None] * slopes
+        )  # no slope at missing seeds
         noise = replace(noise, covariance=covariance, unit=noise.unit * slopes)
-    on_scale = special.logit(moved) if kind == "logit" else np.log(moved) if kind == "log" else moved
+    on_scale = (
+        special.logit(moved) if kind == "logit" else np.log(moved) if kind == "log" else moved
+    )
     sign = 1 if lower_is_better else -1
     return Scaled(sign * on_scale, noise, kind, sign)
 
@@ -85,7 +97,9 @@ class Pairs:
         """Return by how much the first loss may look worse than the second and still be the best, (m, m)."""
         everyone = np.arange(len(self.means))
         seeds = np.maximum(self.seeds, 1)
-        return self._width(everyone[:, None], everyone, seeds, self.variances.freedom(), self.variances.usual())
+        return self._width(
+            everyone[:, None], everyone, seeds, self.variances.freedom(), self.variances.usual()
+        )
 
     def separate(self, first: int, second: int, seeds: int) -> bool:
         """Return whether so many seeds of each loss leave out the worse of two losses with the probability POWER."""
@@ -95,14 +109,18 @@ class Pairs:
         error = math.sqrt(both * (1 / seeds + self.overlap) + self.shared[first, second])
         return bool(abs(self.difference[first, second]) >= width + special.ndtri(POWER) * error)
 
-    def _width(self, i: Index, j: Index, seeds: Floats | int, freedom: Floats, usual: float) -> Floats:
+    def _width(
+        self, i: Index, j: Index, seeds: Floats | int, freedom: Floats, usual: float
+    ) -> Floats:
         v, rivals = self.variances.values, len(self.means) - 1
         usual = math.floor(10 * usual) / 10  # few different quantiles
         level = special.stdtr(usual, -dunnett(rivals, usual))
         of_seeds = -special.stdtrit((v[i] + v[j]) / (v[i] / freedom[i] + v[j] / freedom[j]), level)
         of_items = dunnett(rivals, math.inf)
         training = np.maximum(of_seeds**2 * (v[i] + v[j]), of_items**2 * self.own[i, j])
-        return np.asarray(np.sqrt(training * (1 / seeds + self.overlap) + of_items**2 * self.shared[i, j]))
+        return np.asarray(
+            np.sqrt(training * (1 / seeds + self.overlap) + of_items**2 * self.shared[i, j])
+        )
 
 
 def compare_all(scaled: Scaled, overlap: float) -> Pairs:
@@ -134,7 +152,11 @@ def dunnett(rivals: int, freedom: float) -> float:
     """
     z, weights = special.roots_hermitenorm(31)
     middles = (np.arange(200) + 0.5) / 200
-    s = np.ones(1) if math.isinf(freedom) else np.sqrt(special.chdtri(freedom, 1 - middles) / freedom)
+    s = (
+        np.ones(1)
+        if math.isinf(freedom)
+        else np.sqrt(special.chdtri(freedom, 1 - middles) / freedom)
+    )
 
     def excess(q: float) -> float:
         below = special.ndtr(math.sqrt(2) * q * s[:, None] + z) ** rivals

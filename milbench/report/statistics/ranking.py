@@ -28,11 +28,19 @@ def mean_ranks(blocks: Blocks) -> tuple[Floats, Floats, Floats]:
     loss that has none of the drawn seeds of a task takes its mean over all.
     """
     means = [[np.nanmean(task, axis=1) for task in block] for block in blocks]
-    ranks = np.mean([stats.rankdata(np.round(of_block, 7), axis=1).mean(axis=0) for of_block in means], axis=0)
+    ranks = np.mean(
+        [stats.rankdata(np.round(of_block, 7), axis=1).mean(axis=0) for of_block in means], axis=0
+    )
     rng, count = np.random.default_rng(0), len(blocks)
-    drawn = np.stack([np.mean([_drawn_ranks(task, rng) for task in block], axis=0) for block in blocks])
-    taken = drawn[rng.integers(count, size=(DRAWS, count)), rng.integers(DRAWS, size=(DRAWS, count))].mean(axis=1)
-    tail = special.ndtr(math.sqrt(count / (count - 1)) * special.stdtrit(count - 1, (1 - LEVEL) / 2))
+    drawn = np.stack(
+        [np.mean([_drawn_ranks(task, rng) for task in block], axis=0) for block in blocks]
+    )
+    taken = drawn[
+        rng.integers(count, size=(DRAWS, count)), rng.integers(DRAWS, size=(DRAWS, count))
+    ].mean(axis=1)
+    tail = special.ndtr(
+        math.sqrt(count / (count - 1)) * special.stdtrit(count - 1, (1 - LEVEL) / 2)
+    )
     low, high = np.quantile(taken, [tail, 1 - tail], axis=0)
     return ranks, low, high
 
@@ -44,12 +52,16 @@ def _drawn_ranks(values: Floats, rng: np.random.Generator) -> Floats:
     known = counts @ np.isfinite(values).T
     sums = counts @ np.nan_to_num(values).T
     means = np.where(known > 0, sums / np.maximum(known, 1), np.nanmean(values, axis=1))
-    return np.asarray(stats.rankdata(means.round(7), axis=1), float)  # ties that a published frame keeps
+    return np.asarray(
+        stats.rankdata(means.round(7), axis=1), float
+    )  # ties that a published frame keeps
 
 
 def win_rates(blocks: Blocks) -> Floats:
     """Return how often each loss is better than another one with the same seed, a tie counted as half, over blocks."""
-    return np.asarray(np.mean([np.mean([_wins(task) for task in block], axis=0) for block in blocks], axis=0))
+    return np.asarray(
+        np.mean([np.mean([_wins(task) for task in block], axis=0) for block in blocks], axis=0)
+    )
 
 
 def _wins(values: Floats) -> Floats:
@@ -64,5 +76,7 @@ def scores(blocks: Blocks, lines: Sequence[Sequence[float]]) -> Floats:
     of_blocks = []
     for block, known in zip(blocks, lines, strict=True):
         gains = [line - np.nanmean(task, axis=1) for task, line in zip(block, known, strict=True)]
-        of_blocks.append(np.mean([np.clip(gain, 0, None) / max(gain.max(), 1e-12) for gain in gains], axis=0))
+        of_blocks.append(
+            np.mean([np.clip(gain, 0, None) / max(gain.max(), 1e-12) for gain in gains], axis=0)
+        )
     return np.asarray(np.mean(of_blocks, axis=0))

@@ -18,7 +18,9 @@ class SamplingNoise:
     """The error of the values of m losses with n seeds that comes from the draw of the test items."""
 
     covariance: Floats  # (m, n, m, n), of the values; 0 between two cells that were tested on different items
-    sets: NDArray[np.int64]  # (m, n), equal for cells that were tested on the same items; -1 where nothing is known
+    sets: NDArray[
+        np.int64
+    ]  # (m, n), equal for cells that were tested on the same items; -1 where nothing is known
     items: NDArray[np.int64]  # (m, n), the number of test items, 0 where nothing is known
     unit: Floats  # (m, n), what an item adds to the ratio where it adds anything (root mean square), else 1 / items
 
@@ -44,7 +46,9 @@ def sampling_noise(outcomes: Sequence[Sequence[Outcomes | None]]) -> SamplingNoi
                 tested.setdefault((of_cell.items, len(of_cell)), []).append((loss, seed, of_cell))
                 added = of_cell.sums[of_cell.sums != 0].astype(float)
                 total = of_cell.weights.sum(dtype=float)
-                unit[loss, seed] = np.sqrt((added**2).mean()) / total if added.size else 1 / len(of_cell)
+                unit[loss, seed] = (
+                    np.sqrt((added**2).mean()) / total if added.size else 1 / len(of_cell)
+                )
                 items[loss, seed] = len(of_cell)
     for number, ((_, count), cells) in enumerate(tested.items()):
         losses, seeds = np.array([cell[:2] for cell in cells]).T

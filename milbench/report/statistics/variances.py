@@ -18,7 +18,9 @@ from scipy import optimize, special
 
 from milbench.report.statistics.sampling import Floats
 
-SHARE = 2 / 3  # the median of many values is known as well as the mean of so many of them (2 / pi if they are normal)
+SHARE = (
+    2 / 3
+)  # the median of many values is known as well as the mean of so many of them (2 / pi if they are normal)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +30,9 @@ class Variances:
     values: Floats  # (m,), moderated, never below a loss's own; nan where nothing is known
     own: Floats  # (m,), the degrees of freedom of a loss's own variance
     prior: float  # those that the prior adds
-    trust: Floats  # (m,), the share of these that a loss gets: 1 unless it varies more than is typical
+    trust: (
+        Floats  # (m,), the share of these that a loss gets: 1 unless it varies more than is typical
+    )
 
     def freedom(self, own: Floats | float | None = None) -> Floats:
         """Return the degrees of freedom of each loss, (m,), or those with so many of its own."""
@@ -71,13 +75,17 @@ def _squares(values: Floats) -> tuple[Floats, Floats]:
     left = np.where(shared, values, np.nan)[:, shared.any(axis=0)]
     present = np.isfinite(left)
     losses, rows = present.sum(axis=0), present.any(axis=1)
-    for _ in range(1 if present.all() else 5):  # with missing seeds, means and medians wait for each other
+    for _ in range(
+        1 if present.all() else 5
+    ):  # with missing seeds, means and medians wait for each other
         left[rows] -= np.nanmean(left[rows], axis=1, keepdims=True)
         ordered, seeds = np.sort(left, axis=0), np.arange(len(losses))  # NaN comes last
         left -= (ordered[(losses - 1) // 2, seeds] + ordered[losses // 2, seeds]) / 2
     left[rows] -= np.nanmean(left[rows], axis=1, keepdims=True)
     # the seed effects took one loss's share
-    return np.nansum(left**2 * (losses / (losses - 1)), axis=1), np.maximum(present.sum(axis=1) - 1.0, 0.0)
+    return np.nansum(left**2 * (losses / (losses - 1)), axis=1), np.maximum(
+        present.sum(axis=1) - 1.0, 0.0
+    )
 
 
 def _prior(own: Floats, d: Floats) -> tuple[float, float]:
@@ -87,7 +95,9 @@ def _prior(own: Floats, d: Floats) -> tuple[float, float]:
     place = float(np.median(logs))
     few = len(own) / (len(own) - 1)  # the median absolute deviation of few values is too small
     ratio = float(np.median(np.abs(logs - place) / deviation)) * few
-    spread = float(special.zeta(2, np.median(d) / 2)) * (ratio**2 - 1)  # beyond that of variances of so few seeds
+    spread = float(special.zeta(2, np.median(d) / 2)) * (
+        ratio**2 - 1
+    )  # beyond that of variances of so few seeds
     if spread < 1e-3:
         return math.exp(place), math.inf
     prior = 2 * float(optimize.brentq(lambda y: float(special.zeta(2, y)) - spread, 1e-4, 1e4))

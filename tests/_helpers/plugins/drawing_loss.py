@@ -14,7 +14,9 @@ class DrawingLoss(Loss):
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         scores = self.scores(logits, mask)
-        return torch.nn.functional.binary_cross_entropy_with_logits(scores, labels.float(), reduction="none").sum(dim=1)
+        return torch.nn.functional.binary_cross_entropy_with_logits(
+            scores, labels.float(), reduction="none"
+        ).sum(dim=1)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         return logits[:, :-1, torch.randint(logits.shape[2], ())]

@@ -20,7 +20,9 @@ class FaultyLoss(Loss):
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         scores = logits[:, :-1].mean(dim=2)
-        each = torch.nn.functional.binary_cross_entropy_with_logits(scores, labels.float(), reduction="none")
+        each = torch.nn.functional.binary_cross_entropy_with_logits(
+            scores, labels.float(), reduction="none"
+        )
         value = each.sum(dim=1)
         faults: dict[str, Any] = {
             "scalar": each.sum(),
@@ -36,10 +38,14 @@ class FaultyLoss(Loss):
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         means = logits[:, :-1].mean(dim=2)
-        return {"scores with background": logits.mean(dim=2), "nan scores": means.log()}.get(self.fault, means)
+        return {"scores with background": logits.mean(dim=2), "nan scores": means.log()}.get(
+            self.fault, means
+        )
 
     def evidence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        return logits[:, :-1].log() if self.fault == "nan evidence" else super().evidence(logits, mask)
+        return (
+            logits[:, :-1].log() if self.fault == "nan evidence" else super().evidence(logits, mask)
+        )
 
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         probs = super().posterior(logits, mask)

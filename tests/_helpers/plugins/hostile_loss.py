@@ -38,7 +38,9 @@ class HostileLoss(Loss):
 
     def __init__(
         self,
-        how: Literal["diverge", "exit 5", "interrupt", "leave", "kill", "hang", "assert", "odd", "change"] = "diverge",
+        how: Literal[
+            "diverge", "exit 5", "interrupt", "leave", "kill", "hang", "assert", "odd", "change"
+        ] = "diverge",
     ) -> None:
         super().__init__()
         self.how, self.calls = how, 0
@@ -63,7 +65,9 @@ class HostileLoss(Loss):
             raise RuntimeError("CUDA error: device-side assert triggered")
         if self.how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        while self.how == "hang":  # a loop that only the timer ends, though it leaves the cores to others
+        while (
+            self.how == "hang"
+        ):  # a loop that only the timer ends, though it leaves the cores to others
             time.sleep(0.01)
         return value * float("nan")
 

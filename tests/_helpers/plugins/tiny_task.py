@@ -26,7 +26,9 @@ from milbench import (
 CORNERS = torch.tensor([[3.0, 0.0], [-3.0, 3.0], [-3.0, -3.0], [0.0, 0.0]])
 
 
-def mlp(inputs: int, num_classes: int, seed: int, hidden: Annotated[int, Field(ge=1)] = 8) -> Network:
+def mlp(
+    inputs: int, num_classes: int, seed: int, hidden: Annotated[int, Field(ge=1)] = 8
+) -> Network:
     """Make a perceptron of one hidden layer."""
     return InstanceMLP(inputs, num_classes, seed, hidden)
 
@@ -94,8 +96,12 @@ class TinyTask(Task):
             metrics[f"{split}/instance_error"] = float(wrong.double().mean())
             if split == "test":
                 sums, weights = wrong.sum(dim=1), torch.full((len(wrong),), wrong.shape[1])
-                outcomes["instance_error"] = Outcomes(sums.numpy(), weights.numpy(), f"64 bags of {self.size}")
-        return Evaluation(metrics, {"format": "tiny/1", "decoder": "corners", "lowest": lowest}, outcomes)
+                outcomes["instance_error"] = Outcomes(
+                    sums.numpy(), weights.numpy(), f"64 bags of {self.size}"
+                )
+        return Evaluation(
+            metrics, {"format": "tiny/1", "decoder": "corners", "lowest": lowest}, outcomes
+        )
 
     def gallery(self) -> Bags:
         return self._draw(torch.Generator().manual_seed(3), bags=2)

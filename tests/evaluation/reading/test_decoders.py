@@ -51,14 +51,23 @@ def test_columns_agree_with_the_rule_in_plain_python() -> None:
     rng = torch.Generator().manual_seed(0)
     probs = torch.rand(300, 5, 4, 9, generator=rng)
     probs[:, -1] *= 2.2
-    for maps in (probs, torch.rand(2, 5, 1, 1, generator=rng), torch.rand(2, 5, 3, 200, generator=rng), probs[:0]):
+    for maps in (
+        probs,
+        torch.rand(2, 5, 1, 1, generator=rng),
+        torch.rand(2, 5, 3, 200, generator=rng),
+        probs[:0],
+    ):
         expected = [column_rule(shown, 4) for shown in maps.argmax(dim=1).tolist()]
-        assert texts(read_columns(maps.argmax(dim=1), 4)) == expected  # with ties, blank columns, and digits again
+        assert (
+            texts(read_columns(maps.argmax(dim=1), 4)) == expected
+        )  # with ties, blank columns, and digits again
         assert len(maps) < 300 or len({len(read) for read in expected}) > 4
 
 
 @pytest.mark.parametrize("background", [0.0, 3.0, 5.0, 8.0])
-def test_what_is_shown_is_the_argmax_of_the_posterior_given_the_best_of_all_label_sets(background: float) -> None:
+def test_what_is_shown_is_the_argmax_of_the_posterior_given_the_best_of_all_label_sets(
+    background: float,
+) -> None:
     rng = torch.Generator().manual_seed(1)
     logits = 1.5 * torch.randn(25, 5, 3, 7, generator=rng, dtype=torch.float64)
     logits[:, -1] += background
@@ -80,7 +89,9 @@ def sets(*labels: set[int]) -> Tensor:
 
 def test_what_is_read_is_the_label_set_that_the_loss_finds() -> None:
     """The map is sure of a 1 and a 7, and nearly sure that there is no 4; the loss names other sets."""
-    probs = 0.9 * draw("1...7... 1...7... ........", sure=0.999) + 0.1 * draw("........ " * 3, sure=0.999)
+    probs = 0.9 * draw("1...7... 1...7... ........", sure=0.999) + 0.1 * draw(
+        "........ " * 3, sure=0.999
+    )
     for labels, read in (({1, 7}, "17"), ({1}, "1"), ({7}, "7"), (set(), "")):
         given, classes = posterior_given(probs, sets(labels))
         assert texts(read_columns(classes, 10)) == [read]
@@ -100,7 +111,9 @@ def test_what_is_read_is_the_label_set_that_the_loss_finds() -> None:
     ("1...2.. ....... .......", {2}, 1, "2"),
     ("1...2.. ....... .......", set(), 1, ""),
 ])  # fmt: skip
-def test_the_strongest_positions_by_hand(picture: str, labels: set[int], tilt: float, read: str) -> None:
+def test_the_strongest_positions_by_hand(
+    picture: str, labels: set[int], tilt: float, read: str
+) -> None:
     probs = draw(picture)
     found = strongest_positions(probs[:, :-1], probs, sets(labels))
     assert texts(read_strongest(found, 1, ComponentDecoder(tilt=tilt))) == [read]
@@ -121,7 +134,9 @@ def test_the_strongest_positions_by_hand(picture: str, labels: set[int], tilt: f
 def test_components_by_hand(picture: str, read: str) -> None:
     assert components(draw(picture, sure=0.999)) == [read]
     flipped = " ".join(map("".join, zip(*picture.split(), strict=True)))
-    if len(find_components(draw(picture))) > 1:  # from top to bottom; a component alone is read from left to right
+    if (
+        len(find_components(draw(picture))) > 1
+    ):  # from top to bottom; a component alone is read from left to right
         assert components(draw(flipped, sure=0.999)) == [read]
 
 
@@ -153,7 +168,9 @@ def test_components_are_those_of_a_flood_fill() -> None:
             ys, xs = zip(*part, strict=True)
             weights = [float(probs[b, c, y, x]) for y, x in part]
             middle = [np.average(axis, weights=weights) for axis in (ys, xs)]
-            expected.append((b, c, sum(weights), *middle, min(ys), min(xs), max(ys) + 1, max(xs) + 1))
+            expected.append(
+                (b, c, sum(weights), *middle, min(ys), min(xs), max(ys) + 1, max(xs) + 1)
+            )
     found = find_components(probs)
     got = zip(*(getattr(found, f.name).tolist() for f in dataclasses.fields(found)), strict=True)
     assert np.allclose(sorted(got), sorted(expected))
@@ -187,7 +204,9 @@ def test_a_decoder_learns_how_steep_a_number_beside_each_other_may_look() -> Non
     down = "..22.. ..22.. ...... ...... ..77.. ..77.."
     found = find_components(draw(*[across] * 5, down, sure=0.999))
     truth = ["27"] * 6
-    assert texts(read_components(found, 6, ComponentDecoder(reach=(4.0,) * 10))) == ["72"] * 5 + ["27"]
+    assert texts(read_components(found, 6, ComponentDecoder(reach=(4.0,) * 10))) == ["72"] * 5 + [
+        "27"
+    ]
     decoder = fit_component_decoder(found, digits(*truth))
     assert texts(read_components(found, 6, decoder)) == truth
     assert 2 <= decoder.tilt < 100

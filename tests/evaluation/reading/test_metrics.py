@@ -10,7 +10,13 @@ from milbench.api.outcomes import Outcomes
 from milbench.api.scores import Scores
 from milbench.api.task import Evaluation
 from milbench.evaluation.reading.metrics import ReadingMetrics
-from milbench.evaluation.reading.patterns import PATTERNS, String, error_pattern, is_vertical, pattern_shares
+from milbench.evaluation.reading.patterns import (
+    PATTERNS,
+    String,
+    error_pattern,
+    is_vertical,
+    pattern_shares,
+)
 from milbench.evaluation.reading.reader import Reader
 from tests._helpers.label_maps import draw
 
@@ -32,13 +38,17 @@ def digits(text: str) -> String:
     ("12", "22", False, "12", "substitution"),
     ("52", "528", False, "52", "other"),
 ])  # fmt: skip
-def test_patterns_by_example(read: str, truth: str, vertical: bool, winning: str, expected: str | None) -> None:
+def test_patterns_by_example(
+    read: str, truth: str, vertical: bool, winning: str, expected: str | None
+) -> None:
     assert error_pattern(digits(read), digits(truth), vertical, {*digits(winning)}) == expected
 
 
 def test_shares_add_up_to_the_error() -> None:
     read, truth = ["", "1", "21", "5", "2", "33", ""], ["1", "1", "12", "6", "777", "3", "4"]
-    values = pattern_shares([error_pattern(digits(a), digits(b)) for a, b in zip(read, truth, strict=True)])
+    values = pattern_shares(
+        [error_pattern(digits(a), digits(b)) for a, b in zip(read, truth, strict=True)]
+    )
     assert sum(values.values()) == pytest.approx(6 / 7)
     assert values["no_detection"] == 2 / 7
     assert set(values) == set(PATTERNS)
@@ -47,7 +57,10 @@ def test_shares_add_up_to_the_error() -> None:
 def test_vertical_numbers_by_their_boxes() -> None:
     classes = torch.tensor([[1, 2], [1, 2], [1, -1], [-1, -1], [1, 2]])
     beside, below = [[0, 0, 4, 9], [5, 2, 9, 11]], [[0, 0, 4, 9], [1, 10, 5, 19]]
-    tall = [[0, 0, 4, 40], [5, 2, 9, 42]]  # as tall as it may be, what counts is where the middles are
+    tall = [
+        [0, 0, 4, 40],
+        [5, 2, 9, 42],
+    ]  # as tall as it may be, what counts is where the middles are
     boxes = torch.tensor([beside, below, below, below, tall]).float()
     assert is_vertical(Truth(classes, boxes)) == [False, True, False, False, False]
 
@@ -57,10 +70,12 @@ CENTRES = 2.0 * torch.arange(3) + 1, 2.0 * torch.arange(8) + 1
 
 def bags(pictures: list[str], truth: list[list[int]]) -> tuple[Bags, Tensor]:
     classes = torch.tensor([[*row, *[-1] * (max(map(len, truth)) - len(row))] for row in truth])
-    boxes = torch.tensor([[4.0 * m, 0.0, 4.0 * m + 4, 4.0] for m in range(classes.shape[1])]).expand(
-        len(classes), -1, 4
+    boxes = torch.tensor(
+        [[4.0 * m, 0.0, 4.0 * m + 4, 4.0] for m in range(classes.shape[1])]
+    ).expand(len(classes), -1, 4)
+    some = Bags(
+        torch.zeros(len(classes), 1, 6, 16), label_matrix(classes, 10), truth=Truth(classes, boxes)
     )
-    some = Bags(torch.zeros(len(classes), 1, 6, 16), label_matrix(classes, 10), truth=Truth(classes, boxes))
     return some, draw(*pictures, sure=0.999)
 
 
@@ -70,8 +85,17 @@ def scores_of(probs: Tensor) -> Scores:
     return Scores(highest, highest, probs, centres=CENTRES)
 
 
-VALIDATION = ["11..11.. 11..11.. ........", "2.2..... 222..... ........", "3..11... 3..11... ........"]
-TEST = ["1.1..... 111..... ........", "11..3... 11..3... ........", "2...8... 22..88.. ........", "........ " * 3]
+VALIDATION = [
+    "11..11.. 11..11.. ........",
+    "2.2..... 222..... ........",
+    "3..11... 3..11... ........",
+]
+TEST = [
+    "1.1..... 111..... ........",
+    "11..3... 11..3... ........",
+    "2...8... 22..88.. ........",
+    "........ " * 3,
+]
 
 
 OF_SETS = Evaluation({}, outcomes={"set_error": Outcomes([0], [1], "items")})  # type: ignore[arg-type]
@@ -86,11 +110,20 @@ def evaluated(*batches: tuple[str, tuple[Bags, Tensor]]) -> Evaluation:
 
 def test_metrics_of_reading_by_hand() -> None:
     test = [bags(TEST[:2], [[1], [1, 3]]), bags(TEST[2:], [[2, 8, 8], [4]])]
-    found = evaluated(("validation", bags(VALIDATION, [[1, 1], [2], [3, 1]])), ("test", test[0]), ("test", test[1]))
+    found = evaluated(
+        ("validation", bags(VALIDATION, [[1, 1], [2], [3, 1]])),
+        ("test", test[0]),
+        ("test", test[1]),
+    )
     values, error = found.metrics, "transcription_error"
     assert values[f"validation/{error}"] == values[f"validation/{error}_columns"] == 0
     # Components read 1, 13, 28 and nothing, where there is 1, 13, 288 and 4.
-    assert values[f"test/{error}"] == values[f"test/{error}_components"] == values[f"test/{error}_columns"] == 1 / 2
+    assert (
+        values[f"test/{error}"]
+        == values[f"test/{error}_components"]
+        == values[f"test/{error}_columns"]
+        == 1 / 2
+    )
     assert values["test/error_clustering"] == values["test/error_no_detection"] == 1 / 4
     assert values["test/error_other"] == values["test/error_substitution"] == 0
     assert 0 < values["test/mean_iou"] < 1
@@ -103,7 +136,10 @@ def test_metrics_of_reading_by_hand() -> None:
 
 
 def test_the_reader_is_learnt_from_the_calibration_alone() -> None:
-    calibration, truths = ("calibration", bags(VALIDATION, [[1, 1], [2], [3, 1]])), ([[1], [1, 3]], [[1, 1, 1], [7]])
+    calibration, truths = (
+        ("calibration", bags(VALIDATION, [[1, 1], [2], [3, 1]])),
+        ([[1], [1, 3]], [[1, 1, 1], [7]]),
+    )
     first, second = (evaluated(calibration, ("test", bags(TEST[:2], truth))) for truth in truths)
     assert first.decoder == second.decoder
     assert first.metrics["test/transcription_error"] == 0
@@ -112,7 +148,10 @@ def test_the_reader_is_learnt_from_the_calibration_alone() -> None:
 
 def test_the_decoder_is_chosen_on_validation_strings_and_judged_on_test_strings() -> None:
     validation, probs = bags(["12...... ........ ........"] * 2, [[1, 2], [1, 2]])
-    probs[1, 7, 1, 6], probs[1, 10, 1, 6] = 0.6, 0.3  # the map shows a seven, which the loss does not find
+    probs[1, 7, 1, 6], probs[1, 10, 1, 6] = (
+        0.6,
+        0.3,
+    )  # the map shows a seven, which the loss does not find
     presence = scores_of(probs).presence * validation.labels
     read, (test, test_probs) = ReadingMetrics(), bags(["1...1... ........ ........"], [[1, 1]])
     read("validation", Scores(presence, presence, probs, centres=CENTRES), validation, 0.5)

@@ -12,7 +12,13 @@ from matplotlib.patches import Rectangle
 from milbench._utils.palette import class_colours
 from milbench.api import gallery
 from milbench.errors import UsageError
-from milbench.report.figures.galleries import MOST_BAGS, differing, galleries, gallery_figure, sequence_figure
+from milbench.report.figures.galleries import (
+    MOST_BAGS,
+    differing,
+    galleries,
+    gallery_figure,
+    sequence_figure,
+)
 from milbench.report.study import Study
 from tests._helpers.report_data import ONE, galleries_of, make_results
 
@@ -57,7 +63,9 @@ def test_damaged_missing_foreign_and_pickled_files_are_one_line(tmp_path: Path) 
     gallery.write(tmp_path / "g.npz", gallery.make(**image_arrays()))
     whole = (tmp_path / "g.npz").read_bytes()
     (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
-    (tmp_path / "flipped").write_bytes(whole[:300] + bytes(b ^ 255 for b in whole[300:400]) + whole[400:])
+    (tmp_path / "flipped").write_bytes(
+        whole[:300] + bytes(b ^ 255 for b in whole[300:400]) + whole[400:]
+    )
     np.savez(tmp_path / "pickled.npz", format=np.array([{"a": 1}], dtype=object))
     np.savez(tmp_path / "newer.npz", format=99)
     for name in ("cut", "flipped", "pickled.npz", "newer.npz", "absent"):
@@ -72,7 +80,9 @@ def test_bags_that_differ_are_shown_and_of_those_the_ones_where_most_err() -> No
     presence[4] = 0  # missed
     made = gallery.make(kind="set", instances=np.zeros((5, 2, 2)), labels=labels, presence=presence, threshold=0.5,
                         probs=np.full((5, 4, 2), 0.25), class_names="abc")  # fmt: skip
-    assert differing([made, made], 2) == [2, 4], "two classes, then the class that lacks where it was missed"
+    assert differing([made, made], 2) == [2, 4], (
+        "two classes, then the class that lacks where it was missed"
+    )
 
 
 def test_a_row_a_bag_and_a_column_a_loss_with_the_sets_above(tmp_path: Path) -> None:
@@ -83,7 +93,9 @@ def test_a_row_a_bag_and_a_column_a_loss_with_the_sets_above(tmp_path: Path) -> 
     first = gallery.load(galleries_of(results)[0])
     true = ", ".join(sorted(map(str, first.true(0))))
     assert [axes.get_title() for axes in figure.axes[:2]] == [f"{{{true}}}", f"✓ {{{true}}}"]
-    assert {text.get_text() for text in figure.axes[1].texts} - {"exact"} == set(map(str, first.true(0)))
+    assert {text.get_text() for text in figure.axes[1].texts} - {"exact"} == set(
+        map(str, first.true(0))
+    )
 
 
 def test_galleries_that_are_lost_or_absent_leave_their_column_out(tmp_path: Path) -> None:
@@ -130,7 +142,9 @@ def test_strips_show_each_class_when_it_is_heard_and_frames_the_truth() -> None:
     assert rgba[:, :, 3].tolist() == [[0] * 4, [0, 0.75, 0, 0]]
     assert rgba[1, 1, :3].tolist() == list(to_rgb(class_colours(2)[1]))
     assert second.get_xlim() == (0, 6), "the second sequence has six frames"
-    assert not np.asarray(second.images[0].get_array())[..., 3].any(), "nothing is heard where there is no frame"
+    assert not np.asarray(second.images[0].get_array())[..., 3].any(), (
+        "nothing is heard where there is no frame"
+    )
     assert np.asarray(figure.axes[1].images[0].get_array()).shape == (3, 6)
 
 
@@ -141,15 +155,21 @@ def test_time_is_in_seconds_where_their_frames_are_known(ys: Any, xs: Any) -> No
     figure.draw_without_rendering()
     truth, _, strips, shorter = figure.axes
     assert figure.get_supxlabel() == "seconds"
-    assert list(truth.images[0].get_extent())[:2] == list(strips.images[0].get_extent())[:2] == [0, 2]
-    assert rectangles(truth) == rectangles(strips) == [(0.5, 1.25)], "frames 2 to 5 of four a second"
+    assert (
+        list(truth.images[0].get_extent())[:2] == list(strips.images[0].get_extent())[:2] == [0, 2]
+    )
+    assert rectangles(truth) == rectangles(strips) == [(0.5, 1.25)], (
+        "frames 2 to 5 of four a second"
+    )
     assert shorter.get_xlim() == (0, 1.5)
     assert {"0.0", "1.0"} <= {text.get_text() for text in strips.get_xticklabels()}
     assert not truth.get_xticklabels()
 
 
 def test_a_report_draws_sequences_by_this_figure(tmp_path: Path) -> None:
-    results = make_results(tmp_path, {"exact": 0.01, "noisy-or": 0.02}, {"sounds": "set_error"}, 1, 2)
+    results = make_results(
+        tmp_path, {"exact": 0.01, "noisy-or": 0.02}, {"sounds": "set_error"}, 1, 2
+    )
     for path in galleries_of(results):
         gallery.write(path, gallery.make(**sequence_arrays(frames_per_second=4)))
     seen = galleries(Study(results), "sounds")

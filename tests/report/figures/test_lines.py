@@ -2,7 +2,12 @@
 
 import numpy as np
 
-from milbench.report.figures.lines import amounts_figure, curves_figure, lengths_figure, pareto_figure
+from milbench.report.figures.lines import (
+    amounts_figure,
+    curves_figure,
+    lengths_figure,
+    pareto_figure,
+)
 from milbench.report.figures.style import styled
 from milbench.report.lengths import lengths_of
 from milbench.report.study import Study
@@ -21,16 +26,26 @@ def test_nothing_is_drawn_where_no_cell_has_a_result() -> None:
 def test_the_axes_of_a_figure_say_what_is_drawn_along_them() -> None:
     results = make_results()
     study, task = Study(results), "extended-digits"
-    rows = results.frame[(results.frame["task"] == task) & (results.frame["metric"] == "test/instance_error")]
+    rows = results.frame[
+        (results.frame["task"] == task) & (results.frame["metric"] == "test/instance_error")
+    ]
     with styled():
-        drawn = pareto_figure(study, task), curves_figure(study, task), amounts_figure(study, {50: task})
+        drawn = (
+            pareto_figure(study, task),
+            curves_figure(study, task),
+            amounts_figure(study, {50: task}),
+        )
     figures = [figure for figure in drawn if figure]
     found = [(axes.get_xlabel(), axes.get_ylabel()) for figure in figures for axes in figure.axes]
     assert found == [("training step (ms)", ERROR), ("epoch", ERROR), ("training bags", ERROR)]
     (axes,), (curves,), _ = (figure.axes for figure in figures)
     last = rows[rows["epoch"] == rows["epoch"].max()].groupby("loss")["value"].mean()
-    expected = sorted([40.0 * (k + 1), last[loss]] for k, loss in enumerate(LOSSES))  # of which the costs are made
-    np.testing.assert_allclose(sorted(np.asarray(axes.collections[0].get_offsets()).tolist()), expected)
+    expected = sorted(
+        [40.0 * (k + 1), last[loss]] for k, loss in enumerate(LOSSES)
+    )  # of which the costs are made
+    np.testing.assert_allclose(
+        sorted(np.asarray(axes.collections[0].get_offsets()).tolist()), expected
+    )
     assert axes.yaxis.get_major_formatter()(0.05) == "5"
     lines = [np.asarray(line.get_ydata()).tolist() for line in curves.lines]
     by_epoch = rows.groupby(["loss", "epoch"])["value"].mean().unstack().to_numpy()
@@ -39,7 +54,9 @@ def test_the_axes_of_a_figure_say_what_is_drawn_along_them() -> None:
 
 def test_errors_by_length_have_a_tick_at_each_contender_of_the_longest() -> None:
     (lengths,) = lengths_of(Study(at_lengths({2: {"a": 0.3, "b": 0.1}, 8: {"a": 0.01, "b": 0.05}})))
-    (of_one_seed,) = lengths_of(Study(at_lengths({2: {"a": 0.3, "b": 0.1}, 8: {"a": 0.01, "b": 0.05}}, seeds=1)))
+    (of_one_seed,) = lengths_of(
+        Study(at_lengths({2: {"a": 0.3, "b": 0.1}, 8: {"a": 0.01, "b": 0.05}}, seeds=1))
+    )
     with styled():
         shown = [lengths], [lengths] * 3, [of_one_seed] * 2
         figures = [figure for these in shown if (figure := lengths_figure(these))]
@@ -47,4 +64,6 @@ def test_errors_by_length_have_a_tick_at_each_contender_of_the_longest() -> None
     assert sorted(text.get_text() for text in alone.texts) == [" b", "✓ a"]
     assert [[text.get_text() for text in axes.texts] for axes in several] == [["✓"]] * 3
     assert not any(axes.texts for axes in unknown), "one seed excludes nothing, and gives no tick"
-    assert [text.get_text() for text in figures[1].legends[0].get_texts()] == ["a", "b"], "the best at last first"
+    assert [text.get_text() for text in figures[1].legends[0].get_texts()] == ["a", "b"], (
+        "the best at last first"
+    )

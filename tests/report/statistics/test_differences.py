@@ -14,16 +14,22 @@ from milbench.report.statistics.sampling import sampling_noise
 Floats = NDArray[np.float64]
 
 
-def outcomes_of(values: Floats, nested: bool = False, weights: Floats | None = None) -> list[list[Outcomes | None]]:
+def outcomes_of(
+    values: Floats, nested: bool = False, weights: Floats | None = None
+) -> list[list[Outcomes | None]]:
     weights = np.ones(values.shape[2]) if weights is None else weights
-    return [[Outcomes(v, weights, f"{s if nested else 0}") for s, v in enumerate(of_loss)] for of_loss in values]
+    return [
+        [Outcomes(v, weights, f"{s if nested else 0}") for s, v in enumerate(of_loss)]
+        for of_loss in values
+    ]
 
 
 def drawn(m: int = 2, n: int = 4, items: int = 300, seed: int = 0) -> Floats:
     rng = np.random.default_rng(seed)
-    return (rng.random((m, n, items)) < rng.random((1, 1, items)) * np.linspace(0.2, 0.5, m)[:, None, None]).astype(
-        float
-    )
+    return (
+        rng.random((m, n, items))
+        < rng.random((1, 1, items)) * np.linspace(0.2, 0.5, m)[:, None, None]
+    ).astype(float)
 
 
 def width(interval: tuple[float, float]) -> float:
@@ -56,7 +62,9 @@ def test_equal_training_leaves_the_interval_of_mcnemar() -> None:
     values = np.repeat(one, 5, axis=1)
     found = compare_pair(values.mean(axis=2), 0, 1, sampling_noise(outcomes_of(values)))
     differ = one[0, 0] - one[1, 0]
-    half = stats.norm.isf(0.025) * math.sqrt(differ.var(ddof=1) / 300 + 2 / 300**2)  # two items are added
+    half = stats.norm.isf(0.025) * math.sqrt(
+        differ.var(ddof=1) / 300 + 2 / 300**2
+    )  # two items are added
     assert found.interval == pytest.approx((differ.mean() - half, differ.mean() + half))
     assert found.items == 300
 
@@ -66,7 +74,9 @@ def test_items_of_each_seed_are_part_of_what_the_seeds_show() -> None:
     means = values.mean(axis=2)
     own = compare_pair(means, 0, 1, sampling_noise(outcomes_of(values, nested=True)))
     alone = compare_pair(means, 0, 1)
-    assert own.interval == pytest.approx(alone.interval), "the seeds vary at least as much as their items demand"
+    assert own.interval == pytest.approx(alone.interval), (
+        "the seeds vary at least as much as their items demand"
+    )
     assert own.items == 300
     shared = compare_pair(means, 0, 1, sampling_noise(outcomes_of(values)))
     assert width(shared.interval) > width(own.interval)
@@ -89,7 +99,9 @@ def test_one_or_two_seeds_have_no_interval(seeds: int) -> None:
     assert math.isnan(found.p)
 
 
-def test_pairs_are_the_seeds_that_both_have_and_items_count_where_all_of_these_have_outcomes() -> None:
+def test_pairs_are_the_seeds_that_both_have_and_items_count_where_all_of_these_have_outcomes() -> (
+    None
+):
     values = drawn(m=3, n=5)
     means, outcomes = values.mean(axis=2), outcomes_of(values)
     means[1, 0] = means[2, 4] = math.nan
@@ -108,7 +120,9 @@ def test_holm_rejects_step_by_step_and_ignores_what_is_unknown() -> None:
 
 
 def test_differences_between_folds_are_corrected_for_the_bags_that_they_share() -> None:
-    values = np.array([[0.30, 0.35, 0.20, 0.25], [0.10, 0.20, 0.05, 0.15]])  # differences 0.2, 0.15, 0.15, 0.1
+    values = np.array(
+        [[0.30, 0.35, 0.20, 0.25], [0.10, 0.20, 0.05, 0.15]]
+    )  # differences 0.2, 0.15, 0.15, 0.1
     found = compare_pair(values, 0, 1, overlap=1 / 3)
     half = 3.18245 * (0.005 / 3 * (1 / 4 + 1 / 3)) ** 0.5
     assert found.interval == pytest.approx((0.15 - half, 0.15 + half), rel=1e-4)
@@ -116,8 +130,12 @@ def test_differences_between_folds_are_corrected_for_the_bags_that_they_share() 
 
 def test_the_interval_of_a_mean_by_hand_also_of_folds() -> None:
     # Mean 2, standard error 1 / sqrt(3), t with two degrees of freedom 4.30265.
-    assert student_interval([1.0, 2.0, 3.0]) == pytest.approx((2 - 4.30265 / 3**0.5, 2 + 4.30265 / 3**0.5), abs=1e-4)
+    assert student_interval([1.0, 2.0, 3.0]) == pytest.approx(
+        (2 - 4.30265 / 3**0.5, 2 + 4.30265 / 3**0.5), abs=1e-4
+    )
     half = 3.18245 * (0.02 / 3 * (1 / 4 + 1 / 3)) ** 0.5  # variance 0.02 / 3; four folds: r = 1 / 3
-    assert student_interval([0.1, 0.2, 0.3, 0.2], 1 / 3) == pytest.approx((0.2 - half, 0.2 + half), abs=1e-5)
+    assert student_interval([0.1, 0.2, 0.3, 0.2], 1 / 3) == pytest.approx(
+        (0.2 - half, 0.2 + half), abs=1e-5
+    )
     for values in ([], [0.5], [0.5, 0.6], [0.5, 0.6, math.nan], [0.5, 0.6, math.inf]):
         assert all(map(math.isnan, student_interval(values)))

@@ -38,8 +38,12 @@ def test_intervals_hold_the_mean_rank_over_all_tasks_of_a_population(tasks: int)
     """At 95 % fewer than 178 of 200 have a probability below 0.001 (losses of a comparison are not independent)."""
     rng, levels = np.random.default_rng(tasks), np.array([0.0, 0.5, 1.0, 1.5])
 
-    def population(count: int) -> np.ndarray:  # (tasks, losses, seeds): what a loss is worth differs from task to task
-        return (levels + rng.normal(size=(count, 4)))[..., None] + 0.3 * rng.normal(size=(count, 4, 3))
+    def population(
+        count: int,
+    ) -> np.ndarray:  # (tasks, losses, seeds): what a loss is worth differs from task to task
+        return (levels + rng.normal(size=(count, 4)))[..., None] + 0.3 * rng.normal(
+            size=(count, 4, 3)
+        )
 
     truth = stats.rankdata(population(20_000).mean(axis=2), axis=1).mean(axis=0)
     hits = 0
