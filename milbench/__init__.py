@@ -13,7 +13,7 @@ from milbench.errors import UsageError
 
 if TYPE_CHECKING:
     from milbench._utils.seeding import generator
-    from milbench.api.bags import Bags, Truth, label_matrix, pad_bags
+    from milbench.api.bags import Bags, Origin, Truth, label_matrix, pad_bags
     from milbench.api.geometry import Layer
     from milbench.api.load import load_loss, load_task
     from milbench.api.loss import Head, Loss, Reduction, bag_sizes
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 __all__ = [
     "AllConvolutional", "BagClassifier", "Bags", "Comparison", "EvalSplit", "Evaluation", "Head", "ImageSplits",
     "InstanceMLP", "LabelSets", "LabelledImages", "Layer", "Loss", "NestedDigits", "Network", "NetworkMaker",
-    "OneInstanceImages", "Outcomes", "Published", "Recipe", "Reduction", "ScoreFunction", "Scores",
-    "SequenceNetwork", "Split", "StreetNumbers", "Supervision", "Task", "Truth", "UsageError", "__version__",
+    "OneInstanceImages", "Origin", "Outcomes", "Published", "Recipe", "Reduction", "ScoreFunction",
+    "Scores", "SequenceNetwork", "Split", "StreetNumbers", "Supervision", "Task", "Truth", "UsageError", "__version__",
     "bag_sizes", "compare", "evaluate_bags", "generator", "label_matrix", "load_loss", "load_network", "load_task",
     "pad_bags", "results",
 ]  # fmt: skip
 
 _HOMES = {
     "milbench._utils.seeding": ("generator",),
-    "milbench.api.bags": ("Bags", "Truth", "label_matrix", "pad_bags"),
+    "milbench.api.bags": ("Bags", "Origin", "Truth", "label_matrix", "pad_bags"),
     "milbench.api.geometry": ("Layer",),
     "milbench.api.load": ("load_loss", "load_task"),
     "milbench.api.loss_checks": ("LabelSets",),

@@ -61,6 +61,25 @@ class Truth(OfBags):
 
 
 @dataclass(frozen=True, slots=True)
+class Origin(OfBags):
+    """What the bags of an evaluation are made of: statistics ask which of them share something.
+
+    Two bags that share an item, such as a recording that both of them contain, are not independent
+    test items, and neither are two bags of one group, such as two images of one word.
+
+    Args:
+        bag: (B,) int64, the number of each bag: its place in the split, or its row in the data.
+        group: (B,) int64, the number of the group that the bag belongs to; None: there are none.
+        items: (B, M) int64, the numbers of the items that the bag is made of, -1 where it has fewer
+            than M; None: no item is in two bags.
+    """
+
+    bag: Tensor
+    group: Tensor | None = None
+    items: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Bags(OfBags):
     """A batch of bags with their label sets.
 
@@ -72,6 +91,8 @@ class Bags(OfBags):
             everywhere.
         truth: instance-level truth, for evaluation and for targets of more supervision than label sets.
         coords: (B, K, 2) float, x and y in the plane of the instances of sets, to draw them; None: not known.
+        origin: what the bags of an evaluation are made of; None: not known, they count as
+            independent.
     """
 
     instances: Tensor
@@ -79,6 +100,7 @@ class Bags(OfBags):
     mask: Tensor | None = None
     truth: Truth | None = None
     coords: Tensor | None = None
+    origin: Origin | None = None
 
     def __len__(self) -> int:
         return self.instances.shape[0]
