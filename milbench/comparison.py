@@ -25,11 +25,13 @@ from milbench.engine.launch import run_comparison
 from milbench.errors import INTERRUPTED, UsageError, unknown
 from milbench.report.lengths import lengths_of, longest, verdicts
 from milbench.report.sentences import more_seeds
-from milbench.report.study import Study
+from milbench.report.study import Study, rows_of
 from milbench.report.tables import main_table, pairs_frame
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from milbench.api.predictions import Predictions
 
 Reference = str | Path | type | Callable[..., Any] | ModuleType
 References = Reference | Iterable[Reference] | Mapping[Any, Mapping[str, Any]]
@@ -120,6 +122,35 @@ class Comparison:
         if figure is None:
             raise UsageError(f"{self.name} has no results to draw yet")
         return figure
+
+    def predictions(self, task: str | None = None) -> dict[tuple[str, int], Predictions]:
+        """Return what each trained network says of every bag that it is evaluated on, after the last epoch.
+
+        Args:
+            task: its label; None: the only one.
+
+        Returns:
+            The predictions by loss, as in `table`, and seed, of the cells that are done. A cell that an
+            earlier version computed, or a published report, has none.
+
+        Examples:
+            The macro average precision of exact on test bags:
+
+                test = comparison.predictions("extended-digits")["exact", 0]["test"]
+                average_precision_score(test.labels, test.presence)
+        """
+        from milbench.api.predictions import PREDICTIONS_FILE, load_predictions
+
+        if task is None and len(self._study.tasks) > 1:
+            raise UsageError(f"name one of the tasks: {', '.join(self._study.tasks)}")
+        (label,) = self._tasks(task or self._study.tasks[0], None)
+        found = {}
+        for row in rows_of(self._study.cells_of(label)):
+            folder = self.results.folders.get(row.cell)
+            if folder is not None and (folder / PREDICTIONS_FILE).is_file():
+                _, predictions = load_predictions(folder / PREDICTIONS_FILE)["last"]
+                found[str(row.variant), int(row.seed)] = predictions
+        return found
 
     def report(self, out: Path | str | None = None, *, gallery: bool = True) -> Path:
         """Write the report into a folder, None: that of `milbench report`, and return its page, index.html."""

@@ -39,7 +39,7 @@ from milbench.api.task import Task
 from milbench.api.validation import validated
 from milbench.engine.train import fit
 from milbench.errors import UsageError, positive, unknown
-from milbench.evaluation.metrics import EVEN_ODDS, best_threshold
+from milbench.evaluation.thresholds import EVEN_ODDS, choose_threshold
 from milbench.families.fixed_bags import FixedBags
 from milbench.networks.instance import InstanceMLP
 from milbench.networks.registry import make_network, network_name, networks, pools
@@ -147,7 +147,9 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
                 self.network_, self.loss_ = fit(task, network, loss, task.recipe(), seed, device)
         finally:
             torch.set_num_threads(threads)
-        best = best_threshold(self._presence(bags), labels, EVEN_ODDS)
+        best = choose_threshold(
+            self._presence(bags).cpu().numpy(), labels.cpu().numpy(), by="sets", near=EVEN_ODDS
+        )
         self.threshold_ = best if self.threshold is None else self.threshold
         return self
 

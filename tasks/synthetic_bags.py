@@ -23,7 +23,14 @@ from milbench import (
 )
 from milbench._utils.devices import to_device
 from milbench.api.task import Evaluation, ScoreFunction
-from milbench.families.decisions import merged_errors, optimal_errors, reference_errors
+from milbench.evaluation.evaluate import evaluation_of
+from milbench.families.decisions import (
+    LEARNABLE,
+    learnable_errors,
+    optimal_errors,
+    reference_errors,
+    with_ratios,
+)
 from milbench.families.fixed_bags import FixedBags
 from milbench.families.gaussian_bags import GaussianBags, noisy_labels
 from milbench.families.label_set_prior import LabelSetRule, LabelSets
@@ -187,15 +194,10 @@ class SyntheticBags(FixedBags):
         evaluated = super().evaluate(score)
         if self.training.overlap:
             return evaluated
-        metrics = evaluated.metrics | merged_errors(score, self.eval_splits, self._groups)
-        for known, difference in (("bayes_", "excess_"), ("reference_", "above_reference_")):
-            errors = {name: error for name, error in self.known_errors().items() if known in name}
-            metrics |= errors
-            metrics |= {
-                n.replace(known, difference): metrics[n.replace(known, "")] - e
-                for n, e in errors.items()
-            }
-        return replace(evaluated, metrics=metrics)
+        assert evaluated.predictions is not None  # noqa: S101 of the base class
+        learnable = learnable_errors(score, self.eval_splits, self._groups)
+        predictions = with_ratios(evaluated.predictions, LEARNABLE, learnable)
+        return evaluation_of(replace(predictions, known=self.known_errors()))
 
     def known_errors(self) -> dict[str, float]:
         """Return the errors of the optimum and of the reference on the bags that are evaluated."""

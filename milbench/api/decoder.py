@@ -1,6 +1,12 @@
-"""The decoders, which read a string from a map of positions."""
+"""The decoders, which read a string from a map of positions, and the names of what they get wrong."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 Decoder = Literal["columns", "strongest", "components"]
 """Simple ones first, see `milbench.evaluation.reading.reader`. Unlearnt, `components` reads a character a component."""
+
+Pattern = Literal[
+    "no_detection", "orientation", "clustering", "edge_or_one", "substitution", "other"
+]
+"""Why a string was read wrongly, see `milbench.evaluation.reading.patterns`."""
+PATTERNS: tuple[Pattern, ...] = get_args(Pattern)

@@ -28,11 +28,22 @@ METRICS: dict[str, Metric] = {
         "Share of the bags of one instance whose class is not the argmax of the loss's own class scores. A bag whose "
         "scores are all -inf, or hold a NaN, counts as an error.",
     ),
+    "macro_f1": Metric(
+        "macro F1",
+        "Mean over the classes that occur in test bags of 2 TP / (2 TP + FP + FN), the harmonic mean of "
+        "precision and recall, with the threshold of the set error.",
+        lower_is_better=False,
+    ),
+    "own_macro_f1": Metric(
+        "macro F1, own threshold",
+        "As macro F1, with the threshold of label error, own threshold.",
+        lower_is_better=False,
+    ),
     "set_error": Metric(
         "set error",
         "Share of the bags whose predicted label set, the classes with a presence score at or above a threshold, "
-        "differs from the true one. The threshold of each network minimises this error on validation bags, or on "
-        "training bags where there are none.",
+        "differs from the true one. The threshold of each network is chosen by this error on validation bags, or on "
+        "training bags where there are none, so that a few bags cannot throw it.",
     ),
     "label_error": Metric(
         "label error",
@@ -42,7 +53,7 @@ METRICS: dict[str, Metric] = {
     ),
     "own_label_error": Metric(
         "label error, own threshold",
-        "As label error, with the threshold that minimises the label error itself on the same bags.",
+        "As label error, with a threshold that is chosen by the label error itself on the same bags.",
     ),
     "no_skill_set_error": Metric(
         "set error without skill",
@@ -234,6 +245,12 @@ METRICS: dict[str, Metric] = {
     "label_threshold": Metric(
         "presence threshold by label error",
         "The presence score from which a class counts as detected in label error, own threshold.",
+        percent=False,
+    ),
+    "bags": Metric(
+        "bags to choose by",
+        "How many bags thresholds are chosen by: validation bags, or training bags where there are none.",
+        lower_is_better=False,
         percent=False,
     ),
     "clipped": Metric(

@@ -27,4 +27,4 @@ class Results:
     "cost/step_seconds"; value; cell, its id; run, that of MLflow; machine and code (git revision) of the computation;
     draw (Int64) of a search, NA for what is compared. A cell without values has one row without a metric."""
     folders: dict[str, Path] = field(default_factory=dict)
-    """Cell id -> the folder of a done cell, which may hold gallery.npz, outcomes.npz and reliability.json."""
+    """Cell id -> the folder of a done cell, which has predictions.npz and gallery.npz."""

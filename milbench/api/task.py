@@ -22,8 +22,7 @@ from milbench.errors import UsageError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from milbench.api.outcomes import Outcomes
-    from milbench.api.reliability import Bin
+    from milbench.api.predictions import Predictions
 
 Split = Literal["validation", "test"]
 
@@ -50,21 +49,15 @@ ScoreFunction = Callable[[Bags], Scores]
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The result of `Task.evaluate`.
-
-    Outcomes and reliability are by the name of the metric without the split.
-    """
+    """The result of `Task.evaluate`."""
 
     metrics: dict[str, float]
     """Values by `split/metric`, such as "test/instance_error"."""
     decoder: dict[str, Any] | None = None
     """What was learnt from validation bags in order to read strings, as data that JSON can hold."""
-    outcomes: dict[str, Outcomes] | None = None
-    """What each test item contributed to metrics that are ratios of sums over items, so that losses are compared."""
-    reliability: dict[str, list[Bin]] | None = None
-    """How often what the loss held to be how probable occurred in test bags; None: it has no probabilities."""
-    class_counts: list[list[int]] | None = None
-    """In how many test bags each class is present, predicted, both, or missed; see `metrics.class_counts`."""
+    predictions: Predictions | None = None
+    """What the network says of each bag, from which metrics are computed; None: the task keeps none, and losses are
+    compared without knowing the test items."""
 
 
 class Task(ABC):

@@ -4,7 +4,9 @@
     history.csv          epoch, metric, value: appended after every epoch
     progress.json        the progress of training and evaluation, while it is running
     checkpoint.pt        from which training continues
-    outcomes.npz, classes.json, reliability.json, decoder.json, task.json, weights.safetensors, gallery.npz: the results
+    predictions.npz, decoder.json, task.json, weights.safetensors, gallery.npz: the results
+    outcomes.npz, classes.json, reliability.json: results of cells that an earlier version computed
+    best.npz             predictions after the best epoch so far, which join predictions.npz in the end
     error.txt            why it failed: the reason in the first line, then the traceback
     output.txt           what plug-ins printed
     hang.txt             where it was when it exceeded its time limit
@@ -38,8 +40,9 @@ Status = Literal["done", "failed", "running", "missing"]
 Row = tuple[int, str, float]  # an epoch, a metric with its split, and its value
 HEADER = "epoch,metric,value\n"
 WEIGHTS = "weights.safetensors"
+PREDICTIONS = "predictions.npz"
 LISTED = (
-    "cell.json", "history.csv", "outcomes.npz", "classes.json", "reliability.json", "decoder.json",
+    "cell.json", "history.csv", PREDICTIONS, "outcomes.npz", "classes.json", "reliability.json", "decoder.json",
     "task.json", "gallery.npz", WEIGHTS,
 )  # fmt: skip
 """The files that belong to a finished cell."""
@@ -71,9 +74,8 @@ class CellFolder:
         self.id = path.name
         self.weights = path / WEIGHTS
         self.gallery = path / "gallery.npz"
-        self.outcomes = path / "outcomes.npz"
-        self.classes = path / "classes.json"
-        self.reliability = path / "reliability.json"
+        self.predictions = path / PREDICTIONS
+        self.best = path / "best.npz"
         self.decoder = path / "decoder.json"
         self.memory = path / "task.json"
         self.checkpoint = path / "checkpoint.pt"
@@ -329,7 +331,7 @@ class CellFolder:
 
     def artifacts(self) -> list[Path]:
         """Return the files of results that exist, and the traceback of a failure."""
-        results = self.outcomes, self.classes, self.reliability, self.decoder, self.memory
+        results = self.predictions, self.decoder, self.memory
         return [
             path for path in (self.weights, self.gallery, *results, self.error) if path.exists()
         ]

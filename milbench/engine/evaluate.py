@@ -11,9 +11,8 @@ from safetensors.torch import save as save_tensors
 from milbench._utils.files import write_atomically
 from milbench.api import gallery
 from milbench.api.bags import Bags, Truth
-from milbench.api.outcomes import save_outcomes
 from milbench.api.plan import Cell
-from milbench.api.reliability import save_reliability
+from milbench.api.predictions import Epoch, Predictions, load_predictions, save_predictions
 from milbench.api.scores import Scores
 from milbench.api.targets import make_target
 from milbench.api.task import Evaluation, ScoreFunction
@@ -21,8 +20,12 @@ from milbench.engine.cell import CellFolder
 from milbench.engine.checkpoint import Progress
 from milbench.engine.costs import costs_of
 from milbench.engine.parts import Setup, network_logits, training_logits
-from milbench.evaluation.evaluate import THRESHOLD, fitting_truth
-from milbench.evaluation.metrics import EVEN_ODDS
+from milbench.evaluation.maps import fitting_truth
+from milbench.evaluation.metrics import THRESHOLD
+from milbench.evaluation.thresholds import EVEN_ODDS
+
+SELECTED_BY = "validation/set_error"
+"""The metric by which the best epoch is found: it needs label sets alone."""
 
 
 def evaluate(setup: Setup, epoch: int, progress: Progress) -> Evaluation:
@@ -60,18 +63,54 @@ def score_function(setup: Setup, progress: Progress | None = None) -> ScoreFunct
     return score
 
 
-def keep_results(setup: Setup, cell: Cell, folder: CellFolder, last: Evaluation) -> dict[str, Any]:
-    """Write weights, gallery, outcomes, counts, calibration, decoder and memory; return the cell's `result`."""
-    if last.outcomes:
-        save_outcomes(folder.outcomes, last.outcomes)
-    if last.reliability:
-        save_reliability(folder.reliability, last.reliability)
-    counts = last.class_counts and {
-        cell.id: dict(zip(setup.task.class_names, last.class_counts, strict=True))
+def keep_if_best(folder: CellFolder, epoch: int, evaluation: Evaluation) -> None:
+    """Keep the predictions of an epoch for the end where no earlier one has a smaller set error of validation bags.
+
+    Of equally good epochs the latest is the best, since learning rates fall towards the end. Call it before the
+    metrics of the epoch are appended to the history.
+    """
+    error = evaluation.metrics.get(SELECTED_BY)
+    if error is None or evaluation.predictions is None:
+        return
+    earlier = [value for _, metric, value in folder.history() if metric == SELECTED_BY]
+    if error <= min(earlier, default=error):
+        by_epoch: dict[Epoch, tuple[int, Predictions]] = {"best": (epoch, evaluation.predictions)}
+        # Not compressed: it is written often, and read once.
+        write_atomically(
+            folder.best, lambda path: save_predictions(path, by_epoch, compressed=False)
+        )
+
+
+def _keep_predictions(
+    folder: CellFolder, epoch: int, last: Evaluation, class_names: list[str]
+) -> None:
+    """Write the predictions after the last epoch and, where it is another, after the best one."""
+    if last.predictions is None:
+        return
+    by_epoch: dict[Epoch, tuple[int, Predictions]] = {
+        "last": (epoch, replace(last.predictions, class_names=class_names))
     }
-    for path, content in (
-        (folder.decoder, last.decoder), (folder.memory, setup.task.memory()), (folder.classes, counts),
-    ):  # fmt: skip
+    best_epoch = _best_epoch(folder)
+    if best_epoch not in (None, epoch) and folder.best.exists():
+        kept_epoch, best = load_predictions(folder.best)["best"]
+        if kept_epoch == best_epoch:
+            by_epoch["best"] = best_epoch, replace(best, class_names=class_names)
+    write_atomically(folder.predictions, lambda path: save_predictions(path, by_epoch))
+    folder.best.unlink(missing_ok=True)
+
+
+def _best_epoch(folder: CellFolder) -> int | None:
+    """Return the latest epoch with the smallest set error of validation bags, None where there are none."""
+    errors = [(value, -epoch) for epoch, metric, value in folder.history() if metric == SELECTED_BY]
+    if not errors:
+        return None
+    return -min(errors)[1]
+
+
+def keep_results(setup: Setup, cell: Cell, folder: CellFolder, last: Evaluation) -> dict[str, Any]:
+    """Write weights, gallery, predictions, decoder and memory; return the cell's `result`."""
+    _keep_predictions(folder, setup.recipe.epochs, last, setup.task.class_names)
+    for path, content in ((folder.decoder, last.decoder), (folder.memory, setup.task.memory())):
         if content:
             path.write_text(json.dumps(content, allow_nan=False) + "\n", "utf-8")
     about = {  # for a reader who has nothing else

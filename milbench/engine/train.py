@@ -18,7 +18,7 @@ from milbench.api.targets import make_target
 from milbench.api.task import Task
 from milbench.engine.cell import CellFolder
 from milbench.engine.checkpoint import Checkpoint, Counters, Progress
-from milbench.engine.evaluate import evaluate, keep_results
+from milbench.engine.evaluate import evaluate, keep_if_best, keep_results
 from milbench.engine.parts import Setup, build_setup, check_max_labels, set_up, training_logits
 
 LOOK_INTERVAL = 0.5  # least seconds between two looks at the loss, each of which makes the host wait for the device
@@ -50,6 +50,8 @@ def train(
         epoch = counters.epoch + 1
         evaluation = evaluate(setup, epoch, progress)
         metrics = counters.means() | evaluation.metrics
+        if epoch < setup.recipe.epochs:
+            keep_if_best(folder, epoch, evaluation)
         folder.append(epoch, metrics)
         progress.evaluated(metrics)
         if epoch == setup.recipe.epochs:

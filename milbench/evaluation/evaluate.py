@@ -1,33 +1,29 @@
-"""Score bags in batches and compute the metrics that all tasks share."""
+"""Score bags in batches, and compute all metrics from what the scores say of each bag."""
 
 import hashlib
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from milbench.api.bags import Bags, Truth
-from milbench.api.outcomes import Outcomes
-from milbench.api.reliability import Bin, calibration_error
+from milbench.api.bags import Bags, Origin
+from milbench.api.predictions import SINGLE, Predictions, SplitPredictions, TrainingLabels
 from milbench.api.scores import Scores
 from milbench.api.task import Evaluation, ScoreFunction, Split
 from milbench.errors import UsageError
-from milbench.evaluation import metrics
+from milbench.evaluation.maps import class_hits, fitting_truth, wrong_instances
+from milbench.evaluation.metrics import chosen_thresholds, metrics_of
 
 Scored = tuple[Bags, Scores]
 Hook = Callable[[str, Scores, Bags, float], None]
 """Called with the split (or "calibration"), the scores and the bags of every batch, and the threshold that makes the
-loss's own label sets of presence scores, to compute further metrics."""
+loss's own label sets of presence scores, to keep what needs the maps."""
 CPU = torch.device("cpu")
-THRESHOLD, LABEL_THRESHOLD = "chosen/threshold", "chosen/label_threshold"
-"""The threshold on presence scores from which a class counts as detected, chosen by the set error, and another one
-by the label error, which serves no other metric; both before the test bags are seen."""
-ROUNDED = -(2.0**-24)
-"""The log-probability of what rounds to 1 in single precision, in which networks compute."""
+MOST_BAGS = 1000  # so many label sets show which is the most common where bags are drawn anew or have to be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,44 +39,6 @@ class EvalSplit:
     ]  # with their truth where it is known; without it the metrics of label sets are left
 
 
-@dataclass(frozen=True, slots=True)
-class Predictions:
-    """The predictions of a loss for the B bags of a split, on the CPU; see `milbench.Scores`."""
-
-    classes: Tensor  # (B, C)
-    presence: Tensor  # (B, C)
-    labels: Tensor  # (B, C) bool, the true label sets
-    hits: (
-        Tensor | None
-    )  # (B, C) bool, see `metrics.class_hits`; None without instance truth, or centres for images
-    wrong: Tensor  # (B,) int64, how many instances have another most probable class than their own
-    sizes: Tensor  # (B,) int64, how many instances there are; 0 where their classes are not known by position
-    instances: Tensor  # (M,) int64, the classes of all these instances
-    items: str  # a digest of the bags in their order, see `add_items`
-    log_odds: Tensor | None = None  # (B, C), of the presence
-    log_prob: Tensor | None = None  # (B,)
-    even_odds_log_prob: Tensor | None = None  # (B,)
-
-    def reliability(self) -> dict[str, list[Bin]]:
-        """Return the bins behind the calibration errors of presence and of label sets that the loss has."""
-        from scipy.special import expit  # scipy takes a while, and a plan needs none of it
-
-        forecasts = {}
-        if (odds := self.log_odds) is not None:
-            forecasts["presence_ece"] = (
-                expit(odds.double().flatten().numpy()),
-                self.labels.flatten(),
-            )
-        if (log_prob := self.even_odds_log_prob) is not None:
-            right = ~metrics.wrong_sets(self.presence, self.labels, metrics.EVEN_ODDS)
-            forecasts["set_ece"] = log_prob.double().clamp(max=ROUNDED).exp().numpy(), right
-        return {
-            name: metrics.reliability_bins(probs, happened.numpy())
-            for name, (probs, happened) in forecasts.items()
-            if not np.isnan(probs).any()
-        }
-
-
 def evaluate_bags(
     score: ScoreFunction,
     splits: Mapping[Split, EvalSplit],
@@ -89,7 +47,7 @@ def evaluate_bags(
     limit: int | None = None,
     training_labels: Tensor | None = None,
 ) -> Evaluation:
-    """Return the metrics of every split and the outcomes of the test items; a metric that is undefined is left out.
+    """Return the predictions for the bags of every split, and their metrics; a metric that is undefined is left out.
 
     Every loss is judged by its own label sets: the classes whose presence score is at or above a threshold, which is
     chosen before the test bags are seen.
@@ -102,98 +60,176 @@ def evaluate_bags(
         limit: how many bags of each kind are used, the first ones; None: all. A task passes its `evaluation_limit`.
         training_labels: (N, C) bool, label sets of training bags, for the no-skill line; None: there is none.
 
-    Returns:
-        Metrics by `split/metric`, what was chosen before the test bags are seen as `chosen/...`, and of the test split
-        the outcomes, the bins behind the calibration errors, and the counts by class.
+    Raises:
+        FloatingPointError: a score of a bag is NaN; the message names the bag.
     """
-
-    def scored(batches: Sequence[Bags], split: str = "") -> Iterator[Scored]:
-        for number in range(len(batches)):
-            bags = batches[number]
-            scores = score(bags)
-            if hook and split:
-                hook(split, scores, bags, threshold)
-            yield bags, scores
-
     splits = limited_splits(splits, limit)
-    chosen_on, near = (
-        ("validation", None) if calibration is None else ("calibration", metrics.EVEN_ODDS)
-    )
-    batches = scored(
-        splits["validation"].bags if calibration is None else first_bags(calibration, limit)
-    )
-    retained = (
-        list(batches) if hook else []
-    )  # a hook needs the maps, and the threshold that is chosen by them
-    chosen_by = predictions_of(retained or batches)
-    threshold = metrics.best_threshold(chosen_by.presence, chosen_by.labels, near)
-    by_labels = metrics.best_threshold(chosen_by.presence, chosen_by.labels, near, by="labels")
+    found: dict[str, SplitPredictions] = {}
 
+    # The bags by which thresholds are chosen come first. A hook needs their maps again once the threshold is known.
+    if calibration is None:
+        chosen_by = "validation"
+        batches: Sequence[Bags] = splits["validation"].bags
+    else:
+        chosen_by = "calibration"
+        batches = first_bags(calibration, limit)
+    scored = _scored(score, batches)
+    retained = list(scored) if hook else []
+    found[chosen_by] = predictions_of(retained or scored, chosen_by)
+    threshold, _ = chosen_thresholds(Predictions(found))
     while hook and retained:
-        bags, scores = retained.pop(0)  # maps are large
-        hook(chosen_on, scores, bags, threshold)
-    values, outcomes, reliability = {THRESHOLD: threshold, LABEL_THRESHOLD: by_labels}, {}, {}
-    class_counts = None
+        bags, scores = retained.pop(0)  # maps are large: each is freed after its use
+        hook(chosen_by, scores, bags, threshold)
+
     for name, split in splits.items():
-        predicted = chosen_by if name == chosen_on else predictions_of(scored(split.bags, name))
-        alone = predicted if split.single_instance is split.bags else None
-        if split.single_instance and alone is None:
-            alone = predictions_of(scored(split.single_instance))
-        terms, curves = (
-            outcomes_by_metric(predicted, alone, threshold, by_labels),
-            predicted.reliability(),
-        )
-        of_split = {metric: term.value for metric, term in terms.items()}
-        of_split |= metrics.ranking_metrics(predicted.presence, predicted.labels)
-        if training_labels is not None:
-            one_instance = alone.labels if alone else None
-            of_split |= metrics.no_skill_errors(
-                training_labels, predicted.labels, one_instance, predicted.instances
-            )
-        of_split |= {metric: calibration_error(bins) for metric, bins in curves.items()}
-        values |= {
-            f"{name}/{metric}": value for metric, value in of_split.items() if not math.isnan(value)
-        }
-        if name == "test":
-            outcomes, reliability = terms, curves
-            named = metrics.predicted_sets(predicted.presence, threshold)
-            class_counts = metrics.class_counts(named, predicted.labels).tolist()
-    return Evaluation(values, None, outcomes or None, reliability or None, class_counts)
+        if name != chosen_by:
+            scored = _scored(score, split.bags)
+            if hook:
+                scored = _hooked(scored, hook, name, threshold)
+            found[name] = predictions_of(scored, name)
+        if split.single_instance is split.bags:
+            found[name] = replace(found[name], is_single_instance=True)
+        elif split.single_instance:
+            single = name + SINGLE
+            found[single] = predictions_of(_scored(score, split.single_instance), single)
+            found[single] = replace(found[single], is_single_instance=True)
+    return evaluation_of(Predictions(found, training=about_training(training_labels)))
 
 
-def outcomes_by_metric(
-    predicted: Predictions, alone: Predictions | None, threshold: float, by_labels: float
-) -> dict[str, Outcomes]:
-    """Return what each bag adds to the metrics of label sets, hits and instances that are defined.
+def evaluation_of(predictions: Predictions, decoder: dict[str, Any] | None = None) -> Evaluation:
+    """Return predictions with all their metrics."""
+    return Evaluation(metrics_of(predictions), decoder, predictions)
 
-    `alone` is of bags of one instance. The thresholds are chosen by the set error, and by the label error.
+
+def _scored(score: ScoreFunction, batches: Sequence[Bags]) -> Iterator[Scored]:
+    for number in range(len(batches)):
+        bags = batches[number]
+        yield bags, score(bags)
+
+
+def _hooked(scored: Iterable[Scored], hook: Hook, split: str, threshold: float) -> Iterator[Scored]:
+    for bags, scores in scored:
+        hook(split, scores, bags, threshold)
+        yield bags, scores
+
+
+def about_training(labels: Tensor | None) -> TrainingLabels | None:
+    """Return what label sets (N, C) of training bags say about the best constant answer.
+
+    Of several label sets that are equally common the first in their order as numbers is taken.
     """
-    presence, labels, hits, items = (
-        predicted.presence,
-        predicted.labels,
-        predicted.hits,
-        predicted.items,
+    if labels is None:
+        return None
+    sets, counts = labels.bool().cpu().unique(dim=0, return_counts=True)
+    return TrainingLabels(
+        most_common_set=sets[counts.argmax()].numpy(),
+        class_shares=labels.double().mean(dim=0).cpu().numpy(),
     )
-    misjudged, least = (
-        (metrics.predicted_sets(presence, t) != labels).sum(dim=1) for t in (threshold, by_labels)
-    )
-    log_prob, count = predicted.log_prob, labels.shape[1]
-    outcomes = {
-        "set_error": outcomes_of(metrics.wrong_sets(presence, labels, threshold), items),
-        "label_error": outcomes_of(misjudged, items, count),
-        "own_label_error": outcomes_of(least, items, count),
-        "hit_rate": None
-        if hits is None
-        else outcomes_of((hits & labels).sum(dim=1), items, labels.sum(dim=1)),
-        "posterior_error": outcomes_of(predicted.wrong, items, predicted.sizes),
-        "nll": None
-        if log_prob is None or not log_prob.isfinite().all()
-        else outcomes_of(-log_prob, items),
+
+
+def predictions_of(batches: Iterable[Scored], split: str) -> SplitPredictions:
+    """Return the predictions for bags, batch by batch: images of different batches may differ in size.
+
+    Raises UsageError where some batches have instance truth and others none, and FloatingPointError where a score
+    is NaN.
+    """
+    parts: list[dict[str, Tensor]] = []
+    digest = hashlib.sha256()
+    bags_before = 0
+    for bags, scores in batches:
+        _check_scores(scores, split, bags_before)
+        parts.append(_batch_predictions(bags, scores, bags_before))
+        add_items(digest, bags)
+        bags_before += len(bags)
+    with_truth = sum("hits" in part for part in parts)
+    if with_truth not in (0, len(parts)):
+        raise UsageError(
+            f"of {len(parts)} batches to evaluate on, {with_truth} have instance truth: expected all or none"
+        )
+    arrays: dict[str, Any] = {
+        name: _joined([part[name] for part in parts])
+        for name in parts[0]
+        if all(name in part for part in parts)
     }
-    if alone:
-        wrong = metrics.wrong_classes(alone.classes, alone.labels.int().argmax(dim=1))
-        outcomes = {"instance_error": outcomes_of(wrong, alone.items), **outcomes}
-    return {metric: of_bags for metric, of_bags in outcomes.items() if of_bags is not None}
+    instances = arrays.pop("instances", None)
+    if instances is not None and len(instances):
+        classes = arrays["labels"].shape[1]
+        arrays["instance_classes"] = np.bincount(instances, minlength=classes + 1)
+    else:  # the classes of instances are not known by position
+        arrays.pop("wrong", None)
+        arrays.pop("sizes", None)
+    has_log_odds = arrays.pop("log_odds", None) is not None
+    return SplitPredictions(
+        **arrays, digest=digest.hexdigest()[:32], presence_is_log_odds=has_log_odds
+    )
+
+
+def _batch_predictions(bags: Bags, scores: Scores, bags_before: int) -> dict[str, Tensor]:
+    """Return what is kept of a batch, by the fields of `SplitPredictions`, on the CPU."""
+    origin = bags.origin or Origin(torch.arange(bags_before, bags_before + len(bags)))
+    kept: dict[str, Tensor | None] = {
+        "labels": bags.labels.bool(),
+        "presence": scores.presence.float(),
+        "classes": scores.classes.float(),
+        "log_odds": scores.log_odds,
+        "log_prob": scores.log_prob,
+        "even_odds_log_prob": scores.even_odds_log_prob,
+        "bag": origin.bag,
+        "group": origin.group,
+        "items": origin.items,
+    }
+    for name in ("log_prob", "even_odds_log_prob"):
+        value = kept[name]
+        if value is not None:
+            kept[name] = value.float()
+    kept |= _about_instances(bags, scores)
+    return {name: value.cpu() for name, value in kept.items() if value is not None}
+
+
+def _about_instances(bags: Bags, scores: Scores) -> dict[str, Tensor]:
+    """Return `hits`, `wrong`, `sizes`, and the classes of all instances; nothing without instance truth."""
+    if bags.truth is None:
+        return {}
+    truth = fitting_truth(bags.truth, scores).to(CPU)
+    mask = bags.mask if scores.mask is None else scores.mask
+    mask = None if mask is None else mask.cpu()
+    about: dict[str, Tensor] = {}
+    is_boxed = truth.boxes is not None and scores.centres is not None
+    if is_boxed or truth.position_classes is not None:
+        about["hits"] = class_hits(scores.evidence.cpu(), truth, scores.centres)
+    wrong, sizes = wrong_instances(scores.instances.cpu(), truth, mask)
+    about |= {"wrong": wrong, "sizes": sizes, "instances": wrong[:0]}
+    if truth.position_classes is not None and sizes.any():
+        known = truth.position_classes
+        about["instances"] = known.flatten() if mask is None else known[mask]
+    return about
+
+
+def _check_scores(scores: Scores, split: str, bags_before: int) -> None:
+    """Raise FloatingPointError where a score of a bag is NaN: it would rank below all others without a word."""
+    names = ("presence", "classes", "evidence", "instances", "log_prob", "even_odds_log_prob")
+    for name in names:
+        values = getattr(scores, name)
+        if values is None:
+            continue
+        is_nan = values.isnan().flatten(1).any(dim=1) if values.ndim > 1 else values.isnan()
+        if bool(is_nan.any()):
+            bag = bags_before + int(is_nan.int().argmax()) + 1
+            raise FloatingPointError(
+                f"the loss's {name} of bag {bag} of the {split.replace('_', ' ')} bags is NaN, expected a number "
+                "or an infinity"
+            )
+
+
+def _joined(parts: Sequence[Tensor]) -> NDArray[Any]:
+    """Return the rows of all parts as one array; rows of integers may differ in length and are filled with -1."""
+    if parts[0].ndim == 2 and len({part.shape[1] for part in parts}) > 1:
+        longest = max(part.shape[1] for part in parts)
+        parts = [
+            torch.nn.functional.pad(part, (0, longest - part.shape[1]), value=-1) for part in parts
+        ]
+    joined: NDArray[Any] = torch.cat(list(parts)).numpy()
+    return joined
 
 
 def add_items(digest: Any, bags: Bags) -> None:
@@ -202,30 +238,23 @@ def add_items(digest: Any, bags: Bags) -> None:
     truth_parts = (truth.classes, truth.boxes, truth.position_classes) if truth else ()
     digest.update(repr(tuple(bags.instances.shape)).encode())
     for values in (bags.labels.bool(), bags.mask, *truth_parts):
-        exact = None if values is None else values.detach().cpu().contiguous()
-        head = "none" if exact is None else f"{exact.dtype} {tuple(exact.shape)} "
-        digest.update(head.encode() + (b"" if exact is None else exact.numpy().tobytes()))
-
-
-def outcomes_of(sums: Tensor, items: str, weights: Tensor | int = 1) -> Outcomes | None:
-    """Return one metric's outcomes from what each of n items adds to its two sums; None where no item has a weight."""
-    if isinstance(weights, int):
-        weights = torch.full_like(sums, weights, dtype=torch.float32)
-    return (
-        Outcomes(sums.float().numpy(), weights.float().numpy(), items)
-        if (weights > 0).any()
-        else None
-    )
+        if values is None:
+            digest.update(b"none")
+            continue
+        exact = values.detach().cpu().contiguous()
+        digest.update(f"{exact.dtype} {tuple(exact.shape)} ".encode())
+        digest.update(exact.numpy().tobytes())
 
 
 def limited_splits(splits: Mapping[Split, EvalSplit], limit: int | None) -> dict[Split, EvalSplit]:
     """Return each split with the first `limit` bags of each kind; None: all of them."""
     limited = {}
     for name, split in splits.items():
-        bags, is_same = first_bags(split.bags, limit), split.single_instance is split.bags
-        limited[name] = EvalSplit(
-            bags if is_same else first_bags(split.single_instance, limit), bags
-        )
+        bags = first_bags(split.bags, limit)
+        single = bags
+        if split.single_instance is not split.bags:
+            single = first_bags(split.single_instance, limit)
+        limited[name] = EvalSplit(single, bags)
     return limited
 
 
@@ -240,57 +269,13 @@ def first_bags(batches: Sequence[Bags], limit: int | None) -> Sequence[Bags]:
     return limited
 
 
-def predictions_of(batches: Iterable[Scored]) -> Predictions:
-    """Return the predictions for bags, batch by batch: images of different batches may differ in size.
-
-    Without instance truth no instance counts as wrong. Raises UsageError where some batches have truth and others none.
-    """
-    parts: list[tuple[Tensor, ...]] = []
-    probabilities: list[tuple[Any, ...]] = []  # None where the loss has none
-    hits, digest = list[Tensor](), hashlib.sha256()
-    for bags, scores in batches:
-        truth = bags.truth and fitting_truth(bags.truth, scores).to(CPU)
-        mask = bags.mask if scores.mask is None else scores.mask
-        boxed = truth is not None and truth.boxes is not None and scores.centres is not None
-        if truth is not None and (boxed or truth.position_classes is not None):
-            hits.append(metrics.class_hits(scores.evidence.cpu(), truth, scores.centres))
-        mask = None if mask is None else mask.cpu()
-        wrong, sizes = metrics.wrong_instances(scores.instances.cpu(), truth, mask)
-        by_place = truth.position_classes if sizes.any() and truth else None
-        instances = (
-            wrong[:0] if by_place is None else by_place[... if mask is None else mask].flatten()
-        )
-        probabilities.append((scores.log_odds, scores.log_prob, scores.even_odds_log_prob))
-        parts.append(
-            (
-                scores.classes.cpu(),
-                scores.presence.cpu(),
-                bags.labels.cpu(),
-                wrong,
-                sizes,
-                instances,
-            )
-        )
-        add_items(digest, bags)
-    if len(hits) not in (0, count := len(parts)):
-        raise UsageError(
-            f"of {count} batches to evaluate on, {len(hits)} have instance truth: expected all or none"
-        )
-    classes, presence, labels, wrong, sizes, instances = (
-        torch.cat(column) for column in zip(*parts, strict=True)
-    )
-    known = (
-        None if any(p is None for p in ps) else torch.cat(ps).cpu()
-        for ps in zip(*probabilities, strict=True)
-    )
-    return Predictions(
-        classes, presence, labels, torch.cat(hits) if hits else None, wrong, sizes, instances, digest.hexdigest()[:32],
-        *known,
-    )  # fmt: skip
-
-
-def fitting_truth(truth: Truth, scores: Scores) -> Truth:
-    """Return the truth without classes by position where a network has more or fewer positions than instances."""
-    known = truth.position_classes
-    fits = known is None or known.shape[1:] == scores.instances.shape[2:]
-    return truth if fits else replace(truth, position_classes=None)
+def label_sets(batches: Iterable[Bags]) -> Tensor:
+    """Return the label sets (N, C) of the first batches, of as few as hold MOST_BAGS bags."""
+    labels: list[Tensor] = []
+    count = 0
+    for bags in batches:
+        labels.append(bags.labels.cpu())
+        count += len(bags)
+        if count >= MOST_BAGS:
+            break
+    return torch.cat(labels)

@@ -1,9 +1,8 @@
 """Detections: components with boxes around them, and their agreement with true boxes."""
 
-import math
-
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from milbench.api.bags import Truth
@@ -87,47 +86,30 @@ def overlaps(components: Components, boxes: Tensor, truth: Truth) -> Tensor:
 
 def mean_iou(components: Components, boxes: Tensor, truth: Truth) -> float:
     """Return the mean over all instances of the largest IoU that a component of their class has; NaN of none."""
+    return float(best_ious(components, boxes, truth)[truth.classes >= 0].mean())
+
+
+def best_ious(components: Components, boxes: Tensor, truth: Truth) -> Tensor:
+    """Return (B, M) float64, the largest IoU that each instance has with a component of its class, 0 without one."""
     best = torch.zeros(truth.classes.shape, dtype=torch.float64)
     index = torch.from_numpy(components.image).unsqueeze(1).expand(-1, best.shape[1])
-    best = best.scatter_reduce(0, index, overlaps(components, boxes, truth), "amax")
-    return float(best[truth.classes >= 0].mean())
+    return best.scatter_reduce(0, index, overlaps(components, boxes, truth), "amax")
 
 
-def box_average_precision(
-    components: Components, boxes: Tensor, truth: Truth, classes: int
-) -> float:
-    """Return the average precision at an IoU of 0.5, the mean over the classes that have instances; NaN of none.
+def right_detections(components: Components, boxes: Tensor, truth: Truth) -> NDArray[np.bool_]:
+    """Return (N,), which components are right as detections.
 
-    As in PASCAL VOC from 2010 on: the detections of a class are sorted by falling mass. One is right if the instance
-    of its class that it overlaps most has an IoU of OVERLAP at least, and no detection before it has matched that one.
-    The average precision is the area under precision over recall, where the precision at a recall is the largest at
-    this recall or any higher one.
-
-    Source: M. Everingham et al., "The PASCAL Visual Object Classes Challenge: A Retrospective", IJCV 111, 2015.
+    Those of a class are taken by falling mass. One is right if the instance of its class that it overlaps
+    most has an IoU of OVERLAP at least, and no detection before it has matched that instance.
     """
-    # Where classes agree nowhere in the image, all overlaps are 0 and the detection is wrong.
-    overlap, nearest = torch.nn.functional.pad(overlaps(components, boxes, truth), (0, 1)).max(
-        dim=1
-    )
-    image, cls, mass = (
-        torch.from_numpy(v) for v in (components.image, components.cls, components.mass)
-    )
-    instance = image * (truth.classes.shape[1] + 1) + nearest
-    values = []
-    for c in range(classes):
-        number = int((truth.classes == c).sum())
-        if not number:
-            continue
-        detections = (cls == c).nonzero().flatten()
-        detections = detections[mass[detections].argsort(descending=True, stable=True)]
-        candidates = (overlap[detections] >= OVERLAP).nonzero().flatten()
-        _, first = np.unique(instance[detections[candidates]].numpy(), return_index=True)
-        right = (
-            torch.zeros(len(detections))
-            .double()
-            .index_fill(0, candidates[torch.from_numpy(first)], 1)
-        )
-        precision = right.cumsum(dim=0) / torch.arange(1, len(right) + 1)
-        best_from_here = precision.flip(0).cummax(dim=0).values.flip(0)
-        values.append(float((best_from_here * right).sum() / number))
-    return sum(values) / len(values) if values else math.nan
+    # A last column of zeros: where classes agree nowhere in the image, no instance is overlapped.
+    padded = torch.nn.functional.pad(overlaps(components, boxes, truth), (0, 1))
+    overlap, nearest = padded.max(dim=1)
+    instance = components.image * padded.shape[1] + nearest.numpy()
+    candidates = np.flatnonzero(overlap.numpy() >= OVERLAP)
+    by_mass = candidates[np.argsort(-components.mass[candidates], kind="stable")]
+    # An instance has one class, so that the first of all that match it is the first of its class.
+    _, first = np.unique(instance[by_mass], return_index=True)
+    right = np.zeros(len(components), bool)
+    right[by_mass[first]] = True
+    return right

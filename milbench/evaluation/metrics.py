@@ -1,235 +1,309 @@
-"""The metrics of label sets and instances, as `milbench.api.metric_info` defines them. Tensors are on the CPU."""
+"""Every metric from the predictions of a network, as `milbench.api.metric_info` defines it.
+
+Nothing here imports torch, so that a report can compute metrics, outcomes and counts anew.
+"""
 
 import math
-from collections.abc import Iterable
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, get_args
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from milbench.api.bags import Bags, Truth
-from milbench.api.reliability import BINS, Bin
+from milbench.api.decoder import PATTERNS, Decoder
+from milbench.api.outcomes import Outcomes
+from milbench.api.predictions import Bools, Predictions, Reading, SplitPredictions, TrainingLabels
+from milbench.api.reliability import BINS, Bin, calibration_error
+from milbench.evaluation.thresholds import EVEN_ODDS, choose_threshold, predicted_sets
 
-EVEN_ODDS = 0.0
-"""The threshold where nothing is known, preferred among equally good ones on bags that were trained on, which a network
-may separate by a wide gap: where presence scores are log-odds, label sets then hold what is as likely as not."""
+THRESHOLD, LABEL_THRESHOLD, CHOSEN_BY = "chosen/threshold", "chosen/label_threshold", "chosen/bags"
+"""The threshold that is chosen by the set error, another one by the label error, and by how many bags."""
+ROUNDED = -(2.0**-24)
+"""The log-probability of what rounds to 1 in single precision, in which networks compute."""
 MOST_CONFUSED = 30  # of more classes nobody reads which is taken for which
-MOST_BAGS = 1000  # so many label sets show which is the most common where bags are drawn anew or have to be read
+
+Thresholds = tuple[float, float]
+"""Those chosen by the set error and by the label error."""
 
 
-def wrong_classes(class_scores: Tensor, classes: Tensor) -> Tensor:
-    """Return (B,) bool, whether the class of bags of one instance is not the one with the largest score.
+def chosen_thresholds(predictions: Predictions) -> Thresholds:
+    """Return the threshold on presence scores by the set error, and the one by the label error.
 
-    A row of `class_scores` (B, C) with a NaN, or of -inf alone, names no class and is an error.
+    Both are chosen before the test bags are seen: on the validation bags, or on training bags where there
+    are none, which a network may separate by a wide gap: even odds are then preferred within it.
     """
-    named = ~(class_scores.isnan().any(dim=1) | (class_scores == -math.inf).all(dim=1))
-    return ~named | (class_scores.argmax(dim=1) != classes)
+    chosen_by = predictions[predictions.chosen_by]
+    near = EVEN_ODDS if predictions.chosen_by == "calibration" else None
+    by_sets = choose_threshold(chosen_by.presence, chosen_by.labels, by="sets", near=near)
+    by_labels = choose_threshold(chosen_by.presence, chosen_by.labels, by="labels", near=near)
+    return by_sets, by_labels
 
 
-def best_threshold(
-    presence: Tensor,
-    labels: Tensor,
-    near: float | None = None,
-    by: Literal["sets", "labels"] = "sets",
-) -> float:
-    """Return the threshold on presence scores with the smallest set error or label error, always a finite one.
+def metrics_of(predictions: Predictions) -> dict[str, float]:
+    """Return all metrics by split/metric, and what was chosen as chosen/...; what is undefined is left out."""
+    thresholds = chosen_thresholds(predictions)
+    values = {
+        THRESHOLD: thresholds[0],
+        LABEL_THRESHOLD: thresholds[1],
+        CHOSEN_BY: float(len(predictions[predictions.chosen_by])),
+    }
+    decoder = chosen_decoder(predictions)
+    for split in predictions.tested:
+        of_split = _metrics_of_split(predictions, split, thresholds)
+        reading = predictions[split].reading
+        if reading is not None:
+            of_split |= _reading_metrics(reading, decoder)
+        for metric, value in of_split.items():
+            if not math.isnan(value):
+                values[f"{split}/{metric}"] = value
+    values |= predictions.known
+    values |= _beyond_known(values, predictions.known)
+    return values
 
-    It is that of even odds where these bags have no class, or all of them all classes.
 
-    Candidates are the finite scores and what is above them all (-inf would name every class of every bag). Of several
-    that are equally good the middle one in rank is returned, so that no monotone change of the scores changes a
-    decision on these bags; or, with `near`, this value where it is one of them, and else the middle of the gap between
-    scores that is nearest to it.
+def _metrics_of_split(
+    predictions: Predictions, split: str, thresholds: Thresholds
+) -> dict[str, float]:
+    of_split = predictions[split]
+    values = {
+        metric: outcomes.value
+        for metric, outcomes in outcomes_of_split(predictions, split, thresholds).items()
+    }
+    values |= {
+        "macro_f1": macro_f1(of_split, thresholds[0]),
+        "own_macro_f1": macro_f1(of_split, thresholds[1]),
+    }
+    values |= ranking_metrics(of_split.presence, of_split.labels)
+    if predictions.training is not None:
+        alone = predictions.single(split)
+        values |= no_skill_errors(predictions.training, of_split, alone)
+    for metric, bins in reliability(of_split).items():
+        values[metric] = calibration_error(bins)
+    return values
 
-    Examples:
-        >>> import torch
-        >>> presence, labels = torch.tensor([[5.0, 1.0], [4.0, 3.0]]), torch.tensor([[True, False], [True, True]])
-        >>> best_threshold(presence, labels), best_threshold(presence, labels, near=2.5)  # above 1, and 3 at most
-        (3.0, 2.5)
+
+def outcomes(predictions: Predictions) -> dict[str, Outcomes]:
+    """Return what each test bag adds to the metrics that are ratios of sums over bags, by metric."""
+    of_test = outcomes_of_split(predictions, "test", chosen_thresholds(predictions))
+    reading = predictions["test"].reading
+    if reading is not None:
+        wrong = wrong_strings(reading, chosen_decoder(predictions))
+        of_test["transcription_error"] = _ratio(wrong, np.ones(len(wrong)), predictions["test"])
+    return of_test
+
+
+def outcomes_of_split(
+    predictions: Predictions, split: str, thresholds: Thresholds
+) -> dict[str, Outcomes]:
+    """Return what each bag of a split adds to the metrics of label sets, hits and instances that are defined."""
+    bags = predictions[split]
+    one = np.ones(len(bags))
+    classes = np.full(len(bags), bags.labels.shape[1])
+    misjudged = predicted_sets(bags.presence, thresholds[0]) != bags.labels
+    misjudged_by_labels = predicted_sets(bags.presence, thresholds[1]) != bags.labels
+    found: dict[str, Outcomes] = {}
+
+    alone = predictions.single(split)
+    if alone is not None:
+        wrong = wrong_classes(alone.classes, alone.labels.argmax(axis=1))
+        found["instance_error"] = _ratio(wrong, np.ones(len(alone)), alone)
+    found["set_error"] = _ratio(misjudged.any(axis=1), one, bags)
+    found["label_error"] = _ratio(misjudged.sum(axis=1), classes, bags)
+    found["own_label_error"] = _ratio(misjudged_by_labels.sum(axis=1), classes, bags)
+    if bags.hits is not None and bags.labels.any():
+        found["hit_rate"] = _ratio(
+            (bags.hits & bags.labels).sum(axis=1), bags.labels.sum(axis=1), bags
+        )
+    if bags.wrong is not None and bags.sizes is not None:
+        found["posterior_error"] = _ratio(bags.wrong, bags.sizes, bags)
+    if bags.log_prob is not None and np.isfinite(bags.log_prob).all():
+        found["nll"] = _ratio(-bags.log_prob, one, bags)
+    for metric, ratio in bags.ratios.items():
+        found[metric] = _ratio(ratio.sums, ratio.weights, bags)
+    return found
+
+
+def _ratio(sums: NDArray[Any], weights: NDArray[Any], bags: SplitPredictions) -> Outcomes:
+    return Outcomes(sums, weights, bags.digest)
+
+
+def wrong_classes(class_scores: NDArray[Any], classes: NDArray[Any]) -> Bools:
+    """Return (n,), whether the class of bags of one instance is not the one with the largest score (n, C).
+
+    A row of -inf alone names no class and is an error.
     """
-    if labels.all() or not labels.any():
-        return EVEN_ODDS  # every threshold at one end is as good, however far
-    presence = _ordered(presence)
-    candidates = torch.cat(
-        [presence[presence > -math.inf].sort().values, presence.new_tensor([math.inf])]
-    )
-    absent, present = presence[~labels], presence[labels]
-    if (
-        by == "sets"
-    ):  # a bag is right above its highest score of an absent class and up to its lowest of a present one
-        present = presence.masked_fill(~labels, math.inf).amin(dim=1)
-        absent = presence.masked_fill(labels, -math.inf).amax(dim=1)
-        absent, present = absent[absent < present], present[absent < present]
-    right = torch.searchsorted(absent.sort().values, candidates) - torch.searchsorted(
-        present.sort().values, candidates
-    )
-    best = (right == right.max()).nonzero().flatten()
-    if near is None:
-        return _finite(float(candidates[best[len(best) // 2]]), candidates)
-    # Each candidate stands for all thresholds above the one before it, a gap between two scores.
-    above, below = (
-        candidates[best],
-        torch.cat([candidates.new_tensor([-math.inf]), candidates[:-1]])[best],
-    )
-    distance = torch.maximum(below - near, near - above)
-    nearest = distance.argmin()
-    if distance[nearest] <= 0 and below[nearest] < near:
-        return near
-    low, high = float(below[nearest]), float(above[nearest])
-    return (low + high) / 2 if math.isfinite(low + high) else _finite(high, candidates)
+    names_none = (class_scores == -math.inf).all(axis=1)
+    wrong: Bools = names_none | (class_scores.argmax(axis=1) != classes)
+    return wrong
 
 
-def _finite(threshold: float, candidates: Tensor) -> float:
-    """Return a threshold, or even odds or more for infinity, so that no class of these bags is named either way."""
-    if math.isfinite(threshold):
-        return threshold
-    finite = candidates[candidates.isfinite()]
-    return (
-        max(EVEN_ODDS, math.nextafter(float(finite.max()), math.inf)) if len(finite) else EVEN_ODDS
-    )
+def macro_f1(bags: SplitPredictions, threshold: float) -> float:
+    """Return the mean over the classes that occur of 2 TP / (2 TP + FP + FN); NaN where no class occurs."""
+    predicted = predicted_sets(bags.presence, threshold)
+    occurs = bags.labels.any(axis=0)
+    if not occurs.any():
+        return math.nan
+    true_positives = (predicted & bags.labels).sum(axis=0)
+    errors = (predicted != bags.labels).sum(axis=0)
+    scores = 2 * true_positives[occurs] / (2 * true_positives + errors)[occurs]
+    return float(scores.mean())
 
 
-def predicted_sets(presence: Tensor, threshold: float) -> Tensor:
-    """Return (B, C) bool, the classes whose presence score is the threshold or more; NaN ranks below all."""
-    return _ordered(presence) >= threshold
+def ranking_metrics(presence: NDArray[Any], labels: Bools) -> dict[str, float]:
+    """Return average precision and area under the ROC curve of presence scores (n, C), NaN where undefined.
 
-
-def wrong_sets(presence: Tensor, labels: Tensor, threshold: float) -> Tensor:
-    """Return (B,) bool, whether the predicted label set is not exactly the true one."""
-    return (predicted_sets(presence, threshold) != labels).any(dim=1)
-
-
-def class_counts(predicted: Tensor, labels: Tensor) -> Tensor:
-    """Return (C, 3 + C) int64, of label sets (B, C), bool, in how many bags a class is present, predicted, and both.
-
-    Then in how many it is missed while another one, the column, is predicted wrongly; not for many classes.
-    """
-    counts = torch.stack([labels, predicted, labels & predicted]).sum(dim=1).T
-    instead = (labels & ~predicted).double().T @ (predicted & ~labels).double()
-    return torch.cat([counts, instead.long()], dim=1) if len(counts) <= MOST_CONFUSED else counts
-
-
-def ranking_metrics(presence: Tensor, labels: Tensor) -> dict[str, float]:
-    """Return average precision and area under the ROC curve of presence scores (B, C), NaN where undefined.
-
-    They are means over the classes that some bags have and some not. Of the scores ranks alone matter; NaN ranks last.
+    They are means over the classes that some bags have and some not. Of the scores ranks alone matter.
     """
     from sklearn.metrics import average_precision_score, roc_auc_score
 
-    both = labels.any(dim=0) & ~labels.all(dim=0)
-    ranks = [
-        np.unique(scores, return_inverse=True)[1]
-        for scores in _ordered(presence)[:, both].T.numpy()
-    ]
-    cases = [*zip(labels[:, both].T.numpy(), ranks, strict=True)]
+    precisions = []
+    areas = []
+    for c in range(labels.shape[1]):
+        if labels[:, c].all() or not labels[:, c].any():
+            continue
+        # Ranks, since scikit-learn takes no infinite scores.
+        ranks = np.unique(presence[:, c], return_inverse=True)[1]
+        precisions.append(average_precision_score(labels[:, c], ranks))
+        areas.append(roc_auc_score(labels[:, c], ranks))
     return {
-        name: float(np.mean([metric(*case) for case in cases])) if cases else math.nan
-        for name, metric in (
-            ("average_precision", average_precision_score),
-            ("auroc", roc_auc_score),
-        )
+        "average_precision": float(np.mean(precisions)) if precisions else math.nan,
+        "auroc": float(np.mean(areas)) if areas else math.nan,
     }
-
-
-def class_hits(
-    strength: Tensor, truth: Truth, centres: tuple[Tensor, Tensor] | None = None
-) -> Tensor:
-    """Return (B, C) bool, whether the position with the largest strength for each class is on one of its instances.
-
-    The strength is (B, C, *positions). Where the truth is boxes, `centres` are y of every row and x of every column of
-    positions in pixels.
-    """
-    strongest = strength.flatten(2).argmax(dim=2)
-    classes = torch.arange(strongest.shape[1])
-    if truth.position_classes is not None:
-        return truth.position_classes.gather(1, strongest) == classes
-    if truth.boxes is None or centres is None:
-        raise ValueError("hits on images are judged by boxes and by the centres of the positions")
-    ys, xs = centres
-    y, x = ys[strongest // len(xs)].unsqueeze(2), xs[strongest % len(xs)].unsqueeze(2)
-    left, top, right, bottom = truth.boxes.unsqueeze(1).unbind(dim=-1)
-    inside = (left <= x) & (x < right) & (top <= y) & (y < bottom)
-    return (inside & (truth.classes.unsqueeze(1) == classes.view(1, -1, 1))).any(dim=2)
-
-
-def wrong_instances(
-    instances: Tensor, truth: Truth | None, mask: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Return (B,) int64 twice: how many instances of each bag are wrong by (B, C+1, K) scores, and how many there are.
-
-    Both are 0 where the truth is not by position.
-    """
-    if truth is None or truth.position_classes is None:
-        return (torch.zeros(len(instances), dtype=torch.int64),) * 2
-    is_instance = (
-        torch.ones_like(truth.position_classes, dtype=torch.bool) if mask is None else mask
-    )
-    wrong = (instances.argmax(dim=1) != truth.position_classes) & is_instance
-    return wrong.sum(dim=1), is_instance.sum(dim=1)
-
-
-def posterior_error(batches: Iterable[tuple[Tensor, Tensor]]) -> float:
-    """Return the share of wrong instances from what `wrong_instances` returns of each batch; NaN of none."""
-    wrong, count = (int(torch.cat(parts).sum()) for parts in zip(*batches, strict=True))
-    return wrong / count if count else math.nan
-
-
-def reliability_bins(probabilities: NDArray[Any], happened: NDArray[Any]) -> list[Bin]:
-    """Return forecasts in bins of equal mass, by rank; equal ones are all in the bin of the first of them.
-
-    Otherwise the order of the bags would decide which of equal forecasts are counted together. Source of the expected
-    calibration error: M. P. Naeini, G. F. Cooper and M. Hauskrecht, "Obtaining Well Calibrated Probabilities Using
-    Bayesian Binning", AAAI 2015.
-    """
-    index = BINS * np.searchsorted(np.sort(probabilities), probabilities) // len(probabilities)
-    counts, sums, hits = (
-        np.bincount(index, weights, minlength=BINS)
-        for weights in (None, probabilities, happened.astype(float))
-    )
-    return [
-        Bin(b, int(counts[b]), min(1.0, float(sums[b] / counts[b])), float(hits[b] / counts[b]))
-        for b in np.flatnonzero(counts).tolist()
-    ]
-
-
-def label_sets(batches: Iterable[Bags]) -> Tensor:
-    """Return the label sets (N, C) of the first batches, of as few as hold MOST_BAGS bags."""
-    labels: list[Tensor] = []
-    for bags in batches:
-        labels.append(bags.labels.cpu())
-        if sum(map(len, labels)) >= MOST_BAGS:
-            break
-    return torch.cat(labels)
 
 
 def no_skill_errors(
-    training: Tensor, labels: Tensor, alone: Tensor | None, instances: Tensor | None = None
+    training: TrainingLabels, bags: SplitPredictions, alone: SplitPredictions | None
 ) -> dict[str, float]:
     """Return the errors of the best constant answers, by the names of the metrics.
 
-    The label set is the most common one of the training bags (the first of equals in their order as numbers), the
-    classes by themselves are those of more than half of these bags, and the class of an instance is the most common.
-    The label sets are bool: `training` (N, C), `labels` (B, C) of the bags of a split, `alone` (K, C) of its bags of
-    one instance. `instances` (M,) are the classes of its instances, whose most common one training bags do not tell.
+    The label set is the most common one of the training bags, the classes by themselves are those of more
+    than half of these bags, and the class of an instance is the most common. The class that most instances
+    have, for the posterior error, is that of these bags, since training bags do not tell.
     """
-    sets, counts = training.unique(dim=0, return_counts=True)
-    wrong = labels != sets[counts.argmax()]
-    shares = training.double().mean(dim=0)
+    wrong = bags.labels != training.most_common_set
     errors = {
-        "no_skill_set_error": wrong.any(dim=1).double().mean(),
-        "no_skill_label_error": (labels != (shares > 0.5)).double().mean(),
+        "no_skill_set_error": wrong.any(axis=1).mean(),
+        "no_skill_label_error": (bags.labels != (training.class_shares > 0.5)).mean(),
     }
     if alone is not None:
-        errors["no_skill_instance_error"] = 1 - alone[:, shares.argmax()].double().mean()
-    if instances is not None and len(instances):
-        errors["no_skill_posterior_error"] = 1 - instances.bincount().max().double() / len(
-            instances
-        )
+        most_common_class = training.class_shares.argmax()
+        errors["no_skill_instance_error"] = 1 - alone.labels[:, most_common_class].mean()
+    if bags.instance_classes is not None:
+        counts = bags.instance_classes
+        errors["no_skill_posterior_error"] = 1 - counts.max() / counts.sum()
     return {name: float(error) for name, error in errors.items()}
 
 
-def _ordered(scores: Tensor) -> Tensor:
-    """Return the scores in float64 with -inf for NaN: a score that is not defined ranks last."""
-    return scores.double().nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
+def _beyond_known(values: Mapping[str, float], known: Mapping[str, float]) -> dict[str, float]:
+    """Return how far errors are above those of the optimum, as excess_..., and of the reference, as above_..."""
+    differences = {"bayes_": "excess_", "reference_": "above_reference_"}
+    beyond = {}
+    for name, value in known.items():
+        split, metric = name.split("/")
+        for prefix, difference in differences.items():
+            own = f"{split}/{metric.removeprefix(prefix)}"
+            if metric.startswith(prefix) and own in values:
+                beyond[f"{split}/{difference}{metric.removeprefix(prefix)}"] = values[own] - value
+    return beyond
+
+
+def class_counts(predictions: Predictions) -> NDArray[np.int64]:
+    """Return (C, 3 + C): in how many test bags each class is present, is predicted, and both.
+
+    Then in how many it is missed while another one, the column, is predicted wrongly; of many classes the
+    first three columns alone.
+    """
+    bags = predictions["test"]
+    threshold, _ = chosen_thresholds(predictions)
+    predicted = predicted_sets(bags.presence, threshold)
+    both = bags.labels & predicted
+    counts: NDArray[np.int64] = np.stack([bags.labels, predicted, both]).sum(axis=1).T.astype(int)
+    if len(counts) > MOST_CONFUSED:
+        return counts
+    missed = (bags.labels & ~predicted).astype(np.int64)
+    invented = (predicted & ~bags.labels).astype(np.int64)
+    return np.concatenate([counts, missed.T @ invented], axis=1)
+
+
+def reliability(bags: SplitPredictions) -> dict[str, list[Bin]]:
+    """Return the bins behind the calibration errors of presence and of label sets that the loss has."""
+    from scipy.special import expit  # scipy takes a while, and a plan needs none of it
+
+    bins: dict[str, list[Bin]] = {}
+    if bags.log_odds is not None:
+        probabilities = expit(bags.log_odds.astype(np.float64).ravel())
+        bins["presence_ece"] = reliability_bins(probabilities, bags.labels.ravel())
+    if bags.even_odds_log_prob is not None:
+        wrong = (predicted_sets(bags.presence, EVEN_ODDS) != bags.labels).any(axis=1)
+        log_prob = bags.even_odds_log_prob.astype(np.float64).clip(max=ROUNDED)
+        bins["set_ece"] = reliability_bins(np.exp(log_prob), ~wrong)
+    return bins
+
+
+def reliability_bins(probabilities: NDArray[Any], happened: Bools) -> list[Bin]:
+    """Return forecasts in bins of equal mass, by rank; equal ones are all in the bin of the first of them.
+
+    Otherwise the order of the bags would decide which of equal forecasts are counted together. Source of
+    the expected calibration error: M. P. Naeini, G. F. Cooper and M. Hauskrecht, "Obtaining Well Calibrated
+    Probabilities Using Bayesian Binning", AAAI 2015.
+    """
+    ranks = np.searchsorted(np.sort(probabilities), probabilities)
+    index = BINS * ranks // len(probabilities)
+    counts = np.bincount(index, minlength=BINS)
+    sums = np.bincount(index, probabilities, minlength=BINS)
+    hits = np.bincount(index, happened.astype(float), minlength=BINS)
+    bins = []
+    for b in np.flatnonzero(counts).tolist():
+        mean = min(1.0, float(sums[b] / counts[b]))
+        bins.append(Bin(b, int(counts[b]), mean, float(hits[b] / counts[b])))
+    return bins
+
+
+def wrong_strings(reading: Reading, decoder: Decoder) -> Bools:
+    """Return (n,), which strings a decoder does not read exactly."""
+    wrong: Bools = (getattr(reading, decoder) != reading.true).any(axis=1)
+    return wrong
+
+
+def chosen_decoder(predictions: Predictions) -> Decoder:
+    """Return the first decoder that reads most strings exactly, of those bags by which thresholds are chosen."""
+    reading = predictions[predictions.chosen_by].reading
+    decoders: tuple[Decoder, ...] = get_args(Decoder)
+    if reading is None:
+        return decoders[0]  # it is not used
+    return min(decoders, key=lambda decoder: int(wrong_strings(reading, decoder).sum()))
+
+
+def _reading_metrics(reading: Reading, decoder: Decoder) -> dict[str, float]:
+    """Return the shares of strings that are read wrongly, in all and by pattern, and the precision of boxes."""
+    values = {
+        f"transcription_error_{one}": float(wrong_strings(reading, one).mean())
+        for one in get_args(Decoder)
+    }
+    values["transcription_error"] = values[f"transcription_error_{decoder}"]
+    for number, pattern in enumerate(PATTERNS):
+        values[f"error_{pattern}"] = float((reading.pattern == number).mean())
+    values["box_average_precision"] = box_average_precision(reading)
+    return values
+
+
+def box_average_precision(reading: Reading) -> float:
+    """Return the average precision of detections, the mean over the classes that have instances; NaN of none.
+
+    As in PASCAL VOC from 2010 on the detections of a class are sorted by falling mass, and the average
+    precision is the area under precision over recall, where the precision at a recall is the largest at
+    this recall or any higher one.
+
+    Source: M. Everingham et al., "The PASCAL Visual Object Classes Challenge: A Retrospective", IJCV 111,
+    2015.
+    """
+    areas = []
+    for c in np.unique(reading.true[reading.true >= 0]):
+        instances = int((reading.true == c).sum())
+        detections = np.flatnonzero(reading.detection_class == c)
+        ranking = np.argsort(-reading.detection_mass[detections], kind="stable")
+        right = reading.detection_right[detections[ranking]].astype(float)
+        precision = right.cumsum() / np.arange(1, len(right) + 1)
+        best_from_here_on = np.maximum.accumulate(precision[::-1])[::-1]
+        areas.append(float((best_from_here_on * right).sum() / instances))
+    return float(np.mean(areas)) if areas else math.nan

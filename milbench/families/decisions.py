@@ -11,13 +11,16 @@ import torch
 from torch import Tensor
 
 from milbench.api.bags import Bags
+from milbench.api.predictions import Predictions, Ratio
 from milbench.api.scores import Scores
 from milbench.api.task import ScoreFunction, Split
-from milbench.evaluation import metrics
 from milbench.evaluation.evaluate import CPU, EvalSplit, evaluate_bags
+from milbench.evaluation.maps import posterior_error, wrong_instances
+from milbench.evaluation.metrics import metrics_of, wrong_classes
 from milbench.likelihood import instance_posterior, label_set_distribution
 from milbench.likelihood.columns import contains
 
+LEARNABLE = "learnable_posterior_error"
 NEGLIGIBLE = 1e-15
 """Label sets that are less probable are left out, which changes no probability by more than 2^C times this."""
 TOGETHER = 1 << 14  # pairs of a bag and a label set that are computed together
@@ -85,18 +88,18 @@ def optimal_errors(
         [of_single_instance(bags.instances)[:, :-1, 0] for bags in split.single_instance]
     )
     classes = torch.cat([bags.labels.cpu().int().argmax(dim=1) for bags in split.single_instance])
-    wrong_sets, wrong_instances = [], []
+    wrong_sets = []
+    of_instances = []
     for bags in split.bags:
-        posterior, on_cpu = of_bags(bags), bags.to(CPU)
+        posterior = of_bags(bags)
+        on_cpu = bags.to(CPU)
         most_probable = contains(on_cpu.labels.shape[1])[posterior.log_sets.argmax(dim=1)]
         wrong_sets.append((most_probable != on_cpu.labels).any(dim=1))
-        wrong_instances.append(
-            metrics.wrong_instances(posterior.log_instances, on_cpu.truth, on_cpu.mask)
-        )
+        of_instances.append(wrong_instances(posterior.log_instances, on_cpu.truth, on_cpu.mask))
     return {
-        "instance_error": float(metrics.wrong_classes(log_posteriors, classes).double().mean()),
+        "instance_error": float(wrong_classes(log_posteriors.numpy(), classes.numpy()).mean()),
         "set_error": float(torch.cat(wrong_sets).double().mean()),
-        "posterior_error": metrics.posterior_error(wrong_instances),
+        "posterior_error": posterior_error(of_instances),
     }
 
 
@@ -136,37 +139,54 @@ def reference_errors(
 ) -> dict[str, float]:
     """Return the errors of the reference, judged as a loss, by `split/reference_metric`; see `instancewise_scores`."""
     score = instancewise_scores(log_posterior, groups)
-    evaluated = evaluate_bags(
-        score, {name: EvalSplit((), split.bags) for name, split in splits.items()}
-    ).metrics
-    errors = {
-        name: value
-        for name, value in evaluated.items()
-        if name.endswith(("/set_error", "/posterior_error"))
-    }
-    return {
-        name.replace("/", "/reference_"): v
-        for name, v in (errors | merged_errors(score, splits, groups)).items()
-    }
+    bags_alone = {split: EvalSplit((), evaluated.bags) for split, evaluated in splits.items()}
+    predictions = evaluate_bags(score, bags_alone).predictions
+    assert predictions is not None  # noqa: S101 of evaluate_bags
+    predictions = with_ratios(predictions, LEARNABLE, learnable_errors(score, splits, groups))
+    errors = {}
+    for name, value in metrics_of(predictions).items():
+        split, metric = name.split("/")
+        if metric in ("set_error", "posterior_error", LEARNABLE):
+            errors[f"{split}/reference_{metric}"] = value
+    return errors
 
 
-def merged_errors(
+def learnable_errors(
     score: ScoreFunction, splits: Mapping[Split, EvalSplit], groups: Sequence[int]
-) -> dict[str, float]:
-    """Return learnable_posterior_error, for which channels of a group count as one; {} where no group has several."""
+) -> dict[Split, Ratio]:
+    """Return learnable_posterior_error of each split, for which channels of a group count as one.
+
+    It is {} where no group has several channels.
+    """
     if len(set(groups)) == len(groups):
         return {}
-    group, errors = torch.tensor(groups), {}
+    group = torch.tensor(groups)
+    ratios = {}
     for split, evaluated in splits.items():
-        batches = []
+        wrong = []
+        sizes = []
         for bags in evaluated.bags:
-            probs, on_cpu = score(bags).instances.cpu(), bags.to(CPU)
-            truth: Any = on_cpu.truth
+            probs = score(bags).instances.cpu()
             merged = torch.zeros_like(probs).index_add(1, group, probs)
+            on_cpu = bags.to(CPU)
+            truth: Any = on_cpu.truth
             truth = replace(truth, position_classes=group[truth.position_classes])
-            batches.append(metrics.wrong_instances(merged, truth, on_cpu.mask))
-        errors[f"{split}/learnable_posterior_error"] = metrics.posterior_error(batches)
-    return errors
+            wrong_of_bags, sizes_of_bags = wrong_instances(merged, truth, on_cpu.mask)
+            wrong.append(wrong_of_bags)
+            sizes.append(sizes_of_bags)
+        ratios[split] = Ratio(
+            sums=torch.cat(wrong).float().numpy(), weights=torch.cat(sizes).float().numpy()
+        )
+    return ratios
+
+
+def with_ratios(predictions: Predictions, name: str, ratios: Mapping[Split, Ratio]) -> Predictions:
+    """Return predictions with a metric of the name for each of these splits."""
+    splits = dict(predictions.splits)
+    for split, ratio in ratios.items():
+        of_split = splits[split]
+        splits[split] = replace(of_split, ratios={**of_split.ratios, name: ratio})
+    return replace(predictions, splits=splits)
 
 
 def _weighted_posterior(log_probs: Tensor, mask: Tensor, weight: Tensor) -> Tensor:

@@ -10,8 +10,7 @@ from torch import Tensor
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth
 from milbench.api.task import Evaluation, ScoreFunction, Split, Task
-from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
-from milbench.evaluation.metrics import label_sets
+from milbench.evaluation.evaluate import EvalSplit, evaluate_bags, label_sets
 
 T = TypeVar("T")
 
@@ -82,7 +81,7 @@ class FixedBags(Task):
 
     @cached_property
     def training_labels(self) -> Tensor:
-        """Label sets of training bags (N, C), to choose the best constant answer by: see `no_skill_errors`."""
+        """Label sets of training bags (N, C), to choose the best constant answer by: see `about_training`."""
         return label_sets(self.train_batches(0, generator(self.name, "no skill", self.seed)))
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:

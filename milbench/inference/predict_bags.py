@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from milbench.api.bags import NamedBags
-from milbench.evaluation.metrics import predicted_sets
 from milbench.evaluation.reading.reader import logarithms
+from milbench.evaluation.thresholds import predicted_sets
 from milbench.inference.load import Trained
 from milbench.likelihood import (
     EXACT_LABEL_LIMIT,
@@ -54,7 +54,7 @@ def predict_bags(models: Sequence[Trained], batches: Sequence[NamedBags]) -> Bag
     if len(thresholds) == len(models):
         pairs = zip(scores, thresholds, strict=True)
         above = torch.stack([of_model.presence - threshold for of_model, threshold in pairs])
-        labels = predicted_sets(above.mean(dim=0), 0.0)
+        labels = torch.from_numpy(predicted_sets(above.mean(dim=0).cpu().numpy(), 0.0))
     else:
         labels, _ = best_label_set(probs.log(), validate=False)
     set_log_probs = torch.stack([_label_set_log_prob(log_probs, labels) for log_probs in maps])

@@ -1,12 +1,8 @@
 """How well each class is recognised: its precision and recall with every loss, and what the best loss confuses."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 
-from milbench.api.outcomes import CLASSES_FILE
 from milbench.report.formatting import significant
 from milbench.report.study import Study
 from milbench.report.tables import Table
@@ -43,21 +39,11 @@ def class_tables(study: Study, task: str) -> list[Table]:
     return tables
 
 
-def load_counts(path: Path) -> dict[str, dict[str, list[int]]]:
-    """Return the counts of each class by cell; nothing where the file is missing or damaged."""
-    try:
-        return dict(json.loads(path.read_text("utf-8")))
-    except (OSError, ValueError, TypeError):
-        return {}
-
-
 def _pooled_counts(study: Study, task: str, variant: str) -> pd.DataFrame:
     """Return the counts of a loss over all seeds that kept them, a row a class."""
-    known = [
-        load_counts(path).get(cell, {})
-        for cell, path in study.files(task, variant, CLASSES_FILE).items()
-    ]
-    rows = pd.concat(
-        [pd.DataFrame.from_dict(counts, orient="index") for counts in known] or [pd.DataFrame()]
-    )
+    tables = []
+    for cell in study.done_cells(task, variant):
+        counts = study.evidence(cell).counts.get(cell, {})
+        tables.append(pd.DataFrame.from_dict(counts, orient="index"))
+    rows = pd.concat(tables or [pd.DataFrame()])
     return rows.groupby(level=0, sort=False).sum().rename_axis("class")

@@ -13,13 +13,12 @@ from milbench.api.outcomes import (
     CLASSES_FILE,
     OUTCOMES_FILE,
     Outcomes,
-    load_outcomes,
     save_outcomes,
 )
 from milbench.api.plan import Plan
 from milbench.api.results import COLUMNS, Results
 from milbench.errors import UsageError
-from milbench.report.classes import load_counts
+from milbench.report.evidence import ClassCounts, evidence_in
 from milbench.report.study import Study
 
 PLAN, FRAME = "comparison.json.gz", "results.csv.gz"
@@ -40,8 +39,10 @@ def save(results: Results, folder: Path) -> None:
             FRAME: frame.to_csv(index=False, float_format="%.8g"),
         }
         _save_outcomes(results, folder / OUTCOMES_FILE)
-        sources = {source / CLASSES_FILE for source in results.folders.values()}
-        if counts := {cell: of for source in sources for cell, of in load_counts(source).items()}:
+        counts: dict[str, ClassCounts] = {}
+        for source in {*results.folders.values()}:
+            counts |= evidence_in(source).counts
+        if counts:
             texts[CLASSES_FILE] = (
                 json.dumps(dict(sorted(counts.items())), separators=(",", ":")) + "\n"
             )
@@ -73,23 +74,26 @@ def read(folder: Path) -> Results:
 
 
 def _save_outcomes(results: Results, path: Path) -> None:
+    """Write the outcomes of all cells for the metrics that losses are compared by."""
+    if path.parent in results.folders.values():
+        return  # published before: nothing has changed
     study = Study(results)
     names = {
         *results.plan.spec["compare_by"],
         *map(study.primary, study.tasks),
         *map(study.line_metric, study.tasks),
     }
-    compared = {
-        name.removeprefix("excess_") for name in names
-    }  # which differs by the same as the metric itself
+    # An excess over an optimum differs between losses by the same as the metric itself.
+    compared = {name.removeprefix("excess_") for name in names}
     outcomes: dict[str, Outcomes] = {}
     for cell, folder in sorted(results.folders.items()):
-        if (source := folder / OUTCOMES_FILE) == path:  # published before: nothing has changed
-            return
-        stored = load_outcomes(source) if source.is_file() else {}
-        outcomes |= {
-            f"{cell}/{name}": of_items for name, of_items in stored.items() if name in compared
-        }
+        by_epoch = evidence_in(folder).outcomes
+        if not by_epoch:
+            continue
+        chosen = by_epoch[-1] if results.plan.spec["selection"] == "validation" else by_epoch[0]
+        for name, of_items in chosen.items():
+            if name in compared:
+                outcomes[f"{cell}/{name}"] = of_items
     if not outcomes:
         path.unlink(missing_ok=True)
         return

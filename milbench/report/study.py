@@ -13,12 +13,12 @@ import pandas as pd
 from scipy.special import ndtri
 
 from milbench.api.metric_info import METRICS, Metric, describe
-from milbench.api.outcomes import OUTCOMES_FILE, Outcomes, load_outcomes
+from milbench.api.outcomes import Outcomes
 from milbench.api.plan import Cell, TaskInfo
 from milbench.api.published import Rule
 from milbench.api.results import Results
 from milbench.api.supervision import SUPERVISIONS
-from milbench.errors import UsageError
+from milbench.report.evidence import Evidence, evidence_in
 from milbench.report.statistics.contenders import Contenders, contenders
 from milbench.report.statistics.differences import (
     LEVEL,
@@ -73,7 +73,7 @@ class Study:
             "summary",
             "noise",
             "contenders",
-            "_outcomes_in",
+            "_evidence_in",
         ):  # asked for many times
             setattr(self, name, cache(getattr(self, name)))
 
@@ -104,13 +104,11 @@ class Study:
         """Return the rows of `cells` of a task."""
         return self.cells[self.cells["task"] == task]
 
-    def files(self, task: str, variant: str, name: str) -> dict[str, Path]:
-        """Return the files of a name that the done cells of a loss have, by cell."""
-        own, folders = self.cells_of(task), self.results.folders
-        cells = [
-            str(cell) for cell in own.loc[own["variant"] == variant, "cell"] if cell in folders
-        ]
-        return {cell: path for cell in cells if (path := folders[cell] / name).is_file()}
+    def done_cells(self, task: str, variant: str) -> list[str]:
+        """Return the done cells of a loss on a task, one for each seed."""
+        own = self.cells_of(task)
+        cells = own.loc[own["variant"] == variant, "cell"]
+        return [str(cell) for cell in cells if cell in self.results.folders]
 
     def info(self, task: str) -> TaskInfo:
         """Return what the plan says of a task."""
@@ -345,21 +343,20 @@ class Study:
     ) -> Outcomes | None:
         """Return the outcomes behind a value; None where they were not kept, or are those of another epoch."""
         cell = self._cell_ids[task, variant, seed]
-        folder = self.results.folders.get(cell)
-        stored = {} if folder is None else self._outcomes_in(folder / OUTCOMES_FILE)
-        outcomes = stored.get(metric) or stored.get(f"{cell}/{metric}")
-        if outcomes is None or not np.isclose(
-            outcomes.value, value, rtol=1e-5, atol=1e-9
-        ):  # sums in single precision
-            return None
-        return outcomes
+        for by_metric in self.evidence(cell).outcomes:
+            outcomes = by_metric.get(metric) or by_metric.get(f"{cell}/{metric}")
+            # The sums are in single precision.
+            if outcomes is not None and np.isclose(outcomes.value, value, rtol=1e-5, atol=1e-9):
+                return outcomes
+        return None
 
-    def _outcomes_in(self, path: Path) -> dict[str, Outcomes]:
-        """Return the outcomes of a cell, or those of all cells of a published report, below their ids."""
-        try:
-            return load_outcomes(path) if path.is_file() else {}
-        except UsageError:
-            return {}  # intervals then cover the seeds alone, and say so
+    def evidence(self, cell: str) -> Evidence:
+        """Return what is known of a cell beside its metrics, nothing where it is not done."""
+        folder = self.results.folders.get(cell)
+        return Evidence() if folder is None else self._evidence_in(folder)
+
+    def _evidence_in(self, folder: Path) -> Evidence:
+        return evidence_in(folder)
 
 
 def select_epochs(

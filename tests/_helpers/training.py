@@ -9,13 +9,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from milbench.api.outcomes import load_outcomes
 from milbench.api.plan import Cell
+from milbench.api.predictions import load_predictions
 from milbench.engine import checkpoint
 from milbench.engine import train as engine
 from milbench.engine.cell import CellFolder
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
+from milbench.evaluation.metrics import outcomes
 from milbench.optimizers.registry import OPTIMIZERS
 from tests._helpers.command_line import TINY
 
@@ -68,21 +69,17 @@ def train(cell: Cell, path: Path, device: str = "cpu", data_dir: Path | None = N
     folder = CellFolder(path)
     folder.begin(cell, str(cell), {})
     result = engine.train(cell, folder, torch.device(device), data_dir)
-    outcomes = load_outcomes(folder.outcomes) if folder.outcomes.exists() else {}
-    return Trained(
-        {
-            (epoch, name): value
-            for epoch, name, value in folder.history()
-            if not name.startswith("cost/")
-        },
-        load_file(folder.weights),
-        {
-            name: (outcome.sums.tolist(), outcome.weights.tolist(), outcome.items)
-            for name, outcome in outcomes.items()
-        },
-        result,
-        folder,
-    )
+    _, predictions = load_predictions(folder.predictions)["last"]
+    history = {
+        (epoch, name): value
+        for epoch, name, value in folder.history()
+        if not name.startswith("cost/")
+    }
+    by_metric = {
+        name: (of_bags.sums.tolist(), of_bags.weights.tolist(), of_bags.items)
+        for name, of_bags in outcomes(predictions).items()
+    }
+    return Trained(history, load_file(folder.weights), by_metric, result, folder)
 
 
 def stop_after(saves: int, monkeypatch: pytest.MonkeyPatch) -> None:

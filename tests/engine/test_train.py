@@ -13,14 +13,15 @@ import pytest
 import torch
 
 from milbench import Bags, Loss, Recipe, Task, UsageError, generator, load_loss, load_task
+from milbench.api.predictions import load_predictions
 from milbench.api.registry import RegistryEntry, tasks
-from milbench.api.reliability import load_reliability
 from milbench.api.resolver import resolve
 from milbench.engine import train as engine
 from milbench.engine.folders import Root
 from milbench.engine.parts import Setup
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
+from milbench.evaluation.metrics import reliability
 from milbench.inference.load import load_trained
 from milbench.networks.registry import make_network
 from milbench.optimizers.registry import optimizers
@@ -276,14 +277,16 @@ def test_a_trained_cell_has_the_calibration_of_its_loss_if_it_has_probabilities(
         for loss in ("exact", "max-pooling")
     }
     metrics = {name: value for (_, name), value in trained["exact"].history.items()}
-    curves = load_reliability(trained["exact"].folder.reliability)
+    _, predictions = load_predictions(trained["exact"].folder.predictions)["last"]
+    curves = reliability(predictions["test"])
     sums, weights, _ = trained["exact"].outcomes["nll"]
     assert len(weights) == 16  # evaluation_bags
     assert metrics["test/nll"] == pytest.approx(sum(sums) / sum(weights))
     assert set(curves) == {
         name.removeprefix("test/") for name in metrics if name.startswith("test/") and "ece" in name
     }
-    assert not trained["max-pooling"].folder.reliability.exists()
+    _, predictions = load_predictions(trained["max-pooling"].folder.predictions)["last"]
+    assert reliability(predictions["test"]) == {}
     assert not any("nll" in name or "ece" in name for _, name in trained["max-pooling"].history)
 
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from milbench import Bags, EvalSplit, Scores, Truth, evaluate_bags, label_matrix
+from milbench import Bags, EvalSplit, Origin, Scores, Truth, evaluate_bags, label_matrix
 from milbench.evaluation.evaluate import add_items
+from milbench.evaluation.metrics import outcomes
 
 
 def made(sizes: list[int], seed: int) -> list[Bags]:
@@ -67,44 +68,77 @@ def test_hits_are_judged_by_the_evidence_and_instances_by_the_map() -> None:
 
 def test_outcomes_are_those_of_a_loop_over_the_bags() -> None:
     single_instances, bags = made([4, 9], 0), made([6, 5, 4], 1)
-    found = evaluate_bags(
-        score, {"validation": EvalSplit((), bags[:1]), "test": EvalSplit(single_instances, bags)}
-    )
-    assert found.outcomes is not None
-    threshold, by_labels = (
-        found.metrics[f"chosen/{name}"] for name in ("threshold", "label_threshold")
-    )
+    splits = {
+        "validation": EvalSplit((), bags[:1]),
+        "test": EvalSplit(single_instances, bags),
+    }
+    found = evaluate_bags(score, splits)  # type: ignore[arg-type]
+    threshold = found.metrics["chosen/threshold"]
+    by_labels = found.metrics["chosen/label_threshold"]
     expected: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-    sets = []
     for one in joined(bags, 40):
         scores, truth = score(one), one.truth
         assert truth is not None
         assert truth.position_classes is not None
         known = truth.position_classes[0].tolist()
         present = set(known) - {2}
-        predicted, own = (
-            {c for c in range(2) if scores.presence[0, c] >= t} for t in (threshold, by_labels)
-        )
+        presence = scores.presence[0].tolist()
+        predicted = {c for c in range(2) if presence[c] >= threshold}
+        own = {c for c in range(2) if presence[c] >= by_labels}
         hits = [known[int(scores.instances[0, c].argmax())] == c for c in present]
         wrong = [int(scores.instances[0, :, k].argmax()) != known[k] for k in range(4)]
-        sets.append((present, predicted))
         expected["set_error"].append((int(predicted != present), 1))
         expected["label_error"].append((len(predicted ^ present), 2))
         expected["own_label_error"].append((len(own ^ present), 2))
         expected["hit_rate"].append((sum(hits), len(hits)))
         expected["posterior_error"].append((sum(wrong), 4))
     for one in joined(single_instances, 40):
-        expected["instance_error"].append(
-            (int(score(one).classes[0].argmax() != one.labels[0].int().argmax()), 1)
-        )
+        named = score(one).classes[0].argmax()
+        expected["instance_error"].append((int(named != one.labels[0].int().argmax()), 1))
+    assert found.predictions is not None
+    by_metric = outcomes(found.predictions)
     for name, terms in expected.items():
-        outcomes = found.outcomes[name]
-        assert [*zip(outcomes.sums.tolist(), outcomes.weights.tolist(), strict=True)] == terms
+        sums, weights = by_metric[name].sums.tolist(), by_metric[name].weights.tolist()
+        assert [*zip(sums, weights, strict=True)] == terms
         assert sum(term for term, _ in terms) > 0
-    counts = [
-        [sum(c in one for one in of_bags) for of_bags in zip(*sets, strict=True)] for c in range(2)
+
+
+@pytest.mark.parametrize("field", ["presence", "classes", "evidence", "instances"])
+def test_a_score_that_is_nan_is_an_error_with_its_bag(field: str) -> None:
+    first, second = made([3, 4], 5)
+
+    def broken(bags: Bags) -> Scores:
+        scores = score(bags)
+        if bags is not second:
+            return scores
+        values = getattr(scores, field).clone()
+        values[2, 0] = float("nan")
+        return replace(scores, **{field: values})
+
+    expected = rf"the loss's {field} of bag 6 of the validation bags is NaN"
+    with pytest.raises(FloatingPointError, match=expected):
+        evaluate_bags(broken, {"validation": EvalSplit((), [first, second])})
+
+
+def test_what_bags_are_made_of_is_kept() -> None:
+    """Batches whose bags are made of different numbers of items are joined; others are numbered."""
+    first, second = made([2, 1], 3)
+    items = (torch.tensor([[4, 5], [5, -1]]), torch.tensor([[7, 8, 9]]))
+    known = [
+        replace(first, origin=Origin(torch.tensor([10, 11]), torch.tensor([0, 1]), items[0])),
+        replace(second, origin=Origin(torch.tensor([12]), torch.tensor([1]), items[1])),
     ]
-    assert [row[:2] for row in found.class_counts or ()] == counts
+    splits = {"validation": EvalSplit((), [first, second]), "test": EvalSplit((), known)}
+    predictions = evaluate_bags(score, splits).predictions  # type: ignore[arg-type]
+    assert predictions is not None
+    test = predictions["test"]
+    assert test.bag.tolist() == [10, 11, 12]
+    assert test.group is not None
+    assert test.group.tolist() == [0, 1, 1]
+    assert test.items is not None
+    assert test.items.tolist() == [[4, 5, -1], [5, -1, -1], [7, 8, 9]]
+    assert predictions["validation"].bag.tolist() == [0, 1, 2]
+    assert predictions["validation"].items is None
 
 
 def test_items_are_known_by_their_labels_truth_and_shape() -> None:

@@ -10,14 +10,16 @@ from torch.testing import assert_close
 from torchvision.ops import box_iou
 
 from milbench.api.bags import Truth
+from milbench.api.predictions import Reading
 from milbench.evaluation.localisation import (
-    box_average_precision,
     boxes_of,
     fit_margin,
     iou,
     mean_iou,
+    right_detections,
     with_margin,
 )
+from milbench.evaluation.metrics import box_average_precision
 from milbench.evaluation.reading.components import Components, find_components
 from tests._helpers.label_maps import draw
 
@@ -84,6 +86,25 @@ def test_mean_iou_by_hand() -> None:
         mean_iou(*some, Truth(TRUTH.classes))
 
 
+def average_precision(some: tuple[Components, Tensor], truth: Truth) -> float:
+    """The average precision of what is kept of components, boxes and truth."""
+    components, boxes = some
+    unread = np.full((len(truth.classes), 0), -1, np.int8)
+    return box_average_precision(
+        Reading(
+            true=truth.classes.numpy(),
+            columns=unread,
+            strongest=unread,
+            components=unread,
+            pattern=np.full(len(unread), -1),
+            detection_image=components.image,
+            detection_class=components.cls,
+            detection_mass=components.mass,
+            detection_right=right_detections(components, boxes, truth),
+        )
+    )
+
+
 def test_average_precision_by_hand() -> None:
     """Class 0 has three instances; by falling score its detections are right, twice the same, wrong, right, wrong."""
     some = found(
@@ -96,19 +117,18 @@ def test_average_precision_by_hand() -> None:
     )
     # Precision 1, 1/2, 1/3, 2/4, 2/5 at recall 1/3, 1/3, 1/3, 2/3, 2/3: interpolated 1 up to 1/3, 1/2 up to 2/3.
     zero = (1 + 1 / 2) / 3
-    assert box_average_precision(*some, TRUTH, 2) == pytest.approx((zero + 1) / 2)
-    assert box_average_precision(*some, TRUTH, 5) == pytest.approx(
-        (zero + 1) / 2
-    )  # classes without instances
-    assert box_average_precision(*found(), TRUTH, 2) == 0
-    assert math.isnan(
-        box_average_precision(*some, Truth(-torch.ones(3, 1).long(), torch.zeros(3, 1, 4)), 2)
-    )
-    # A later right detection lifts the precision before it: 0, then 1/2, 2/3, 3/4 at recall 1/4, 2/4, 3/4.
+    assert average_precision(some, TRUTH) == pytest.approx((zero + 1) / 2)
+    nothing = Truth(-torch.ones(3, 1).long(), torch.zeros(3, 1, 4))
+    assert average_precision(found(), TRUTH) == 0
+    assert math.isnan(average_precision(some, nothing))
+
+
+def test_a_later_right_detection_lifts_the_precision_before_it() -> None:
+    """The precision is 0, then 1/2, 2/3 and 3/4 at recall 1/4, 2/4 and 3/4."""
     late = found((2, 0, 9.0, (0, 0, 9, 9)), (0, 0, 3.0, (0, 0, 10, 10)), (0, 0, 2.0, (20, 0, 30, 10)),
                  (1, 0, 1.0, (0, 0, 10, 10)))  # fmt: skip
     truth = Truth(TRUTH.classes.clamp(max=0), TRUTH.boxes)
-    assert box_average_precision(*late, truth, 1) == pytest.approx((3 / 4 + 3 / 4 + 3 / 4) / 4)
+    assert average_precision(late, truth) == pytest.approx((3 / 4 + 3 / 4 + 3 / 4) / 4)
 
 
 def test_the_margin_is_the_one_that_fits() -> None:

@@ -8,6 +8,7 @@ import torch
 
 from milbench import Bags, Scores, Task, UsageError, generator, load_task
 from milbench.api.registry import tasks
+from milbench.evaluation.metrics import outcomes
 from milbench.testing import TaskContract
 from milbench.testing.task import bag_digests, untrained_scores
 from tests._helpers.command_line import REPOSITORY, TINY
@@ -111,13 +112,11 @@ def test_an_evaluation_can_be_limited_to_few_bags(name: str, data_of_all: Path) 
     assert max(sizes) == limit
     # Bags and single instances of two splits; house numbers for a threshold, then two splits at three scales.
     assert sum(sizes) <= (7 if name == "house-numbers" else 4) * limit
-    assert {"set_error", "label_error", "own_label_error"} <= set(found.outcomes or {})
-    assert all(len(outcomes) == limit for outcomes in (found.outcomes or {}).values())
-    of_bags = {
-        outcomes.items
-        for metric, outcomes in (found.outcomes or {}).items()
-        if metric != "instance_error"
-    }
+    assert found.predictions is not None
+    by_metric = outcomes(found.predictions)
+    assert {"set_error", "label_error", "own_label_error"} <= set(by_metric)
+    assert all(len(of_bags) == limit for of_bags in by_metric.values())
+    of_bags = {one.items for metric, one in by_metric.items() if metric != "instance_error"}
     assert len(of_bags) == 1, "the metrics of bags have the same items"
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from milbench import Scores, generator
+from milbench.evaluation.metrics import outcomes
 from tests._helpers.sequence_files import all_bags
 from tests._helpers.tasks import prepared
 
@@ -63,4 +64,4 @@ def test_the_hit_rate_is_that_in_time(task: Any, late: float, low: float, high: 
     assert low <= found.metrics["test/hit_rate"] <= high
     assert found.metrics["test/set_error"] == 0
     assert found.metrics["test/instance_error"] == 0
-    assert found.outcomes["hit_rate"].value == found.metrics["test/hit_rate"]
+    assert outcomes(found.predictions)["hit_rate"].value == found.metrics["test/hit_rate"]

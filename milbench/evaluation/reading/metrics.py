@@ -1,25 +1,29 @@
-"""Metrics of reading. Maps are read batch by batch and then freed."""
+"""What is kept of images that are read: strings, error patterns and boxes.
 
-import math
+Maps are read batch by batch and then freed.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import get_args
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
 from milbench.api.bags import Bags
-from milbench.api.decoder import Decoder
+from milbench.api.decoder import PATTERNS, Decoder
+from milbench.api.predictions import Ratio, Reading, SplitPredictions
 from milbench.api.scores import Scores
 from milbench.api.task import Evaluation
 from milbench.errors import UsageError
-from milbench.evaluation.evaluate import outcomes_of
-from milbench.evaluation.localisation import (
-    box_average_precision,
-    fit_margin,
-    mean_iou,
-    with_margin,
-)
-from milbench.evaluation.metrics import predicted_sets
+from milbench.evaluation.evaluate import evaluation_of
+from milbench.evaluation.localisation import best_ious, fit_margin, right_detections, with_margin
 from milbench.evaluation.reading.component_decoder import fit_component_decoder
-from milbench.evaluation.reading.patterns import CLASSES, error_pattern, is_vertical, pattern_shares
+from milbench.evaluation.reading.patterns import String, error_pattern, is_vertical
 from milbench.evaluation.reading.reader import ReadBatch, Reader, join_batches, read_batch
+from milbench.evaluation.thresholds import predicted_sets
 
 
 class ReadingMetrics:
@@ -36,59 +40,84 @@ class ReadingMetrics:
             raise UsageError(
                 "strings are read by where positions are, which this network does not say"
             )
-        labels = predicted_sets(scores.presence.cpu(), threshold)
-        read = read_batch(scores.instances, bags.truth, labels, scores.evidence, scores.centres)
+        labels = predicted_sets(scores.presence.cpu().numpy(), threshold)
+        read = read_batch(
+            scores.instances, bags.truth, torch.from_numpy(labels), scores.evidence, scores.centres
+        )
         self.batches.setdefault(split, []).append(read)
 
     def added_to(self, of_sets: Evaluation) -> Evaluation:
-        """Return an evaluation with the metrics of what was read, the reader, and which test strings it reads wrongly.
+        """Return an evaluation with what was read, its metrics, and the reader.
 
         The reader is learnt and chosen on the calibration images, else on those of the validation split.
         """
+        assert of_sets.predictions is not None  # noqa: S101 it comes from evaluate_bags
         splits = {split: join_batches(batches) for split, batches in self.batches.items()}
-        calibration = splits.pop("calibration", None) or splits["validation"]
-        margin = fit_margin(calibration.components, calibration.boxes, calibration.instances)
-        learnt = fit_component_decoder(calibration.components, calibration.truth).model_copy(
-            update={"margin": margin}
-        )
-        best = min(
-            get_args(Decoder), key=lambda decoder: int(calibration.wrong(decoder, learnt).sum())
-        )
-        reader = Reader(learnt=learnt, decoder=best)
-        defined = {
-            f"{split}/{name}": value
+        reader = fit_reader(splits[of_sets.predictions.chosen_by])
+        read = {
+            split: with_reading(of_sets.predictions[split], batch, reader)
             for split, batch in splits.items()
-            for name, value in split_metrics(batch, reader).items()
-            if not math.isnan(value)
         }
-        outcomes = of_sets.outcomes
-        if outcomes and (
-            errors := outcomes_of(splits["test"].wrong(best, learnt), outcomes["set_error"].items)
-        ):
-            outcomes = outcomes | {"transcription_error": errors}
-        decoder = reader.model_dump(mode="json")
-        return replace(
-            of_sets, metrics=of_sets.metrics | defined, decoder=decoder, outcomes=outcomes
-        )
+        predictions = replace(of_sets.predictions, splits={**of_sets.predictions.splits, **read})
+        return evaluation_of(predictions, reader.model_dump(mode="json"))
 
 
-def split_metrics(batch: ReadBatch, reader: Reader) -> dict[str, float]:
-    """Return the reading metrics of one split by name; NaN where one is undefined."""
-    errors = {
-        decoder: float(batch.wrong(decoder, reader.learnt).double().mean())
-        for decoder in get_args(Decoder)
-    }
-    values = {f"transcription_error_{decoder}": error for decoder, error in errors.items()}
-    values["transcription_error"] = errors[reader.decoder]
-    read, vertical = batch.strings(reader.decoder, reader.learnt), is_vertical(batch.instances)
-    patterns = [
-        error_pattern(*case)
-        for case in zip(read, batch.truth, vertical, batch.winning, strict=True)
-    ]
-    values |= {f"error_{name}": share for name, share in pattern_shares(patterns).items()}
-    boxes = with_margin(batch.boxes, reader.learnt.margin)
-    values["mean_iou"] = mean_iou(batch.components, boxes, batch.instances)
-    values["box_average_precision"] = box_average_precision(
-        batch.components, boxes, batch.instances, CLASSES
+def fit_reader(images: ReadBatch) -> Reader:
+    """Return the reader that suits images whose strings are known."""
+    margin = fit_margin(images.components, images.boxes, images.instances)
+    learnt = fit_component_decoder(images.components, images.truth)
+    learnt = learnt.model_copy(update={"margin": margin})
+    decoders: tuple[Decoder, ...] = get_args(Decoder)
+    best = min(decoders, key=lambda decoder: int(images.wrong(decoder, learnt).sum()))
+    return Reader(learnt=learnt, decoder=best)
+
+
+def with_reading(bags: SplitPredictions, images: ReadBatch, reader: Reader) -> SplitPredictions:
+    """Return the predictions for the bags of a split with what a reader reads and finds in them."""
+    boxes = with_margin(images.boxes, reader.learnt.margin)
+    ious = best_ious(images.components, boxes, images.instances)
+    is_instance = images.instances.classes >= 0
+    mean_iou = Ratio(
+        sums=ious.masked_fill(~is_instance, 0.0).sum(dim=1).numpy().astype(np.float32),
+        weights=is_instance.sum(dim=1).numpy().astype(np.float32),
     )
-    return values
+    ratios: Mapping[str, Ratio] = {**bags.ratios, "mean_iou": mean_iou}
+    return replace(bags, ratios=ratios, reading=_reading(images, reader, boxes))
+
+
+def _reading(images: ReadBatch, reader: Reader, boxes: Tensor) -> Reading:
+    strings = {decoder: images.strings(decoder, reader.learnt) for decoder in get_args(Decoder)}
+    lengths = [len(string) for string in images.truth]
+    for read_strings in strings.values():
+        lengths += [len(string) for string in read_strings]
+    longest = max(lengths, default=0)
+    patterns = []
+    cases = zip(
+        strings[reader.decoder],
+        images.truth,
+        is_vertical(images.instances),
+        images.winning,
+        strict=True,
+    )
+    for read, truth, vertical, winning in cases:
+        pattern = error_pattern(read, truth, vertical, winning)
+        patterns.append(-1 if pattern is None else PATTERNS.index(pattern))
+    return Reading(
+        true=_rows(images.truth, longest),
+        columns=_rows(strings["columns"], longest),
+        strongest=_rows(strings["strongest"], longest),
+        components=_rows(strings["components"], longest),
+        pattern=np.array(patterns, np.int8),
+        detection_image=images.components.image,
+        detection_class=images.components.cls,
+        detection_mass=images.components.mass,
+        detection_right=right_detections(images.components, boxes, images.instances),
+    )
+
+
+def _rows(strings: Sequence[String], longest: int) -> NDArray[np.int8]:
+    """Return strings as rows, with -1 after the end of each."""
+    rows = np.full((len(strings), longest), -1, np.int8)
+    for row, string in zip(rows, strings, strict=True):
+        row[: len(string)] = string
+    return rows

@@ -1,21 +1,16 @@
 """Strings of classes, and why one was read wrongly: the error patterns of X.-L. Li, arXiv:1811.12346, Section 5.4."""
 
 import itertools
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Literal, get_args
+from collections.abc import Iterable
 
 import torch
 
 from milbench.api.bags import Truth
+from milbench.api.decoder import Pattern
 
 String = tuple[int, ...]
 """Classes in the order of reading."""
 CLASSES = 10  # of digits, for which decoders learn and error patterns are named
-Pattern = Literal[
-    "no_detection", "orientation", "clustering", "edge_or_one", "substitution", "other"
-]
-PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 
 
 def collapsed(string: Iterable[int]) -> list[int]:
@@ -49,12 +44,6 @@ def error_pattern(
     if [cls for cls in read if cls != 1] == [cls for cls in truth if cls != 1]:
         return "edge_or_one"
     return "substitution" if len(read) == len(truth) else "other"
-
-
-def pattern_shares(patterns: Sequence[Pattern | None]) -> dict[Pattern, float]:
-    """Return the share of each pattern among all strings, right ones included: the shares sum to the error."""
-    counts = Counter(patterns)
-    return {name: counts[name] / len(patterns) for name in PATTERNS} if patterns else {}
 
 
 def is_vertical(truth: Truth) -> list[bool]:

@@ -1,7 +1,5 @@
 """Reliability diagrams: of what a loss holds to be how probable, how often it happens; a panel a loss."""
 
-from contextlib import suppress
-
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
@@ -9,8 +7,6 @@ from matplotlib.figure import Figure
 from milbench._utils.palette import MUTED
 from milbench._utils.pictures import literal
 from milbench.api.metric_info import describe
-from milbench.api.reliability import RELIABILITY_FILE, load_reliability
-from milbench.errors import UsageError
 from milbench.report.figures.style import WIDTH, colours, panels, wrapped
 from milbench.report.formatting import with_unit
 from milbench.report.statistics.differences import share_interval
@@ -67,9 +63,8 @@ def reliability_figure(study: Study, task: str) -> Figure | None:
 def pooled_bins(study: Study, task: str, variant: str) -> pd.DataFrame:
     """Return the bins of a loss over all seeds that kept them: count, probability and frequency, by index."""
     bins = []
-    for path in study.files(task, variant, RELIABILITY_FILE).values():
-        with suppress(UsageError):  # the calibration error is in the table in any case
-            bins += load_reliability(path).get(_NAME, [])
+    for cell in study.done_cells(task, variant):
+        bins += study.evidence(cell).reliability.get(_NAME, [])
     table = pd.DataFrame(bins, columns=["index", "count", "probability", "frequency"])
     means = ["probability", "frequency"]
     sums = (

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar
 
+import numpy as np
 import torch
 from pydantic import Field
 
@@ -14,7 +15,6 @@ from milbench import (
     InstanceMLP,
     Network,
     NetworkMaker,
-    Outcomes,
     Recipe,
     ScoreFunction,
     Task,
@@ -22,6 +22,7 @@ from milbench import (
     UsageError,
     label_matrix,
 )
+from milbench.api.predictions import Predictions, Ratio, SplitPredictions
 
 CORNERS = torch.tensor([[3.0, 0.0], [-3.0, 3.0], [-3.0, -3.0], [0.0, 0.0]])
 
@@ -87,21 +88,26 @@ class TinyTask(Task):
         return {"corners": 3}
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        metrics, lowest, outcomes = {}, 0.0, {}
+        metrics = {}
+        lowest = 0.0
+        splits = {}
         for split, seed in (("validation", 1), ("test", 2)):
             bags = self._draw(torch.Generator().manual_seed(seed), bags=64)
             presence = score(bags).presence
             lowest = min(lowest, float(presence.min()))
             wrong = (presence > 0) != bags.labels
             metrics[f"{split}/instance_error"] = float(wrong.double().mean())
-            if split == "test":
-                sums, weights = wrong.sum(dim=1), torch.full((len(wrong),), wrong.shape[1])
-                outcomes["instance_error"] = Outcomes(
-                    sums.numpy(), weights.numpy(), f"64 bags of {self.size}"
-                )
-        return Evaluation(
-            metrics, {"format": "tiny/1", "decoder": "corners", "lowest": lowest}, outcomes
-        )
+            classes = np.full(len(wrong), wrong.shape[1], np.float32)
+            splits[split] = SplitPredictions(
+                labels=bags.labels.numpy(),
+                presence=presence.numpy(),
+                classes=presence.numpy(),
+                bag=np.arange(len(wrong)),
+                digest=f"64 bags of {self.size}",
+                ratios={"instance_error": Ratio(wrong.sum(dim=1).float().numpy(), classes)},
+            )
+        decoder = {"format": "tiny/1", "decoder": "corners", "lowest": lowest}
+        return Evaluation(metrics, decoder, Predictions(splits))
 
     def gallery(self) -> Bags:
         return self._draw(torch.Generator().manual_seed(3), bags=2)

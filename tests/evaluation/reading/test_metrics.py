@@ -5,17 +5,18 @@ import torch
 from torch import Tensor
 
 from milbench.api.bags import Bags, Truth, label_matrix
+from milbench.api.decoder import PATTERNS
 from milbench.api.metric_info import METRICS
-from milbench.api.outcomes import Outcomes
+from milbench.api.predictions import Predictions
 from milbench.api.scores import Scores
 from milbench.api.task import Evaluation
+from milbench.evaluation.evaluate import evaluation_of, predictions_of
+from milbench.evaluation.metrics import outcomes
 from milbench.evaluation.reading.metrics import ReadingMetrics
 from milbench.evaluation.reading.patterns import (
-    PATTERNS,
     String,
     error_pattern,
     is_vertical,
-    pattern_shares,
 )
 from milbench.evaluation.reading.reader import Reader
 from tests._helpers.label_maps import draw
@@ -42,16 +43,6 @@ def test_patterns_by_example(
     read: str, truth: str, vertical: bool, winning: str, expected: str | None
 ) -> None:
     assert error_pattern(digits(read), digits(truth), vertical, {*digits(winning)}) == expected
-
-
-def test_shares_add_up_to_the_error() -> None:
-    read, truth = ["", "1", "21", "5", "2", "33", ""], ["1", "1", "12", "6", "777", "3", "4"]
-    values = pattern_shares(
-        [error_pattern(digits(a), digits(b)) for a, b in zip(read, truth, strict=True)]
-    )
-    assert sum(values.values()) == pytest.approx(6 / 7)
-    assert values["no_detection"] == 2 / 7
-    assert set(values) == set(PATTERNS)
 
 
 def test_vertical_numbers_by_their_boxes() -> None:
@@ -98,14 +89,21 @@ TEST = [
 ]
 
 
-OF_SETS = Evaluation({}, outcomes={"set_error": Outcomes([0], [1], "items")})  # type: ignore[arg-type]
+def of_label_sets(*batches: tuple[str, Bags, Scores]) -> Evaluation:
+    """What `evaluate_bags` returns of these bags before strings are read."""
+    scored: dict[str, list[tuple[Bags, Scores]]] = {}
+    for split, some, scores in batches:
+        scored.setdefault(split, []).append((some, scores))
+    splits = {split: predictions_of(pairs, split) for split, pairs in scored.items()}
+    return evaluation_of(Predictions(splits))
 
 
 def evaluated(*batches: tuple[str, tuple[Bags, Tensor]]) -> Evaluation:
     read = ReadingMetrics()
     for split, (some, probs) in batches:
         read(split, scores_of(probs), some, 0.5)
-    return read.added_to(OF_SETS)
+    of_sets = of_label_sets(*((split, some, scores_of(probs)) for split, (some, probs) in batches))
+    return read.added_to(of_sets)
 
 
 def test_metrics_of_reading_by_hand() -> None:
@@ -129,6 +127,8 @@ def test_metrics_of_reading_by_hand() -> None:
     assert 0 < values["test/mean_iou"] < 1
     assert 0 < values["test/box_average_precision"] <= 1
     assert {name.split("/")[1] for name in values} <= set(METRICS)
+    patterns = [values[f"test/error_{pattern}"] for pattern in PATTERNS]
+    assert sum(patterns) == values[f"test/{error}"], "the shares add up to the error"
     assert found.decoder is not None
     decoder = Reader.model_validate(found.decoder).learnt
     assert len(decoder.reach) == 10
@@ -154,12 +154,18 @@ def test_the_decoder_is_chosen_on_validation_strings_and_judged_on_test_strings(
     )  # the map shows a seven, which the loss does not find
     presence = scores_of(probs).presence * validation.labels
     read, (test, test_probs) = ReadingMetrics(), bags(["1...1... ........ ........"], [[1, 1]])
-    read("validation", Scores(presence, presence, probs, centres=CENTRES), validation, 0.5)
-    read("test", scores_of(test_probs), test, 0.5)
-    found, error = read.added_to(OF_SETS), "transcription_error"
+    batches = (
+        ("validation", validation, Scores(presence, presence, probs, centres=CENTRES)),
+        ("test", test, scores_of(test_probs)),
+    )
+    for split, some, scores in batches:
+        read(split, scores, some, 0.5)
+    found = read.added_to(of_label_sets(*batches))
+    error = "transcription_error"
     values, choices = found.metrics, ("", "_columns", "_strongest", "_components")
     assert [values[f"validation/{error}{choice}"] for choice in choices] == [0, 1 / 2, 0, 0]
     assert [values[f"test/{error}{choice}"] for choice in choices[:3]] == [1, 0, 1]
     assert (found.decoder or {})["decoder"] == "strongest", "the first of equally good ones"
     assert values["test/error_clustering"] == 1, "patterns are those of the chosen decoder"
-    assert (found.outcomes or {})[error].sums.tolist() == [1]
+    assert found.predictions is not None
+    assert outcomes(found.predictions)[error].sums.tolist() == [1]

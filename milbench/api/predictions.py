@@ -1,0 +1,248 @@
+"""What a trained network says of every bag that it is evaluated on, and what is true of these bags.
+
+Every metric of a cell is computed from its predictions, and whoever has them can compute another one:
+with other thresholds, for single classes, for an ensemble. Those of a cell are one file of NumPy arrays,
+`predictions.npz`, in which nothing is unpickled. Nothing here imports torch.
+
+The arrays are named EPOCH/SPLIT/FIELD. EPOCH is `last`, or `best` for the epoch with the smallest set
+error of validation bags where that is another one. SPLIT is `validation`, `test`, `validation_single` and
+`test_single` (bags that hold one instance each), or `calibration` (training bags, on which thresholds are
+chosen where a task has no validation bags). The fields are those of `SplitPredictions` and `Reading`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milbench._utils.files import stored_arrays
+from milbench.errors import UsageError
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.integer[Any]]
+Bools = NDArray[np.bool_]
+Epoch = Literal["last", "best"]
+
+PREDICTIONS_FILE = "predictions.npz"
+FORMAT = 1
+SINGLE = "_single"
+"""What follows the name of a split in the name of its bags of one instance."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ratio:
+    """A metric of a task's own that is a ratio of two sums over the n bags of a split."""
+
+    sums: Floats  # (n,), what each bag adds to the numerator
+    weights: Floats  # (n,), and to the denominator
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """The strings that were read in n images, and the boxes that were found.
+
+    A string is a row of class numbers, with -1 after its end.
+    """
+
+    true: Ints  # (n, longest), the true strings
+    columns: Ints  # (n, longest), as the decoder `columns` reads them
+    strongest: Ints  # as `strongest` reads them
+    components: Ints  # as `components` reads them
+    pattern: (
+        Ints  # (n,), which pattern of errors the chosen decoder makes, -1: none, it reads it right
+    )
+    detection_image: Ints  # (D,), the image of each of D detections
+    detection_class: Ints  # (D,), its class
+    detection_mass: NDArray[np.float64]  # (D,), by which detections are ranked
+    detection_right: Bools  # (D,), whether it is right, see `box average precision`
+
+
+@dataclass(frozen=True, eq=False)
+class SplitPredictions:
+    """The predictions for the n bags of a split with C classes; a field that is None is not known.
+
+    `presence` and `classes` are those of `milbench.Scores`. What needs the map of positions, of which
+    there is too much to keep, is counted here: `hits`, `wrong` and `sizes`.
+    """
+
+    labels: Bools  # (n, C), the true label sets
+    presence: Floats  # (n, C), the score by which classes are detected
+    classes: Floats  # (n, C), the score by which the class of a bag of one instance is named
+    bag: Ints  # (n,), see `milbench.Origin`
+    digest: str  # of the bags: two networks with the same one were evaluated on the same bags
+    presence_is_log_odds: bool = False  # whether `presence` is the log-odds that the class occurs
+    is_single_instance: bool = False  # whether each of the bags holds one instance
+    log_prob: Floats | None = None  # (n,), the log-probability of the true label set
+    even_odds_log_prob: Floats | None = (
+        None  # (n,), of the set of classes with a presence of 0 or more
+    )
+    hits: Bools | None = (
+        None  # (n, C), whether the strongest evidence for a class is on one of its instances
+    )
+    wrong: Ints | None = (
+        None  # (n,), how many instances have another most probable class than their own
+    )
+    sizes: Ints | None = None  # (n,), how many instances there are
+    instance_classes: Ints | None = (
+        None  # (C+1,), how many instances of each class there are, background last
+    )
+    group: Ints | None = None  # (n,), see `milbench.Origin`
+    items: Ints | None = None  # (n, M), see `milbench.Origin`
+    ratios: Mapping[str, Ratio] = field(default_factory=dict)  # by the name of the metric
+    reading: Reading | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def log_odds(self) -> Floats | None:
+        """The log-odds that each class occurs in each bag, (n, C); None where the loss has none."""
+        if self.presence_is_log_odds:
+            return self.presence
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingLabels:
+    """What the label sets of training bags say about the best constant answer."""
+
+    most_common_set: Bools  # (C,), the most common label set
+    class_shares: NDArray[np.float64]  # (C,), the share of the bags that have each class
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """The predictions of a network after one epoch for all bags that it is evaluated on.
+
+    Examples:
+        The macro average precision of a finished cell:
+
+            test = comparison.predictions("extended-digits")["exact", 0]["test"]
+            occurs = test.labels.any(axis=0) & ~test.labels.all(axis=0)
+            sklearn.metrics.average_precision_score(test.labels[:, occurs], test.presence[:, occurs])
+    """
+
+    splits: Mapping[str, SplitPredictions]
+    class_names: Sequence[str] = ()
+    training: TrainingLabels | None = None
+    known: Mapping[str, float] = field(default_factory=dict)
+    """Metrics that depend on the bags alone, by split/metric, such as the error of the optimal decision."""
+
+    def __getitem__(self, split: str) -> SplitPredictions:
+        return self.splits[split]
+
+    def __contains__(self, split: object) -> bool:
+        return split in self.splits
+
+    def single(self, split: str) -> SplitPredictions | None:
+        """Return the predictions for the bags of one instance of a split, None where there are none."""
+        if split in self.splits and self.splits[split].is_single_instance:
+            return self.splits[split]
+        return self.splits.get(split + SINGLE)
+
+    @property
+    def tested(self) -> list[str]:
+        """The splits of which metrics are reported: `validation` and `test`, where there are such."""
+        return [name for name in ("validation", "test") if name in self.splits]
+
+    @property
+    def chosen_by(self) -> str:
+        """The split by which thresholds and decoders are chosen."""
+        return "calibration" if "calibration" in self.splits else "validation"
+
+
+def save_predictions(
+    path: Path, by_epoch: Mapping[Epoch, tuple[int, Predictions]], *, compressed: bool = True
+) -> None:
+    """Write the predictions of a cell: after the last epoch, and after the best one where it is another.
+
+    Each is given with the number of its epoch, from 1.
+    """
+    arrays: dict[str, Any] = {"format": np.int64(FORMAT)}
+    for name, (epoch, predictions) in by_epoch.items():
+        arrays[f"{name}/epoch"] = np.int64(epoch)
+        arrays |= {f"{name}/{key}": value for key, value in _arrays_of(predictions)}
+    save = np.savez_compressed if compressed else np.savez
+    with path.open(
+        "wb"
+    ) as file:  # numpy adds .npz to a name that lacks it, but not to an open file
+        save(file, **arrays)
+
+
+def _arrays_of(predictions: Predictions) -> Iterator[tuple[str, Any]]:
+    """Yield every array with its name below the epoch."""
+    yield "class_names", np.array(predictions.class_names, dtype=str)
+    for split, of_split in predictions.splits.items():
+        for name, value in _split_arrays(of_split):
+            yield f"{split}/{name}", value
+    if predictions.training is not None:
+        for name, value in vars(predictions.training).items():
+            yield f"training/{name}", value
+    for metric, value in predictions.known.items():
+        yield f"known/{metric}", np.float64(value)
+
+
+def _split_arrays(split: SplitPredictions) -> Iterator[tuple[str, Any]]:
+    """Yield every array of a split with its name below that of the split."""
+    for one in fields(SplitPredictions):
+        value = getattr(split, one.name)
+        if one.name not in ("ratios", "reading") and value is not None:
+            yield one.name, np.asarray(value)
+    for metric, ratio in split.ratios.items():
+        yield f"ratios/{metric}/sums", ratio.sums
+        yield f"ratios/{metric}/weights", ratio.weights
+    if split.reading is not None:
+        for name, value in vars(split.reading).items():
+            yield f"reading/{name}", value
+
+
+def load_predictions(path: Path) -> dict[Epoch, tuple[int, Predictions]]:
+    """Read what `save_predictions` wrote. Raises UsageError if it is missing or damaged."""
+    with stored_arrays("predictions", path) as stored:
+        if int(stored["format"]) != FORMAT:
+            raise UsageError(
+                f"predictions {path}: expected format {FORMAT}, got {int(stored['format'])}"
+            )
+        tree: dict[str, Any] = {}
+        for name in stored.files:
+            *folders, last = name.split("/")
+            place = tree
+            for folder in folders:
+                place = place.setdefault(folder, {})
+            place[last] = stored[name]
+        del tree["format"]
+        return {epoch: _predictions(parts) for epoch, parts in tree.items()}  # type: ignore[misc]
+
+
+def _predictions(parts: dict[str, Any]) -> tuple[int, Predictions]:
+    """Return the number of an epoch and its predictions from their arrays, in a tree by the parts of their names."""
+    epoch = int(parts.pop("epoch"))
+    class_names = parts.pop("class_names").tolist()
+    training = parts.pop("training", None)
+    known = {
+        f"{split}/{metric}": float(value)
+        for split, metrics in parts.pop("known", {}).items()
+        for metric, value in metrics.items()
+    }
+    predictions = Predictions(
+        splits={name: _split(of_split) for name, of_split in parts.items()},
+        class_names=class_names,
+        training=None if training is None else TrainingLabels(**training),
+        known=known,
+    )
+    return epoch, predictions
+
+
+def _split(parts: dict[str, Any]) -> SplitPredictions:
+    """Return the predictions for a split from its arrays. Those of fields that are not known here are left."""
+    known = {one.name: parts[one.name] for one in fields(SplitPredictions) if one.name in parts}
+    known["digest"] = str(known["digest"])
+    for name in ("presence_is_log_odds", "is_single_instance"):
+        known[name] = bool(known[name])
+    known["ratios"] = {name: Ratio(**ratio) for name, ratio in parts.get("ratios", {}).items()}
+    if "reading" in parts:
+        known["reading"] = Reading(**parts["reading"])
+    return SplitPredictions(**known)

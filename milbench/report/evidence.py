@@ -1,0 +1,85 @@
+"""What a report needs of a cell beside its metrics: outcomes by test bag, counts by class, and calibration.
+
+It is computed from the predictions of the cell. A cell that an earlier version computed keeps it in files of
+its own, and so does a published report, for all its cells together.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from milbench.api.outcomes import CLASSES_FILE, OUTCOMES_FILE, Outcomes, load_outcomes
+from milbench.api.predictions import PREDICTIONS_FILE, load_predictions
+from milbench.api.reliability import RELIABILITY_FILE, Bin, load_reliability
+from milbench.errors import UsageError
+from milbench.evaluation.metrics import class_counts, outcomes, reliability
+
+ClassCounts = dict[str, list[int]]
+"""Class -> its row of `milbench.evaluation.metrics.class_counts`."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of a cell, or of all the cells of a published report."""
+
+    outcomes: list[dict[str, Outcomes]] = field(default_factory=list)
+    """By metric, of each epoch of which they are known; in a published report by CELL/METRIC."""
+    counts: dict[str, ClassCounts] = field(default_factory=dict)
+    """By cell, after the last epoch."""
+    reliability: dict[str, list[Bin]] = field(default_factory=dict)
+    """By metric, after the last epoch."""
+
+
+def evidence_in(folder: Path) -> Evidence:
+    """Return what the folder of a cell or of a published report has; a damaged file counts as none."""
+    try:
+        if (folder / PREDICTIONS_FILE).is_file():
+            return _from_predictions(folder)
+    except UsageError:
+        return Evidence()
+    return Evidence(
+        outcomes=[*_earlier_outcomes(folder / OUTCOMES_FILE)],
+        counts=load_counts(folder / CLASSES_FILE),
+        reliability=_earlier_reliability(folder / RELIABILITY_FILE),
+    )
+
+
+def _from_predictions(folder: Path) -> Evidence:
+    tested = [
+        predictions
+        for _, predictions in load_predictions(folder / PREDICTIONS_FILE).values()
+        if "test" in predictions
+    ]
+    if not tested:
+        return Evidence()
+    last = tested[0]
+    rows = class_counts(last).tolist()
+    return Evidence(
+        outcomes=[outcomes(predictions) for predictions in tested],
+        counts={folder.name: dict(zip(last.class_names, rows, strict=True))},
+        reliability=reliability(last["test"]),
+    )
+
+
+def _earlier_outcomes(path: Path) -> Iterator[dict[str, Outcomes]]:
+    try:
+        if path.is_file():
+            yield load_outcomes(path)
+    except UsageError:
+        return
+
+
+def load_counts(path: Path) -> dict[str, ClassCounts]:
+    """Return the counts of each class by cell; nothing where the file is missing or damaged."""
+    try:
+        return dict(json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _earlier_reliability(path: Path) -> dict[str, list[Bin]]:
+    try:
+        return load_reliability(path)
+    except UsageError:
+        return {}

@@ -1,0 +1,128 @@
+"""The choice of a threshold, against a search over all of them and by simulation."""
+
+import itertools
+import math
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from milbench.evaluation.thresholds import choose_threshold, predicted_sets
+
+Array = NDArray[Any]
+By = Literal["sets", "labels"]
+INF = math.inf
+
+
+def errors(presence: Array, labels: Array, threshold: float, by: By) -> float:
+    """The share of wrong label sets, or of wrong pairs of a bag and a class, by a loop."""
+    wrong_pairs = []
+    for scores, classes in zip(presence.tolist(), labels.tolist(), strict=True):
+        wrong_pairs.append(
+            [(score >= threshold) != c for score, c in zip(scores, classes, strict=True)]
+        )
+    if by == "sets":
+        return float(np.mean([any(row) for row in wrong_pairs]))
+    return float(np.mean(wrong_pairs))
+
+
+def every_threshold(presence: Array) -> list[float]:
+    """A threshold between any two scores that follow each other, and one beyond each end."""
+    scores = sorted({*presence[np.isfinite(presence)].tolist()})
+    between = [(a + b) / 2 for a, b in itertools.pairwise(scores)]
+    return [scores[0] - 1, *scores, *between, INF]
+
+
+def drawn(
+    rng: np.random.Generator, bags: int, classes: int, distance: float
+) -> tuple[Array, Array]:
+    """Presence scores and label sets; scores of present and absent classes are so many deviations apart."""
+    labels = rng.random((bags, classes)) < 0.25
+    return rng.normal(size=labels.shape) + distance * labels, labels
+
+
+@pytest.mark.parametrize("by", ["sets", "labels"])
+def test_separated_scores_are_separated(by: By) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.random((40, 3)) < 0.4
+    presence = np.where(labels, 2.0, -1.0) + rng.random(labels.shape)
+    threshold = choose_threshold(presence, labels, by=by)
+    assert errors(presence, labels, threshold, by) == 0
+
+
+@pytest.mark.parametrize("by", ["sets", "labels"])
+def test_with_many_bags_it_is_nearly_the_best_of_all(by: By) -> None:
+    presence, labels = drawn(np.random.default_rng(1), bags=2000, classes=4, distance=2.5)
+    threshold = choose_threshold(presence, labels, by=by)
+    tried = np.quantile(presence, np.linspace(0, 1, 300))
+    least = min(errors(presence, labels, t, by) for t in tried)
+    assert errors(presence, labels, threshold, by) <= least + 0.01
+
+
+@pytest.mark.parametrize("by", ["sets", "labels"])
+def test_few_bags_cannot_throw_it(by: By) -> None:
+    """On new bags it makes fewer errors than the best threshold of 26 bags does, and far fewer when that is unlucky."""
+    rng = np.random.default_rng(2)
+    new_presence, new_labels = drawn(rng, bags=4000, classes=5, distance=3.0)
+    chosen = []
+    best = []
+    for _ in range(40):
+        presence, labels = drawn(rng, bags=26, classes=5, distance=3.0)
+        threshold = choose_threshold(presence, labels, by=by)
+        chosen.append(errors(new_presence, new_labels, threshold, by))
+        tried = every_threshold(presence)
+        of_bags = np.array([errors(presence, labels, t, by) for t in tried])
+        equally_good = np.flatnonzero(of_bags == of_bags.min())
+        middle = tried[equally_good[len(equally_good) // 2]]
+        best.append(errors(new_presence, new_labels, middle, by))
+    assert np.mean(chosen) < np.mean(best)
+    assert np.quantile(chosen, 0.9) < np.quantile(best, 0.9)
+
+
+def test_monotone_changes_of_scores_change_no_decision() -> None:
+    presence, labels = drawn(np.random.default_rng(3), bags=30, classes=4, distance=2.0)
+    changed = np.exp(presence / 2) - 7
+    for by in ("sets", "labels"):
+        before = predicted_sets(presence, choose_threshold(presence, labels, by=by))
+        after = predicted_sets(changed, choose_threshold(changed, labels, by=by))
+        assert (before == after).all()
+
+
+def test_without_any_class_or_with_all_it_is_even_odds() -> None:
+    presence = np.array([[5.0, 1.0], [4.0, 3.0]])
+    nothing = np.zeros((2, 2), bool)
+    assert choose_threshold(presence, nothing, by="sets") == 0
+    assert choose_threshold(presence, ~nothing, by="labels") == 0
+
+
+@pytest.mark.parametrize("shift", [0.0, -9.0])
+@pytest.mark.parametrize("near", [None, 0.0])
+def test_naming_nothing_is_a_finite_threshold(shift: float, near: float | None) -> None:
+    """The only present class has the lowest score: of three bags two are right where no class is named."""
+    labels = np.array([[True], [False], [False]])
+    presence = np.array([[0.0], [1.0], [2.0]]) + shift
+    threshold = choose_threshold(presence, labels, by="sets", near=near)
+    assert presence.max() < threshold < INF
+
+
+def test_a_score_of_minus_infinity_names_no_class() -> None:
+    labels = np.array([[True, False], [True, True], [False, False]])
+    presence = np.array([[5.0, 1.0], [4.0, 3.0], [2.0, -INF]])
+    threshold = choose_threshold(presence, labels, by="sets")
+    assert 2 < threshold <= 3
+
+
+@pytest.mark.parametrize(("near", "expected"), [(2.5, 2.5), (0.0, 2.0), (9.0, 2.0)])
+def test_within_a_gap_the_preferred_value_or_the_middle_is_taken(
+    near: float, expected: float
+) -> None:
+    labels = np.array([[True, False]] * 20)
+    presence = np.array([[3.0, 1.0]] * 20)
+    assert choose_threshold(presence, labels, by="sets", near=near) == expected
+
+
+def test_equal_bags_and_calls_give_equal_thresholds() -> None:
+    presence, labels = drawn(np.random.default_rng(5), bags=50, classes=3, distance=1.0)
+    first = choose_threshold(presence, labels, by="sets")
+    assert first == choose_threshold(presence, labels, by="sets")
