@@ -276,7 +276,7 @@ def test_dividing_by_the_batch_makes_bags_depend_on_each_other(name: str) -> Non
 @pytest.mark.parametrize("name", ["exact", "superset", "hard-em", "exact-em"])
 def test_accumulating_two_halves_gives_the_gradient_of_the_whole(name: str, divide_by: str) -> None:
     loss, whole = load_loss(name, divide_by=divide_by), some_logits(K).requires_grad_()
-    loss(whole, LABELS, SMALL_MASK).backward()  # type: ignore[no-untyped-call]
+    loss(whole, LABELS, SMALL_MASK).backward()
     parts = some_logits(K).requires_grad_()
     for half in (slice(0, 2), slice(2, 4)):
         part = loss(parts[half], LABELS[half], SMALL_MASK[half])
