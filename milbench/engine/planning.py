@@ -307,17 +307,11 @@ def _auto_precision(device: str, spec: Spec) -> tuple[str, str]:
 
     from milbench._utils.devices import auto_precision, device_name
 
-    precision = auto_precision(torch.device(device))
-    verb = "multiplies" if precision == "bfloat16" else "does not multiply"
-    cluster = (
-        " It holds for the cells of the cluster too; set recipe.precision."
-        if spec.run.cluster
-        else ""
-    )
-    return (
-        precision,
-        f"Precision auto is {precision} here: {device_name(device)} {verb} bfloat16.{cluster}",
-    )
+    precision, reason = auto_precision(torch.device(device))
+    note = f"Precision auto is {precision} here: {device_name(device)} {reason}."
+    if spec.run.cluster:
+        note += " It holds for the cells of the cluster too; set recipe.precision."
+    return precision, note
 
 
 def _seeds(spec: Spec, task: Task) -> list[int]:
