@@ -34,13 +34,13 @@ class IndependentPositions(SoftmaxLoss):
 
 
 class PerPosition(IndependentPositions):
-    """A loss of all positions of a bag together, divided by how many there are: `divide_by` as in `exact`.
+    """A loss of all positions of a bag together; `divide_by` may divide it by their number, as in `exact`.
 
     By default a class scores by its expected number of positions, and is present by its log-odds when positions are
     independent: that is what the softmax at every position says. So is the probability of a label set.
     """
 
-    def __init__(self, divide_by: Literal["batch", "bag", "none"] = "batch") -> None:
+    def __init__(self, divide_by: Literal["batch", "bag", "none"] = "none") -> None:
         super().__init__()
         self.divide_by = one_of(f"divide_by of {self.name}", divide_by, ("batch", "bag", "none"))
 
@@ -53,7 +53,10 @@ class PerPosition(IndependentPositions):
         if self.divide_by == "none":
             return loss
         sizes = bag_sizes(logits, mask)
-        return loss / (sizes if self.divide_by == "bag" or mask is None else sizes.mean())
+        if self.divide_by == "bag":
+            return loss / sizes
+        # Without a mask all bags have one size, which an empty batch has no mean of.
+        return loss / (sizes if mask is None else sizes.mean())
 
     def set_log_prob(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor | None:
         """Return (B,), log Prb(L | P); a lower bound for label sets of more than EXACT_LABEL_LIMIT classes.

@@ -22,10 +22,12 @@ class Exact(PerPosition):
     of L occurs at one position at least and everything else is background, with positions independent given P.
 
     Args:
-        divide_by: the divisor D. `batch`: the mean number of positions of the bags of the batch, by which all of them
-            weigh the same, as in maximum likelihood. `bag`: the bag's own number of positions K, as published, which
-            gives small bags more weight. `none`: 1. Where a recipe brings every gradient to one length, as recipes do
-            by default, `batch` and `none` train alike.
+        divide_by: the divisor D. `none`: 1, the negative log-likelihood itself, in nats a bag. `bag`: the bag's own
+            number of positions K, as published, which gives small bags more weight. `batch`: the mean number of
+            positions of the bags of the batch. With `batch` the loss of a bag depends on the other bags of its batch,
+            and accumulated gradients, or those of several devices, are not the gradient of the whole batch: it is
+            there for results of before, when it was the default. Where a recipe brings every gradient to one length,
+            as recipes do by default, `none` and `batch` train alike.
         rule: the score of class c, by which a bag of one instance is classified: `sum`, sum_k p_{c,k}; `exact`,
             sum_k log(p_{c,k} + p_{background,k}) up to a constant, the largest for the most probable label set of one
             class.
@@ -45,7 +47,7 @@ class Exact(PerPosition):
 
     def __init__(
         self,
-        divide_by: Literal["batch", "bag", "none"] = "batch",
+        divide_by: Literal["batch", "bag", "none"] = "none",
         rule: Literal["sum", "exact"] = "sum",
         method: Literal["auto", "exact", "upper", "lower"] = "auto",
     ) -> None:

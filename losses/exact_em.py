@@ -27,7 +27,8 @@ class ExactEM(PerPosition):
     differ, and so do second derivatives, those of a cross-entropy with fixed targets: psgd makes other steps.
 
     Args:
-        divide_by: the divisor D, as in `exact`: `batch`, `bag` or `none`.
+        divide_by: the divisor D, as in `exact`. `none`: 1. `bag`: the positions of the bag. `batch`: their mean number
+            over the batch, with which the loss of a bag depends on the other bags of its batch.
         sharpness: s, above 0, the inverse temperature of deterministic annealing. 1: EM. Larger: towards `hard-em`, as
             q concentrates on the most probable ways to place all of L. Smaller: towards all ways being alike. With
             another s than 1 the gradient is not that of the likelihood.
@@ -43,7 +44,7 @@ class ExactEM(PerPosition):
     name = "exact-em"
 
     def __init__(
-        self, divide_by: Literal["batch", "bag", "none"] = "batch", sharpness: float = 1.0
+        self, divide_by: Literal["batch", "bag", "none"] = "none", sharpness: float = 1.0
     ) -> None:
         super().__init__(divide_by)
         self.sharpness = positive("sharpness of exact-em", sharpness)

@@ -22,11 +22,20 @@ class HardEM(PerPosition):
     softmax.
 
     Args:
-        divide_by: the divisor D, as in `exact`: `batch`, `bag` or `none`.
+        divide_by: the divisor D, as in `exact`. `none`: 1. `bag`: the positions of the bag. `batch`: their mean number
+            over the batch, with which the loss of a bag depends on the other bags of its batch.
 
-    Edge cases: of assignments that differ in ties between channels of a position, or between positions with the same
-    logits, the gradient is the mean. A label set of more classes than positions cannot occur: +inf where it is not
-    rejected. On a GPU the host waits for the logits, as it computes the assignment.
+    Edge cases: a label set of more classes than positions cannot occur: +inf where it is not rejected. On a GPU the
+    host waits for the logits, as it computes the assignment.
+
+    Where several assignments are the most probable, the value is the same for all of them, and the gradient is that of
+    the shares of channels at each position, made in three steps. First every position is shared equally by its most
+    probable channels among L and the background. Where every class of L is alone the most probable channel of some
+    position, that is all. Otherwise one best choice of a position for each class of L is taken, and these positions
+    show these classes alone. Last, positions with the same logits all get the mean of their shares. This is not the
+    mean over all of the most probable assignments: with one class, two positions and ties between it and the background
+    at both, where the positions have other logits for a class outside L, the class gets the shares 1 and 1/2, and in
+    that mean 2/3 and 2/3.
 
     Source: the classification EM algorithm of G. Celeux and G. Govaert, "A Classification EM Algorithm for Clustering
     and Two Stochastic Versions", Computational Statistics and Data Analysis 14, 1992, for the model of `exact-em`.
@@ -57,7 +66,7 @@ class HardEM(PerPosition):
 def best_assignment(logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
     """Return the most probable assignment of label set and background to positions in which every class occurs.
 
-    It is (B, C+1, K), the share of each channel at each position in the mean of assignments that tie, 0 where masked.
+    It is (B, C+1, K), the share of each channel at each position, 0 where masked; `HardEM` says how ties are shared.
     For a label set of more classes than positions it means nothing.
     """
     allowed = logits.masked_fill(~F.pad(labels, (0, 1), value=True).unsqueeze(2), -torch.inf)

@@ -24,7 +24,8 @@ class Superset(PerPosition):
     Map, evidence, scores and presence are those of `exact`: the softmax, read as independent positions.
 
     Args:
-        divide_by: the divisor D, as in `exact`: `batch`, `bag` or `none`.
+        divide_by: the divisor D, as in `exact`. `none`: 1. `bag`: the positions of the bag. `batch`: their mean number
+            over the batch, with which the loss of a bag depends on the other bags of its batch.
 
     Edge cases: the loss is 0 where L holds every class, and for a bag without instances. A label set of more classes
     than positions is rejected, though this loss has a value for it.

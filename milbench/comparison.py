@@ -186,7 +186,8 @@ def _add_settings(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
     """Return a frame with the settings of each cell, and the name of its network where its label is none."""
     networks = frame["cell"].map({cell.id: cell.network for cell in plan.cells})
     params = [
-        {key: value for key, value in cell.params().items() if "." in key} for cell in plan.cells
+        {key: value for key, value in plan.params(cell).items() if "." in key}
+        for cell in plan.cells
     ]
     labelled = frame.assign(
         network=frame["network"].astype(object).where(frame["network"] != "", networks)

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from milbench.errors import UsageError, unknown
 
@@ -50,22 +50,48 @@ def resolve_all(name: str) -> list[str]:
     return [str(resolve(name))]
 
 
-def auto_precision(device: torch.device) -> Literal["bfloat16", "float32"]:
-    """Return bfloat16 where the hardware of a device multiplies it: a GPU that does, AVX-512 BF16, AMX, some ARM.
+class AutoPrecision(NamedTuple):
+    """What the precision `auto` is on a device."""
 
-    A CPU that emulates it is several times slower than in float32.
+    precision: Literal["bfloat16", "float32"]
+    reason: str  # what the device does, such as "multiplies bfloat16"
+
+
+def auto_precision(device: torch.device) -> AutoPrecision:
+    """Return the precision `auto` on a device, with the reason.
+
+    A GPU has bfloat16 where its hardware multiplies it. A CPU has it where its hardware does so too (AVX-512 BF16, AMX,
+    some ARM) and a trial shows that training is quicker by it; see `milbench._utils.bfloat16`. A CPU that emulates it
+    is several times slower than in float32, so that it needs no trial.
     """
+    if not multiplies_bfloat16(device):
+        return AutoPrecision("float32", "does not multiply bfloat16")
+    if device.type == "cuda":
+        return AutoPrecision("bfloat16", "multiplies bfloat16")
+    # Imported here, since who imports losses alone needs none of the modules that it imports.
+    from milbench._utils.bfloat16 import is_bfloat16_quicker
+
+    if is_bfloat16_quicker(processor()):
+        return AutoPrecision("bfloat16", "trains quicker in bfloat16")
+    return AutoPrecision("float32", "does not train clearly quicker in bfloat16")
+
+
+def multiplies_bfloat16(device: torch.device) -> bool:
+    """Return whether the hardware of a device multiplies bfloat16, as far as torch tells it."""
     import torch
 
     if device.type == "cuda":
         with torch.cuda.device(device):
-            capable = torch.cuda.is_bf16_supported(including_emulation=False)
-    elif platform.machine().lower() in ("aarch64", "arm64"):
-        capable = torch.ops.mkldnn._is_mkldnn_bf16_supported()  # noqa: SLF001 on x86 it counts emulation
-    else:  # no public names tell, and earlier versions of torch lack these
-        names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-        capable = any(getattr(torch.cpu, name, bool)() for name in names)
-    return "bfloat16" if capable else "float32"
+            return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if platform.machine().lower() in ("aarch64", "arm64"):
+        # On x86 this would count emulation.
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001
+    # No public names tell it, and earlier versions of torch lack these.
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        is_supported = getattr(torch.cpu, name, None)
+        if is_supported is not None and is_supported():
+            return True
+    return False
 
 
 def unusable_gpu() -> str:

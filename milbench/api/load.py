@@ -20,8 +20,8 @@ def load_loss(name: str, *, reduction: Reduction = "mean", **params: Any) -> Los
         >>> loss = load_loss("exact", reduction="none")
         >>> logits = torch.zeros(2, 3 + 1, 5)  # two bags of five positions, three classes and the background
         >>> labels = torch.tensor([[True, False, False], [False, False, False]])
-        >>> loss(logits, labels)  # log(4^5 / (2^5 - 1)) / 5 and log(4^5) / 5, as every label map is equally probable
-        tensor([0.6995, 1.3863])
+        >>> loss(logits, labels)  # log(4^5 / (2^5 - 1)) and log(4^5), as every label map is equally probable
+        tensor([3.4975, 6.9315])
     """
     read_edited()
     loss = losses().create(resolve(losses(), name), params)

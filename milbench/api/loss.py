@@ -28,6 +28,7 @@ from milbench.errors import UsageError, closest, one_of
 
 Head = Literal["softmax", "sigmoid", "class"]
 _HEADS: tuple[str, ...] = get_args(Head)
+_NOT_GIVEN = object()
 Reduction = Literal["none", "mean", "sum"]
 
 
@@ -62,6 +63,9 @@ class Loss(torch.nn.Module, ABC):
     """What the loss is given, or presumes, of each bag in training."""
     revision: ClassVar[int] = 1
     """To be raised when the loss computes something else than before: older results are then not reused."""
+    added: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """The parameters that it got later, each with the neutral value, at which it computes what it did before. At that
+    value a parameter changes no cell's id; the default may be another value."""
     head: Head = "softmax"
     """What a logit means. softmax: the classes compete in each position; sigmoid: one independent detector a class;
     class: the classes of a whole bag compete, which has one instance, and the network is one of `Task.classifiers`.
@@ -363,12 +367,13 @@ def _accept_reduction(init: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(init)
     def constructor(
-        self: Loss, *args: Any, reduction: Reduction | None = None, **params: Any
+        self: Loss, *args: Any, reduction: Reduction | object = _NOT_GIVEN, **params: Any
     ) -> None:
         init(self, *args, **params)
         self.arguments = dict([*signature.bind(self, *args, **params).arguments.items()][1:])
-        if reduction is not None:
-            self.reduction = reduction
+        # Without it the loss keeps what its own constructor has set.
+        if reduction is not _NOT_GIVEN:
+            self.reduction = reduction  # type: ignore[assignment]  # the setter checks it
 
     return constructor
 

@@ -2,9 +2,10 @@
 
 import math
 from abc import ABC
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import ClassVar, Literal, Self
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +36,9 @@ class Network(nn.Module, ABC):
     """By which a network in a file of one's own is known: lower case with hyphens. Others have that of the registry."""
     revision: ClassVar[int] = 1
     """To be raised when the network computes something else than before: older results are then not reused."""
+    added: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """The parameters that it got later, each with the neutral value, at which it computes what it did before. At that
+    value a parameter changes no cell's id; the default may be another value."""
     head: nn.Conv1d | nn.Conv2d | nn.Linear
     """The last layer, with C+1 outputs and a bias."""
     sees_mask: ClassVar[bool] = False

@@ -1,4 +1,10 @@
-"""The parameters of a loss, a task or a network, those of its constructor, and values checked against them."""
+"""The parameters of a loss, a task or a network, those of its constructor, and values checked against them.
+
+A parameter may be added to a loss, a task, a network or the recipe without another id for the cells of before: the
+class says the new parameter and its neutral value, at which it computes what it did before, in `added`. A cell leaves
+such a parameter out at its neutral value (`without_neutral`), and who builds something from a cell fills in the neutral
+value, which need not be the default, for what the cell lacks (`with_neutral`).
+"""
 
 import inspect
 import sys
@@ -8,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from milbench.api.validation import validated
-from milbench.errors import UsageError
+from milbench.errors import UsageError, unknown
 
 
 def _parameters(maker: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -46,6 +52,47 @@ def network_parameters(maker: Callable[..., Any]) -> dict[str, inspect.Parameter
             f"{_described(maker)}: its first parameters must be inputs, num_classes and seed, got {names}"
         )
     return {p.name: p for p in own}
+
+
+def neutral_values(maker: Callable[..., Any]) -> dict[str, Any]:
+    """Return the parameters that were added to a class or function later, each with its neutral value.
+
+    What a class inherits holds where its own constructor has the parameter. Raises UsageError where its own `added`
+    names a parameter that it does not have.
+    """
+    maker = getattr(maker, "func", maker)  # of a partial its function
+    added: Mapping[str, Any] = getattr(maker, "added", {})
+    if not added:
+        return {}
+    names = inspect.signature(getattr(maker, "Options", maker)).parameters
+    is_inherited = "added" not in vars(maker)
+    neutral = {}
+    for name, value in added.items():
+        if name in names:
+            neutral[name] = value
+        elif not is_inherited:
+            raise unknown(f"parameter in `added` of {_described(maker)}", name, names)
+    return neutral
+
+
+def without_neutral(maker: Callable[..., Any], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return complete parameters as a cell keeps them: without later ones that have their neutral value."""
+    neutral = neutral_values(maker)
+    return {
+        name: value
+        for name, value in params.items()
+        if name not in neutral or not _is_same(value, neutral[name])
+    }
+
+
+def with_neutral(maker: Callable[..., Any], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a cell with the neutral value of every later one that it lacks."""
+    return {**neutral_values(maker), **params}
+
+
+def _is_same(value: object, other: object) -> bool:
+    """Return whether two values are equal, where True is not 1."""
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
 def _described(maker: Callable[..., Any]) -> str:
@@ -122,3 +169,11 @@ def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, 
         except UsageError as error:
             raise UsageError(f"{owner}: {error}") from None
     return complete
+
+
+def changed_params(
+    owner: str, cls: type, params: Mapping[str, Any], changes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the parameters of a cell with changes, checked as `check_params` does, as the changed cell keeps them."""
+    complete = {**with_neutral(cls, params), **changes}
+    return without_neutral(cls, check_params(owner, cls, complete))

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from milbench._utils.files import file_and_member
+from milbench.api.parameters import with_neutral
 from milbench.api.published import Published
 from milbench.api.questions import Contrast, Mark
 from milbench.api.recipe import Recipe
@@ -42,13 +43,20 @@ class Label(NamedTuple):
         return f"{self.loss}{network}{recipe}"
 
 
-CELL_FORMAT = 3
-"""To be raised when training computes something else from the same cell: older results are then not reused."""
+CELL_FORMAT = 4
+"""The format of the cells that are planned now. To be raised when training computes something else from the same cell:
+older results are then not reused."""
+FORMAT_OF_BEFORE = 3
+"""The format of a cell that does not say it: those planned before cells had the field."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Everything that determines the result of a training run, and nothing else."""
+    """Everything that determines the result of a training run, and nothing else.
+
+    The parameters of loss, task and network, and the recipe, are complete but for those that were `added` later and
+    have their neutral value; see `milbench.api.parameters.without_neutral`.
+    """
 
     loss: str
     loss_params: dict[str, Any]  # all arguments of its constructor, defaults included
@@ -63,24 +71,34 @@ class Cell:
     network_revision: str  # with a digest of a file of initial weights
     recipe: dict[str, Any]  # all fields of the `Recipe`
     seed: int  # of the initial weights and of the order and content of the bags
-    loss_file: str = (
-        ""  # the path of the file that holds the loss, "" for one that is built in or installed
-    )
+    # The path of the file that holds the loss, "" for one that is built in or installed.
+    loss_file: str = ""
     task_file: str = ""
     network_file: str = ""
     task_name: str = ""  # a short name for the task with these parameters, "" for none
     network_is_default: bool = False  # asked for as the first of its task: one variant on all tasks
+    format: int = FORMAT_OF_BEFORE  # CELL_FORMAT when the cell was planned
 
     @cached_property
     def id(self) -> str:
-        """The content hash, 16 hexadecimal digits, of the fields HASHED: of a plug-in's content, not of its path."""
-        content = to_json([CELL_FORMAT, {name: getattr(self, name) for name in HASHED}])
+        """The content hash, 16 hexadecimal digits, of the format and the fields HASHED.
+
+        It depends on the content of a plug-in, not on its path.
+        """
+        hashed = {name: getattr(self, name) for name in HASHED}
+        content = to_json([self.format, hashed])
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     @property
     def version(self) -> tuple[str, ...]:
-        """The revisions of its loss, task and network, and the digest of its data."""
-        return self.loss_revision, self.task_revision, self.network_revision, self.data
+        """What may differ between cells of one variant and seed: code, data and the format of the cell."""
+        return (
+            self.loss_revision,
+            self.task_revision,
+            self.network_revision,
+            self.data,
+            str(self.format),
+        )
 
     @property
     def plugin_files(self) -> tuple[str, ...]:
@@ -102,16 +120,26 @@ class Cell:
         return task_key(self.task, self.task_params)
 
     def params(self) -> dict[str, Any]:
-        """Return every parameter in one flat dict: "loss", "task", "network", "seed", "loss.KEY", "recipe.KEY", ..."""
+        """Return every parameter in one flat dict: "loss", "task", "network", "seed", "loss.KEY", "recipe.KEY", ...
+
+        Later parameters at their neutral value are not among them; `Plan.params` has them too.
+        """
         flat: dict[str, Any] = {
-            name: getattr(self, name) for name in ("loss", "task", "network", "seed")
+            "loss": self.loss,
+            "task": self.task,
+            "network": self.network,
+            "seed": self.seed,
         }
-        for section in ("loss", "task", "network"):
-            flat |= {
-                f"{section}.{key}": value
-                for key, value in getattr(self, f"{section}_params").items()
-            }
-        return flat | {f"recipe.{key}": value for key, value in self.recipe.items()}
+        sections = {
+            "loss": self.loss_params,
+            "task": self.task_params,
+            "network": self.network_params,
+            "recipe": self.recipe,
+        }
+        for section, params in sections.items():
+            for key, value in params.items():
+                flat[f"{section}.{key}"] = value
+        return flat
 
     def __str__(self) -> str:
         return f"{self.loss} on {self.task_name or self.task}, seed {self.seed}"
@@ -124,10 +152,10 @@ NOT_HASHED = {
     "task_name",
     "network_is_default",
     "supervision",
+    "format",  # it is hashed beside the fields
 }
-HASHED = sorted(
-    {f.name for f in fields(Cell)} - NOT_HASHED
-)  # the fields that the content hash of a cell depends on
+HASHED = sorted({f.name for f in fields(Cell)} - NOT_HASHED)
+"""The fields that the id of a cell depends on."""
 to_json = json.JSONEncoder(sort_keys=True).encode
 
 
@@ -189,6 +217,8 @@ class Plan:
     command: str = ""  # of the last launch
     launched: str = ""  # when that was, in UTC
     precision: str = ""  # what `auto` is in these cells, also for later launches that add to them
+    # The neutral values of what was `added` later, by "loss NAME", "task NAME", "network NAME of TASK" and "recipe".
+    neutral: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -237,6 +267,27 @@ class Plan:
         """Whether the cells are those of a search that has not chosen yet."""
         return self.search is not None and not self.search.chosen
 
+    def params(self, cell: Cell) -> dict[str, Any]:
+        """Return `Cell.params`, with the neutral value of every later parameter that the cell lacks."""
+        owners = {
+            "loss": f"loss {cell.loss}",
+            "task": f"task {cell.task}",
+            "network": f"network {cell.network} of {cell.task}",
+            "recipe": "recipe",
+        }
+        params = cell.params()
+        for section, owner in owners.items():
+            for key, value in self.neutral.get(owner, {}).items():
+                params.setdefault(f"{section}.{key}", value)
+        return params
+
+    def task_params(self, cell: Cell) -> dict[str, Any]:
+        """Return the parameters of the task of a cell, with the neutral value of every one that it lacks."""
+        params = dict(cell.task_params)
+        for key, value in self.neutral.get(f"task {cell.task}", {}).items():
+            params.setdefault(key, value)
+        return params
+
     def label(self, cell: Cell) -> str:
         """Return the task, loss, network, recipe and seed of a cell, in one line."""
         return ", ".join([*filter(None, self.labels[cell.id]), f"seed {cell.seed}"])
@@ -280,7 +331,11 @@ class Plan:
             search = SearchRecord(search.metric, draws, chosen, compared)
         cells = {cell.id: cell for cell in [*earlier_cells, *self.cells]}
         return replace(
-            self, cells=list(cells.values()), tasks=earlier.tasks | self.tasks, search=search
+            self,
+            cells=list(cells.values()),
+            tasks=earlier.tasks | self.tasks,
+            search=search,
+            neutral=earlier.neutral | self.neutral,
         )
 
     def to_json(self) -> str:
@@ -293,8 +348,9 @@ class Plan:
         try:
             plan = TypeAdapter(cls).validate_json(text)
             _SpecOfPlan(**plan.spec)
-            for recipe in {to_json(cell.recipe): cell.recipe for cell in plan.cells}.values():
-                Recipe(**recipe)
+            recipes = {to_json(cell.recipe): cell.recipe for cell in plan.cells}
+            for recipe in recipes.values():
+                Recipe(**with_neutral(Recipe, recipe))
             for cell in plan.cells:
                 plan.label(cell), plan.tasks[cell.task_key]
         except ValidationError as error:

@@ -26,7 +26,7 @@ from weakref import WeakSet
 from milbench._utils.code import Code, code_of
 from milbench._utils.files import file_and_member, python_files
 from milbench._utils.process import process_as_before
-from milbench.api.parameters import check_params
+from milbench.api.parameters import check_params, with_neutral
 from milbench.errors import UsageError, message, unknown
 
 if TYPE_CHECKING:
@@ -179,6 +179,10 @@ class Classes(Registry[type[T]]):
         """Return a new instance of the class of a name, with parameters checked against its constructor."""
         cls = self.get(name)
         return cls(**check_params(f"{self.kind} {name}", cls, params))
+
+    def create_for_cell(self, name: str, params: Mapping[str, Any]) -> T:
+        """Return what `create` does for the parameters of a cell, which may lack those that were added later."""
+        return self.create(name, with_neutral(self.get(name), params))
 
     def _built_in(self, path: str, module_name: str) -> RegistryEntry[type[T]]:
         name = module_name.replace("_", "-")

@@ -72,6 +72,9 @@ class Task(ABC):
     name: ClassVar[str]
     revision: ClassVar[int] = 1
     """To be raised when the same parameters give other bags than before: older results are then not reused."""
+    added: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """The parameters that it got later, each with the neutral value, at which it computes what it did before. At that
+    value a parameter changes no cell's id; the default may be another value."""
     num_classes: int
     """C, the background not counted."""
     bag_kind: ClassVar[BagKind] = "sets"

@@ -175,7 +175,7 @@ def _first_batch(
     *version: str,  # noqa: ARG001
 ) -> tuple[Task, Bags]:
     """Return a task and its first batch, of the last call where the task is the same."""
-    task: Task = tasks().create(resolve(tasks(), name), json.loads(params))
+    task: Task = tasks().create_for_cell(resolve(tasks(), name), json.loads(params))
     task.seed = seed
     task.prepare(data_dir, torch.device("cpu"))
     return task, next(iter(task.train_batches(0, generator("bags", task.name, seed, 0))))

@@ -32,7 +32,7 @@ def published(plan: Plan) -> list[str]:
                 )
                 value = f"{describe(figure.metric).label} {value_text(figure.metric, figure.mean)}{spread}"
                 other = ", with other settings" * bool(
-                    figure.loss and figure.deviations(cell.params())
+                    figure.loss and figure.deviations(plan.params(cell))
                 )
                 line = f"{figure.method or figure.loss}, {value}{other} ({figure.source})"
                 tasks_by_line.setdefault(line, {})[label.task] = None

@@ -16,6 +16,7 @@ from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
 from milbench.api.loss import Head, Loss
 from milbench.api.network import Network
+from milbench.api.parameters import with_neutral
 from milbench.api.plan import Cell
 from milbench.api.recipe import Recipe
 from milbench.api.registry import losses, tasks
@@ -24,7 +25,13 @@ from milbench.api.task import Task
 from milbench.data.catalog import find_file
 from milbench.engine.costs import reset_memory_peak
 from milbench.errors import UsageError, message
-from milbench.networks.registry import make_network, networks, registries, suitable_networks
+from milbench.networks.registry import (
+    make_network,
+    network_maker,
+    networks,
+    registries,
+    suitable_networks,
+)
 from milbench.optimizers.clipping import GradientNorm
 from milbench.optimizers.registry import learning_rate, optimizers
 
@@ -103,7 +110,8 @@ def set_up(
     for each other where other work takes the cores. Raises UsageError where a plug-in file or the data have changed.
     """
     check_unchanged(cell)
-    recipe, task = Recipe(**cell.recipe), task_for(cell)
+    recipe = Recipe(**with_neutral(Recipe, cell.recipe))
+    task = task_for(cell)
     if (
         digest := task.check_data(data_dir)
     ) != cell.data:  # as cells are planned, before the task has a seed
@@ -152,13 +160,15 @@ def build_setup(
 
 def task_for(cell: Cell) -> Task:
     """Return the task of a cell, as it is when cells are planned: not prepared, and without the seed."""
-    task: Task = tasks().create(resolve(tasks(), cell.task_file or cell.task), cell.task_params)
+    name = resolve(tasks(), cell.task_file or cell.task)
+    task: Task = tasks().create_for_cell(name, cell.task_params)
     return task
 
 
 def loss_for(cell: Cell, task: Task) -> Loss:
     """Return the loss of a cell for a prepared task, with the initial weights that it has of its own, on the CPU."""
-    loss: Loss = losses().create(resolve(losses(), cell.loss_file or cell.loss), cell.loss_params)
+    name = resolve(losses(), cell.loss_file or cell.loss)
+    loss: Loss = losses().create_for_cell(name, cell.loss_params)
     loss.reduction = "none"
     return loss.build(task.num_classes, cell.seed)
 
@@ -170,9 +180,9 @@ def network_for(
 
     Weights from a file, which its parameter `weights` names, are read where they are `initial`.
     """
-    params = cell.network_params
     if cell.network_file:
         resolve(networks(), cell.network_file)
+    params = with_neutral(network_maker(task, cell.network, loss.head), cell.network_params)
     if isinstance(weights := params.get("weights"), str) and weights:
         path = find_file(weights, data_dir, "network.weights")
         if initial and not cell.network_revision.endswith(file_digest(path, "sha256")[:16]):

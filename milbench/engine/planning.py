@@ -18,8 +18,11 @@ from milbench.api.parameters import (
     check_values,
     constructor_parameters,
     network_parameters,
+    neutral_values,
+    with_neutral,
+    without_neutral,
 )
-from milbench.api.plan import Cell, Plan, TaskInfo, labels, task_key
+from milbench.api.plan import CELL_FORMAT, Cell, Plan, TaskInfo, labels, task_key
 from milbench.api.questions import Mark
 from milbench.api.recipe import Recipe
 from milbench.api.registry import Registry, losses, tasks
@@ -75,7 +78,12 @@ def make_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
     notes += _untraced_code(cells)
     infos = {key: problem.info for key, problem in problems.items()}
     return Plan(
-        spec.model_dump(mode="json"), cells, infos, [*dict.fromkeys(notes)], precision=precision
+        spec.model_dump(mode="json"),
+        cells,
+        infos,
+        [*dict.fromkeys(notes)],
+        precision=precision,
+        neutral=_neutral(cells),
     )
 
 
@@ -84,7 +92,7 @@ def _problems(spec: Spec) -> dict[str, _Problem]:
     problems: dict[str, _Problem] = {}
     for name, params, short_name, mark in _tasks_with_marks(spec):
         if (key := task_key(name, params)) not in problems:
-            task: Task = tasks().get(name)(**params)
+            task: Task = tasks().create_for_cell(name, params)
             data = task.check_data(spec.run.data_dir)  # reads what folds there are
             fields, seeds = (
                 _fields(tasks(), name, params) | {"task_name": short_name, "data": data},
@@ -125,7 +133,25 @@ def _cells(problem: _Problem, variants: Sequence[Params]) -> Iterator[Cell]:
             f"{count:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}"
         )
     for fields, seed in itertools.product(variants, problem.seeds):
-        yield Cell(**fields, **problem.fields, seed=seed)
+        yield Cell(**fields, **problem.fields, seed=seed, format=CELL_FORMAT)
+
+
+def _neutral(cells: Iterable[Cell]) -> dict[str, dict[str, Any]]:
+    """Return `Plan.neutral`: the neutral values of what was added later to the parts of the cells."""
+    from milbench.networks.registry import network_maker
+
+    makers: dict[str, Any] = {"recipe": Recipe}
+    one_of_each = {(cell.task, cell.loss, cell.network): cell for cell in cells}
+    for cell in one_of_each.values():
+        task = tasks().get(cell.task)
+        loss = losses().create_for_cell(cell.loss, cell.loss_params)
+        makers[f"task {cell.task}"] = task
+        makers[f"loss {cell.loss}"] = type(loss)
+        makers[f"network {cell.network} of {cell.task}"] = network_maker(
+            task, cell.network, loss.head
+        )
+    neutral = {owner: neutral_values(maker) for owner, maker in makers.items()}
+    return {owner: values for owner, values in neutral.items() if values}
 
 
 def _untraced_code(cells: Iterable[Cell]) -> list[str]:
@@ -170,7 +196,8 @@ def _combinations(
             raise UsageError(f"two variants of {registry.kind} {name} are named {duplicate!r}")
         for table, short_name in zip(as_list(tables), names, strict=True):
             for params in _axes(table):
-                yield name, check_params(f"{registry.kind} {name}", cls, params), short_name
+                complete = check_params(f"{registry.kind} {name}", cls, params)
+                yield name, without_neutral(cls, complete), short_name
 
 
 def _axes(params: Params) -> Iterator[Params]:
@@ -203,7 +230,7 @@ def _networks(spec: Spec, task: Task, loss: Params) -> Iterator[Params]:
     """Yield the fields of each network, and combination of axes, for a loss on a task."""
     from milbench.networks.registry import network_maker, network_name, network_source
 
-    head = losses().create(loss["loss"], loss["loss_params"]).head
+    head = losses().create_for_cell(loss["loss"], loss["loss_params"]).head
     for requested in as_list(spec.loss.get(loss["loss"], {}).get("networks", spec.networks)):
         name = network_name(task, requested, head)
         maker = network_maker(task, name, head)
@@ -224,7 +251,8 @@ def _networks(spec: Spec, task: Task, loss: Params) -> Iterator[Params]:
         for params in _axes(section):
             complete = check_values(f"network {name}", parameters, params)
             fields = {
-                "network": name, "network_params": complete, "network_file": file, "network_revision": revision,
+                "network": name, "network_params": without_neutral(maker, complete),
+                "network_file": file, "network_revision": revision,
                 "network_is_default": requested == DEFAULT,
             }  # fmt: skip
             if isinstance(weights := complete.get("weights"), str) and weights:
@@ -254,6 +282,7 @@ def _check_networks(spec: Spec, cells: Iterable[Cell]) -> None:
 
 def _info(spec: Spec, task: Task, params: Params, data: str) -> TaskInfo:
     primary = spec.compare_by[0] if spec.compare_by else task.primary
+    complete = with_neutral(type(task), params)
     published = [
         *task.published,
         *(p for p in spec.published if resolve(tasks(), p.task) == task.name),
@@ -264,7 +293,7 @@ def _info(spec: Spec, task: Task, params: Params, data: str) -> TaskInfo:
         if primary == task.primary
         else None,  # guessing is known for the task's own metric alone
         amount=task.amount,
-        published=[value for value in published if value.belongs_to(params, data)],
+        published=[value for value in published if value.belongs_to(complete, data)],
         folds=(task.folds.count, task.folds.repeats or 0) if task.folds else None,
         overlap=task.overlap(spec.run.data_dir)
         or (1 / (task.folds.count - 1) if task.folds else 0.0),
@@ -278,17 +307,11 @@ def _auto_precision(device: str, spec: Spec) -> tuple[str, str]:
 
     from milbench._utils.devices import auto_precision, device_name
 
-    precision = auto_precision(torch.device(device))
-    verb = "multiplies" if precision == "bfloat16" else "does not multiply"
-    cluster = (
-        " It holds for the cells of the cluster too; set recipe.precision."
-        if spec.run.cluster
-        else ""
-    )
-    return (
-        precision,
-        f"Precision auto is {precision} here: {device_name(device)} {verb} bfloat16.{cluster}",
-    )
+    precision, reason = auto_precision(torch.device(device))
+    note = f"Precision auto is {precision} here: {device_name(device)} {reason}."
+    if spec.run.cluster:
+        note += " It holds for the cells of the cluster too; set recipe.precision."
+    return precision, note
 
 
 def _seeds(spec: Spec, task: Task) -> list[int]:
@@ -390,9 +413,13 @@ def _check_contrasts(spec: Spec, cells: Sequence[Cell]) -> None:
 
 
 def changed_recipe(defaults: Params, changes: Params) -> Params:
-    """Return a recipe with changes, of which "none" is None; another optimiser comes with settings of its own."""
+    """Return a recipe with changes, as a cell keeps it. Another optimiser comes with settings of its own.
+
+    Of the changes "none" is None. The defaults are the recipe of a task or of a cell.
+    """
     from milbench.optimizers.registry import SETTINGS, check_recipe, optimizers
 
+    defaults = with_neutral(Recipe, defaults)
     changes = {k: None if v == "none" and k != "gradient_norm" else v for k, v in changes.items()}
     optimizer = changes.get("optimizer", defaults["optimizer"])
     settings = (
@@ -403,4 +430,5 @@ def changed_recipe(defaults: Params, changes: Params) -> Params:
     recipe: Recipe = validated("the recipe", Recipe, {**defaults, **settings, **changes})
     check_recipe(recipe)
     origin = optimizers().entry(recipe.optimizer).code.digest.removeprefix(" of ")
-    return recipe.model_copy(update={"optimizer_origin": origin}).model_dump()
+    complete = recipe.model_copy(update={"optimizer_origin": origin}).model_dump()
+    return without_neutral(Recipe, complete)

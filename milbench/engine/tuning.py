@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from milbench.api.parameters import check_params
+from milbench.api.parameters import changed_params
 from milbench.api.plan import Cell, Label, Plan, SearchRecord
 from milbench.api.registry import losses
 from milbench.engine.planning import changed_recipe, make_plan
@@ -180,8 +180,8 @@ def _changed_cell(cell: Cell, settings: Params) -> Cell:
         for kind in ("recipe.", "loss.")
     )
     try:
-        params = check_params(
-            f"loss {cell.loss}", losses().get(cell.loss), cell.loss_params | loss_changes
+        params = changed_params(
+            f"loss {cell.loss}", losses().get(cell.loss), cell.loss_params, loss_changes
         )
         return replace(cell, recipe=changed_recipe(cell.recipe, recipe_changes), loss_params=params)
     except UsageError as error:

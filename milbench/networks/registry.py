@@ -12,7 +12,7 @@ import torch
 from milbench._utils.files import python_files
 from milbench.api.loss import Head
 from milbench.api.network import Network, NetworkMaker, input_standardised
-from milbench.api.parameters import check_values, network_parameters
+from milbench.api.parameters import check_values, network_parameters, neutral_values
 from milbench.api.registry import Registry, built_in_functions, losses, tasks
 from milbench.api.resolver import read_edited, resolve
 from milbench.api.task import Task
@@ -115,7 +115,9 @@ def make_network(
     maker = network_maker(task, name, head)
     if pools(maker):
         make_encoder = network_maker(task, network_name(task, "default"))
-        encoder = make_encoder(task.inputs, HIDDEN - 1, seed)  # C + 1 outputs
+        # A cell does not say the parameters of the encoder: it stays what it was when they were added.
+        neutral = neutral_values(make_encoder)
+        encoder = make_encoder(task.inputs, HIDDEN - 1, seed, **neutral)  # C + 1 outputs
         pooling = maker(HIDDEN, task.num_classes, seed, **params)
         network: Network = pooling.with_encoder(encoder, seed)  # type: ignore[operator]
     else:

@@ -51,6 +51,7 @@ def combine(parts: Sequence[Results]) -> Results:
     plan = replace(
         plans[0], spec=plans[0].spec | title, cells=[cell for cell, _ in cells.values()],
         tasks={key: info for plan in plans[::-1] for key, info in plan.tasks.items()},
+        neutral={owner: values for plan in plans[::-1] for owner, values in plan.neutral.items()},
         notes=[f"{rule}those of {names[0]}.", *notes], search=None, command="", launched="",
     )  # fmt: skip
     frame = frame.assign(**{name: frame["cell"].map(labels[name]) for name in _NAMES})

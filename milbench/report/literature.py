@@ -99,7 +99,7 @@ def _compare(study: Study, task: str, variant: str, published: Published) -> Rep
         study.planned[row.cell] for row in rows_of(study.cells_of(task)) if row.variant == variant
     ]
     obstacles = []
-    if different := deviations(published, [cell.params() for cell in cells]):
+    if different := deviations(published, [study.plan.params(cell) for cell in cells]):
         obstacles.append(f"another protocol: {', '.join(different)}")
     if other := [cell.data for cell in cells if not cell.data.startswith(published.data)]:
         obstacles.append(f"other data: {other[0]}")

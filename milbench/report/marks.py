@@ -60,7 +60,7 @@ def equivalence_frame(study: Study) -> pd.DataFrame:
     first, other, row and column (the values of the first and the second half of these parameters), difference, half (of
     its interval) and verdict. Empty without a margin, and where tasks are not one task with two varied parameters.
     """
-    params = {task: study.cell_of(task).task_params for task in study.tasks}
+    params = {task: study.plan.task_params(study.cell_of(task)) for task in study.tasks}
     varied = [
         key for key in params[study.tasks[0]] if len({str(p.get(key)) for p in params.values()}) > 1
     ]

@@ -38,7 +38,7 @@ def series_of(study: Study) -> list[Series]:
         rest = rests.setdefault(
             task_key(cell.task, params), replace(cell, task_params=params, task_name="")
         )
-        value = cell.task_params.get(amount)
+        value = study.plan.task_params(cell).get(amount)
         if isinstance(value, int | float):
             groups.setdefault(rest.task_key, {})[value] = task
     groups = {key: tasks for key, tasks in groups.items() if len(tasks) >= FEWEST_AMOUNTS}

@@ -1,11 +1,20 @@
-"""The names by which a comparison calls its variants."""
+"""The names by which a comparison calls its variants, and the ids of cells."""
 
-from dataclasses import replace
+import csv
+import gzip
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from milbench.api.plan import Cell, labels
+from milbench.api.plan import CELL_FORMAT, FORMAT_OF_BEFORE, Cell, Plan, labels
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import make_spec
+from tests._helpers.command_line import TINY
+
+REPORTS = Path(__file__).parents[2] / "reports"
+PUBLISHED = sorted(path.parent.name for path in REPORTS.glob("*/comparison.json.gz"))
 
 
 def cell(
@@ -55,3 +64,32 @@ def test_networks_are_named_where_a_task_has_several() -> None:
     assert {label.network for label in labels(cells[:1]).values()} == {""}
     label = [labels(cells)[planned.id].variant for planned in cells]
     assert label == ["exact with mlp", "exact with dsmil width=8", "exact with dsmil width=9"]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_cells_keep_the_ids_of_their_frames(name: str) -> None:
+    plan = Plan.from_json(gzip.decompress((REPORTS / name / "comparison.json.gz").read_bytes()))
+    with gzip.open(REPORTS / name / "results.csv.gz", "rt", encoding="utf-8") as file:
+        ids = {row["cell"] for row in csv.DictReader(file)}
+    assert {cell.id for cell in plan.cells} <= ids
+
+
+def test_a_cell_that_does_not_say_its_format_has_that_of_before() -> None:
+    content = asdict(cell())
+    del content["format"]
+    assert Cell(**content).id == replace(cell(), format=FORMAT_OF_BEFORE).id
+
+
+def test_another_format_is_another_cell() -> None:
+    assert cell().id != replace(cell(), format=CELL_FORMAT).id
+
+
+def test_planned_cells_have_the_newest_format() -> None:
+    planned = make_plan(make_spec({"name": "t", "losses": ["exact"], "tasks": [TINY], "seeds": 0}))
+    assert {one.format for one in planned.cells} == {CELL_FORMAT}
+
+
+def test_a_launch_leaves_out_cells_of_an_earlier_format() -> None:
+    new = make_plan(make_spec({"name": "t", "losses": ["exact"], "tasks": [TINY], "seeds": 0}))
+    old = replace(new, cells=[replace(new.cells[0], format=FORMAT_OF_BEFORE)])
+    assert new.joined(old).cells == new.cells

@@ -76,7 +76,7 @@ def test_identity_is_what_is_computed() -> None:
     assert first.isdisjoint(
         ids(seeds="0-1", recipe={"lr": 0.01}) | ids(seeds="0-1", task={"tiny": {"size": 6}})
     )
-    assert ids(seeds="0", loss={"exact": {"divide_by": "batch"}}) < first, "a default, written out"
+    assert ids(seeds="0", loss={"exact": {"divide_by": "none"}}) < first, "a default, written out"
 
 
 def test_the_first_metric_to_compare_by_takes_the_place_of_the_primary_one() -> None:
@@ -148,11 +148,11 @@ def test_notes_that_flags_may_have_made_false_give_way_to_what_they_changed(tmp_
 def test_settings_go_where_they_belong() -> None:
     values: dict[str, object] = {"losses": ["exact", "max-pooling"], "tasks": [TINY]}
     for setting in ("loss.normalization=batch", "task.size=6", "task.tiny.batches=3", "recipe.lr=0.1,0.2",
-                    "loss.exact.divide_by=none", "recipe.gradient_norm=max:2"):  # fmt: skip
+                    "loss.exact.divide_by=bag", "recipe.gradient_norm=max:2"):  # fmt: skip
         parse_setting(values, setting)
     assert values["loss"] == {
         "max-pooling": {"normalization": "batch"},
-        "exact": {"divide_by": "none"},
+        "exact": {"divide_by": "bag"},
     }
     assert values["task"] == {"tiny": {"size": 6, "batches": 3}}
     assert values["recipe"] == {"lr": [0.1, 0.2], "gradient_norm": "max:2"}

@@ -246,3 +246,57 @@ def test_a_mistake_is_one_line(call: Callable[[], object], naming: str) -> None:
         call()
     assert naming in str(error.value)
     assert "\n" not in str(error.value)
+
+
+SMALL_BATCHES = [name for name in NAMES if name not in ("count", "ctc", "position")]
+SMALL_MASK = torch.tensor([[True] * K, [True] * K, [True] * (K - 1) + [False], [True] * K])
+
+
+@pytest.mark.parametrize("name", SMALL_BATCHES)
+def test_the_loss_of_a_bag_is_the_same_alone_and_in_a_batch(name: str) -> None:
+    loss = load_loss(name, reduction="none").build(C)
+    logits, labels = some_logits(K), ONE_CLASS if name == "cross-entropy" else LABELS
+    mask = None if name == "cross-entropy" else SMALL_MASK
+    together = loss(logits, labels, mask)
+    for bag in range(B):
+        alone = slice(bag, bag + 1)
+        own_mask = None if mask is None else mask[alone]
+        assert_close(loss(logits[alone], labels[alone], own_mask)[0], together[bag])
+
+
+@pytest.mark.parametrize("name", ["exact", "superset", "hard-em", "exact-em"])
+def test_dividing_by_the_batch_makes_bags_depend_on_each_other(name: str) -> None:
+    loss = load_loss(name, divide_by="batch", reduction="none")
+    together = loss(some_logits(K), LABELS, SMALL_MASK)
+    alone = loss(some_logits(K)[:1], LABELS[:1], SMALL_MASK[:1])
+    assert not torch.isclose(alone[0], together[0])
+
+
+@pytest.mark.parametrize("divide_by", ["none", "bag"])
+@pytest.mark.parametrize("name", ["exact", "superset", "hard-em", "exact-em"])
+def test_accumulating_two_halves_gives_the_gradient_of_the_whole(name: str, divide_by: str) -> None:
+    loss, whole = load_loss(name, divide_by=divide_by), some_logits(K).requires_grad_()
+    loss(whole, LABELS, SMALL_MASK).backward()
+    parts = some_logits(K).requires_grad_()
+    for half in (slice(0, 2), slice(2, 4)):
+        part = loss(parts[half], LABELS[half], SMALL_MASK[half])
+        (part / 2).backward()
+    assert_close(parts.grad, whole.grad)
+
+
+@pytest.mark.parametrize("reduction", [None, "men", 1])
+def test_an_unknown_reduction_is_named_with_the_choices(reduction: Any) -> None:
+    with pytest.raises(UsageError) as error:
+        library.Exact(reduction=reduction)
+    assert "reduction of exact" in str(error.value)
+    assert "mean, none, sum" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_hard_em_shares_ties_as_its_docstring_says() -> None:
+    """Of three best assignments, whose mean is 2/3 and 2/3, one is taken before positions are shared."""
+    logits = torch.tensor([[[2.0, 0.0], [2.0, -3.0], [2.0, 0.0]]], requires_grad=True)
+    library.HardEM()(logits, torch.tensor([[True, False]])).backward()
+    assert logits.grad is not None
+    shares = logits.softmax(dim=1) - logits.grad  # the gradient of a cross-entropy
+    assert_close(shares[0, 0].detach(), torch.tensor([1.0, 0.5]))
