@@ -137,28 +137,39 @@ class _Launch:
         The launch ends with a stage that has unfinished cells, since what follows depends on all of them. Nothing is
         kept between stages but the cells, so that the same command goes on from any point.
         """
-        from milbench.engine.tuning import after_search, finalists_plan, has_finalists
+        from milbench.engine.tuning import has_finalists
 
-        search = self.spec.tune
-        if search is None:
+        if self.spec.tune is None:
             raise ValueError("the spec has no search")  # `run_comparison` checks it
-        plan = self.make_plan()
-        is_two_staged = has_finalists(search)
-        end = "the first stage of the search is done" if is_two_staged else "the search is done"
-        stage = _Stage(plan, plan.cells, end, after_search(self.spec, plan))
+        is_two_staged = has_finalists(self.spec.tune)
+        stage = self._first_stage(is_last=not is_two_staged)
         code = self._run_search(stage)
         if not self._is_searched(stage, code):
             return code
         if is_two_staged:
-            first_stage = {cell.id for cell in plan.cells}
-            plan = finalists_plan(self.spec, plan, self._values(plan))
-            cells = [cell for cell in plan.cells if cell.id not in first_stage]
-            stage = _Stage(plan, cells, "the search is done", after_search(self.spec, plan))
+            stage = self._second_stage(stage.plan)
             code = self._run_search(stage)
             if not self._is_searched(stage, code):
                 return code
-        plan = self._tuned_plan(plan)
+        plan = self._tuned_plan(stage.plan)
         return self.run(_Stage(plan, plan.compared))
+
+    def _first_stage(self, *, is_last: bool) -> _Stage:
+        """Return the stage of a search in which all draws are trained."""
+        from milbench.engine.tuning import after_search
+
+        plan = self.make_plan()
+        end = "the search is done" if is_last else "the first stage of the search is done"
+        return _Stage(plan, plan.cells, end, after_search(self.spec, plan))
+
+    def _second_stage(self, first: Plan) -> _Stage:
+        """Return the stage of a search in which the finalists of a finished first one get the other seeds."""
+        from milbench.engine.tuning import after_search, finalists_plan
+
+        plan = finalists_plan(self.spec, first, self._values(first))
+        done = {cell.id for cell in first.cells}
+        cells = [cell for cell in plan.cells if cell.id not in done]
+        return _Stage(plan, cells, "the search is done", after_search(self.spec, plan))
 
     def _run_search(self, stage: _Stage) -> int:
         """Run a stage of the search and return the exit code; a dry run passes over one that is finished."""

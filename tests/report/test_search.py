@@ -1,6 +1,7 @@
 """The search for settings: which draw was chosen, and what makes a choice doubtful."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import variance
@@ -30,7 +31,7 @@ def searched(errors: dict[str, list[float]], fresh: float, network: str = "") ->
 
 
 def results_of(
-    values: dict[str, list[tuple[float, ...]]],
+    values: Mapping[str, Sequence[tuple[float, ...]]],
     chosen: dict[str, int],
     fresh: float,
     network: str = "",
