@@ -180,18 +180,54 @@ class TaskInfo:
     is_tested: bool = True
 
 
+class Arm(NamedTuple):
+    """The labels of the task, the loss and the network that settings are searched for."""
+
+    task: str
+    loss: str
+    network: str = ""
+
+    @property
+    def key(self) -> str:
+        """The arm as one text, "TASK|LOSS|NETWORK"."""
+        return "|".join(self)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Settings that a search tries for an arm."""
+
+    arm: Arm
+    draw: int  # its number among the draws of the arm, from 0
+    settings: dict[str, Any]  # by name, such as recipe.lr
+    point: int | None = None
+    """The number of the point of the ranges, from 0; None in plans that drew lists with the ranges."""
+
+
 @dataclass(frozen=True)
 class SearchRecord:
     """The search for settings before a comparison: its draws, and which of them were chosen."""
 
     metric: str  # that chose, with its split, of label sets alone
-    draws: dict[str, dict[str, Any]]
-    """Cell id -> the keys "arm" (labels of task, loss, network), "draw" (a number from 0) and "settings" (by name)."""
+    draws: dict[str, Draw]
+    """Cell id -> the draw that it trains. A draw has a cell for each of its seeds: finalists have more than others."""
     chosen: dict[str, int] = field(default_factory=dict)
-    """ "TASK|LOSS|NETWORK" (labels) -> the draw that was chosen; empty before all draws are done."""
-    compared: dict[str, Label] = field(
-        default_factory=dict
-    )  # cell id -> the label of a cell with chosen settings
+    """`Arm.key` -> the draw that was chosen; empty before all draws are done."""
+    compared: dict[str, Label] = field(default_factory=dict)
+    """Cell id -> the label of a cell with chosen settings."""
+
+    def joined(self, earlier: SearchRecord, kept: set[str]) -> SearchRecord:
+        """Return this record with what an earlier one says of the cells that are kept of it, by their ids."""
+        draws = {cell: draw for cell, draw in earlier.draws.items() if cell in kept}
+        kept_arms = {draw.arm.key for draw in draws.values()}
+        chosen = {arm: draw for arm, draw in earlier.chosen.items() if arm in kept_arms}
+        compared = {cell: label for cell, label in earlier.compared.items() if cell in kept}
+        return SearchRecord(
+            self.metric,
+            draws | self.draws,
+            chosen | self.chosen,
+            compared | self.compared,
+        )
 
 
 class _SpecOfPlan(BaseModel):
@@ -237,8 +273,8 @@ class Plan:
         if self.search is None:
             return cell_labels
         searched = {
-            c: Label(*d["arm"])._replace(recipe=f"draw {d['draw'] + 1}")
-            for c, d in self.search.draws.items()
+            cell: Label(*draw.arm, recipe=f"draw {draw.draw + 1}")
+            for cell, draw in self.search.draws.items()
         }
         searched |= self.search.compared
         return {
@@ -264,8 +300,11 @@ class Plan:
 
     @property
     def is_searching(self) -> bool:
-        """Whether the cells are those of a search that has not chosen yet."""
-        return self.search is not None and not self.search.chosen
+        """Whether settings are still searched: an arm has draws, and none of them is chosen yet."""
+        if self.search is None:
+            return False
+        arms = {draw.arm.key for draw in self.search.draws.values()}
+        return not arms <= self.search.chosen.keys()
 
     def params(self, cell: Cell) -> dict[str, Any]:
         """Return `Cell.params`, with the neutral value of every later parameter that the cell lacks."""
@@ -315,20 +354,7 @@ class Plan:
                 for cell in earlier_cells
                 if (cell.task, cell.loss, cell.network) not in searched
             ]
-            ids = {cell.id for cell in earlier_cells}
-            draws = {
-                cell: draw for cell, draw in earlier.search.draws.items() if cell in ids
-            } | search.draws
-            arms = {"|".join(draw["arm"]) for draw in draws.values()}
-            chosen = {
-                arm: draw
-                for arm, draw in (earlier.search.chosen | search.chosen).items()
-                if arm in arms
-            }
-            compared = {
-                cell: label for cell, label in earlier.search.compared.items() if cell in ids
-            } | search.compared
-            search = SearchRecord(search.metric, draws, chosen, compared)
+            search = search.joined(earlier.search, {cell.id for cell in earlier_cells})
         cells = {cell.id: cell for cell in [*earlier_cells, *self.cells]}
         return replace(
             self,

@@ -19,6 +19,7 @@ from milbench.errors import UsageError
 if TYPE_CHECKING:
     from milbench.api.registry import Registry
     from milbench.api.task import Task
+    from milbench.engine.spec import Spec
 
 Kind = Literal["losses", "tasks", "optimizers", "networks", "specs", "settings", "runs"]
 
@@ -97,7 +98,20 @@ def _specs() -> Iterator[tuple[str, ...]]:
 
     for name in built_in_specs():
         spec = read_spec(name)
-        yield name, spec.title, f"{spec.tune.draws} draws a loss" if spec.tune else ""
+        yield name, spec.title, _draws(spec)
+
+
+def _draws(spec: Spec) -> str:
+    """Return how many draws the losses of a spec have on its tasks, "" where it has no search."""
+    from milbench.engine.draws import count_draws, space_of
+
+    if spec.tune is None:
+        return ""
+    spaces = [space_of(spec.tune, task, loss) for task in spec.tasks for loss in spec.losses]
+    counts = [count_draws(spec.tune, space) for space in spaces]
+    fewest, most = min(counts), max(counts)
+    number = f"{most}" if fewest == most else f"{fewest} to {most}"
+    return f"{number} draws a loss"
 
 
 def _entries(

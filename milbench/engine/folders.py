@@ -156,7 +156,8 @@ def results(root: Path | str = ".", name: str | None = None) -> Results:
 
 def _rows(plan: Plan, cell: Cell, folder: CellFolder, state: State) -> Iterator[tuple[Any, ...]]:
     label = plan.labels[cell.id]
-    draw = plan.search.draws.get(cell.id, {}).get("draw") if plan.search else None
+    tried = plan.search.draws.get(cell.id) if plan.search else None
+    draw = tried.draw if tried else None
     prefix = *label, cell.supervision, cell.seed, state.status, state.reason
     history = [] if state.status == "missing" else folder.history()
     provenance = folder.about()["provenance"] if history or state.status == "failed" else {}

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,7 +48,20 @@ def run_comparison(
     """
     os.environ.setdefault(*HUGE_PAGES)
     launch = _Launch(Root(root), spec, command, quiet, dry_run)
-    return launch.search_and_run() if spec.tune else launch.run(launch.make_plan())
+    if spec.tune:
+        return launch.search_and_run()
+    plan = launch.make_plan()
+    return launch.run(_Stage(plan, plan.cells))
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """The cells of a plan that are run together: those of a stage of the search, or those that are compared."""
+
+    plan: Plan
+    cells: list[Cell]
+    search_end: str = ""  # said when a stage of the search is done, "" for the comparison
+    then: str = ""  # said by a dry run of what follows
 
 
 class _Launch:
@@ -76,43 +89,102 @@ class _Launch:
                 "run.in_process excludes run.timeout and --cluster, which run cells in other processes"
             )
 
-    def make_plan(self, draws: Plan | None = None) -> Plan:
-        """Return the plan of the comparison, or of its search before `draws` are given; it may download data."""
-        from milbench._utils.devices import resolve
+    def make_plan(self) -> Plan:
+        """Return the plan of the comparison, or that of the first stage of its search; it may download data."""
         from milbench.data import catalog
         from milbench.engine.planning import make_plan
-        from milbench.engine.tuning import search_plan, tuned_plan
+        from milbench.engine.tuning import search_plan
 
-        device = str(resolve(self.execution.device)) if self.execution.cluster else self.devices[0]
         earlier = self._earlier()
         precision = earlier.precision if earlier else ""
+        planner = search_plan if self.spec.tune else make_plan
         with catalog.downloads(not self.dry_run):
-            if draws and draws.search:
-                done = [
-                    folder
-                    for folder in (self.root.cell(cell.id) for cell in draws.cells)
-                    if folder.is_done
-                ]
-                values = {
-                    folder.id: folder.last_metrics().get(draws.search.metric) for folder in done
-                }
-                known = {cell: value for cell, value in values.items() if value is not None}
-                return tuned_plan(self.spec, draws, known, device)
-            return (search_plan if self.spec.tune else make_plan)(self.spec, device, precision)
+            return planner(self.spec, self._planning_device(), precision)
+
+    def _tuned_plan(self, draws: Plan) -> Plan:
+        """Return the plan of the comparison with the settings that finished draws choose."""
+        from milbench.data import catalog
+        from milbench.engine.tuning import tuned_plan
+
+        with catalog.downloads(not self.dry_run):
+            return tuned_plan(self.spec, draws, self._values(draws), self._planning_device())
+
+    def _planning_device(self) -> str:
+        """Return the device that decides what the precision auto is."""
+        from milbench._utils.devices import resolve
+
+        if self.execution.cluster:
+            return str(resolve(self.execution.device))
+        return self.devices[0]
+
+    def _values(self, draws: Plan) -> dict[str, float]:
+        """Return the metric of a search by the id of a cell, of the cells that are done and have it."""
+        if draws.search is None:
+            return {}
+        values: dict[str, float] = {}
+        for cell in draws.cells:
+            folder = self.root.cell(cell.id)
+            if not folder.is_done:
+                continue
+            value = folder.last_metrics().get(draws.search.metric)
+            if value is not None:
+                values[cell.id] = value
+        return values
 
     def search_and_run(self) -> int:
-        """Search settings as the spec says, then run the comparison with the chosen ones."""
-        plan = self.make_plan()
-        if not (self.dry_run and self._is_searched(plan)):
-            code = self.run(plan)
-            if code == INTERRUPTED or not self._is_searched(plan):  # nothing is chosen yet
-                return code
-        return self.run(self.make_plan(plan))
+        """Run the search stage by stage, then the comparison with the settings that it chose.
 
-    def _is_searched(self, plan: Plan) -> bool:
-        return all(
-            state.status in ("done", "failed") for state in self.root.states(plan.cells).values()
-        )
+        The launch ends with a stage that has unfinished cells, since what follows depends on all of them. Nothing is
+        kept between stages but the cells, so that the same command goes on from any point.
+        """
+        from milbench.engine.tuning import has_finalists
+
+        if self.spec.tune is None:
+            raise ValueError("the spec has no search")  # `run_comparison` checks it
+        is_two_staged = has_finalists(self.spec.tune)
+        stage = self._first_stage(is_last=not is_two_staged)
+        code = self._run_search(stage)
+        if not self._is_searched(stage, code):
+            return code
+        if is_two_staged:
+            stage = self._second_stage(stage.plan)
+            code = self._run_search(stage)
+            if not self._is_searched(stage, code):
+                return code
+        plan = self._tuned_plan(stage.plan)
+        return self.run(_Stage(plan, plan.compared))
+
+    def _first_stage(self, *, is_last: bool) -> _Stage:
+        """Return the stage of a search in which all draws are trained."""
+        from milbench.engine.tuning import after_search
+
+        plan = self.make_plan()
+        end = "the search is done" if is_last else "the first stage of the search is done"
+        return _Stage(plan, plan.cells, end, after_search(self.spec, plan))
+
+    def _second_stage(self, first: Plan) -> _Stage:
+        """Return the stage of a search in which the finalists of a finished first one get the other seeds."""
+        from milbench.engine.tuning import after_search, finalists_plan
+
+        plan = finalists_plan(self.spec, first, self._values(first))
+        done = {cell.id for cell in first.cells}
+        cells = [cell for cell in plan.cells if cell.id not in done]
+        return _Stage(plan, cells, "the search is done", after_search(self.spec, plan))
+
+    def _run_search(self, stage: _Stage) -> int:
+        """Run a stage of the search and return the exit code; a dry run passes over one that is finished."""
+        if self.dry_run and self._is_finished(stage):
+            return 0
+        return self.run(stage)
+
+    def _is_searched(self, stage: _Stage, code: int) -> bool:
+        """Return whether the launch may go on after a stage that ended with an exit code."""
+        return code != INTERRUPTED and self._is_finished(stage)
+
+    def _is_finished(self, stage: _Stage) -> bool:
+        """Return whether every cell of a stage is done or has failed."""
+        states = self.root.states(stage.cells).values()
+        return all(state.status in ("done", "failed") for state in states)
 
     def _earlier(self) -> Plan | None:
         """Return the plan of earlier launches of the same name and origin, None if there are none."""
@@ -137,17 +209,18 @@ class _Launch:
             self.root.save(plan)
         return plan
 
-    def run(self, plan: Plan) -> int:
-        """Print a plan and run its missing cells: those of a search, or those that are compared."""
+    def run(self, stage: _Stage) -> int:
+        """Print the plan of a stage and run its missing cells."""
         from milbench.engine.display import Display
         from milbench.engine.run import Processes, shard, worker_count
 
+        plan = stage.plan
         # All cells count, also finished ones, so that a resumed cell keeps its number of threads.
         workers, slots = os.cpu_count() or 1, 1
         if self.execution.cluster is None:
             workers, slots = worker_count(self.devices, len(plan.cells), self.execution.jobs)
         threads = self.execution.threads or max(1, (os.cpu_count() or 1) // workers)
-        cells = shard(plan.compared or plan.cells, self.execution.shard)
+        cells = shard(stage.cells, self.execution.shard)
         states = self.root.states(plan.cells) | self.root.states(cells, weights=True)
         to_run = [cell for cell in cells if states[cell.id].status in RERUN[self.execution.rerun]]
         display = Display(plan, states, to_run, self.root, quiet=self.quiet)
@@ -160,9 +233,7 @@ class _Launch:
             display.print_plan([*plan.notes, *published(plan)])
             with catalog.downloads(allowed=False):
                 lines = outlook(plan, to_run, self.root, workers, threads, self.execution)
-            then = [
-                "then the comparison, with the settings that these cells choose"
-            ] * plan.is_searching
+            then = [stage.then] if stage.then else []
             for line in (
                 *lines,
                 *then,
@@ -185,7 +256,8 @@ class _Launch:
             for cell in cells:
                 if cell.id in display.to_run or states[cell.id].status != "failed":
                     self.root.cell(cell.id).tidy()
-            return self._run_jobs(self._save_plan(plan), cells, jobs, display, processes)
+            stage = replace(stage, plan=self._save_plan(plan), cells=cells)
+            return self._run_jobs(stage, jobs, display, processes)
 
     def _job(self, plan: Plan, cell: Cell, slots: int, threads: int) -> Job:
         from milbench.engine.worker import Job
@@ -219,16 +291,16 @@ class _Launch:
         )
 
     def _run_jobs(
-        self, plan: Plan, cells: list[Cell], jobs: list[Job], display: Display, processes: Processes
+        self, stage: _Stage, jobs: list[Job], display: Display, processes: Processes
     ) -> int:
-        """Run cells, bring MLflow up to date, also for earlier launches, and print how the launch ended."""
+        """Run cells, bring MLflow up to date, also for earlier launches, and print how the stage ended."""
         from milbench.engine.mirror import Mirror
         from milbench.engine.run import ClusterLost, run_cells
 
         if self.execution.rerun == "all":
             for job in jobs:
                 job.folder.remove()
-        mirror = Mirror(self.root, plan, log_models=self.execution.log_models)
+        mirror = Mirror(self.root, stage.plan, log_models=self.execution.log_models)
         mirror.start()
         stopped = ""
         try:
@@ -241,25 +313,25 @@ class _Launch:
             stopped = "the cluster was lost"
         if warning := mirror.finish():
             display.print_line(warning)
-        statuses = Counter(state.status for state in self.root.states(cells).values())
-        display.print_line(
-            _describe_end(statuses, stopped, plan.is_searching, self.execution.rerun)
-        )
+        statuses = Counter(state.status for state in self.root.states(stage.cells).values())
+        display.print_line(_describe_end(statuses, stopped, stage.search_end, self.execution.rerun))
         return (
             INTERRUPTED
             if stopped == "interrupted"
-            else int(bool(stopped) or statuses["done"] < len(cells))
+            else int(bool(stopped) or statuses["done"] < len(stage.cells))
         )
 
 
-def _describe_end(statuses: Mapping[Status, int], stopped: str, searching: bool, rerun: str) -> str:
-    """Describe in one line how a launch or search ended, and what to do next."""
+def _describe_end(statuses: Mapping[Status, int], stopped: str, search_end: str, rerun: str) -> str:
+    """Describe in one line how a stage of the search (which says how it ends) or the comparison ended."""
     total, done = sum(statuses.values()), statuses["done"]
     if stopped:
         return f"{stopped}: {done} of {counted(total, 'cell')} done; the same command continues"
     if done == total:
+        if search_end:
+            return search_end
         cells = "the cell is" if total == 1 else f"all {total:,} cells are"
-        return "the search is done" if searching else f"{cells} done"
+        return f"{cells} done"
     words: dict[Status, str] = {
         "failed": "failed",
         "missing": "unfinished",
@@ -270,6 +342,6 @@ def _describe_end(statuses: Mapping[Status, int], stopped: str, searching: bool,
         for status, word in words.items()
         if statuses[status]
     ]
-    has_failed = statuses["failed"] and rerun == "missing" and not searching
+    has_failed = statuses["failed"] and rerun == "missing" and not search_end
     again = "to try again, add --rerun failed" if has_failed else "the same command continues"
     return f"{', '.join(parts)}; {again}"

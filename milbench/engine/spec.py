@@ -103,16 +103,34 @@ class Range(Table):
 
 
 Dimension = Range | list[Any]
-"""A range, or a list of values, each as probable as it is often in the list."""
+"""A range, of which values are drawn, or a list of values, which are all tried."""
+
+
+def _check_values(name: str, values: Any) -> None:
+    """Raise ValueError where a setting is searched in a list that is empty or has a value twice."""
+    if not isinstance(values, list):
+        return
+    if not values:
+        raise ValueError(f"{name} = [] has no values")
+    texts = [repr(value) for value in values]
+    repeated = [text for text in texts if texts.count(text) > 1]
+    if repeated:
+        raise ValueError(
+            f"{name} lists {repeated[0]} twice; expected every value once, since all are tried"
+        )
 
 
 class Search(Table):
     """How settings are searched: the table [tune] of a spec."""
 
     draws: int = Field(default=16, ge=1, le=MOST_DRAWS)
-    """Settings that are tried for each loss on each task."""
+    """Points that are drawn from the ranges; each is tried with every combination of the lists."""
+    search_seed: int = Field(default=0, ge=0)
+    """Seed of the points: another one gives other points."""
     seeds: str | int | list[int] = "1000"
-    """Seeds with which each draw is trained; none of them is a seed of the comparison."""
+    """Seeds with which draws are trained; none of them is a seed of the comparison."""
+    finalists: int | None = Field(default=None, ge=1)
+    """Draws of each loss on each task that are trained with all seeds, the others with the first one; none: all."""
     metric: Literal["set_error", "label_error", "own_label_error", "instance_error"] = "set_error"
     """Metric of validation bags that chooses; the instance error is that of bags of one instance."""
     recipe: dict[str, Dimension | dict[str, Dimension]] = Field(default_factory=dict)
@@ -130,10 +148,9 @@ class Search(Table):
             raise ValueError("there is nothing to search: add [tune.recipe] or [tune.loss.NAME]")
         task_spaces = [values for values in self.recipe.values() if isinstance(values, dict)]
         spaces: list[Any] = [self.recipe, *task_spaces, *self.loss.values()]
-        if empty := next(
-            (name for space in spaces for name, values in space.items() if values == []), ""
-        ):
-            raise ValueError(f"{empty} = [] has no values")
+        for space in spaces:
+            for name, values in space.items():
+                _check_values(name, values)
         return self
 
 

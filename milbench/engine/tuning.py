@@ -1,208 +1,269 @@
-"""Tuned comparisons: the same number of draws for each loss on each task, then fresh seeds with the chosen settings."""
+"""Plans of tuned comparisons: the draws of each loss on each task, the finalists, and what is compared.
+
+A search has one stage or two. Where `tune.finalists` is set, all draws are trained with the first seed of the search,
+and the best ones of each arm with its other seeds. Then each loss is compared with its best draw and fresh seeds.
+"""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
+from milbench._utils.words import counted
 from milbench.api.parameters import changed_params
-from milbench.api.plan import Cell, Label, Plan, SearchRecord
+from milbench.api.plan import Arm, Cell, Draw, Label, Plan, SearchRecord
 from milbench.api.registry import losses
+from milbench.engine.draws import draws_of, space_of
 from milbench.engine.planning import changed_recipe, make_plan
-from milbench.engine.spec import (
-    Dimension,
-    Params,
-    Range,
-    Search,
-    Spec,
-    for_task,
-    merged,
-    parse_seeds,
-)
+from milbench.engine.spec import Params, Search, Spec, merged, parse_seeds
 from milbench.errors import UsageError
 
-SCRAMBLE = 20190909
-"""Seeds the scrambling of the Sobol sequence: the same draws in every search over spaces of as many dimensions."""
-Arm = tuple[str, str, str]
-"""The labels of task, loss and network, for which settings are searched."""
+DIGITS = 12
+"""Errors that agree to so many digits are ties: the sum of the same values depends on their order."""
+
+Values = Mapping[str, float]
+"""The metric of the search by the id of a cell. A cell that failed is absent, or its value is not finite."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A draw with the cells that train it, one for each of its seeds."""
+
+    draw: Draw
+    cells: list[Cell] = field(default_factory=list)
+
+    def mean(self, values: Values) -> float:
+        """Return the mean of a metric over the seeds, infinite where one of them has no finite value."""
+        of_seeds = [values.get(cell.id, math.inf) for cell in self.cells]
+        mean = sum(of_seeds) / len(of_seeds)
+        if not math.isfinite(mean):
+            return math.inf
+        return round(mean, DIGITS)
+
+
+def has_finalists(search: Search) -> bool:
+    """Return whether a search has a second stage."""
+    return search.finalists is not None and len(parse_seeds(search.seeds)) > 1
 
 
 def search_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
-    """Return the plan of a search: each draw of each loss on each task with each seed of the search.
+    """Return the plan of a search: every draw with every seed, or with the first one where there are finalists.
 
     Raises UsageError as `make_plan` does, and where a setting of [tune] is wrong, is also an axis, or belongs to no
     loss or task, or a seed of the search is one of the comparison.
     """
-    search = spec.tune
-    assert search is not None  # noqa: S101 the caller checks it
-    task_sections = dict(spec.task)
-    for name, params in search.draw_task.items():
-        section = spec.task.get(name, {})
-        task_sections[name] = (
-            [v | params for v in section] if isinstance(section, list) else section | params
-        )
-    spec = spec.model_copy(
-        update={"recipe": merged(spec.recipe, search.draw_recipe), "task": task_sections}
-    )
-    _check_axes(spec, search)
-    base = make_plan(spec, device, precision)
+    search = _search_of(spec)
+    changed = _changed_spec(spec, search)
+    _check_axes(changed, search)
+    base = make_plan(changed, device, precision)
     if base.for_use:
         raise UsageError(
-            f"{base.for_use[0]}; a search needs validation bags (draw_task = {{test = 0.2}} in [tune])"
+            f"{base.for_use[0]}; a search needs validation bags "
+            "(draw_task = {test = 0.2} in [tune])"
         )
     seeds = parse_seeds(search.seeds)
+    first_seeds = seeds[:1] if has_finalists(search) else seeds
     cells: list[Cell] = []
-    draws: dict[str, Params] = {}
+    draws: dict[str, Draw] = {}
     for arm, compared in _arms(base).items():
         _check_seeds(seeds, compared, base)
-        for number, (settings, sample) in enumerate(_draws(search, compared[0])):
-            for seed in seeds:
-                cell = replace(sample, seed=seed)
-                if cell.id not in draws:  # two draws from few values may be equal
+        sample = compared[0]
+        for draw in draws_of(search, space_of(search, sample.task, sample.loss), arm):
+            drawn_cell = _changed_cell(sample, draw.settings)
+            for seed in first_seeds:
+                cell = replace(drawn_cell, seed=seed)
+                # Two points of a narrow range may be equal when rounded: the first one has the cell.
+                if cell.id not in draws:
                     cells.append(cell)
-                    draws[cell.id] = {"arm": arm, "draw": number, "settings": settings}
+                    draws[cell.id] = draw
     return replace(base, cells=cells, search=SearchRecord(f"validation/{search.metric}", draws))
 
 
-def tuned_plan(spec: Spec, draws: Plan, values: Mapping[str, float], device: str = "cpu") -> Plan:
-    """Return the plan of the comparison, the draws among its cells: each loss with its best settings and fresh seeds.
+def finalists_plan(spec: Spec, first_stage: Plan, values: Values) -> Plan:
+    """Return the plan of a search with its second stage: the best draws of each arm with the other seeds too.
 
-    `draws` is what `search_plan` returned; `values` is the metric of the search by the id of a cell. A draw whose cell
-    is absent, or has no finite value, is the worst. Raises UsageError where no draw on a task has the metric.
+    `first_stage` is what `search_plan` returned, and `values` are those of its cells. Of equal draws those of lower
+    numbers are finalists. A draw that failed is none. Raises UsageError where no draw on a task has the metric.
     """
-    assert draws.search is not None  # noqa: S101 of `search_plan`
+    search, record = _search_of(spec), _record_of(first_stage)
+    _check_metric(first_stage, record.metric, values)
+    other_seeds = parse_seeds(search.seeds)[1:]
+    cells = list(first_stage.cells)
+    draws = dict(record.draws)
+    for trained in _trained_draws(first_stage).values():
+        for finalist in _best(trained, values)[: search.finalists]:
+            for seed in other_seeds:
+                cell = replace(finalist.cells[0], seed=seed)
+                cells.append(cell)
+                draws[cell.id] = finalist.draw
+    return replace(first_stage, cells=cells, search=replace(record, draws=draws))
+
+
+def tuned_plan(spec: Spec, draws: Plan, values: Values, device: str = "cpu") -> Plan:
+    """Return the plan of the comparison, the draws among its cells: each loss with its best draw and fresh seeds.
+
+    `draws` is the plan of the last stage of the search, and `values` are those of its cells. Only finalists may be
+    chosen, where there are some. Of equal draws the one of the lowest number is chosen; a draw that failed is the
+    worst. Raises UsageError where no draw on a task has the metric.
+    """
+    record = _record_of(draws)
+    _check_metric(draws, record.metric, values)
+    base = make_plan(spec, device, draws.precision)
+    trained = _trained_draws(draws)
+    cells = list(draws.cells)
+    chosen: dict[str, int] = {}
+    compared: dict[str, Label] = {}
+    for arm, planned in _arms(base).items():
+        candidates = _finalists(trained[arm])
+        best = _best(candidates, values) or candidates
+        chosen[arm.key] = best[0].draw.draw
+        for cell in planned:
+            tuned_cell = _changed_cell(cell, best[0].draw.settings)
+            cells.append(tuned_cell)
+            compared[tuned_cell.id] = base.labels[cell.id]
+    search = replace(record, chosen=chosen, compared=compared)
+    return replace(base, cells=cells, tasks=draws.tasks | base.tasks, search=search)
+
+
+def after_search(spec: Spec, stage: Plan) -> str:
+    """Return a line that says what follows a stage of a search."""
+    comparison = "then the comparison, with the settings that these cells choose"
+    search = _search_of(spec)
+    trained = _trained_draws(stage)
+    draws = [draw for of_arm in trained.values() for draw in of_arm]
+    if not has_finalists(search) or any(len(draw.cells) > 1 for draw in draws):
+        return comparison
+    most = search.finalists or 0
+    finalists = sum(min(most, len(of_arm)) for of_arm in trained.values())
+    other_seeds = len(parse_seeds(search.seeds)) - 1
+    return (
+        f"then the best {counted(most, 'draw')} of each loss on each task with "
+        f"{counted(other_seeds, 'more seed')} "
+        f"({counted(finalists * other_seeds, 'cell')}), {comparison}"
+    )
+
+
+def _search_of(spec: Spec) -> Search:
+    if spec.tune is None:
+        raise ValueError("the spec has no search")  # callers check it
+    return spec.tune
+
+
+def _record_of(plan: Plan) -> SearchRecord:
+    if plan.search is None:
+        raise ValueError("the plan has no search")  # callers give those of `search_plan`
+    return plan.search
+
+
+def _changed_spec(spec: Spec, search: Search) -> Spec:
+    """Return the spec of the draws: that of the comparison with the changes for the search in it."""
+    sections = dict(spec.task)
+    for name, changes in search.draw_task.items():
+        section = sections.get(name, {})
+        if isinstance(section, list):
+            sections[name] = [variant | changes for variant in section]
+        else:
+            sections[name] = section | changes
+    recipe = merged(spec.recipe, search.draw_recipe)
+    return spec.model_copy(update={"recipe": recipe, "task": sections})
+
+
+def _arms(plan: Plan) -> dict[Arm, list[Cell]]:
+    """Return the cells of every loss and network on every task; the arm names a network that was asked for by name."""
+    arms: dict[Arm, list[Cell]] = {}
+    for cell in plan.cells:
+        label = plan.labels[cell.id]
+        network = label.network
+        if not network and not cell.network_is_default:
+            network = cell.network
+        arms.setdefault(Arm(label.task, label.loss, network), []).append(cell)
+    return arms
+
+
+def _trained_draws(plan: Plan) -> dict[Arm, list[Trained]]:
+    """Return the draws of every arm with their cells, in the order of their numbers."""
+    record = _record_of(plan)
+    arms: dict[Arm, dict[int, Trained]] = {}
+    for cell in plan.cells:
+        draw = record.draws[cell.id]
+        of_arm = arms.setdefault(draw.arm, {})
+        of_arm.setdefault(draw.draw, Trained(draw)).cells.append(cell)
+    return {arm: [of_arm[number] for number in sorted(of_arm)] for arm, of_arm in arms.items()}
+
+
+def _best(trained: list[Trained], values: Values) -> list[Trained]:
+    """Return the draws that have a mean, the best ones first, of equal ones those of lower numbers first."""
+    with_mean = [one for one in trained if math.isfinite(one.mean(values))]
+    # Sorting keeps the order of equal ones, and they come in the order of their numbers.
+    return sorted(with_mean, key=lambda one: one.mean(values))
+
+
+def _finalists(trained: list[Trained]) -> list[Trained]:
+    """Return the draws of an arm with the most seeds: all of them where the search has one stage."""
+    most = max(len(one.cells) for one in trained)
+    return [one for one in trained if len(one.cells) == most]
+
+
+def _check_metric(draws: Plan, metric: str, values: Values) -> None:
+    """Raise UsageError where no draw on a task has the metric of the search."""
     for task in {cell.task for cell in draws.cells}:
         if not any(cell.id in values for cell in draws.cells if cell.task == task):
             reason = "none is done, or the task does not evaluate validation bags"
             raise UsageError(
-                f"no draw on task {task} has a {draws.search.metric} to choose settings by: {reason}"
+                f"no draw on task {task} has a {metric} to choose settings by: {reason}"
             )
-    base = make_plan(spec, device, draws.precision)
-    cells_by_draw: dict[Arm, dict[int, list[Cell]]] = {}
-    for cell in draws.cells:
-        draw = draws.search.draws[cell.id]
-        cells_by_draw.setdefault(tuple(draw["arm"]), {}).setdefault(draw["draw"], []).append(cell)
-    cells, chosen_draws = list(draws.cells), {}
-    compared: dict[str, Label] = {}
-    for arm, planned in _arms(base).items():
-        draws_of_arm = cells_by_draw[arm]
-        best = min(draws_of_arm, key=lambda number: _mean(draws_of_arm[number], values))
-        chosen_draws["|".join(arm)] = best
-        settings = draws.search.draws[draws_of_arm[best][0].id]["settings"]
-        for cell in planned:
-            tuned_cell = _changed_cell(cell, settings)
-            cells.append(tuned_cell)
-            compared[tuned_cell.id] = base.labels[cell.id]
-    search = replace(draws.search, chosen=chosen_draws, compared=compared)
-    return replace(base, cells=cells, tasks=draws.tasks | base.tasks, search=search)
-
-
-def _mean(cells: list[Cell], values: Mapping[str, float]) -> float:
-    """Return the mean over the seeds of a draw, infinite if one of them has no finite value."""
-    values_of_seeds = [values.get(cell.id, math.inf) for cell in cells]
-    mean = sum(values_of_seeds) / len(values_of_seeds)
-    return (
-        round(mean, 12) if math.isfinite(mean) else math.inf
-    )  # equal errors are ties whatever their order
-
-
-def _arms(base: Plan) -> dict[Arm, list[Cell]]:
-    """Return the cells of every loss and network on every task, by labels that have a network asked for by name."""
-    arms: dict[Arm, list[Cell]] = {}
-    for cell in base.cells:
-        task, loss, network, _ = base.labels[cell.id]
-        arms.setdefault(
-            (task, loss, network or cell.network * (not cell.network_is_default)), []
-        ).append(cell)
-    return arms
 
 
 def _check_seeds(seeds: list[int], compared: list[Cell], base: Plan) -> None:
-    if common := sorted({*seeds} & {cell.seed for cell in compared}):
+    """Raise UsageError where a seed of the search is one of the comparison, or is no fold of a task."""
+    common = sorted({*seeds} & {cell.seed for cell in compared})
+    if common:
         aim = "settings are not compared on the runs that chose them"
         raise UsageError(
-            f"tune.seeds: seed {common[0]} is also one of the comparison; expected others, so that {aim}"
+            f"tune.seeds: seed {common[0]} is also one of the comparison; "
+            f"expected others, so that {aim}"
         )
     count, repeats = base.tasks[compared[0].task_key].folds or (0, 0)
     if repeats and max(seeds) >= count * repeats:
         raise UsageError(
-            f"tune.seeds: seed {max(seeds)} is no fold of {compared[0].task}: its {repeats} x {count} folds are the "
-            f"seeds 0-{count * repeats - 1}; expected one that the comparison leaves out"
+            f"tune.seeds: seed {max(seeds)} is no fold of {compared[0].task}: "
+            f"its {repeats} x {count} folds are the seeds 0-{count * repeats - 1}; "
+            "expected one that the comparison leaves out"
         )
-
-
-def draw(
-    spaces: Sequence[Mapping[str, Dimension]], count: int, coordinates: int = 0
-) -> list[list[Params]]:
-    """Return `count` draws from each of several spaces, such as those of the recipe and of a loss.
-
-    The draws are points of one scrambled Sobol sequence (`scipy.stats.qmc`): they fill the space more evenly than
-    independent ones, and more draws begin with the same ones. Coordinates belong to dimensions by their order; where
-    points of all losses have as many `coordinates`, losses share the draws of the spaces that they have in common.
-    """
-    from scipy.stats import qmc
-
-    sequence = qmc.Sobol(max(coordinates, sum(map(len, spaces)), 1), scramble=True, rng=SCRAMBLE)
-    points = sequence.random_base2(
-        max(0, math.ceil(math.log2(count)))
-    )  # its balance holds for powers of two
-
-    def value(dimension: Dimension, share: float) -> Any:
-        if isinstance(dimension, Range):
-            return dimension.quantile(share)
-        return dimension[min(int(share * len(dimension)), len(dimension) - 1)]
-
-    return [
-        [
-            {name: value(dimension, next(shares)) for name, dimension in space.items()}
-            for space in spaces
-        ]
-        for shares in map(iter, points[:count].tolist())
-    ]
-
-
-def _draws(search: Search, cell: Cell) -> Iterator[tuple[Params, Cell]]:
-    """Yield the settings of every draw of the arm that a cell is of, and the cell with them."""
-    loss_space = search.loss.get(cell.loss, {})
-    recipe_space = for_task(search.recipe, cell.task)
-    coordinates = len(recipe_space) + max([0, *map(len, search.loss.values())])
-    for recipe, loss in draw([recipe_space, loss_space], search.draws, coordinates):
-        settings = {f"recipe.{k}": v for k, v in recipe.items()} | {
-            f"loss.{k}": v for k, v in loss.items()
-        }
-        yield settings, _changed_cell(cell, settings)
 
 
 def _changed_cell(cell: Cell, settings: Params) -> Cell:
     """Return a cell with settings of a draw in its recipe and in the parameters of its loss. Raises UsageError."""
-    recipe_changes, loss_changes = (
-        {k.removeprefix(kind): v for k, v in settings.items() if k.startswith(kind)}
-        for kind in ("recipe.", "loss.")
-    )
+    recipe_changes: Params = {}
+    loss_changes: Params = {}
+    for name, value in settings.items():
+        table, _, key = name.partition(".")
+        changes = recipe_changes if table == "recipe" else loss_changes
+        changes[key] = value
     try:
         params = changed_params(
             f"loss {cell.loss}", losses().get(cell.loss), cell.loss_params, loss_changes
         )
-        return replace(cell, recipe=changed_recipe(cell.recipe, recipe_changes), loss_params=params)
+        recipe = changed_recipe(cell.recipe, recipe_changes)
     except UsageError as error:
         hint = "; whole numbers are listed: [1, 2, 4]" if "valid integer" in str(error) else ""
         raise UsageError(f"[tune] {error}{hint}") from None
+    return replace(cell, recipe=recipe, loss_params=params)
 
 
 def _check_axes(spec: Spec, search: Search) -> None:
     """Raise UsageError where a setting is an axis of the draws."""
-    for table in (
-        spec.recipe,
-        *(value for value in spec.recipe.values() if isinstance(value, dict)),
-    ):
-        if axis := next((key for key, value in table.items() if isinstance(value, list)), ""):
-            choices = (
-                "has one value or is searched, or has one value for the draws in [tune.draw_recipe]"
-            )
-            raise UsageError(f"recipe.{axis} is an axis; beside [tune] a setting {choices}")
+    task_recipes = [value for value in spec.recipe.values() if isinstance(value, dict)]
+    for recipe in (spec.recipe, *task_recipes):
+        for name, value in recipe.items():
+            if isinstance(value, list):
+                raise UsageError(
+                    f"recipe.{name} is an axis; beside [tune] a setting has one value or is "
+                    "searched, or has one value for the draws in [tune.draw_recipe]"
+                )
     for loss, space in search.loss.items():
+        section = spec.loss.get(loss, {})
         for name in space:
-            if isinstance(spec.loss.get(loss, {}).get(name), list):
+            if isinstance(section.get(name), list):
                 raise UsageError(
                     f"loss.{loss}.{name} is an axis and is searched; expected one of the two"
                 )

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
 
 from milbench.api.metric_info import Metric, describe
-from milbench.api.plan import Label
-from milbench.report.formatting import NOTHING, counted, first_of, measured, readable, with_unit
+from milbench.api.plan import Arm, Draw, Label, SearchRecord
+from milbench.report.formatting import (
+    NOTHING,
+    first_of,
+    measured,
+    number_word,
+    readable,
+    with_unit,
+)
 from milbench.report.study import Study
 from milbench.report.tables import Table
 
@@ -17,19 +25,26 @@ FEWEST_VALUES = 3  # of fewer values of a setting each is an edge
 
 
 @dataclass(frozen=True)
-class Arm:
+class SearchedArm:
     """The search for the settings of a loss on a task."""
 
     task: str
     variant: str
-    metric: Metric  # that chose
-    settings: pd.DataFrame  # a row a draw, a column a setting such as recipe.lr
-    means: pd.Series[
-        float
-    ]  # the mean of the metric over the seeds of the search, by draw; nan: not known
+    metric: Metric
+    """The metric that chose."""
+    settings: pd.DataFrame
+    """A row a draw, a column a setting such as recipe.lr."""
+    means: pd.Series[float]
+    """The mean of the metric over the seeds that a draw has; nan where one of them failed."""
+    seeds: pd.Series[int]
+    """How many seeds each draw has: finalists have more than others."""
+    points: int | None
+    """How many points of the ranges were tried; None where plans do not tell, or there are no ranges."""
     chosen: int
-    noise: float  # the standard deviation of such a mean between seeds; nan: not known
-    fresh: pd.Series[float]  # the metric with the chosen settings, by seed of the comparison
+    deviation: float
+    """The standard deviation between seeds of one training; nan: not known."""
+    fresh: pd.Series[float]
+    """The metric with the chosen settings, by seed of the comparison."""
 
     @property
     def best(self) -> float:
@@ -37,9 +52,32 @@ class Arm:
         return float(self.means[self.chosen])
 
     @property
+    def finalists(self) -> int:
+        """How many draws have more seeds than others; 0 where all have as many."""
+        with_most = int((self.seeds == self.seeds.max()).sum())
+        return 0 if with_most == len(self.seeds) else with_most
+
+    @property
     def alike(self) -> int:
-        """How many other draws are worse than the chosen one by less than two standard deviations of a difference."""
-        return int((self.means.drop(self.chosen) - self.best < 2 * math.sqrt(2) * self.noise).sum())
+        """How many other draws are worse than the chosen one by less than two standard deviations of a difference.
+
+        A mean of many seeds is known better than one of few, so that each draw has a deviation of its own.
+        """
+        others = self.means.drop(self.chosen)
+        variance_of_means = 1 / self.seeds.drop(self.chosen) + 1 / self.seeds[self.chosen]
+        deviations = self.deviation * variance_of_means**0.5
+        return int((others - self.best < 2 * deviations).sum())
+
+    @property
+    def is_luck(self) -> bool:
+        """Whether half of the other draws or more are as good as the chosen one."""
+        others = len(self.means) - 1
+        return 0 < others <= 2 * self.alike
+
+    @property
+    def is_worse_afresh(self) -> bool:
+        """Whether fresh seeds do much worse than the search: half as bad again, and by a point."""
+        return bool(self.fresh.mean() > 1.5 * self.best + 0.01)
 
     def at_edge(self, setting: str) -> bool:
         """Return whether the least or the largest number that was drawn for a setting was chosen."""
@@ -49,93 +87,128 @@ class Arm:
         return bool(values[self.chosen] in (values.min(), values.max()))
 
 
-def searches(study: Study) -> list[Arm]:
+def searches(study: Study) -> list[SearchedArm]:
     """Return the search of every loss on every task; nothing without one, or before all draws are done."""
-    search, frame = study.plan.search, study.results.frame
+    search = study.plan.search
     if search is None:
         return []
-    drawn = frame[frame["draw"].notna() & (frame["metric"] == search.metric)].sort_values("epoch")
-    value = drawn.groupby("cell", observed=True)["value"].last()
-    rows = [
-        ("|".join(one["arm"]), one["draw"], value.get(cell, math.nan))
-        for cell, one in search.draws.items()
+    values = _values(study, search)
+    cells_by_arm: dict[str, dict[str, Draw]] = {}
+    for cell, draw in search.draws.items():
+        cells_by_arm.setdefault(draw.arm.key, {})[cell] = draw
+    return [
+        _searched_arm(study, search, cells_by_arm[key], chosen, values)
+        for key, chosen in search.chosen.items()
     ]
-    values = pd.DataFrame(rows, columns=["arm", "draw", "value"]).groupby(["arm", "draw"])["value"]
-    means, variances, seeds = (
-        values.mean(),
-        values.var().groupby("arm").mean(),
-        values.size().groupby("arm").max(),
+
+
+def _values(study: Study, search: SearchRecord) -> Mapping[str, float]:
+    """Return the metric of the search at the last epoch of every draw's cell that has it, by the id of the cell."""
+    frame = study.results.frame
+    drawn = frame[frame["draw"].notna() & (frame["metric"] == search.metric)]
+    last = drawn.sort_values("epoch").groupby("cell", observed=True)["value"].last()
+    return dict(last)
+
+
+def _searched_arm(
+    study: Study,
+    search: SearchRecord,
+    cells: Mapping[str, Draw],
+    chosen: int,
+    values: Mapping[str, float],
+) -> SearchedArm:
+    """Return the search of an arm from its cells, with their draws, and the values of all cells."""
+    draws = {draw.draw: draw for draw in cells.values()}
+    rows = [(draw.draw, values.get(cell, math.nan)) for cell, draw in cells.items()]
+    frame = pd.DataFrame(rows, columns=["draw", "value"])
+    by_draw = frame.groupby("draw")["value"]
+    seeds = by_draw.size()
+    # A draw of which a seed failed has no mean: it counted as the worst.
+    means = by_draw.mean().where(by_draw.count() == seeds)
+    arm = draws[chosen].arm
+    variant, fresh = _fresh(study, search.metric, arm)
+    # A draw with one seed has no variance, so that only those with several count.
+    deviation = math.sqrt(by_draw.var().mean())
+    if math.isnan(deviation):
+        deviation = float(fresh.std())
+    settings = {number: draws[number].settings for number in means.index}
+    return SearchedArm(
+        task=arm.task,
+        variant=variant,
+        metric=describe(_metric_name(search)),
+        settings=pd.DataFrame(settings).T.infer_objects(),
+        means=means,
+        seeds=seeds,
+        points=_points(draws.values()),
+        chosen=chosen,
+        deviation=deviation,
+        fresh=fresh,
     )
-    draws = {("|".join(one["arm"]), one["draw"]): one for one in search.draws.values()}
-    arms = []
-    for key, chosen in search.chosen.items():
-        settings = pd.DataFrame(
-            {draw: draws[key, draw]["settings"] for draw in means[key].index}
-        ).T.infer_objects()
-        task, loss, network = draws[key, chosen]["arm"]
-        metric = search.metric.partition("/")[2]
-        own = study.selected(task) if task in study.tasks else study.history(task)
-        names = [
-            Label(task, loss, n).variant for n in (network, "")
-        ]  # the only network of a comparison goes unnamed
-        variant = next((name for name in names if name in set(own["variant"])), names[0])
-        own = own[
-            (own["variant"] == variant) & own["metric"].isin([search.metric, f"test/{metric}"])
-        ]
-        # Without validation bags in the comparison, those to test on stand for them.
-        fresh = (
-            own.sort_values("metric")
-            .drop_duplicates("seed", keep="last")
-            .set_index("seed")["value"]
-        )
-        noise = math.sqrt(variances[key] / seeds[key]) if seeds[key] > 1 else float(fresh.std())
-        arms.append(
-            Arm(task, variant, describe(metric), settings, means[key], chosen, noise, fresh)
-        )
-    return arms
 
 
-def search_lines(arms: list[Arm]) -> list[str]:
+def _metric_name(search: SearchRecord) -> str:
+    """Return the metric of a search without its split."""
+    return search.metric.partition("/")[2]
+
+
+def _points(draws: Iterable[Draw]) -> int | None:
+    """Return how many points draws are of, None where their plan does not say."""
+    points = {draw.point for draw in draws}
+    return None if None in points else len(points)
+
+
+def _fresh(study: Study, metric: str, arm: Arm) -> tuple[str, pd.Series[float]]:
+    """Return how the comparison names an arm, and the metric of the search there, by seed."""
+    own = study.selected(arm.task) if arm.task in study.tasks else study.history(arm.task)
+    # The only network of a comparison goes unnamed, though the search may have been asked for it by name.
+    names = [Label(*arm).variant, Label(arm.task, arm.loss).variant]
+    known = set(own["variant"])
+    variant = next((name for name in names if name in known), names[0])
+    # Without validation bags in the comparison, those to test on stand for them.
+    metrics = [metric, f"test/{metric.partition('/')[2]}"]
+    own = own[(own["variant"] == variant) & own["metric"].isin(metrics)]
+    one_a_seed = own.sort_values("metric").drop_duplicates("seed", keep="last")
+    return variant, one_a_seed.set_index("seed")["value"]
+
+
+def search_lines(arms: list[SearchedArm]) -> list[str]:
     """Return what makes choices doubtful: the edge of a range, noise, and fresh seeds that do much worse."""
-    settings = dict.fromkeys(str(name) for arm in arms for name in arm.settings)
-    edges = {
-        s: [f"{_name(a)} ({a.settings[s][a.chosen]:g})" for a in arms if a.at_edge(s)]
-        for s in settings
-    }
-    lines = [
-        f"The best {setting.partition('.')[2]} is the least or the largest that was drawn for {first_of(names)}: a "
-        "better one may lie beyond."
-        for setting, names in edges.items()
-        if names
-    ]
-    if names := [_name(arm) for arm in arms if 0 < len(arm.means) - 1 <= 2 * arm.alike]:
+    lines = _edge_lines(arms)
+    lucky = [_name(arm) for arm in arms if arm.is_luck]
+    if lucky:
         lines.append(
-            f"Draws differ by less than their noise for {first_of(names)}: half of the others or more are not told "
+            f"Draws differ by less than their noise for {first_of(lucky)}: half of the others or more are not told "
             "from the best one, and which was chosen is luck."
         )
-    worse = [
-        arm for arm in arms if arm.fresh.mean() > 1.5 * arm.best + 0.01
-    ]  # half as much again, and a point
+    worse = [arm for arm in arms if arm.is_worse_afresh]
     if worse:
-        names = [f"{_name(arm)} ({with_unit(arm.fresh.mean(), arm.metric)} after {with_unit(arm.best, arm.metric)})"
-                 for arm in worse]  # fmt: skip
+        names = [_name_and_values(arm) for arm in worse]
         lines.append(
             f"Much worse with fresh seeds than in the search, by {worse[0].metric.label}: {first_of(names)}."
         )
     return lines
 
 
-def search_table(arms: list[Arm]) -> Table | None:
+def _edge_lines(arms: list[SearchedArm]) -> list[str]:
+    """Return a line for every setting of which an edge was chosen somewhere."""
+    settings = dict.fromkeys(str(name) for arm in arms for name in arm.settings)
+    lines = []
+    for setting in settings:
+        at_edge = [arm for arm in arms if arm.at_edge(setting)]
+        names = [f"{_name(arm)} ({arm.settings[setting][arm.chosen]:g})" for arm in at_edge]
+        if names:
+            lines.append(
+                f"The best {setting.partition('.')[2]} is the least or the largest that was drawn for "
+                f"{first_of(names)}: a better one may lie beyond."
+            )
+    return lines
+
+
+def search_table(arms: list[SearchedArm]) -> Table | None:
     """Return the settings that were chosen for each loss on each task; None without a search."""
     if not arms:
         return None
     metric = arms[0].metric
-    rows = [
-        (arm.variant, arm.task, ", ".join(f"{name} = {value}" for name, value in arm.settings.loc[arm.chosen].items()),
-         measured(arm.best, math.nan, metric), measured(arm.fresh.mean(), arm.fresh.std(), metric),
-         NOTHING if math.isnan(arm.noise) else f"{arm.alike} of {len(arm.means) - 1}")
-        for arm in arms
-    ]  # fmt: skip
     head = [
         "loss",
         "task",
@@ -144,12 +217,82 @@ def search_table(arms: list[Arm]) -> Table | None:
         "with fresh seeds",
         "draws as good",
     ]
+    rows = [_row(arm, metric) for arm in arms]
     note = (
-        f"{counted(len(arms[0].means), 'draw')} for each loss. Of validation bags, where a task has any. Draws as "
-        "good: other draws that differ from the chosen one by less than their noise."
+        f"{_budget(arms)} Of validation bags, where a task has any. Draws as good: other draws that differ from the "
+        "chosen one by less than their noise."
     )
     return Table("Chosen settings", pd.DataFrame(rows, columns=head).set_index("loss"), note)
 
 
-def _name(arm: Arm) -> str:
+def _row(arm: SearchedArm, metric: Metric) -> tuple[str, ...]:
+    """Return the row of an arm in the table of chosen settings."""
+    chosen = arm.settings.loc[arm.chosen]
+    settings = ", ".join(f"{name} = {value}" for name, value in chosen.items())
+    alike = f"{arm.alike} of {len(arm.means) - 1}"
+    return (
+        arm.variant,
+        arm.task,
+        settings,
+        measured(arm.best, math.nan, metric),
+        measured(arm.fresh.mean(), arm.fresh.std(), metric),
+        NOTHING if math.isnan(arm.deviation) else alike,
+    )
+
+
+def _budget(arms: list[SearchedArm]) -> str:
+    """Say how many draws each loss had, of what, and with how many seeds."""
+    draws = _span(len(arm.means) for arm in arms)
+    noun = "draw" if draws == "1" else "draws"
+    return f"{draws} {noun} for each loss on each task{_origin(arms)}. {_seeds(arms)}"
+
+
+def _origin(arms: list[SearchedArm]) -> str:
+    """Say of how many points and combinations draws are; "" where plans do not tell."""
+    counts = [(arm.points, len(arm.means)) for arm in arms if arm.points]
+    if len(counts) < len(arms):
+        return ""
+    points = _span(points for points, _ in counts)
+    combinations = _span(round(draws / points) for points, draws in counts)
+    if combinations == "1":
+        return ", each a point of the ranges"
+    if points == "1":
+        return ", every combination of the lists"
+    return f": {points} points of the ranges, each with {combinations} combinations of the lists"
+
+
+def _seeds(arms: list[SearchedArm]) -> str:
+    """Say with how many seeds draws were trained, and how many finalists there were."""
+    most = max(int(arm.seeds.max()) for arm in arms)
+    finalists = max(arm.finalists for arm in arms)
+    if finalists:
+        fewest = min(int(arm.seeds.min()) for arm in arms)
+        return (
+            f"All were trained with {_seed_words(fewest)}, the best {number_word(finalists)} with "
+            f"{_seed_words(most)}: among these finalists the mean over the seeds chose."
+        )
+    if most == 1:
+        return "Each was trained with one seed."
+    return f"Each was trained with {_seed_words(most)}, and the mean over them chose."
+
+
+def _seed_words(count: int) -> str:
+    return f"{number_word(count)} {'seed' if count == 1 else 'seeds'}"
+
+
+def _span(counts: Iterable[int]) -> str:
+    """Return the least and the largest of counts, such as 16 to 32, or the one that all are."""
+    distinct = sorted(set(counts))
+    if len(distinct) == 1:
+        return f"{distinct[0]}"
+    return f"{distinct[0]} to {distinct[-1]}"
+
+
+def _name_and_values(arm: SearchedArm) -> str:
+    """Name an arm with its values in the search and afresh."""
+    fresh = with_unit(arm.fresh.mean(), arm.metric)
+    return f"{_name(arm)} ({fresh} after {with_unit(arm.best, arm.metric)})"
+
+
+def _name(arm: SearchedArm) -> str:
     return f"{readable(arm.variant)} on {readable(arm.task)}"

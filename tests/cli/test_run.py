@@ -2,12 +2,14 @@
 
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
 
 from milbench import Bags, Scores, load_task
+from milbench.engine.folders import Root
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import built_in_specs, presets, read_spec
 from milbench.testing.task import untrained_scores
@@ -93,6 +95,100 @@ tune = {draws = 2, seeds = "1000", recipe.lr = {low = 1e-3, high = 1e-1, scale =
     assert (end, after) == ("all 4 cells are done", f"next: milbench report tuned --root {root}")
     assert answer.startswith("No loss has learnt anything yet on synthetic-bags")
     assert "tuned: 6 cells, 2 to run" in milbench("run", str(path), "-p", "tune.draws=3").done()
+
+
+STAGED = """
+losses = ["exact", "noisy-or"]
+tasks = ["synthetic-bags"]
+seeds = "0-1"
+task.synthetic-bags.bags_per_epoch = 64
+recipe = {epochs = 1, evaluation_bags = 16}
+tune.draws = 2
+tune.seeds = "1000-1002"
+tune.finalists = 1
+tune.recipe.lr = {low = 1e-3, high = 1e-1, scale = "log"}
+tune.recipe.head_init = ["prior", "paper"]
+"""
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> str:
+    """The path of a spec whose search has two stages: eight draws with a seed, two with two more."""
+    path = tmp_path / "staged.toml"
+    path.write_text(STAGED)
+    return str(path)
+
+
+def seeds_of_search(root: Path) -> Counter[int]:
+    """Return how many draws were planned with each seed of the search."""
+    plan = Root(root).plan("staged")
+    assert plan.search is not None
+    return Counter(cell.seed for cell in plan.cells if cell.id in plan.search.draws)
+
+
+def test_a_search_in_two_stages_ends_in_a_comparison(
+    milbench: Milbench, root: Path, staged: str
+) -> None:
+    shown = milbench("run", staged, "--dry-run").done()
+    assert "staged: 8 cells, 8 to run" in shown
+    assert "then the best 1 draw of each loss on each task with 2 more seeds (4 cells)" in shown
+    said = milbench("run", staged).done()
+    assert "the first stage of the search is done" in said
+    assert "staged: 12 cells, 4 to run" in said
+    assert "staged: 16 cells, 4 to run" in said
+    assert "all 4 cells are done" in said
+    assert seeds_of_search(root) == {1000: 8, 1001: 2, 1002: 2}
+    assert "16 of 16 cells done" in milbench("status", "staged").done()
+    milbench("report", "staged").done()
+    page = (root / "reports" / "staged" / "report.md").read_text()
+    assert "2 points of the ranges, each with 2 combinations of the lists" in page
+    assert "All were trained with one seed, the best one with three seeds" in page
+
+
+def test_a_launch_that_ends_between_the_stages_goes_on(
+    milbench: Milbench, root: Path, staged: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("milbench.engine.tuning.finalists_plan", killed)
+        assert milbench("run", staged).code == 137
+    assert seeds_of_search(root) == {1000: 8}, "the second stage was not planned"
+    shown = milbench("run", staged, "--dry-run").done()
+    assert "staged: 12 cells, 4 to run" in shown
+    said = milbench("run", staged).done()
+    assert "staged: 8 cells, 0 to run" in said
+    assert "staged: 12 cells, 4 to run" in said
+    assert seeds_of_search(root) == {1000: 8, 1001: 2, 1002: 2}
+
+
+def test_the_jobs_of_an_array_go_through_the_stages_together(
+    milbench: Milbench, root: Path, staged: str
+) -> None:
+    # The first job finds the search unfinished, the second one ends its first stage and begins the next.
+    milbench("run", staged, "--shard", "1/2").done()
+    assert seeds_of_search(root) == {1000: 8}
+    said = milbench("run", staged, "--shard", "2/2").done()
+    assert "staged: 12 cells, 2 to run" in said
+    said = milbench("run", staged, "--shard", "1/2").done()
+    assert "staged: 16 cells, 2 to run" in said
+    said = milbench("run", staged, "--shard", "2/2").done()
+    assert "2 cells are done" in said
+    assert "16 of 16 cells done" in milbench("status", "staged").done()
+
+
+def test_a_loss_joins_a_search_in_two_stages_later(
+    milbench: Milbench, root: Path, staged: str
+) -> None:
+    milbench("run", staged, "--loss", "exact").done()
+    assert seeds_of_search(root) == {1000: 4, 1001: 1, 1002: 1}
+    said = milbench("run", staged, "--loss", "noisy-or").done()
+    assert "staged: 4 cells, 4 to run" in said, "the draws of the new loss alone"
+    assert seeds_of_search(root) == {1000: 8, 1001: 2, 1002: 2}
+    assert "16 of 16 cells done" in milbench("status", "staged").done()
+
+
+def killed(*_: object) -> None:
+    """Stand in for what a killed launch does not come to."""
+    raise SystemExit(137)
 
 
 def test_a_study_with_a_failed_cell_still_gets_its_report(

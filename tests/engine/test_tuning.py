@@ -1,25 +1,23 @@
-"""Plans of tuned comparisons: the space of a search and its draws, equal budgets, the choice, and fresh seeds."""
+"""Plans of tuned comparisons: equal budgets, finalists, the choice, and fresh seeds."""
 
+import json
 import math
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from scipy import stats
 
-from milbench.api.plan import Cell, Plan, SearchRecord
-from milbench.engine.spec import Dimension, Range, Search, Spec, for_task, make_spec
-from milbench.engine.tuning import draw, search_plan, tuned_plan
+from milbench.api.plan import Arm, Cell, Plan, SearchRecord
+from milbench.engine.spec import Spec, make_spec
+from milbench.engine.tuning import after_search, finalists_plan, search_plan, tuned_plan
 from milbench.errors import UsageError
 from tests._helpers.command_line import TINY
 
 SPACE: dict[str, Any] = {
     "draws": 5,
     "seeds": "100-101",
-    "recipe": {"lr": {"low": 1e-3, "high": 1e-1, "scale": "log"}, "epochs": [2, 3]},
-    "loss": {"exact": {"rule": ["sum", "exact"]}},
+    "recipe": {"lr": {"low": 1e-3, "high": 1e-1, "scale": "log"}},
 }
 
 
@@ -32,9 +30,9 @@ def spec(**changes: Any) -> Spec:
 
 
 ARMS = [
-    ("tiny", "exact", ""),
-    ("tiny", "noisy-or head=softmax", ""),
-    ("tiny", "noisy-or head=sigmoid", ""),
+    Arm("tiny", "exact"),
+    Arm("tiny", "noisy-or head=softmax"),
+    Arm("tiny", "noisy-or head=sigmoid"),
 ]
 
 
@@ -43,11 +41,13 @@ def searched(plan: Plan) -> SearchRecord:
     return plan.search
 
 
-def drawn(plan: Plan) -> dict[tuple[str, ...], list[Cell]]:
-    cells_by_arm: dict[tuple[str, ...], list[Cell]] = {}
+def drawn(plan: Plan) -> dict[Arm, list[Cell]]:
+    """Return the cells of a search by their arm."""
+    cells_by_arm: dict[Arm, list[Cell]] = {}
     for cell in plan.cells:
-        if record := searched(plan).draws.get(cell.id):
-            cells_by_arm.setdefault(tuple(record["arm"]), []).append(cell)
+        draw = searched(plan).draws.get(cell.id)
+        if draw is not None:
+            cells_by_arm.setdefault(draw.arm, []).append(cell)
     return cells_by_arm
 
 
@@ -56,29 +56,31 @@ def tuned(values: Spec, draws: Plan) -> Plan:
     return tuned_plan(values, draws, dict.fromkeys((cell.id for cell in draws.cells), 0.5))
 
 
-def test_every_loss_has_the_same_number_of_draws_and_the_same_recipes() -> None:
+def test_every_loss_has_the_same_number_of_draws_and_the_same_rates() -> None:
     plan = search_plan(spec())
-    assert {arm: len(cells) for arm, cells in drawn(plan).items()} == dict.fromkeys(
-        ARMS, 10
-    )  # five draws, two seeds
-    first, *others = (
-        [c.recipe["lr"] for c in cells if c.seed == 100] for cells in drawn(plan).values()
-    )
-    assert others == [first] * 2
-    assert {cell.loss_params["rule"] for cell in plan.cells if cell.loss == "exact"} == {
-        "sum",
-        "exact",
-    }
+    cells = drawn(plan)
+    assert [*cells] == ARMS
+    assert {len(of_arm) for of_arm in cells.values()} == {5 * 2}, "five draws, two seeds"
     assert {cell.seed for cell in plan.cells} == {100, 101}
+    rates = [[cell.recipe["lr"] for cell in of_arm] for of_arm in cells.values()]
+    assert rates[1] == rates[0]
+    assert rates[2] == rates[0]
+
+
+def test_a_list_of_a_loss_is_crossed_with_the_rates() -> None:
+    plan = search_plan(spec(tune={**SPACE, "loss": {"exact": {"rule": ["sum", "exact"]}}}))
+    own, shared, _ = drawn(plan).values()
+    tried = {(cell.recipe["lr"], cell.loss_params["rule"]) for cell in own}
+    rates = {cell.recipe["lr"] for cell in shared}
+    assert len(rates) == 5
+    assert tried == {(rate, rule) for rate in rates for rule in ("sum", "exact")}
 
 
 def chosen_with(values: dict[tuple[int, int], float]) -> Plan:
     """Return the plan that follows where draws (number of the loss, draw) have these errors and all others 0.5."""
     plan = search_plan(spec())
     records = searched(plan).draws.items()
-    places = {
-        cell_id: (ARMS.index(tuple(record["arm"])), record["draw"]) for cell_id, record in records
-    }
+    places = {cell_id: (ARMS.index(draw.arm), draw.draw) for cell_id, draw in records}
     return tuned_plan(
         spec(), plan, {cell_id: values.get(place, 0.5) for cell_id, place in places.items()}
     )
@@ -87,32 +89,185 @@ def chosen_with(values: dict[tuple[int, int], float]) -> Plan:
 def test_each_loss_is_compared_with_its_own_best_draw_and_fresh_seeds() -> None:
     plan = chosen_with({(0, 3): 0.1, (1, 2): 0.2, (2, 4): 0.3})
     assert searched(plan).chosen == {
-        "|".join(arm): best for arm, best in zip(ARMS, (3, 2, 4), strict=True)
+        arm.key: best for arm, best in zip(ARMS, (3, 2, 4), strict=True)
     }
     assert sorted(cell.seed for cell in plan.compared) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     for arm, best in zip(ARMS, (3, 2, 4), strict=True):
-        tried = [cell for cell in drawn(plan)[arm] if searched(plan).draws[cell.id]["draw"] == best]
+        tried = [cell for cell in drawn(plan)[arm] if searched(plan).draws[cell.id].draw == best]
         chosen = [cell for cell in plan.compared if plan.labels[cell.id][:3] == arm]
         assert {cell.variant_key for cell in tried} == {cell.variant_key for cell in chosen}
         assert len(chosen) == 3
 
 
-def test_the_mean_over_seeds_chooses_the_first_of_equals_and_never_a_failed_draw() -> None:
-    plan = search_plan(spec())
-    errors = {0: (0.2, 0.4), 1: (0.3, 0.3), 2: (0.1, math.nan), 3: (0.05, None), 4: (0.4, 0.4)}
-    found = {
-        cell.id: errors[searched(plan).draws[cell.id]["draw"]][cell.seed - 100]
-        for cell in plan.cells
+Errors = dict[int, tuple[float | None, ...]]
+"""The error of every seed by the number of a draw, None where a cell failed."""
+SEEDS = (100, 101, 102)
+
+
+def values_of(plan: Plan, errors: Errors) -> dict[str, float]:
+    """Return the values of the cells of a plan that have an error in a table, the same for all losses."""
+    values: dict[str, float] = {}
+    for cell in plan.cells:
+        number = searched(plan).draws[cell.id].draw
+        error = errors[number][SEEDS.index(cell.seed)]
+        if error is not None:
+            values[cell.id] = error
+    return values
+
+
+def chosen_by(values: Spec, errors: Errors) -> int:
+    """Return the draw that a search in one stage chooses by a table of errors."""
+    plan = search_plan(values)
+    (number,) = {*searched(tuned_plan(values, plan, values_of(plan, errors))).chosen.values()}
+    return number
+
+
+def test_the_mean_over_seeds_chooses() -> None:
+    errors: Errors = {0: (0.1, 0.6), 1: (0.3, 0.3), 2: (0.5, 0.2), 3: (0.4, 0.4), 4: (0.9, 0.0)}
+    assert chosen_by(spec(), errors) == 1
+
+
+def test_of_equal_means_the_draw_of_the_lowest_number_is_chosen() -> None:
+    # The sums of 1 and 2 differ by their order, but only after the 15th digit.
+    errors: Errors = {0: (0.4, 0.4), 1: (0.1, 0.2), 2: (0.2, 0.1), 3: (0.15, 0.15), 4: (0.5, 0.5)}
+    assert chosen_by(spec(), errors) == 1
+
+
+@pytest.mark.parametrize("failed", [None, math.nan, math.inf])
+def test_a_draw_that_failed_is_the_worst(failed: float | None) -> None:
+    errors: Errors = {
+        0: (0.1, failed),
+        1: (failed, 0.1),
+        2: (0.9, 0.9),
+        3: (0.8, 0.8),
+        4: (1.0, 1.0),
     }
-    values = {cell_id: error for cell_id, error in found.items() if error is not None}
-    assert set(searched(tuned_plan(spec(), plan, values)).chosen.values()) == {0}
+    assert chosen_by(spec(), errors) == 3
+
+
+STAGED = {**SPACE, "seeds": "100-102", "finalists": 2}
+
+
+def two_stages(errors: Errors) -> tuple[Plan, Plan]:
+    """Return the plans of both stages of a search by a table of errors."""
+    first = search_plan(spec(tune=STAGED))
+    return first, finalists_plan(spec(tune=STAGED), first, values_of(first, errors))
+
+
+def seeds_by_draw(plan: Plan, arm: Arm) -> dict[int, list[int]]:
+    """Return the seeds of every draw of an arm."""
+    seeds: dict[int, list[int]] = {}
+    for cell in drawn(plan)[arm]:
+        seeds.setdefault(searched(plan).draws[cell.id].draw, []).append(cell.seed)
+    return seeds
+
+
+# Draw 3 is the best by the first seed, draw 1 by the mean of three, and draw 4 by seeds that it never gets.
+TABLE: Errors = {
+    0: (0.5, 0.1, 0.1),
+    1: (0.3, 0.2, 0.1),
+    2: (0.6, 0.1, 0.1),
+    3: (0.2, 0.3, 0.4),
+    4: (0.7, 0.0, 0.0),
+}
+
+
+def test_the_first_stage_has_the_first_seed_alone() -> None:
+    first, _ = two_stages(TABLE)
+    for arm in ARMS:
+        assert seeds_by_draw(first, arm) == {number: [100] for number in range(5)}
+
+
+def test_finalists_get_the_other_seeds() -> None:
+    _, second = two_stages(TABLE)
+    for arm in ARMS:
+        assert seeds_by_draw(second, arm) == {
+            0: [100],
+            1: [100, 101, 102],
+            2: [100],
+            3: [100, 101, 102],
+            4: [100],
+        }
+
+
+def test_among_finalists_the_mean_over_all_seeds_chooses() -> None:
+    _, second = two_stages(TABLE)
+    plan = tuned_plan(spec(tune=STAGED), second, values_of(second, TABLE))
+    assert searched(plan).chosen == {arm.key: 1 for arm in ARMS}
+
+
+def test_a_draw_that_is_no_finalist_is_not_chosen() -> None:
+    # Both finalists turn out worse by their other seeds than draw 0 is by its only one.
+    table: Errors = {**TABLE, 1: (0.3, 0.9, 0.9), 3: (0.2, 0.9, 0.8)}
+    _, second = two_stages(table)
+    plan = tuned_plan(spec(tune=STAGED), second, values_of(second, table))
+    assert searched(plan).chosen == {arm.key: 3 for arm in ARMS}
+
+
+def test_a_finalist_that_fails_later_is_the_worst() -> None:
+    table: Errors = {**TABLE, 1: (0.3, None, 0.0)}
+    _, second = two_stages(table)
+    plan = tuned_plan(spec(tune=STAGED), second, values_of(second, table))
+    assert searched(plan).chosen == {arm.key: 3 for arm in ARMS}
+
+
+def test_a_draw_that_failed_is_no_finalist() -> None:
+    failed = (None, 0.0, 0.0)
+    _, second = two_stages({0: failed, 1: failed, 2: (0.9, 0.9, 0.9), 3: failed, 4: failed})
+    finalists = [n for n, seeds in seeds_by_draw(second, ARMS[0]).items() if len(seeds) > 1]
+    assert finalists == [2]
+
+
+def test_equal_draws_become_finalists_by_their_number() -> None:
+    same = (0.5, 0.5, 0.5)
+    _, second = two_stages(dict.fromkeys(range(5), same))
+    finalists = [n for n, seeds in seeds_by_draw(second, ARMS[0]).items() if len(seeds) > 1]
+    assert finalists == [0, 1]
+
+
+def test_more_finalists_than_draws_are_all_draws() -> None:
+    wanted = spec(tune={**STAGED, "finalists": 9})
+    first = search_plan(wanted)
+    second = finalists_plan(wanted, first, values_of(first, TABLE))
+    assert {len(seeds) for seeds in seeds_by_draw(second, ARMS[0]).values()} == {3}
+
+
+def test_a_dry_run_says_what_follows_each_stage() -> None:
+    first, second = two_stages(TABLE)
+    # Three losses, two finalists, two more seeds.
+    assert "the best 2 draws of each loss on each task with 2 more seeds (12 cells)" in (
+        after_search(spec(tune=STAGED), first)
+    )
+    assert after_search(spec(tune=STAGED), second).startswith("then the comparison")
+
+
+def test_a_plan_with_finalists_is_read_as_it_was_written() -> None:
+    _, second = two_stages(TABLE)
+    assert Plan.from_json(second.to_json().encode()) == second
+
+
+def test_the_plan_of_an_earlier_version_is_read() -> None:
+    written = json.loads(search_plan(spec()).to_json())
+    for draw in written["search"]["draws"].values():
+        del draw["point"]  # which earlier versions did not know
+        draw["asked"] = 5  # and this was theirs alone
+    read = searched(Plan.from_json(json.dumps(written).encode()))
+    assert {draw.point for draw in read.draws.values()} == {None}
+    assert {draw.arm for draw in read.draws.values()} == {*ARMS}
+
+
+def test_a_loss_that_is_searched_later_is_searching_again() -> None:
+    before = chosen_with({})
+    only_exact = search_plan(spec(losses=["exact"]))
+    assert not before.is_searching
+    assert only_exact.joined(before).is_searching
 
 
 def test_a_loss_that_is_tuned_alone_joins_those_that_were_tuned_before() -> None:
     both = chosen_with({(0, 3): 0.1, (1, 2): 0.2, (2, 4): 0.3})
     joined = tuned(spec(losses=["exact"]), search_plan(spec(losses=["exact"]))).joined(both)
     assert searched(joined).chosen == {
-        "|".join(arm): best for arm, best in zip(ARMS, (0, 2, 4), strict=True)
+        arm.key: best for arm, best in zip(ARMS, (0, 2, 4), strict=True)
     }
     assert {joined.labels[cell.id][:3] for cell in joined.cells} == {*ARMS}
     assert len(joined.compared) == 9
@@ -143,6 +298,9 @@ def test_searches_with_two_networks_join_as_two() -> None:
     ("changes", "complaint"),
     [
         ({"seeds": "99-100"}, "seed 100 is also one of the comparison"),
+        ({"tune": {"recipe": {"epochs": [2, 3, 2]}}}, "epochs lists 2 twice"),
+        ({"tune": {"finalists": 0, "recipe": {"epochs": [2]}}}, "greater than or equal to 1"),
+        ({"tune": {"search_seed": -1, "recipe": {"epochs": [2]}}}, "greater than or equal to 0"),
         (
             {"loss": {"exact": {"rule": ["sum", "exact"]}}, "tune": {"loss": {"exact": {"rule": ["sum"]}}}},
             r"loss\.exact\.rule is an axis and is searched",
@@ -181,7 +339,7 @@ def test_where_seeds_are_folds_the_search_has_folds_that_the_comparison_leaves_o
     folded = {
         "tasks": ["feature-bags"],
         "task": {"feature-bags": table},
-        "tune": {**SPACE, "loss": {}, "seeds": "4"},
+        "tune": {**SPACE, "seeds": "4"},
     }
     plan = tuned(spec(**folded, seeds="0-3"), search_plan(spec(**folded, seeds="0-3")))
     assert {cell.seed for cell in plan.cells if cell.id in searched(plan).draws} == {4}
@@ -192,41 +350,4 @@ def test_where_seeds_are_folds_the_search_has_folds_that_the_comparison_leaves_o
     with pytest.raises(
         UsageError, match="seed 5 is no fold of feature-bags: its 1 x 5 folds are the seeds 0-4"
     ):
-        search_plan(spec(**{**folded, "tune": {**SPACE, "loss": {}, "seeds": "5"}}, seeds="0-3"))
-
-
-LR = Range(low=1e-4, high=1e-1, scale="log")
-
-
-@pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
-def test_a_log_range_is_uniform_in_the_logarithm(share: float) -> None:
-    assert LR.quantile(share) == pytest.approx(10 ** (-4 + 3 * share), rel=1e-3)
-    assert Range(low=2, high=4).quantile(share) == pytest.approx(2 + 2 * share)
-
-
-def test_draws_fill_the_space_evenly_and_a_value_is_as_probable_as_it_is_often() -> None:
-    space: dict[str, Dimension] = {"lr": LR, "head": ["prior", "prior", "prior", "paper"]}
-    drawn = [chosen for (chosen,) in draw([space], 64)]
-    logs = [math.log10(chosen["lr"]) for chosen in drawn]
-    # 64 points of a Sobol sequence have one in each of 64 equal parts of every axis.
-    assert sorted(math.floor((value + 4) / 3 * 64 - 1e-3) for value in logs) == pytest.approx(
-        range(64), abs=1
-    )
-    assert Counter(chosen["head"] for chosen in drawn) == {"prior": 48, "paper": 16}
-    assert (
-        abs(stats.spearmanr(logs, [chosen["head"] == "paper" for chosen in drawn]).statistic) < 0.2
-    )
-
-
-@pytest.mark.parametrize(("few", "more"), [(3, 20), (16, 33)])
-def test_a_larger_budget_begins_with_the_draws_of_a_smaller_one(few: int, more: int) -> None:
-    spaces: list[dict[str, Dimension]] = [{"lr": LR, "epochs": [1, 2, 3]}, {"rule": ["a", "b"]}]
-    assert draw(spaces, more)[:few] == draw(spaces, few)
-
-
-def test_the_settings_of_one_task_are_added_to_those_of_all() -> None:
-    search = Search.model_validate(
-        {"recipe": {"lr": [0.1, 0.2], "epochs": [5], "digits": {"epochs": [9]}}}
-    )
-    assert for_task(search.recipe, "digits") == {"lr": [0.1, 0.2], "epochs": [9]}
-    assert for_task(search.recipe, "bags") == {"lr": [0.1, 0.2], "epochs": [5]}
+        search_plan(spec(**{**folded, "tune": {**SPACE, "seeds": "5"}}, seeds="0-3"))

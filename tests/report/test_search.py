@@ -1,13 +1,15 @@
 """The search for settings: which draw was chosen, and what makes a choice doubtful."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import variance
 
 import pandas as pd
 import pytest
 
-from milbench.api.plan import SearchRecord
+from milbench.api.plan import Arm, Draw, SearchRecord
 from milbench.api.results import Results
 from milbench.report.render import render
 from milbench.report.search import search_lines, search_table, searches
@@ -20,31 +22,46 @@ STEEP, FLAT = [0.5, 0.4, 0.3, 0.1], [0.20, 0.21, 0.20, 0.21]
 
 def searched(errors: dict[str, list[float]], fresh: float, network: str = "") -> Results:
     """Return results with a draw for each error of a loss, with two seeds 2 points apart; the least was chosen."""
-    results = make_results(losses=dict.fromkeys(errors, fresh / 1.6), tasks={"t": "set_error"})
-    draws, rows, first = {}, [], results.frame.iloc[0].to_dict()
-    for loss, values in errors.items():
-        for draw, error in enumerate(values):
-            for seed, off in enumerate((-0.01, 0.01)):
-                cell = f"{loss} {draw} {seed}"
-                own = {"loss.k": draw} if loss == "flat" else {}
-                settings = {"recipe.lr": RATES[draw], **own}
-                draws[cell] = {"arm": ("t", loss, network), "draw": draw, "settings": settings}
-                rows.append(first | {"loss": loss, "cell": cell, "draw": draw, "metric": "validation/set_error",
-                                     "value": error + off})  # fmt: skip
-    chosen = {f"t|{loss}|{network}": values.index(min(values)) for loss, values in errors.items()}
-    plan = replace(results.plan, search=SearchRecord("validation/set_error", draws, chosen))
-    frame = pd.concat([results.frame, pd.DataFrame(rows)]).astype(
-        {"draw": "Int64", "epoch": "Int64"}
-    )
-    return Results(plan, frame, {})
+    values = {
+        loss: [(error - 0.01, error + 0.01) for error in of_loss]
+        for loss, of_loss in errors.items()
+    }
+    chosen = {loss: of_loss.index(min(of_loss)) for loss, of_loss in errors.items()}
+    return results_of(values, chosen, fresh, network)
+
+
+def results_of(
+    values: Mapping[str, Sequence[tuple[float, ...]]],
+    chosen: dict[str, int],
+    fresh: float,
+    network: str = "",
+) -> Results:
+    """Return results of losses whose draws have these values, one for each of their seeds."""
+    results = make_results(losses=dict.fromkeys(values, fresh / 1.6), tasks={"t": "set_error"})
+    first_row = results.frame.iloc[0].to_dict()
+    draws: dict[str, Draw] = {}
+    rows = []
+    for loss, of_loss in values.items():
+        for number, of_draw in enumerate(of_loss):
+            settings: dict[str, float] = {"recipe.lr": RATES[number % 4]}
+            if loss == "flat":
+                settings["loss.k"] = number
+            draw = Draw(Arm("t", loss, network), number, settings, point=number % 4)
+            for seed, value in enumerate(of_draw):
+                cell = f"{loss} {number} {seed}"
+                draws[cell] = draw
+                own = {"loss": loss, "cell": cell, "draw": number, "value": value}
+                rows.append(first_row | own | {"metric": "validation/set_error"})
+    by_arm = {f"t|{loss}|{network}": number for loss, number in chosen.items()}
+    plan = replace(results.plan, search=SearchRecord("validation/set_error", draws, by_arm))
+    frame = pd.concat([results.frame, pd.DataFrame(rows)])
+    return Results(plan, frame.astype({"draw": "Int64", "epoch": "Int64"}), {})
 
 
 def test_an_edge_luck_and_fresh_seeds_that_do_worse_are_told() -> None:
     steep, flat = searches(Study(searched({"steep": STEEP, "flat": FLAT}, fresh=0.25)))
     assert (steep.chosen, steep.alike, flat.alike) == (3, 0, 3)
-    assert steep.noise == pytest.approx(math.sqrt(2) * 0.01 / math.sqrt(2)), (
-        "of two seeds, 2 points apart"
-    )
+    assert steep.deviation == pytest.approx(math.sqrt(2) * 0.01), "of two seeds, 2 points apart"
     edge, own, luck, worse = search_lines([steep, flat])
     assert own.startswith("The best k is the least or the largest that was drawn for flat on t (0)")
     assert (
@@ -68,3 +85,54 @@ def test_the_page_has_a_section_on_the_search(tmp_path: Path) -> None:
     places = [page.index(text) for text in ("The search for settings", "Much worse with fresh seeds", "Draws on t",
                                             "recipe.lr = 0.03", "Where this comes from")]  # fmt: skip
     assert places == sorted(places)
+
+
+# Eight draws are four points with each of two combinations. Two finalists have three seeds.
+STAGED = [(0.10, 0.14, 0.12), (0.5,), (0.11, 0.12, 0.19), (0.16,), (0.6,), (0.7,), (0.8,), (0.5,)]
+
+
+def test_a_mean_is_over_the_seeds_that_a_draw_has() -> None:
+    (arm,) = searches(Study(results_of({"a": STAGED}, {"a": 0}, fresh=0.1)))
+    expected = [0.12, 0.5, 0.14, 0.16, 0.6, 0.7, 0.8, 0.5]
+    assert arm.means.tolist() == pytest.approx(expected)
+    assert arm.seeds.tolist() == [3, 1, 3, 1, 1, 1, 1, 1]
+
+
+def test_the_noise_is_that_of_draws_with_several_seeds() -> None:
+    (arm,) = searches(Study(results_of({"a": STAGED}, {"a": 0}, fresh=0.1)))
+    mean_variance = (variance(STAGED[0]) + variance(STAGED[2])) / 2
+    assert arm.deviation == pytest.approx(math.sqrt(mean_variance))
+
+
+def test_a_draw_with_one_seed_has_more_noise() -> None:
+    # The variance of one training is about 0.00115. The second draw is a mean of three seeds and lies
+    # 0.07 above the first, the third is a single value 0.07 above it.
+    spread = (-0.034, 0.0, 0.034)
+    finalists = [tuple(mean + off for off in spread) for mean in (0.20, 0.27)]
+    values = [*finalists, (0.27,)]
+    (arm,) = searches(Study(results_of({"a": values}, {"a": 0}, fresh=0.1)))
+    assert 2 * 0.034 * math.sqrt(1 / 3 + 1 / 3) < 0.07 < 2 * 0.034 * math.sqrt(1 / 3 + 1)
+    assert arm.alike == 1
+
+
+def test_a_draw_of_which_a_seed_failed_has_no_mean() -> None:
+    values = [(0.3, 0.3), (0.1, math.nan)]
+    (arm,) = searches(Study(results_of({"a": values}, {"a": 0}, fresh=0.1)))
+    assert math.isnan(arm.means[1])
+    assert arm.alike == 0
+
+
+def test_the_note_says_points_combinations_finalists_and_seeds() -> None:
+    table = search_table(searches(Study(results_of({"a": STAGED}, {"a": 0}, fresh=0.1))))
+    assert table is not None
+    assert (
+        "8 draws for each loss on each task: 4 points of the ranges, each with 2 combi"
+        in table.note
+    )
+    assert "All were trained with one seed, the best two with three seeds" in table.note
+
+
+def test_a_search_in_one_stage_has_no_finalists() -> None:
+    table = search_table(searches(Study(searched({"steep": STEEP}, fresh=0.1))))
+    assert table is not None
+    assert "Each was trained with two seeds, and the mean over them chose." in table.note

@@ -17,14 +17,17 @@ from milbench.report.figures.style import (
     panels,
     value_axis,
 )
-from milbench.report.search import Arm
+from milbench.report.search import SearchedArm
 from milbench.report.study import Study, rows_of
 
-CAPTION = "Every dot is a draw, the diamond the one that was chosen for that loss; means over the seeds of the search."
+CAPTION = (
+    "Every dot is a draw, the diamond the one that was chosen for that loss. "
+    "A dot is a mean over the seeds that the draw was trained with."
+)
 _COLUMNS = 3
 
 
-def search_figure(study: Study, arms: Sequence[Arm]) -> Figure | None:
+def search_figure(study: Study, arms: Sequence[SearchedArm]) -> Figure | None:
     """Draw the search of each loss on one task, a panel a setting; None where nothing was varied."""
     drawn = pd.concat([
         arm.settings.assign(mean=arm.means, variant=arm.variant, chosen=arm.means.index == arm.chosen) for arm in arms

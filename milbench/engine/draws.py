@@ -1,0 +1,109 @@
+"""The draws of a search: points of the ranges, each with every combination of the lists."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from milbench.api.plan import Arm, Draw
+from milbench.engine.spec import MOST_DRAWS, Dimension, Params, Range, Search, for_task
+from milbench.errors import UsageError
+
+MOST_RANGES = 64
+"""How many ranges a search may have.
+
+Points always have this many coordinates, of which a search uses the first ones. So a further range changes none of the
+values that the others have.
+"""
+
+
+@dataclass(frozen=True)
+class Space:
+    """What is searched for one loss on one task, by the name of the setting, such as recipe.lr."""
+
+    ranges: dict[str, Range]
+    lists: dict[str, list[Any]]
+
+
+def space_of(search: Search, task: str, loss: str) -> Space:
+    """Return the space of a loss on a task: settings of the recipe first, then parameters of the loss.
+
+    The order matters: a range gets the coordinate of its place. Losses that share the ranges of the recipe therefore
+    share their values, whatever ranges they have of their own.
+    """
+    dimensions: dict[str, Dimension] = {}
+    for name, dimension in for_task(search.recipe, task).items():
+        dimensions[f"recipe.{name}"] = dimension
+    for name, dimension in search.loss.get(loss, {}).items():
+        dimensions[f"loss.{name}"] = dimension
+    space = Space(ranges={}, lists={})
+    for name, dimension in dimensions.items():
+        if isinstance(dimension, Range):
+            space.ranges[name] = dimension
+        else:
+            space.lists[name] = dimension
+    return space
+
+
+def count_points(search: Search, space: Space) -> int:
+    """Return how many points a space has: one, which says nothing, where it has no ranges."""
+    return search.draws if space.ranges else 1
+
+
+def count_draws(search: Search, space: Space) -> int:
+    """Return how many draws a space has: its points times the combinations of its lists."""
+    combinations = math.prod(len(values) for values in space.lists.values())
+    return count_points(search, space) * combinations
+
+
+def draws_of(search: Search, space: Space, arm: Arm) -> list[Draw]:
+    """Return the draws of an arm, numbered point by point, so that more points begin with the same draws.
+
+    Raises UsageError where there are too many.
+    """
+    count = count_draws(search, space)
+    if count > MOST_DRAWS:
+        raise UsageError(
+            f"[tune] {count:,} draws of {arm.loss} on {arm.task} are too many, "
+            f"expected at most {MOST_DRAWS:,}"
+        )
+    points = points_of(space.ranges, count_points(search, space), search.search_seed)
+    draws: list[Draw] = []
+    for number, point in enumerate(points):
+        for combination in combinations_of(space.lists):
+            draws.append(Draw(arm, len(draws), point | combination, number))
+    return draws
+
+
+def points_of(ranges: Mapping[str, Range], count: int, seed: int) -> list[Params]:
+    """Return points of ranges, which fill them more evenly than independent ones.
+
+    They are the first ones of a scrambled Sobol sequence, so that more points begin with the same ones. Another seed
+    scrambles it otherwise and gives other points; a single value may return by the rounding to four digits. Raises
+    UsageError where there are too many ranges.
+    """
+    from scipy.stats import qmc
+
+    if len(ranges) > MOST_RANGES:
+        raise UsageError(
+            f"[tune] {len(ranges)} ranges are too many, expected at most {MOST_RANGES}"
+        )
+    sequence = qmc.Sobol(MOST_RANGES, scramble=True, rng=seed)
+    # The sequence is balanced, and scipy does not warn, where it is asked for a power of two.
+    power = math.ceil(math.log2(count))
+    points = sequence.random_base2(power)[:count].tolist()
+    return [_values_at(ranges, coordinates) for coordinates in points]
+
+
+def _values_at(ranges: Mapping[str, Range], coordinates: Sequence[float]) -> Params:
+    """Return the value of each range at a point of the unit cube."""
+    # A point has coordinates for more ranges than there are; the first ones are used.
+    shares = dict(zip(ranges, coordinates, strict=False))
+    return {name: ranges[name].quantile(share) for name, share in shares.items()}
+
+
+def combinations_of(lists: Mapping[str, Sequence[Any]]) -> list[Params]:
+    """Return every combination of the values of lists: one, which is empty, where there are none."""
+    combinations = itertools.product(*lists.values())
+    return [dict(zip(lists, values, strict=True)) for values in combinations]

@@ -1,0 +1,174 @@
+"""The draws of a search: points of ranges, seeded and nested, and the combinations of lists."""
+
+import math
+from typing import Any
+
+import pytest
+from scipy import stats
+
+from milbench.api.plan import Arm
+from milbench.engine.draws import MOST_RANGES, Space, count_draws, draws_of, points_of, space_of
+from milbench.engine.spec import Range, Search, for_task
+from milbench.errors import UsageError
+
+LR = Range(low=1e-4, high=1e-1, scale="log")
+DECAY = Range(low=0.0, high=1.0)
+ARM = Arm("tiny", "exact")
+
+
+def search(**values: Any) -> Search:
+    return Search.model_validate(values)
+
+
+def settings(wanted: Search, task: str = "tiny", loss: str = "exact") -> list[dict[str, Any]]:
+    """Return the settings of every draw of a loss on a task."""
+    draws = draws_of(wanted, space_of(wanted, task, loss), ARM)
+    return [draw.settings for draw in draws]
+
+
+def rates(wanted: Search, loss: str) -> list[float]:
+    """Return the rates of a loss, each once, in the order of its draws."""
+    return [*dict.fromkeys(one["recipe.lr"] for one in settings(wanted, loss=loss))]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
+def test_a_log_range_is_uniform_in_the_logarithm(share: float) -> None:
+    assert LR.quantile(share) == pytest.approx(10 ** (-4 + 3 * share), rel=1e-3)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
+def test_a_linear_range_is_uniform_in_the_value(share: float) -> None:
+    assert Range(low=2, high=4).quantile(share) == pytest.approx(2 + 2 * share)
+
+
+def test_two_search_seeds_share_no_rate() -> None:
+    first = {point["lr"] for point in points_of({"lr": LR}, 8, seed=0)}
+    second = {point["lr"] for point in points_of({"lr": LR}, 8, seed=1)}
+    assert not first & second
+
+
+def test_many_search_seeds_share_no_point() -> None:
+    # Two rates may be equal when rounded to four digits, but not the whole point.
+    points = [
+        (point["lr"], point["decay"])
+        for seed in range(50)
+        for point in points_of({"lr": LR, "decay": DECAY}, 8, seed)
+    ]
+    assert len(set(points)) == 50 * 8
+
+
+def test_the_same_search_seed_gives_the_same_points() -> None:
+    ranges = {"lr": LR, "decay": DECAY}
+    assert points_of(ranges, 8, seed=3) == points_of(ranges, 8, seed=3)
+
+
+@pytest.mark.parametrize(("few", "more"), [(4, 8), (3, 20), (16, 33)])
+def test_more_points_begin_with_those_of_fewer(few: int, more: int) -> None:
+    ranges = {"lr": LR, "decay": DECAY}
+    assert points_of(ranges, more, seed=1)[:few] == points_of(ranges, few, seed=1)
+
+
+def test_eight_draws_of_a_list_begin_with_four() -> None:
+    space = {"lr": LR, "head_init": ["prior", "paper"]}
+    four = settings(search(draws=4, recipe=space))
+    eight = settings(search(draws=8, recipe=space))
+    assert eight[: len(four)] == four
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_points_fill_every_range_evenly(seed: int) -> None:
+    points = points_of({"lr": LR, "decay": DECAY}, 64, seed)
+    # Of 64 points of a Sobol sequence one lies in each of 64 equal parts of every axis; rounding
+    # to four digits may carry one over an edge.
+    for shares in (
+        [(math.log10(point["lr"]) + 4) / 3 for point in points],
+        [point["decay"] for point in points],
+    ):
+        parts = sorted(math.floor(share * 64) for share in shares)
+        assert parts == pytest.approx(range(64), abs=1)
+
+
+def test_two_ranges_are_not_drawn_together() -> None:
+    points = points_of({"lr": LR, "decay": DECAY}, 64, seed=0)
+    rank = stats.spearmanr([p["lr"] for p in points], [p["decay"] for p in points])
+    assert abs(rank.statistic) < 0.2
+
+
+def test_values_have_four_significant_digits() -> None:
+    for point in points_of({"lr": LR}, 16, seed=0):
+        assert point["lr"] == float(f"{point['lr']:.3e}")
+
+
+def test_lists_are_crossed_with_the_points() -> None:
+    wanted = search(draws=3, recipe={"lr": LR, "head_init": ["prior", "paper"], "epochs": [2, 3]})
+    found = settings(wanted)
+    assert len(found) == 3 * 2 * 2
+    for rate in {one["recipe.lr"] for one in found}:
+        pairs = [
+            (one["recipe.head_init"], one["recipe.epochs"])
+            for one in found
+            if one["recipe.lr"] == rate
+        ]
+        assert sorted(pairs) == [("paper", 2), ("paper", 3), ("prior", 2), ("prior", 3)]
+
+
+def test_two_starts_and_eight_rates_are_sixteen_draws() -> None:
+    wanted = search(draws=8, recipe={"lr": LR, "head_init": ["prior", "paper"]})
+    assert count_draws(wanted, space_of(wanted, "tiny", "exact")) == 16
+    assert len(settings(wanted)) == 16
+
+
+def test_without_ranges_every_combination_is_drawn_once() -> None:
+    wanted = search(draws=16, recipe={"epochs": [2, 3], "lr": [0.1, 0.2, 0.3]})
+    found = [(one["recipe.epochs"], one["recipe.lr"]) for one in settings(wanted)]
+    assert sorted(found) == [(2, 0.1), (2, 0.2), (2, 0.3), (3, 0.1), (3, 0.2), (3, 0.3)]
+
+
+def test_a_loss_without_a_space_has_one_draw() -> None:
+    wanted = search(draws=4, loss={"exact": {"weight": DECAY}})
+    assert settings(wanted, loss="noisy-or") == [{}]
+
+
+def test_losses_share_the_rates_whatever_they_have_of_their_own() -> None:
+    own = {
+        "exact": {"rule": ["sum", "exact"]},
+        "log-sum-exp": {"sharpness": Range(low=1, high=9), "other": Range(low=0, high=1)},
+    }
+    wanted = search(draws=5, recipe={"lr": LR}, loss=own)
+    plain = rates(wanted, "noisy-or")
+    assert len(plain) == 5
+    assert rates(wanted, "exact") == plain
+    assert rates(wanted, "log-sum-exp") == plain
+
+
+def test_a_range_of_a_loss_changes_no_rate_of_a_search() -> None:
+    before = search(draws=5, recipe={"lr": LR})
+    after = search(draws=5, recipe={"lr": LR}, loss={"exact": {"weight": DECAY}})
+    assert rates(before, "noisy-or") == rates(after, "exact")
+
+
+def test_draws_are_numbered_point_by_point() -> None:
+    wanted = search(draws=2, recipe={"lr": LR, "epochs": [2, 3]})
+    draws = draws_of(wanted, space_of(wanted, "tiny", "exact"), ARM)
+    assert [draw.draw for draw in draws] == [0, 1, 2, 3]
+    assert [draw.point for draw in draws] == [0, 0, 1, 1]
+
+
+def test_the_settings_of_one_task_are_added_to_those_of_all() -> None:
+    wanted = search(recipe={"lr": [0.1, 0.2], "epochs": [5], "digits": {"epochs": [9]}})
+    assert for_task(wanted.recipe, "digits") == {"lr": [0.1, 0.2], "epochs": [9]}
+    assert for_task(wanted.recipe, "bags") == {"lr": [0.1, 0.2], "epochs": [5]}
+
+
+def test_too_many_draws_are_refused() -> None:
+    wanted = search(draws=4096, recipe={"lr": LR, "epochs": [2, 3]})
+    with pytest.raises(UsageError, match=r"8,192 draws of exact on tiny are too many"):
+        settings(wanted)
+
+
+def test_too_many_ranges_are_refused() -> None:
+    ranges = {f"setting {number}": DECAY for number in range(MOST_RANGES + 1)}
+    space = Space(ranges, lists={})
+    wanted = search(recipe={"lr": LR})
+    with pytest.raises(UsageError, match="65 ranges are too many, expected at most 64"):
+        draws_of(wanted, space, ARM)
