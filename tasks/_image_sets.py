@@ -1,13 +1,23 @@
 """Bags that are sets of images, each of one thing: the base class of their tasks, and a network for every image."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
-from milbench import Bags, EvalSplit, LabelledImages, Network, Truth, label_matrix, pad_bags
+from milbench import (
+    Bags,
+    EvalSplit,
+    LabelledImages,
+    Network,
+    Origin,
+    Truth,
+    label_matrix,
+    pad_bags,
+)
 from milbench._utils.devices import to_device
 from milbench.families.fixed_bags import FixedBags, Lazy
 from milbench.networks.initialisation import initialise
@@ -37,6 +47,28 @@ class EveryImage(Network):
         return logits.view(*instances.shape[:2], -1).transpose(1, 2)
 
 
+@dataclass(frozen=True, slots=True)
+class ChosenBags:
+    """Bags to evaluate on: the numbers of the images of each, and where the bags come from.
+
+    The origin has no items: they follow from the images, where these are numbered.
+    """
+
+    images: Sequence[Tensor]
+    origin: Origin
+
+    @classmethod
+    def in_order(cls, images: Sequence[Tensor]) -> Self:
+        """Return bags that are numbered from 0 on."""
+        return cls(images, Origin(torch.arange(len(images))))
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, part: slice) -> Self:
+        return type(self)(self.images[part], self.origin.selected(part))
+
+
 class ImageSets(FixedBags):
     """Base class of tasks whose bags are given by the numbers of their images, each of a class or of background, C."""
 
@@ -52,17 +84,26 @@ class ImageSets(FixedBags):
             int((images.classes[bag].unique() < self.num_classes).sum()) for bag in bags
         )
 
-    def split(
-        self, images: LabelledImages, single: Sequence[Tensor], bags: Sequence[Tensor]
-    ) -> EvalSplit:
+    def split(self, images: LabelledImages, single: ChosenBags, bags: ChosenBags) -> EvalSplit:
         """Return bags of one image, and of several, to evaluate on."""
-        fill = partial(self.filled, images)
+        fill = partial(self.evaluated, images)
         return EvalSplit(
             Lazy.of(single, self.eval_batches[0], fill), Lazy.of(bags, self.eval_batches[1], fill)
         )
 
     def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
         return self.filled(self._images, [self._bags[n] for n in numbers.tolist()])
+
+    def evaluated(self, images: LabelledImages, chosen: ChosenBags) -> Bags:
+        """Return bags to evaluate on as one batch, with their origin."""
+        bags = self.filled(images, chosen.images)
+        origin = chosen.origin.to(images.classes.device)
+        if images.numbers is not None:
+            index, mask = pad_bags(chosen.images)
+            device = images.numbers.device
+            numbers = images.numbers[to_device(index, device)]
+            origin = replace(origin, items=numbers.masked_fill(~to_device(mask, device), -1))
+        return replace(bags, origin=origin)
 
     def filled(self, images: LabelledImages, bags: Sequence[Tensor]) -> Bags:
         """Return bags of the images with these numbers as one batch (B, K, h * w), the smaller ones padded."""

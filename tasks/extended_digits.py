@@ -118,7 +118,12 @@ class ExtendedDigits(NestedDigits):
         split = partial(train_test_split, random_state=state)
         rest, test = split(range(len(digits)), test_size=TEST_IMAGES, stratify=digits.classes)
         train, validation = split(rest, test_size=VALIDATION_IMAGES, stratify=digits.classes[rest])
-        return ImageSplits(*(digits[torch.tensor(part)] for part in (train, validation, test)))
+        numbered = digits.numbered()
+        return ImageSplits(
+            digits[torch.tensor(train)],
+            numbered[torch.tensor(validation)],
+            numbered[torch.tensor(test)],
+        )
 
 
 @cache

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from milbench._utils.seeding import generator
-from milbench.api.bags import Bags, NamedBags, Truth, pad_bags
+from milbench.api.bags import Bags, NamedBags, Origin, Truth, pad_bags
 from milbench.api.network import Network, NetworkMaker
 from milbench.api.recipe import Recipe
 from milbench.data.bag_files import COORDINATES
@@ -158,7 +158,8 @@ class FeatureBags(TableBags):
 
     def bags(self, numbers: NDArray[np.int64]) -> Bags:
         """Return bags of the table, by their numbers (B,), as one batch, the smaller ones masked."""
-        bags = self._filled(numbers)
+        origin = self.origin_of(numbers).to(self._device)
+        bags = replace(self._filled(numbers), origin=origin)
         if self._own.instance_classes is None:
             return bags
         rows = self._rows(self._own.instance_classes, numbers)
@@ -214,11 +215,12 @@ class FeatureBags(TableBags):
         rows = rows[classes[rows] < self.num_classes]
 
         def single_instances(rows: NDArray[np.int64]) -> Bags:
-            labels = torch.nn.functional.one_hot(
-                torch.from_numpy(classes[rows]), self.num_classes
-            ).bool()
-            return Bags(
-                torch.from_numpy(single(packed[rows], store.dtype)).unsqueeze(1), labels
-            ).to(self._device)
+            instances = torch.from_numpy(single(packed[rows], store.dtype)).unsqueeze(1)
+            one_hot = torch.nn.functional.one_hot(torch.from_numpy(classes[rows]), self.num_classes)
+            # Instances of one bag belong together, as do bags of one group.
+            of_bags = self.origin_of(np.searchsorted(store.offsets, rows, side="right") - 1)
+            group = of_bags.bag if of_bags.group is None else of_bags.group
+            origin = Origin(torch.from_numpy(rows), group)
+            return Bags(instances, one_hot.bool(), origin=origin).to(self._device)
 
         return Lazy.of(rows, self.batch_instances, single_instances)

@@ -5,10 +5,20 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from milbench import Bags, LabelledImages, Network, NetworkMaker, Recipe, generator
+from milbench import (
+    Bags,
+    LabelledImages,
+    Network,
+    NetworkMaker,
+    Origin,
+    Recipe,
+    generator,
+)
 from milbench.api.task import Folds
 from milbench.data import catalog
 from milbench.data.ocr_letters import COLUMNS, FILE, FOLDS, ROWS, Letters, read, read_all
@@ -16,12 +26,10 @@ from milbench.data.splits import official_split
 from milbench.families.fixed_bags import draw_in_rounds
 from milbench.networks.sequence import PADDING, SequenceConvolutional
 
-from ._image_sets import EveryImage, ImageSets
+from ._image_sets import ChosenBags, EveryImage, ImageSets
 
-SIZES = (
-    4,
-    9,
-)  # the smallest and the largest number of letters in a drawn bag, all between them equally frequent
+SIZES = 4, 9
+"""The smallest and the largest number of letters in a drawn bag; all between are as frequent."""
 
 
 class LetterNetwork(EveryImage):
@@ -69,17 +77,21 @@ class WordNetwork(Network):
 class HandwrittenWords(ImageSets):
     """Find which of 26 letters a handwritten word has, given the set of them; real words of many writers.
 
-    The letters of R. Kassel's words (MIT, 1995) as B. Taskar, C. Guestrin and D. Koller published them ("Max-Margin
-    Markov Networks", NIPS 2003): 6,877 words of 3 to 14 letters without their first one, each letter an image of 16x8
-    pixels, black or white, in their order; there is no background. The ten folds are the official ones: seed s tests on
-    fold s % 10, validates on the next one, the first after the last, and trains on the others. There are only 55
-    different words, all of them in every fold, so that a few letters of a bag tell the others. Single letters are
-    evaluated as well.
+    The letters of R. Kassel's words (MIT, 1995) as B. Taskar, C. Guestrin and D. Koller published
+    them ("Max-Margin Markov Networks", NIPS 2003): 6,877 words of 3 to 14 letters without their
+    first one, each letter an image of 16x8 pixels, black or white, in their order; there is no
+    background. The ten folds are the official ones: seed s tests on fold s % 10, validates on the
+    next one, the first after the last, and trains on the others. Single letters are evaluated as
+    well.
+
+    There are only 55 different words, all of them in every official fold. A few letters of a bag
+    tell the others, and a network that sees the whole bag can learn the 55 label sets by heart.
 
     Args:
-        bags: `words`: as they were written. `drawn`: the letters of each fold are drawn anew into as many bags as it
-            has words, of 4 to 9 letters, every letter once before any again, the same bags for all seeds: letters then
-            occur as often as in words, and next to none is told by the others.
+        bags: `words`: as they were written.
+            `drawn`: the letters of each fold are drawn anew into as many bags as it has words, of 4
+            to 9 letters, every letter once before any again, the same bags for all seeds. Letters
+            then occur as often as in words, and next to none is told by the others.
         any_data: accept other letters in such a file; the results are then named non-canonical.
     """
 
@@ -96,7 +108,8 @@ class HandwrittenWords(ImageSets):
     eval_batches = 1000, 250
 
     def __init__(self, bags: Literal["words", "drawn"] = "words", any_data: bool = False) -> None:
-        self.drawn, self.any_data = bags == "drawn", any_data
+        self.bags = bags
+        self.any_data = any_data
 
     def check_data(self, data_dir: Path | None) -> str:
         name, title = "ocr-letters", "handwritten letters"
@@ -112,17 +125,31 @@ class HandwrittenWords(ImageSets):
         letters = read_all(catalog.data_dir(data_dir), self.check_data(data_dir))
         pixels = torch.from_numpy(letters.pixels).view(-1, 1, ROWS, COLUMNS)
         images = LabelledImages(pixels, torch.from_numpy(letters.classes), white=1)
-        bags = [*torch.arange(len(letters.classes)).split(letters.sizes.tolist())]
-        if self.drawn:
-            bags = draw_bags(letters, self.revision)
-        split = official_split(letters.folds[[int(bag[0]) for bag in bags]], FOLDS, self.seed)
+        bags, folds, group = self._bags_of(letters)
+        split = official_split(folds, FOLDS, self.seed)
         self.train_on(images, [bags[n] for n in split.train], device)
         self.typical_size = (round(sum(map(len, self._bags)) / len(self._bags)),)
+        # A drawn letter may be in several bags, that of a word is in this word alone.
+        evaluated = self._images.numbered() if self.bags == "drawn" else self._images
         self.eval_splits = {}
-        for part, numbers in split.evaluated.items():
-            chosen = [bags[n] for n in numbers[: self.evaluation_limit]]
-            single = [letter for bag in chosen for letter in bag.split(1)][: self.evaluation_limit]
-            self.eval_splits[part] = self.split(self._images, single, chosen)
+        for part, every in split.evaluated.items():
+            numbers = torch.from_numpy(every[: self.evaluation_limit])
+            whole = ChosenBags(
+                [bags[n] for n in numbers.tolist()],
+                Origin(numbers, None if group is None else group[numbers]),
+            )
+            single = single_letters(whole, self.evaluation_limit)
+            self.eval_splits[part] = self.split(evaluated, single, whole)
+
+    def _bags_of(self, letters: Letters) -> tuple[list[Tensor], NDArray[np.int64], Tensor | None]:
+        """Return the numbers of the letters of each bag, and its fold and its group."""
+        if self.bags == "drawn":
+            bags, folds = draw_bags(letters, self.revision)
+            return bags, folds, None
+        bags = [*torch.arange(len(letters.classes)).split(letters.sizes.tolist())]
+        folds = letters.folds[letters.sizes.cumsum() - 1]
+        _, of_word = different_words(letters)
+        return bags, folds, torch.from_numpy(of_word)
 
     def recipe(self) -> Recipe:
         return Recipe(
@@ -130,15 +157,36 @@ class HandwrittenWords(ImageSets):
         )  # lr: best of three on validation
 
 
-def draw_bags(letters: Letters, revision: int) -> list[Tensor]:
-    """Return the numbers of letters drawn anew into bags, as many of each fold as it has words."""
+def draw_bags(letters: Letters, revision: int) -> tuple[list[Tensor], NDArray[np.int64]]:
+    """Return the numbers of letters drawn anew into bags, as many of each fold as it has words.
+
+    Return with them the fold of each bag.
+    """
     folds, bags = torch.from_numpy(letters.folds), []
     in_fold = torch.bincount(folds[letters.sizes.cumsum() - 1], minlength=FOLDS)
     for fold, count in enumerate(in_fold.tolist()):
         rng = generator("handwritten-words", revision, fold)
         letters_of_fold = (folds == fold).nonzero().flatten()
         sizes = torch.randint(SIZES[0], SIZES[1] + 1, (count,), generator=rng)
-        bags += letters_of_fold[draw_in_rounds(len(letters_of_fold), int(sizes.sum()), rng)].split(
-            sizes.tolist()
-        )
-    return bags
+        drawn = draw_in_rounds(len(letters_of_fold), int(sizes.sum()), rng)
+        bags += letters_of_fold[drawn].split(sizes.tolist())
+    return bags, np.repeat(np.arange(FOLDS), in_fold.numpy())
+
+
+def single_letters(bags: ChosenBags, limit: int | None) -> ChosenBags:
+    """Return the first `limit` letters of bags as bags of one, each in the group of its bag."""
+    letters = [letter for bag in bags.images for letter in bag.split(1)][:limit]
+    group = bags.origin.group
+    if group is not None:
+        sizes = torch.tensor([len(bag) for bag in bags.images])
+        group = group.repeat_interleave(sizes)[:limit]
+    return ChosenBags(letters, Origin(torch.arange(len(letters)), group))
+
+
+def different_words(letters: Letters) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the different words, sorted, and the number among them of each word (W,)."""
+    text = "".join(ascii_lowercase[letter] for letter in letters.classes)
+    ends = letters.sizes.cumsum()
+    words = [text[end - size : end] for size, end in zip(letters.sizes, ends, strict=True)]
+    different, numbers = np.unique(words, return_inverse=True)
+    return different.tolist(), numbers.astype(np.int64)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -105,7 +104,11 @@ class ImageBags(ImageTask, TableBags):
         return replace(bags, instances=bags.instances / self.white)  # bytes are sent, not floats
 
     def _batches(self, numbers: NDArray[np.int64], *, truth: bool) -> Lazy[Bags]:
-        return Lazy.of(numbers, _EVAL_BATCH, partial(self._bags, truth=truth))
+        def batch(numbers: NDArray[np.int64]) -> Bags:
+            origin = self.origin_of(numbers).to(self._device)
+            return replace(self._bags(numbers, truth=truth), origin=origin)
+
+        return Lazy.of(numbers, _EVAL_BATCH, batch)
 
     def _places(self, sizes: Sequence[tuple[int, int]], network: Network) -> dict[str, Tensor]:
         """Return x and y (B, h, w) of the positions, in pixels of the images as they were before they were fitted."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from milbench import Bags, LabelledImages, NetworkMaker, Published, Recipe, Split, generator
 from milbench.data import image_sets
 
-from ._image_sets import EveryImage, ImageSets
+from ._image_sets import ChosenBags, EveryImage, ImageSets
 
 VALIDATION_IMAGES = 5000  # the last ones to train on, of which validation bags are made
 NINE = 9
@@ -129,12 +129,18 @@ class MNISTBags(ImageSets):
         )
         if self.fresh:
             self.max_labels = self.num_classes
-        parts: dict[Split, LabelledImages] = {"validation": train[trained:], "test": test}
+        # Training images count from 0 on, then test images.
+        parts: dict[Split, LabelledImages] = {
+            "validation": train[trained:].numbered(trained),
+            "test": test.numbered(len(train)),
+        }
         self.eval_splits = {}
         for split, images in parts.items():
             single = [] if self.nine else [*torch.arange(self.limited(len(images))).split(1)]
             bags = self.draw(images, self.limited(self.eval_bags[split]), split)
-            self.eval_splits[split] = self.split(images.to(device), single, bags)
+            self.eval_splits[split] = self.split(
+                images.to(device), ChosenBags.in_order(single), ChosenBags.in_order(bags)
+            )
 
     def draw(self, images: LabelledImages, count: int, *axes: object) -> list[Tensor]:
         """Return the numbers of the images of `count` bags; every other bag is positive where the nine is the class."""

@@ -1,6 +1,7 @@
 """Your own sequences: a table of audio files or arrays in time, with the label set of each."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -55,13 +56,15 @@ class SequenceBags(SequenceTask, TableBags):
         mean, spread = (
             torch.from_numpy(value).unsqueeze(1) for value in bags.store.standard(split.train)
         )
+
+        def numbered(numbers: NDArray[np.int64]) -> Sequences:
+            return replace(_sequences(bags, numbers), origin=self.origin_of(numbers))
+
+        parts = split.evaluated.items()
         return SequenceSplits(
             _sequences(bags, split.train),
-            {part: _sequences(bags, numbers) for part, numbers in split.evaluated.items()},
-            {
-                part: _sequences(bags, numbers[has_one[numbers]])
-                for part, numbers in split.evaluated.items()
-            },
+            {part: numbered(numbers) for part, numbers in parts},
+            {part: numbered(numbers[has_one[numbers]]) for part, numbers in parts},
             (mean.float(), divisors(mean, spread).float()),
         )
 

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from milbench import Split, Truth, generator, label_matrix
+from milbench import Origin, Split, Truth, generator, label_matrix
 from milbench.data.log_mel import LogMel
 from milbench.data.sounds import CLASSES, SAMPLE_RATE, draw_recordings
 from milbench.families.sequences import Sequences, SequenceSplits, SequenceTask
@@ -99,6 +99,6 @@ def _draw_sequences(
             )
         )
     truth = Truth(torch.cat(classes), torch.cat(boxes))
-    return Sequences(
-        frames, [mel.shape[1] for mel in frames], label_matrix(truth.classes, len(CLASSES)), truth
-    )
+    lengths = [mel.shape[1] for mel in frames]
+    labels = label_matrix(truth.classes, len(CLASSES))
+    return Sequences(frames, lengths, labels, truth, Origin(torch.arange(bags)))

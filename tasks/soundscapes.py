@@ -18,7 +18,7 @@ from milbench.data import catalog
 from milbench.data.esc10 import CLASSES, FOLDER, FOLDS, SAMPLE_RATE, clip_files, read_all
 from milbench.data.log_mel import LogMel
 from milbench.data.splits import official_split
-from milbench.families.fixed_bags import draw_in_rounds
+from milbench.families.fixed_bags import draw_in_rounds, make_origin
 from milbench.families.sequences import (
     Recording,
     Sequences,
@@ -151,7 +151,8 @@ def _scenes(
                 events.append((int(recorded.classes[clip]), start, start + len(sound)))
             yield waveform, sorted(events, key=lambda event: event[1:])
 
-    return log_mel_sequences(scenes(), FRAMES, len(CLASSES), most)
+    origin = make_origin(chosen.split(numbers.tolist()))
+    return log_mel_sequences(scenes(), FRAMES, len(CLASSES), most, origin)
 
 
 def cut_sound(waveform: NDArray[np.float32]) -> Tensor:

@@ -13,7 +13,7 @@ from milbench import Recipe, Split, UsageError, generator
 from milbench.data import catalog
 from milbench.data.log_mel import LogMel
 from milbench.data.spoken_digits import FOLDER, SAMPLE_RATE, read_all, wav_files
-from milbench.families.fixed_bags import draw_in_rounds
+from milbench.families.fixed_bags import draw_in_rounds, make_origin
 from milbench.families.sequences import (
     Recording,
     Sequences,
@@ -145,4 +145,6 @@ def _bags(
             waveform = torch.cat(sounds)
             yield waveform + NOISE * torch.randn(len(waveform), generator=rng), events
 
-    return log_mel_sequences(recordings(), FRAMES, DIGITS, max(map(len, bags)))
+    number_of = torch.tensor(numbers_of_split)
+    origin = make_origin([number_of[bag] for bag in bags])
+    return log_mel_sequences(recordings(), FRAMES, DIGITS, max(map(len, bags)), origin)

@@ -15,6 +15,7 @@ from milbench import (
     EvalSplit,
     InstanceMLP,
     NetworkMaker,
+    Origin,
     Recipe,
     Split,
     UsageError,
@@ -239,11 +240,13 @@ def _eval_splits(drawn: Drawn, revision: int, device: torch.device) -> dict[Spli
                 model.rates[:-1], count, replacement=True, generator=rng
             ).unsqueeze(1)
         instances = model.emit(classes, torch.randn(count, 1, model.dimension, generator=rng))
-        single_instances = Bags(instances, label_matrix(classes, model.num_classes))
-        bags = [
-            model.draw(len(part), rng).to(device) for part in torch.arange(count).split(_EVAL_BATCH)
-        ]
-        splits[split] = EvalSplit([single_instances.to(device)], bags)
+        labels = label_matrix(classes, model.num_classes)
+        single_instances = Bags(instances, labels, origin=Origin(torch.arange(count)))
+        batches = []
+        for numbers in torch.arange(count).split(_EVAL_BATCH):
+            bags = replace(model.draw(len(numbers), rng), origin=Origin(numbers))
+            batches.append(bags.to(device))
+        splits[split] = EvalSplit([single_instances.to(device)], batches)
     return splits
 
 

@@ -20,6 +20,8 @@ class LabelledImages:
     boxes: Tensor | None = (
         None  # (N, M, 4) float32, (left, top, right, bottom) in pixels; None where things fill it
     )
+    numbers: Tensor | None = None
+    """(N,) int64, the number of each image in its data set, for `Bags.origin`; None in training."""
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -29,14 +31,31 @@ class LabelledImages:
         if isinstance(index, Tensor):
             index = to_device(index, self.pixels.device)
         boxes = None if self.boxes is None else self.boxes[index]
-        return replace(self, pixels=self.pixels[index], classes=self.classes[index], boxes=boxes)
+        numbers = None if self.numbers is None else self.numbers[index]
+        return replace(
+            self,
+            pixels=self.pixels[index],
+            classes=self.classes[index],
+            boxes=boxes,
+            numbers=numbers,
+        )
 
     def to(self, device: torch.device) -> Self:
         """Return the same images on `device`."""
         boxes = None if self.boxes is None else self.boxes.to(device)
+        numbers = None if self.numbers is None else self.numbers.to(device)
         return replace(
-            self, pixels=self.pixels.to(device), classes=self.classes.to(device), boxes=boxes
+            self,
+            pixels=self.pixels.to(device),
+            classes=self.classes.to(device),
+            boxes=boxes,
+            numbers=numbers,
         )
+
+    def numbered(self, first: int = 0) -> Self:
+        """Return the same images, numbered from `first` on."""
+        last = first + len(self)
+        return replace(self, numbers=torch.arange(first, last, device=self.pixels.device))
 
     def scaled(self) -> Tensor:
         """Return the pixels as float32, (N, channels, h, w), divided by `white`."""
@@ -55,13 +74,18 @@ class ImageSplits:
     def with_last_for_validation(
         cls, train: LabelledImages, test: LabelledImages, *, count: int, task_name: str
     ) -> Self:
-        """Split off the last `count` training images for validation; raise UsageError where none would be left."""
+        """Split off the last `count` training images for validation.
+
+        Images to validate and test on are numbered: training images from 0 on, then test images.
+        Raises UsageError where no image would be left to train on.
+        """
         trained = len(train) - count
         if trained < 1:
             raise UsageError(
                 f"{task_name}: validation = {count} leaves none of {len(train)} training images"
             )
-        return cls(train[:trained], train[trained:] if count else None, test)
+        validation = train[trained:].numbered(trained) if count else None
+        return cls(train[:trained], validation, test.numbered(len(train)))
 
     @property
     def evaluated(self) -> dict[Literal["validation", "test"], LabelledImages]:

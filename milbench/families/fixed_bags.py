@@ -6,9 +6,10 @@ from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from milbench._utils.seeding import generator
-from milbench.api.bags import Bags, Truth
+from milbench.api.bags import Bags, Origin, Truth
 from milbench.api.task import Evaluation, ScoreFunction, Split, Task
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags, label_sets
 
@@ -46,6 +47,12 @@ def make_truth(instances: Sequence[Sequence[tuple[int, Sequence[float]]]], most:
         for place, (cls, box) in enumerate(members):
             classes[bag, place], boxes[bag, place] = cls, torch.tensor(box)
     return Truth(classes, boxes)
+
+
+def make_origin(items: Sequence[Tensor]) -> Origin:
+    """Return the origin of bags numbered from 0, by the numbers (n,) of the items of each."""
+    padded = pad_sequence(list(items), batch_first=True, padding_value=-1)
+    return Origin(torch.arange(len(items)), items=padded)
 
 
 class FixedBags(Task):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from milbench._utils.devices import to_device
 from milbench._utils.images import colours, grey
-from milbench.api.bags import Bags, Truth, label_matrix
+from milbench.api.bags import Bags, Origin, Truth, label_matrix
 from milbench.api.task import Evaluation, ScoreFunction
 from milbench.data import image_sets
 from milbench.data.labelled_images import ImageSplits, LabelledImages
@@ -31,12 +31,16 @@ CALIBRATION_IMAGES = (
 
 
 def single_instance_bags(images: LabelledImages, num_classes: int) -> Bags:
-    """Return every image as a bag of one instance (channels, h, w) in [0, 1] that fills it."""
+    """Return every image as a bag of one instance (channels, h, w) in [0, 1] that fills it.
+
+    Bags have the numbers of their images, where these are numbered.
+    """
     height, width = images.pixels.shape[-2:]
     classes = images.classes.unsqueeze(1)
     box = to_device(torch.tensor([0.0, 0.0, width, height]), classes.device)
     truth = Truth(classes, box.expand(len(images), 1, 4))
-    return Bags(images.scaled(), label_matrix(classes, num_classes), truth=truth)
+    origin = None if images.numbers is None else Origin(images.numbers)
+    return Bags(images.scaled(), label_matrix(classes, num_classes), truth=truth, origin=origin)
 
 
 class ImageTask(FixedBags):

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from milbench._utils.devices import all_to_device
 from milbench._utils.seeding import generator
-from milbench.api.bags import Bags, Truth, label_matrix
+from milbench.api.bags import Bags, Origin, Truth, label_matrix
 from milbench.api.task import Split
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.errors import UsageError
@@ -63,6 +63,14 @@ def draw_canvases(
     return nest_digits(digits, index, tops, lefts, height, width)
 
 
+def single_digits(digits: LabelledImages) -> Bags:
+    """Return every digit as a bag by itself; it is an item, as canvases show it as well."""
+    bags = single_instance_bags(digits, DIGITS)
+    if digits.numbers is None:
+        return bags
+    return replace(bags, origin=Origin(digits.numbers, items=digits.numbers.unsqueeze(1)))
+
+
 class NestedDigits(ImageTask):
     """Base class of tasks whose bag is a canvas with a few digits at random places, and its label set their classes.
 
@@ -106,12 +114,11 @@ class NestedDigits(ImageTask):
         splits = self.load(data_dir).to(device)
         self._train, self._test = splits.train, splits.test
         self.training_count = len(splits.train) // self.digits_per_bag
-        as_bags = partial(single_instance_bags, num_classes=DIGITS)
         # Without a validation split, thresholds are chosen on canvases of training digits, and nothing is reported.
         self.calibration = None if splits.validation else self._canvases("validation", splits.train)
         self.eval_splits = {}
         for split, digits in splits.evaluated.items():
-            single = Lazy.of(digits[: self.evaluation_limit], self.eval_batches[0], as_bags)
+            single = Lazy.of(digits[: self.evaluation_limit], self.eval_batches[0], single_digits)
             self.eval_splits[split] = EvalSplit(single, self._canvases(split, digits))
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
@@ -148,7 +155,19 @@ class NestedDigits(ImageTask):
         rng = generator(self.name, self.revision, *self.canvas_axes, split, self.digits_per_bag)
         count = self.limited(self.eval_bags[split]) * self.digits_per_bag
         order = draw_in_rounds(len(digits), count, rng).view(-1, self.digits_per_bag)
-        return [
-            draw_canvases(digits, index, self.sizes, rng)
-            for index in order.split(self.eval_batches[1])
-        ]
+        batches = []
+        for places in torch.arange(len(order)).split(self.eval_batches[1]):
+            canvases = draw_canvases(digits, order[places], self.sizes, rng)
+            batches.append(replace(canvases, origin=_origin(digits, places, order[places])))
+        return batches
+
+
+def _origin(digits: LabelledImages, bags: Tensor, index: Tensor) -> Origin | None:
+    """Return the origin of canvases `bags` (B,) with digits `index` (B, M).
+
+    It is None for digits without numbers.
+    """
+    if digits.numbers is None:
+        return None
+    bags, index = all_to_device([bags, index], digits.numbers.device)
+    return Origin(bags, items=digits.numbers[index])

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from milbench.api.bags import Bags, Truth, label_matrix
+from milbench.api.bags import Bags, Origin, Truth, label_matrix
 from milbench.api.network import NetworkMaker
 from milbench.api.recipe import Recipe
 from milbench.api.task import Split
@@ -39,6 +39,7 @@ class Sequences:
     truth: Truth | None = (
         None  # the events in the order in which they begin, boxes in frames; None: not known
     )
+    origin: Origin | None = None  # of those to evaluate on
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -49,9 +50,9 @@ class Sequences:
         frames, lengths = (
             [values[i] for i in which.tolist()] for values in (self.frames, self.lengths)
         )
-        return type(self)(
-            frames, lengths, self.labels[which], self.truth and self.truth.selected(which)
-        )
+        truth = None if self.truth is None else self.truth.selected(which)
+        origin = None if self.origin is None else self.origin.selected(which)
+        return type(self)(frames, lengths, self.labels[which], truth, origin)
 
     def mean_and_divisor(self) -> tuple[Tensor, Tensor]:
         """Return mean (F, 1) and divisor (F, 1), by `divisors`, of each feature over all frames."""
@@ -85,9 +86,16 @@ Recording = tuple[Tensor, list[tuple[int, int, int]]]
 
 
 def log_mel_sequences(
-    recordings: Iterable[Recording], log_mel: LogMel, num_classes: int, most: int
+    recordings: Iterable[Recording],
+    log_mel: LogMel,
+    num_classes: int,
+    most: int,
+    origin: Origin | None = None,
 ) -> Sequences:
-    """Return recordings with up to `most` events each as sequences of log-mel frames."""
+    """Return recordings with up to `most` events each as sequences of log-mel frames.
+
+    `origin` says what they are made of.
+    """
     frames, events, remaining = list[Tensor](), list[list[tuple[int, int, int]]](), iter(recordings)
     while batch := list(islice(remaining, RECORDINGS_AT_ONCE)):
         waveforms, of_waveforms = zip(*batch, strict=True)
@@ -104,9 +112,8 @@ def log_mel_sequences(
         [[(cls, (start / hop, 0, end / hop, bands)) for cls, start, end in bag] for bag in events],
         most,
     )
-    return Sequences(
-        frames, [mel.shape[1] for mel in frames], label_matrix(truth.classes, num_classes), truth
-    )
+    lengths = [mel.shape[1] for mel in frames]
+    return Sequences(frames, lengths, label_matrix(truth.classes, num_classes), truth, origin)
 
 
 class SequenceTask(FixedBags):
@@ -140,8 +147,10 @@ class SequenceTask(FixedBags):
         """Return the sequences, on the CPU."""
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
-        splits, self._device = self.load(data_dir), device
-        self._train, self._test = splits.train, splits.evaluated.get("test", splits.train)
+        splits = self.load(data_dir)
+        self._device = device
+        self._train = replace(splits.train, origin=None)
+        self._test = splits.evaluated.get("test", splits.train)
         self._scale = splits.scale or self._train.mean_and_divisor()
         self.inputs = len(self._scale[0])
         self.typical_size = (round(median(self._train.lengths)),)
@@ -164,7 +173,8 @@ class SequenceTask(FixedBags):
             )
         mean, divisor = self._scale
         frames = (pad_frames(sequences.frames) - mean) / divisor
-        return Bags(frames, sequences.labels, mask, sequences.truth).to(self._device)
+        bags = Bags(frames, sequences.labels, mask, sequences.truth, origin=sequences.origin)
+        return bags.to(self._device)
 
     def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
         return self.bags(self._train[numbers])

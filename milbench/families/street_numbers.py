@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -10,8 +11,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from milbench._utils.devices import to_device
 from milbench._utils.seeding import generator
-from milbench.api.bags import Bags, Truth, label_matrix
+from milbench.api.bags import Bags, Origin, Truth, label_matrix
 from milbench.api.network import NetworkMaker
 from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, ScoreFunction
@@ -41,11 +43,14 @@ def number_bags(
     """Return crops with boxes as bags (N, 3, h, w) in [0, 1), augmented by draws from `rng` if it is given.
 
     The label set stays that of the whole number where augmentation cuts a digit away, as in the paper.
+    Bags have the numbers of their crops, where these are numbered.
     """
     pixels, boxes = images.scaled(), images.boxes
     if rng is not None and boxes is not None:
         pixels, boxes = augment(pixels, boxes, rng, protocol)
-    return Bags(pixels, label_matrix(images.classes, DIGITS), truth=Truth(images.classes, boxes))
+    labels, truth = label_matrix(images.classes, DIGITS), Truth(images.classes, boxes)
+    origin = None if images.numbers is None else Origin(images.numbers)
+    return Bags(pixels, labels, truth=truth, origin=origin)
 
 
 class StreetNumbers(ImageTask):
@@ -110,7 +115,9 @@ class StreetNumbers(ImageTask):
             )
             for part, crops in parts.items()
         }
-        train, self._test, count = numbers["train"], numbers["test"], len(numbers["train"])
+        train, count = numbers["train"], len(numbers["train"])
+        # The pictures of train count from 0 on, then those of test.
+        self._test = numbers["test"].numbered(count)
         self.max_labels = max(
             len({*row} - {-1}) for crops in parts.values() for row in crops.classes.tolist()
         )
@@ -142,11 +149,10 @@ class StreetNumbers(ImageTask):
         self.calibration = (
             None if self.validation else self._batches(train[trained[:CALIBRATION_CROPS]])
         )
-        self.eval_splits = (
-            {"validation": EvalSplit((), self._batches(train[validated]))}
-            if self.validation
-            else {}
-        )
+        self.eval_splits = {}
+        if self.validation:
+            crops_to_validate = replace(train[validated], numbers=to_device(validated, device))
+            self.eval_splits["validation"] = EvalSplit((), self._batches(crops_to_validate))
         self.eval_splits["test"] = EvalSplit((), self._batches(self._test))
 
     @property

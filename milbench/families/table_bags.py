@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from milbench.api.bags import Bags
+from milbench.api.bags import Bags, Origin
 from milbench.api.task import Folds
 from milbench.data.catalog import find_file
 from milbench.data.checks import check_bags, checked_splits, fatal
@@ -133,7 +133,16 @@ class TableBags(FixedBags):
         for part in ("train", "test") if self.is_tested else ("train",):
             if not len(getattr(self._split, part)):
                 raise UsageError(f"{bags.path}: no bag is left to {part} on")
+        self._groups = None
+        if bags.groups is not None:
+            _, groups = np.unique(bags.groups, return_inverse=True)
+            self._groups = torch.from_numpy(groups.astype(np.int64))
         self.num_classes, self.training_count = len(bags.class_names), len(self._split.train)
         self.training_labels = torch.from_numpy(bags.labels[self._split.train])
         self.max_labels = int(self.training_labels.sum(dim=1).max())
         return self._split
+
+    def origin_of(self, numbers: NDArray[np.int64]) -> Origin:
+        """Return the origin of bags of the table: their numbers in it, and their groups if any."""
+        bags = torch.from_numpy(numbers)
+        return Origin(bags, None if self._groups is None else self._groups[bags])

@@ -5,7 +5,7 @@ import json
 import math
 import pickle
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
@@ -315,6 +315,12 @@ class TaskContract:
         splits.append({digest for bags in batches for digest in bag_digests(bags)})
         assert sum(map(len, splits)) == len(set().union(*splits))
 
+    def test_origins_tell_evaluated_bags_apart(self, prepared: Task) -> None:
+        """A task may say nothing of where its bags come from: they then count as independent."""
+        for split in recorded_splits(prepared).values():
+            for batches in (split.bags, split.single_instance):
+                assert_origins_tell_bags_apart([batches[n] for n in range(len(batches))])
+
     def test_the_task_says_where_seeds_split_the_same_bags(
         self, data_dir: Path | None, batches: list[Bags]
     ) -> None:
@@ -372,16 +378,21 @@ def networks_of(task: Task, seed: int = 0, head: Head = "softmax") -> list[Netwo
 
 def evaluated_digests(task: Task) -> dict[Split, set[str]]:
     """Return the digests of the bags of each split that a prepared task evaluates on."""
-    splits: dict[Split, set[str]] = {}
+    digests: dict[Split, set[str]] = {}
+    for name, split in recorded_splits(task).items():
+        digests[name] = set()
+        for number in range(len(split.bags)):
+            digests[name].update(bag_digests(split.bags[number]))
+    return digests
+
+
+def recorded_splits(task: Task) -> dict[Split, EvalSplit]:
+    """Return the splits that a prepared task evaluates on."""
+    splits: dict[Split, EvalSplit] = {}
     limited_splits = evaluate.limited_splits
 
     def record(all_splits: Mapping[Split, EvalSplit], limit: int | None) -> dict[Split, EvalSplit]:
-        for name, split in all_splits.items():
-            splits[name] = {
-                digest
-                for number in range(len(split.bags))
-                for digest in bag_digests(split.bags[number])
-            }
+        splits.update(all_splits)
         return limited_splits(all_splits, limit)
 
     task.evaluation_limit = LIMIT
@@ -415,6 +426,24 @@ def assert_same(bags: Bags, other: Bags) -> None:
         assert (first is None) == (second is None), name
         if first is not None:  # a sequence has NaN where another of its batch is longer
             torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True, msg=name)
+
+
+def assert_origins_tell_bags_apart(batches: Sequence[Bags]) -> None:
+    """Assert that origins have a row a bag, and that no two bags of a split have one number."""
+    numbers: list[int] = []
+    for bags in batches:
+        origin = bags.origin
+        if origin is None:
+            continue
+        assert origin.bag.shape == (len(bags),)
+        numbers += origin.bag.tolist()
+        if origin.group is not None:
+            assert origin.group.shape == (len(bags),)
+        if origin.items is not None:
+            assert origin.items.ndim == 2
+            assert len(origin.items) == len(bags)
+            assert (origin.items >= -1).all(), "-1 stands where a bag has fewer items"
+    assert len(set(numbers)) == len(numbers), "two bags of a split have the same number"
 
 
 def bag_digests(bags: Bags) -> list[str]:

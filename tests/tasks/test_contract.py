@@ -120,6 +120,29 @@ def test_an_evaluation_can_be_limited_to_few_bags(name: str, data_of_all: Path) 
     assert len(of_bags) == 1, "the metrics of bags have the same items"
 
 
+ORIGINS: list[tuple[str, dict[str, Any]]] = [
+    *((name, PARAMS.get(name, {})) for name in sorted({*tasks().names()} - {"svhn"})),
+    ("handwritten-words", PARAMS["handwritten-words"] | {"bags": "drawn"}),
+    ("mnist-bags", PARAMS["mnist-bags"] | {"labels": "all"}),
+]
+MADE_OF_ITEMS = {"extended-digits", "extended-mnist", "mnist-bags", "soundscapes", "spoken-digits"}
+
+
+@pytest.mark.parametrize(("name", "params"), ORIGINS)
+def test_built_in_tasks_say_what_evaluated_bags_are_made_of(
+    name: str, params: dict[str, Any], data_of_all: Path
+) -> None:
+    task = prepared(name, data_of_all, 0, 8, **params)
+    has_items = name in MADE_OF_ITEMS or params.get("bags") == "drawn"
+    for split in task.eval_splits.values():
+        for batches in (split.bags, split.single_instance):
+            for number in range(len(batches)):
+                origin = batches[number].origin
+                assert origin is not None
+                assert (origin.items is not None) == has_items
+    assert next(iter(task.train_batches(0, generator("t")))).origin is None
+
+
 @pytest.mark.parametrize("name", ["mnist-bags", "soundscapes", "spoken-digits"])
 def test_training_bags_depend_on_the_seed_and_test_bags_on_the_fold_alone(
     name: str, data_of_all: Path

@@ -35,6 +35,40 @@ def test_splits_hold_every_image_once_and_every_class_alike(task: Any) -> None:
         ).all()  # stratified
 
 
+def test_items_are_the_digits_on_a_canvas(task: Any) -> None:
+    """By scikit-learn's images: where a digit is, the canvas is at least as bright as the digit."""
+    images = torch.from_numpy(load_digits().images).float() / 16
+    for split in task.eval_splits.values():
+        for bags in split.bags:
+            corners = bags.truth.boxes[..., :2].int().tolist()
+            for canvas, items, places in zip(
+                bags.instances[:, 0], bags.origin.items.tolist(), corners, strict=True
+            ):
+                for item, (left, top) in zip(items, places, strict=True):
+                    shown = canvas[top : top + 8, left : left + 8]
+                    assert (shown >= images[item] - 1e-6).all()
+
+
+def test_single_digits_are_the_images_of_their_numbers(task: Any) -> None:
+    images = torch.from_numpy(load_digits().images).float() / 16
+    for split in task.eval_splits.values():
+        for number in range(len(split.single_instance)):
+            bags = split.single_instance[number]
+            assert torch.equal(bags.instances[:, 0], images[bags.origin.bag])
+            assert torch.equal(bags.origin.items[:, 0], bags.origin.bag)
+
+
+def test_each_digit_is_an_item_as_often_as_its_class_says(task: Any) -> None:
+    target = torch.from_numpy(load_digits().target)
+    batches = task.eval_splits["test"].bags
+    items = torch.cat([bags.origin.items for bags in batches]).flatten()
+    classes = torch.cat([bags.truth.classes for bags in batches]).flatten()
+    assert torch.equal(target[items], classes)
+    uses = torch.bincount(items, minlength=1797)
+    assert uses.sum() == 4000 * 2
+    assert {*uses[uses > 0].tolist()} <= {22, 23}, "8,000 places for 360 digits, each in turn"
+
+
 def test_the_fixed_split_is_what_published_figures_were_measured_on() -> None:
     # A change here changes what every published figure on this task means: raise the task's revision with it.
     test = load_task("extended-digits", split="fixed").load(None).test  # type: ignore[attr-defined]

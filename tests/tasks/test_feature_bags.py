@@ -80,6 +80,41 @@ def test_batches_hold_every_training_bag_once_with_its_instances(tmp_path: Path)
     assert len(seen) == len(set(seen)) == 42, "60 bags without 12 to test on and 6 to validate on"
 
 
+def test_an_evaluated_bag_has_its_row_and_its_group(tmp_path: Path) -> None:
+    groups = [f"patient {bag // 4}" for bag in range(SHAPE[0])]
+    path = write_table(tmp_path, truth=True, group=groups)
+    frame = pd.read_csv(path, keep_default_na=False)
+    names = [*frame["bag"].unique()]
+    numbers_of = dict[str, set[int]]()
+    for split in make(path).eval_splits.values():
+        for bags in (split.bags[n] for n in range(len(split.bags))):
+            for instances, row, group in zip(
+                bags.instances, bags.origin.bag.tolist(), bags.origin.group.tolist(), strict=True
+            ):
+                own = frame[frame["bag"] == names[row]]
+                features = own[["f0", "f1", "f2"]].to_numpy(np.float32)
+                assert instances[: len(own)].numpy() == pytest.approx(features)
+                numbers_of.setdefault(own["group"].iloc[0], set()).add(group)
+    assert all(len(numbers) == 1 for numbers in numbers_of.values())
+    assert len(set.union(*numbers_of.values())) == len(numbers_of)
+
+
+def test_an_evaluated_instance_is_in_the_group_of_its_bag(tmp_path: Path) -> None:
+    """Without a column of groups, the bag that it is from is the group."""
+    path = write_table(tmp_path, truth=True)
+    frame = pd.read_csv(path, keep_default_na=False)
+    names = [*frame["bag"].unique()]
+    for split in make(path).eval_splits.values():
+        for bags in (split.single_instance[n] for n in range(len(split.single_instance))):
+            for instances, row, group in zip(
+                bags.instances, bags.origin.bag.tolist(), bags.origin.group.tolist(), strict=True
+            ):
+                known = frame.iloc[row]
+                features = known[["f0", "f1", "f2"]].to_numpy(np.float32)
+                assert instances[0].numpy() == pytest.approx(features)
+                assert names[group] == known["bag"]
+
+
 def test_features_are_standardised_by_training_instances_alone(tmp_path: Path) -> None:
     split = ["test" if bag < 20 else "train" for bag in range(SHAPE[0])]
     path = write_table(tmp_path, split=split)

@@ -97,3 +97,47 @@ def test_along_a_word_ctc_tells_a_doubled_letter(root: Path) -> None:
     )
     assert logits.shape == (1, 27, 2 * 3)
     assert load_loss("ctc")(logits, [[0]], target=torch.zeros(1, 3, dtype=torch.long)).isfinite()
+
+
+def number_of_each(task: Any) -> dict[str, list[tuple[str, int, int]]]:
+    """Return what each evaluated word spells, with its number and its group."""
+    found = {}
+    for part, split in task.eval_splits.items():
+        words = [word for word, _ in read(split.bags)]
+        bag = torch.cat([bags.origin.bag for bags in split.bags]).tolist()
+        group = torch.cat([bags.origin.group for bags in split.bags]).tolist()
+        found[part] = list(zip(words, bag, group, strict=True))
+    return found
+
+
+def test_a_word_has_its_number_in_the_file(root: Path) -> None:
+    in_file = WORDS * 10
+    for words in number_of_each(make(root, 2)).values():
+        assert all(in_file[number] == word for word, number, _ in words)
+
+
+def test_equal_words_are_a_group_and_others_are_not(root: Path) -> None:
+    groups: dict[str, set[int]] = {}
+    for seed in range(10):
+        for words in number_of_each(make(root, seed)).values():
+            for word, _, group in words:
+                groups.setdefault(word, set()).add(group)
+    assert set(groups) == {*WORDS}
+    assert all(len(numbers) == 1 for numbers in groups.values())
+    assert len(set.union(*groups.values())) == len(WORDS)
+
+
+def test_items_of_drawn_bags_are_letters_of_the_file(root: Path) -> None:
+    in_file = LETTERS * 10
+    for split in make(root, 1, bags="drawn").eval_splits.values():
+        for batches in (split.bags, split.single_instance):
+            items = torch.cat([pad(bags.origin.items) for bags in batches]).tolist()
+            for (word, (fold,)), row in zip(read(batches), items, strict=True):
+                numbers = [item for item in row if item >= 0]
+                assert "".join(in_file[number] for number in numbers) == word
+                assert {number // len(LETTERS) for number in numbers} == {fold}
+
+
+def pad(items: torch.Tensor) -> torch.Tensor:
+    """Return items (B, M) of a batch with as many columns as any drawn bag needs."""
+    return torch.nn.functional.pad(items, (0, 9 - items.shape[1]), value=-1)

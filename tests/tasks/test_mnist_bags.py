@@ -67,6 +67,20 @@ def test_half_of_the_bags_hold_a_nine_and_sizes_are_normal(root: Path) -> None:
     assert not used[0] & used[1]
 
 
+@pytest.mark.parametrize("labels", ["nine", "all"])
+def test_items_are_the_images_of_each_bag(root: Path, labels: str) -> None:
+    """Training images have the numbers 0 to 399, then come the test images."""
+    for split in make(root, labels=labels).eval_splits.values():
+        for batches in (split.bags, split.single_instance):
+            for n in range(len(batches)):
+                bags = batches[n]
+                bytes_of = (bags.instances[..., :4] * 255).round().long()
+                expected = 400 * bytes_of[..., 1] + 200 * bytes_of[..., 2] + bytes_of[..., 3]
+                if bags.mask is not None:
+                    expected[~bags.mask] = -1
+                assert torch.equal(bags.origin.items, expected)
+
+
 def test_all_classes(root: Path) -> None:
     task = make(root, labels="all", bag_size=3, train_bags=50)
     for labels, images in contents(task.eval_splits["test"].bags):

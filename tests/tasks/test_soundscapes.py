@@ -93,6 +93,29 @@ def test_splits_share_no_clip_and_use_all_of_them(
     assert [len(clips) for clips in used] == [30, 10, 10, 10, 10]
 
 
+def test_items_are_the_clips_that_are_heard(root: Path) -> None:
+    """By the class and the length of each sound, of which 2.4 seconds are heard at most."""
+    clips = esc10.read_all(root, "any")
+    in_clip = [
+        (int(clips.classes[n]), min(len(clips.waveforms[n]), 24 * 1600))
+        for n in range(len(clips.classes))
+    ]
+    used = set()
+    for seed in range(5):
+        for split in make(root, seed).eval_splits.values():
+            for bags in (*split.bags, *split.single_instance):
+                start, end = bags.truth.boxes[..., 0], bags.truth.boxes[..., 2]
+                lengths = ((end - start) * 512).round().int().tolist()
+                classes = bags.truth.classes.tolist()
+                for scene, row in enumerate(bags.origin.items.tolist()):
+                    items = [item for item in row if item >= 0]
+                    heard = zip(classes[scene], lengths[scene], strict=True)
+                    expected = sorted(pair for pair in heard if pair[0] >= 0)
+                    assert sorted(in_clip[item] for item in items) == expected
+                    used.update(items)
+    assert used == {*range(len(in_clip))}
+
+
 def test_the_loudest_part_of_a_long_clip_is_heard() -> None:
     rng = np.random.default_rng(0)
     waveform = (0.01 * rng.normal(size=80_000)).astype(np.float32)

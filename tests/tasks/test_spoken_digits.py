@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from scipy.io import wavfile
 
 from milbench import UsageError, generator
 from milbench._utils.files import folder_digest
@@ -59,6 +60,43 @@ def test_splits_share_no_recording_and_use_each_before_any_again(root: Path) -> 
         own = {digit for digit, take in zip(digits, spoken.takes, strict=True) if take in takes}
         assert set(used) == own
         assert max(used.values()) - min(used.values()) <= 1
+
+
+def test_items_are_the_recordings_that_are_heard(root: Path) -> None:
+    """Files are numbered by their names; each is known by its digit and its length."""
+    files = sorted((root / spoken_digits.FOLDER).glob("*.wav"))
+    heard_in_file = [(int(file.name[0]), len(wavfile.read(file)[1])) for file in files]
+    for split in make(root).eval_splits.values():
+        for bags in (*split.bags, *split.single_instance):
+            lengths = ((bags.truth.boxes[..., 2] - bags.truth.boxes[..., 0]) * 128).round().int()
+            for row, classes, sizes in zip(
+                bags.origin.items.tolist(),
+                bags.truth.classes.tolist(),
+                lengths.tolist(),
+                strict=True,
+            ):
+                items = [item for item in row if item >= 0]
+                heard = [pair for pair in zip(classes, sizes, strict=True) if pair[0] >= 0]
+                assert [heard_in_file[item] for item in items] == heard
+
+
+def test_two_bags_that_share_an_item_share_its_sound(root: Path) -> None:
+    """By the spectrum of the first bag with an item: that of every other one is nearly the same."""
+    first_heard: dict[int, torch.Tensor] = {}
+    compared = 0
+    for bags in make(root).eval_splits["test"].bags:
+        for row, boxes, frames in zip(
+            bags.origin.items.tolist(), bags.truth.boxes.tolist(), bags.instances, strict=True
+        ):
+            for item, (start, _, end, _) in zip(row, boxes, strict=True):
+                if item < 0:
+                    continue
+                heard = frames[:, round(start) + 2 : round(end) - 2].mean(dim=1)
+                if item in first_heard:
+                    compared += 1
+                    assert int(heard.argmax()) == int(first_heard[item].argmax())
+                first_heard.setdefault(item, heard)
+    assert compared > 10
 
 
 def test_the_archive_is_checked_and_moved_into_place(

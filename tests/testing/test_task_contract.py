@@ -20,6 +20,7 @@ LABELS, SHOWN = (
     "label_matrix(things, CLASSES), mask",
     'return self.splits["test"].bags[0].parts(8)[0]',
 )
+ONE_NUMBER = "origin=__import__('milbench').Origin(torch.zeros(600, dtype=torch.long))"
 NETWORK, INPUTS = '{"mlp": InstanceMLP}', "    inputs = FEATURES"
 SPLITS, EVALUATES = (
     '{"validation": validation, "test": test}',
@@ -59,6 +60,7 @@ FAULTS = [
         "position_classes=classes)",
         "position_classes=classes.roll(1, 0))",
     ),
+    ("origins_tell_evaluated_bags_apart", f"{LABELS}, truth", f"{LABELS}, truth, {ONE_NUMBER}"),
     ("batches_fit_together", "int(train.labels.sum(dim=1).max())", "1"),
     ("it_says_what_it_is", NETWORK, "{}"),
     ("every_network_fits_the_bags", NETWORK, network("inputs, classes - 1, seed")),
