@@ -20,6 +20,7 @@ from milbench.engine.cell import CellFolder
 from milbench.engine.parts import check_unchanged, loss_for, network_for, task_for
 from milbench.engine.worker import set_torch_defaults
 from milbench.errors import UsageError
+from milbench.evaluation.metrics import CHOSEN_BY
 from milbench.evaluation.reading.reader import Reader
 
 
@@ -42,6 +43,7 @@ class Trained:
     set_error: float | None = (
         None  # the share of test bags whose label set the cell found wrong, if recorded
     )
+    chosen_by: int | None = None  # how many bags the threshold was chosen by, if recorded
 
     @torch.no_grad()
     def scores(self, bags: Bags) -> Scores:
@@ -88,12 +90,15 @@ def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = N
         raise UsageError(
             f"the weights of {subject} do not fit its network, of another version of milbench"
         ) from None
+    metrics = folder.last_metrics()
+    chosen_by = metrics.get(CHOSEN_BY)
     return Trained(
         cell, task, network.eval().move_to(device), loss.eval(), device,
         name=folder.about()["label"] or str(cell),
         reader=_reader(folder.decoder),
         threshold=folder.result().get("threshold"),
-        set_error=folder.last_metrics().get("test/set_error"),
+        set_error=metrics.get("test/set_error"),
+        chosen_by=None if chosen_by is None else int(chosen_by),
     )  # fmt: skip
 
 

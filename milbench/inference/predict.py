@@ -27,6 +27,7 @@ from milbench.evaluation.reading.component_decoder import (
 from milbench.evaluation.reading.components import Components, find_components, strongest_positions
 from milbench.evaluation.reading.patterns import String
 from milbench.evaluation.reading.reader import posterior_given, read_columns
+from milbench.evaluation.thresholds import FEW_BAGS
 from milbench.inference.load import Trained
 from milbench.inference.predict_bags import BagPredictions, predict_bags
 
@@ -141,6 +142,11 @@ def notes(model: Trained) -> list[str]:
     if (model.set_error or 0) > OFTEN_WRONG:
         remarks.append(
             f"found {100 * (model.set_error or 0):.0f} % of the label sets of its own test bags wrong"
+        )
+    if model.chosen_by is not None and model.chosen_by < FEW_BAGS:
+        remarks.append(
+            f"has a threshold that was chosen by {model.chosen_by} bags, which are few: "
+            "presence scores say more than label sets"
         )
     return [f"note: cell {model.cell.id} {remark}" for remark in remarks]
 

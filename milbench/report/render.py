@@ -14,6 +14,8 @@ from milbench.api.metric_info import describe
 from milbench.api.results import Results
 from milbench.api.supervision import SUPERVISIONS
 from milbench.errors import UsageError
+from milbench.evaluation.metrics import CHOSEN_BY
+from milbench.evaluation.thresholds import FEW_BAGS
 from milbench.report import tables
 from milbench.report.classes import class_tables
 from milbench.report.figures import galleries, heatmap, lines, overview, reliability
@@ -241,6 +243,18 @@ def _compared(study: Study, lengths: list[Lengths]) -> str:
     return f"{losses} on {tasks}, {many} each{judged}{kinds}{after}"
 
 
+def few_bags_line(study: Study, task: str) -> str:
+    """Return what to say where thresholds on a task were chosen by few bags, "" for nothing."""
+    history = study.history(task)
+    counts = history.loc[history["metric"] == CHOSEN_BY, "value"]
+    if counts.empty or counts.min() >= FEW_BAGS:
+        return ""
+    return (
+        f"Thresholds on {readable(task)} were chosen by {counts.min():.0f} bags, which are few: set error, label "
+        "error and F1 depend on that choice; average precision and AUROC need no threshold."
+    )
+
+
 def _limits(study: Study) -> list[str]:
     epochs = sorted({cell.recipe["epochs"] for cell in study.plan.compared})
     length = (
@@ -254,7 +268,9 @@ def _limits(study: Study) -> list[str]:
     overlaps = [readable(task) for task in study.tasks if study.info(task).overlap]
     without = [readable(task) for task in study.tasks if study.noise(task) is None]
     where = "" if len(without) == len(study.tasks) else f" on {listed(without)}"
+    few = [few_bags_line(study, task) for task in study.tasks]
     limits = {
+        **{line: bool(line) for line in few},
         f"Training took {length}; {tuned}.": True,
         "There is one seed: how much a loss varies from seed to seed is not known.": study.cells["seed"].nunique() == 1,
         f"Seeds split the same data on {listed(overlaps)}: intervals and contenders are corrected for that.": overlaps,
