@@ -38,9 +38,8 @@ def choose_threshold(
     candidate with the fewest errors is often a lucky one, far from where the next bags would put it. So
     the number of right answers is averaged over neighbouring candidates, twice, before the largest is
     taken; two neighbours are as far apart in rank as the best candidate moves between bootstrap samples
-    of the bags (its standard deviation). With many bags that is next to nothing. In simulations with 26
-    bags (docs/statistics.md) the choice costs fewer errors on new bags than that of the best candidate,
-    and in the worst twentieth far fewer.
+    of the bags (its standard deviation). With many bags that is next to nothing. docs/statistics.md has
+    simulations of how many errors that costs or saves on new bags.
 
     Ranks alone decide, so that no monotone change of the scores changes a decision on these bags. Of
     several candidates that are equally good the middle one is taken.

@@ -1,0 +1,71 @@
+"""How many errors the choice of a threshold costs on new bags, beside the one with the fewest errors.
+
+Presence scores are normal, with means apart by a number of standard deviations for present and absent classes, and
+something in common for all classes of a bag. Thresholds are chosen by few bags and judged on 20,000 others.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milbench.evaluation.thresholds import choose_threshold, predicted_sets
+
+DRAWS = 200
+NEW_BAGS = 20_000
+COMMON = 0.5
+"""The standard deviation of what the scores of one bag have in common."""
+CASES = [  # bags, classes, share of bags with a class, distance in standard deviations
+    (26, 19, 0.12, 1.6),
+    (26, 19, 0.12, 5.0),
+    (26, 5, 0.30, 4.0),
+    (100, 10, 0.20, 4.0),
+    (500, 10, 0.20, 4.0),
+]
+
+Array = NDArray[Any]
+
+
+def set_error(presence: Array, labels: Array, threshold: float) -> float:
+    """Return the share of bags whose label set is wrong."""
+    return float((predicted_sets(presence, threshold) != labels).any(axis=1).mean())
+
+
+def with_fewest_errors(presence: Array, labels: Array) -> float:
+    """Return the threshold with the fewest wrong label sets, the middle one of equals."""
+    tried = np.append(np.unique(presence), math.inf)
+    errors = np.array([set_error(presence, labels, threshold) for threshold in tried])
+    best = np.flatnonzero(errors == errors.min())
+    return float(tried[best[len(best) // 2]])
+
+
+def main() -> None:
+    """Print a row for each case."""
+    rng = np.random.default_rng(1)
+    print("|bags|classes|best possible|chosen|fewest errors|")
+    print("|---|---|---|---|---|")
+    for bags, classes, share, distance in CASES:
+        labels = rng.random((NEW_BAGS, classes)) < share
+        common = COMMON * rng.normal(size=(NEW_BAGS, 1))
+        presence = distance * labels + rng.normal(size=labels.shape) + common
+        chosen = []
+        fewest = []
+        for _ in range(DRAWS):
+            few = rng.integers(NEW_BAGS, size=bags)
+            threshold = choose_threshold(presence[few], labels[few], by="sets")
+            chosen.append(set_error(presence, labels, threshold))
+            fewest.append(
+                set_error(presence, labels, with_fewest_errors(presence[few], labels[few]))
+            )
+        grid = np.quantile(presence, np.linspace(0.5, 1, 200))
+        least = min(set_error(presence, labels, threshold) for threshold in grid)
+        columns = [
+            f"{np.mean(errors):.1%} / {np.quantile(errors, 0.95):.1%}"
+            for errors in (chosen, fewest)
+        ]
+        print(f"|{bags}|{classes}|{least:.1%}|{columns[0]}|{columns[1]}|")
+
+
+if __name__ == "__main__":
+    main()
