@@ -31,6 +31,7 @@ PAGES = sorted(
     ]
 )
 COMMENT = re.compile(r"<!-- (not run|run with|needs): (\S.*?) -->\s*$")
+WRITES_BIRDS = "milbench data sample birds.csv"
 NOT_RUN = 19  # blocks that say why they are not run; raise it only for what no test can run
 
 
@@ -87,7 +88,14 @@ def _block(token: Any, before: Any) -> Block:
 
 @pytest.fixture
 def folder(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The reader's folder, with an empty store and a table of bags of theirs."""
+    """The reader's folder, with an empty store."""
+    root.mkdir()
+    monkeypatch.chdir(root)
+    return root
+
+
+def write_birds(folder: Path) -> None:
+    """Write the table of bags that a page takes to be the reader's own."""
     rng = random.Random(0)
     rows = ["bag,labels,f0,f1"]
     for bag in range(40):
@@ -99,16 +107,16 @@ def folder(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             f"rec-{bag},{labels},{rng.gauss(3 * (k == 0), 1)},{rng.gauss(3 * (k == 1), 1)}"
             for k in kinds
         ]
-    root.mkdir()
-    (root / "birds.csv").write_text("\n".join(rows), "utf-8")
-    monkeypatch.chdir(root)
-    return root
+    (folder / "birds.csv").write_text("\n".join(rows), "utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_block_runs(page: Path, folder: Path, milbench: Milbench) -> None:
     names: dict[str, Any] = {"__name__": "a_page"}
     said = ""
+    # A page that makes this table itself would find it there.
+    if WRITES_BIRDS not in page.read_text("utf-8"):
+        write_birds(folder)
     for block in blocks(page):
         where = f"{page.name}, line {block.line}"
         for module in block.needs:
@@ -214,34 +222,34 @@ def test_the_tutorial_shows_the_file_that_milbench_new_writes(
     assert shown in (folder / "mean_pooling.py").read_text("utf-8")
 
 
-def test_set_errors_of_the_readme_are_those_of_the_published_frame() -> None:
-    frame = pd.read_csv(REPOSITORY / "reports/lengths/results.csv.gz", dtype=str, na_filter=False)
-    errors = frame.query("final == 'True' and metric == 'test/set_error'").astype({"value": float})
-    found = (
-        errors.groupby(["loss", "network", "task", "recipe"])["value"]
-        .agg(["mean", "std"])
-        .T.to_dict("list")
+RANKED_BY = ("set_error", "label_error", "average_precision", "auroc")
+
+
+def test_mean_ranks_of_the_results_page_are_those_of_the_frame() -> None:
+    ranks = mean_ranks_of_all_losses()
+    page = (REPOSITORY / "docs" / "results.md").read_text("utf-8")
+    losses = {
+        "`one-vs-rest` with a set transformer": ("one-vs-rest", "set-transformer"),
+        "`noisy-or (softmax)`": ("noisy-or head=softmax", ""),
+        "`exact`": ("exact", ""),
+    }
+    for name, loss in losses.items():
+        shown = "|".join(f"{ranks[metric][loss]:.1f}" for metric in RANKED_BY)
+        assert f"|{name}|{shown}|" in page
+
+
+def mean_ranks_of_all_losses() -> dict[str, "pd.Series[float]"]:
+    """Return by metric the mean rank of each loss and network over kinds of bags, from the published frame."""
+    frame = pd.read_csv(
+        REPOSITORY / "reports/all-losses/results.csv.gz", dtype=str, na_filter=False
     )
-    columns = (
-        ("spoken-digits", 13),
-        ("spoken-digits", 416),
-        ("handwritten-words", 2),
-        ("handwritten-words", 46),
-    )
-    rows = {"`exact`": ("exact", ""), "`noisy-or`, softmax": ("noisy-or head=softmax", "")}
-    rows |= {"set transformer": ("one-vs-rest", "set-transformer")}
-    for row in re.findall(
-        r"^\|([^|]+\|[\d.]+ ± .*)\|$", (REPOSITORY / "README.md").read_text("utf-8"), re.MULTILINE
-    ):
-        name, *cells = row.split("|")
-        of_loss = rows.pop(name)
-        for (task, epochs), cell in zip(columns, cells, strict=True):
-            for text, value in zip(
-                re.findall(r"[\d.]+", cell), found[*of_loss, task, f"epochs={epochs}"], strict=True
-            ):
-                assert float(text) == round(100 * value, len(text.partition(".")[2])), (
-                    row,
-                    task,
-                    epochs,
-                )
-    assert not rows, "every row was seen"
+    # On birds19 no loss is shown to beat no skill; the two soundscapes are one data set.
+    frame = frame[(frame["final"] == "True") & (frame["task"] != "birds19")]
+    found = {}
+    for metric in RANKED_BY:
+        rows = frame[frame["metric"] == f"test/{metric}"].astype({"value": float})
+        means = rows.groupby(["loss", "network", "task"])["value"].mean().unstack("task")
+        ranks = means.rank(ascending=metric.endswith("error"))
+        kinds = ranks.T.groupby(lambda task: task.partition(",")[0]).mean()
+        found[metric] = kinds.mean()
+    return found

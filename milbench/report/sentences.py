@@ -22,6 +22,8 @@ MOST_SENTENCES = (
 MOST_SEEDS = 1000  # nobody trains more seeds to tell two losses apart
 CONFIDENCE = "95 % confidence"
 FEW_SEEDS = "So few common seeds"
+NO_SKILL_ANSWER = "the best constant answer (no skill)"
+CHANCE_AUROC = 0.5  # of scores that say nothing, as those of a constant answer
 
 
 def sentences(study: Study) -> list[str]:
@@ -92,11 +94,12 @@ def _contenders(study: Study, task: str) -> list[str]:
 
 def _of_many(study: Study, tasks: list[str]) -> list[str]:
     unlearnt = [task for task in tasks if not study.has_learnt(task)]
-    nothing = [
-        f"No loss{_kind(study)} has learnt anything yet on {listed([readable(t) for t in unlearnt])}."
-    ]
+    if len(unlearnt) <= MOST_SENTENCES:
+        lines = [_not_above_no_skill(study, task) for task in unlearnt]
+    else:
+        where = listed([readable(task) for task in unlearnt])
+        lines = [f"On {where} no loss{_kind(study)} is shown to beat {NO_SKILL_ANSWER}."]
     several = [t for t in tasks if _contenders(study, t)]
-    lines = nothing if unlearnt else []
     if not several:
         unknown = f"{FEW_SEEDS} cannot tell which loss is best on any of {len(tasks)} tasks."
         return lines if len(unlearnt) == len(tasks) else [unknown, *lines]
@@ -115,6 +118,46 @@ def _of_many(study: Study, tasks: list[str]) -> list[str]:
         f"Not shown to be worse than the best{_kind(study)} ({CONFIDENCE} on each task): {most}.{never}",
         *lines,
     ]
+
+
+def _not_above_no_skill(study: Study, task: str) -> str:
+    """Return that no loss is shown to beat no skill, by which metric, and whether any does by AUROC."""
+    name = study.line_metric(task)
+    metric = describe(name)
+    summary = study.summary(task)
+    summary = summary[(summary["supervision"] == study.kinds[0]) & summary["mean"].notna()]
+    best = str(summary.index[0])
+    own = float(study.summary(task, name)["mean"][best])
+    no_skill = float(study.no_skill(task, name).mean())
+    subject = "no loss is" if len(summary) > 1 else f"{readable(best)} is not"
+    value, line = with_unit(own, metric), with_unit(no_skill, metric)
+    is_ahead = (own < no_skill) == metric.lower_is_better and value != line
+    chance = ", which may be chance" if is_ahead else ""
+    return (
+        f"On {readable(task)} {subject} shown to beat {NO_SKILL_ANSWER} by {metric.label}"
+        f"{_kind(study)}: no skill has {line}, {readable(best)} {value}{chance}."
+        f"{_above_chance(study, task)}"
+    )
+
+
+def _above_chance(study: Study, task: str) -> str:
+    """Return how many losses are above chance by AUROC; "" where none is shown to be.
+
+    A loss counts if the 95 % interval of its mean over seeds lies above 0.5.
+    """
+    if "auroc" not in study.metrics(task):
+        return ""
+    summary = study.summary(task, "auroc")
+    summary = summary[(summary["supervision"] == study.kinds[0]) & summary["mean"].notna()]
+    above = summary[summary["low"] > CHANCE_AUROC]
+    if above.empty:
+        return ""
+    best = readable(str(above.index[0]))
+    value = with_unit(float(above["mean"].iloc[0]), describe("auroc"))
+    losses = "it is"
+    if len(summary) > 1:
+        losses = f"{len(above)} of {len(summary)} losses are"
+    return f" By AUROC {losses} above chance ({CHANCE_AUROC}): {best} has {value}."
 
 
 def _kind(study: Study) -> str:
@@ -143,20 +186,7 @@ def _verdict(study: Study, task: str) -> str:
     value, first = with_unit(summary["mean"].iloc[0], metric), readable(str(summary.index[0]))
     seeds = int(summary["seeds"].max())
     if not study.has_learnt(task):
-        start = "No loss has learnt anything" if len(summary) > 1 else f"{first} has learnt nothing"
-        name = study.line_metric(task)
-        metric, own = (
-            describe(name),
-            float(study.summary(task, name)["mean"][str(summary.index[0])]),
-        )
-        no_skill = float(study.no_skill(task, name).mean())
-        line, value = with_unit(no_skill, metric), with_unit(own, metric)
-        chance = (
-            ", which may be chance"
-            if value != line and (own < no_skill) == metric.lower_is_better
-            else ""
-        )
-        return f"{start} yet{where}: the best constant answer has a {metric.label} of {line}, {first} {value}{chance}."
+        return _not_above_no_skill(study, task)
     if len(summary) == 1:
         result = f"{first} has a {metric.label} of {value} ({'mean of ' * (seeds > 1)}{counted(seeds, 'seed')})"
         return f"One loss has nothing to be better than{where}: {result}."

@@ -38,7 +38,8 @@ BOUNDS = " ✓: may be the best; ≤: then worse than the best by at most so muc
 FEWEST_BLOCKS = 5  # of fewer tasks the intervals hold less than they promise
 RANKS = (
     "Mean rank: 1 is the best; in brackets its 95 % interval, a bootstrap over tasks and seeds. Win rate: how often a "
-    "loss beats another one, by task and seed. Tasks on the same data count as one, those without learning not at all."
+    "loss beats another one, by task and seed. Tasks on the same data count as one; tasks where no loss beats no skill "
+    "do not count."
 )
 SCORE = " Score: 0 is the no-skill line or worse, 1 the best loss of a task."
 _HTML = Environment(autoescape=True).from_string("""\

@@ -93,7 +93,7 @@ tune = {draws = 2, seeds = "1000", recipe.lr = {low = 1e-3, high = 1e-1, scale =
     said = milbench("run", "tuned").done()
     *_, end, answer, after = said.splitlines()
     assert (end, after) == ("all 4 cells are done", f"next: milbench report tuned --root {root}")
-    assert answer.startswith("No loss has learnt anything yet on synthetic-bags")
+    assert answer.startswith("On synthetic-bags no loss is shown to beat the best constant answer")
     assert "tuned: 6 cells, 2 to run" in milbench("run", str(path), "-p", "tune.draws=3").done()
 
 

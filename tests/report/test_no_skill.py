@@ -1,4 +1,4 @@
-"""What a report says beside the best constant answer: nothing was learnt, one loss was, or nothing is known."""
+"""What a report says beside the best constant answer: no loss beats it, one does, or nothing is known."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,20 +27,48 @@ def with_line(values: dict[str, list[float]], line: list[float]) -> Results:
     return replace(results, frame=pd.concat([results.frame, extra], ignore_index=True))
 
 
-def test_losses_that_do_not_beat_the_line_have_learnt_nothing() -> None:
+def test_a_report_says_that_no_loss_beats_no_skill() -> None:
     results = with_line({"a": [0.60, 0.58, 0.61], "b": [0.59, 0.62, 0.60]}, [0.6, 0.6, 0.59])
     assert sentence(results).startswith(
-        "No loss has learnt anything yet on t: the best constant answer has a set error"
+        "On t no loss is shown to beat the best constant answer (no skill) by set error"
     )
+
+
+def test_the_table_ends_with_no_skill() -> None:
+    results = with_line({"a": [0.60, 0.58, 0.61], "b": [0.59, 0.62, 0.60]}, [0.6, 0.6, 0.59])
     assert main_table(Study(results)).frame.iloc[-1].tolist()[0] == "59.7 ± 0.6"
-    assert "No loss has learnt" in sentence(with_line({"a": [0.61], "b": [0.6]}, [0.6])), (
-        "of one seed"
-    )
-    assert sentence(with_line({"a": [0.2, 0.7], "b": [0.9, 0.8]}, [0.6, 0.6])).endswith(
-        "a 45 %, which may be chance."
-    )
+
+
+def test_one_seed_that_does_not_beat_no_skill_is_named() -> None:
+    assert "no loss is shown to beat" in sentence(with_line({"a": [0.61], "b": [0.6]}, [0.6]))
+
+
+def test_a_mean_below_no_skill_may_be_chance() -> None:
+    results = with_line({"a": [0.2, 0.7], "b": [0.9, 0.8]}, [0.6, 0.6])
+    assert sentence(results).endswith("no skill has 60 %, a 45 %, which may be chance.")
+
+
+def test_a_single_loss_that_does_not_beat_no_skill_is_named() -> None:
     alone = with_line({"a": [0.60, 0.58, 0.61]}, [0.6, 0.6, 0.59])
-    assert sentence(alone).startswith("a has learnt nothing yet on t")
+    assert sentence(alone).startswith("On t a is not shown to beat")
+
+
+def with_auroc(values: dict[str, list[float]]) -> Results:
+    """Return results of losses that are on the no-skill line by set error, with an AUROC a seed."""
+    results = with_line({loss: [0.6, 0.61, 0.6] for loss in values}, [0.6, 0.6, 0.6])
+    tested = results.frame[results.frame["metric"] == "test/set_error"]
+    own = [values[loss][seed] for loss, seed in zip(tested["loss"], tested["seed"], strict=True)]
+    auroc = tested.assign(metric="test/auroc", value=own)
+    return replace(results, frame=pd.concat([results.frame, auroc], ignore_index=True))
+
+
+def test_losses_above_chance_by_auroc_are_said_to_be() -> None:
+    said = sentence(with_auroc({"a": [0.80, 0.82, 0.81], "b": [0.4, 0.6, 0.51]}))
+    assert said.endswith("By AUROC 1 of 2 losses are above chance (0.5): a has 0.81.")
+
+
+def test_losses_at_chance_by_auroc_are_not_praised() -> None:
+    assert "AUROC" not in sentence(with_auroc({"a": [0.4, 0.7, 0.5], "b": [0.4, 0.6, 0.51]}))
 
 
 def test_a_metric_without_a_line_is_replaced_by_the_set_error() -> None:
@@ -54,8 +82,8 @@ def test_a_metric_without_a_line_is_replaced_by_the_set_error() -> None:
     )
     said = sentence(replace(results, frame=pd.concat([results.frame, other], ignore_index=True)))
     assert (
-        said
-        == "No loss has learnt anything yet on t: the best constant answer has a set error of 60 %, a 60 %."
+        said == "On t no loss is shown to beat the best constant answer (no skill) by set error: "
+        "no skill has 60 %, a 60 %."
     )
 
 
