@@ -1,0 +1,72 @@
+"""Finished cells are kept in archives, and laid out again where training goes on."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import milbench
+from milbench.engine.folders import Root
+
+REPOSITORY = Path(__file__).parents[1]
+RECIPE = {"epochs": 1, "steps_per_epoch": 1, "evaluation_bags": 20}
+
+
+@pytest.fixture
+def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script reports/parts.py, whose archives come into a folder of the test."""
+    spec = importlib.util.spec_from_file_location("parts", REPOSITORY / "reports/parts.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "REPORTS", tmp_path / "reports")
+    return module
+
+
+def run(root: Path, losses: str) -> milbench.Comparison:
+    return milbench.compare(
+        losses,
+        "synthetic-bags",
+        name="long",
+        root=root,
+        recipe=RECIPE,
+        progress=False,
+        in_process=True,
+    )
+
+
+def test_what_is_restored_needs_no_training(parts: ModuleType, tmp_path: Path) -> None:
+    trained = run(tmp_path / "here", "exact").table()
+    archive = parts.keep(Root(tmp_path / "here"), "long")
+    assert len(parts.cells_in(archive)) == 1
+    there = Root(tmp_path / "there")
+    assert parts.restore(there, "long") == 1
+    assert [state.status for state in there.states(there.plan("long").cells).values()] == ["done"]
+    restored = milbench.results(tmp_path / "there", "long").table()
+    assert restored["mean"].tolist() == trained["mean"].tolist()
+
+
+def test_an_archive_holds_the_cells_that_earlier_ones_lack(
+    parts: ModuleType, tmp_path: Path
+) -> None:
+    root = Root(tmp_path / "here")
+    run(root.path, "exact")
+    first = parts.keep(root, "long")
+    assert parts.keep(root, "long") is None
+    run(root.path, "noisy-or")
+    second = parts.keep(root, "long")
+    assert parts.cells_in(first).isdisjoint(parts.cells_in(second))
+    assert parts.restore(Root(tmp_path / "there"), "long") == 2
+
+
+def test_compared_cells_keep_the_predictions_for_whole_bags(
+    parts: ModuleType, tmp_path: Path
+) -> None:
+    before = run(tmp_path / "here", "exact").predictions()["exact", 0]
+    parts.keep(Root(tmp_path / "here"), "long")
+    parts.restore(Root(tmp_path / "there"), "long")
+    after = milbench.results(tmp_path / "there", "long").predictions()["exact", 0]
+    assert (after["test"].presence == before["test"].presence).all()
+    assert set(after.splits) == {"validation", "test"}
