@@ -32,15 +32,16 @@ if TYPE_CHECKING:
     from milbench.families.image_bags import OneInstanceImages
     from milbench.families.nested_digits import NestedDigits
     from milbench.families.street_numbers import StreetNumbers
+    from milbench.networks.bag_network import BagNetwork
     from milbench.networks.convolutional import AllConvolutional
     from milbench.networks.instance import InstanceMLP
     from milbench.networks.registry import load_network
     from milbench.networks.sequence import SequenceNetwork
 
 __all__ = [
-    "AllConvolutional", "BagClassifier", "Bags", "Comparison", "EvalSplit", "Evaluation", "Head", "ImageSplits",
-    "InstanceMLP", "LabelSets", "LabelledImages", "Layer", "Loss", "NestedDigits", "Network", "NetworkMaker",
-    "OneInstanceImages", "Origin", "Outcomes", "Published", "Recipe", "Reduction", "ScoreFunction",
+    "AllConvolutional", "BagClassifier", "BagNetwork", "Bags", "Comparison", "EvalSplit", "Evaluation", "Head",
+    "ImageSplits", "InstanceMLP", "LabelSets", "LabelledImages", "Layer", "Loss", "NestedDigits", "Network",
+    "NetworkMaker", "OneInstanceImages", "Origin", "Outcomes", "Published", "Recipe", "Reduction", "ScoreFunction",
     "Scores", "SequenceNetwork", "Split", "StreetNumbers", "Supervision", "Task", "Truth", "UsageError", "__version__",
     "bag_sizes", "compare", "evaluate_bags", "generator", "label_matrix", "load_loss", "load_network", "load_task",
     "pad_bags", "results",
@@ -67,6 +68,7 @@ _HOMES = {
     "milbench.families.nested_digits": ("NestedDigits",),
     "milbench.families.image_bags": ("OneInstanceImages",),
     "milbench.families.street_numbers": ("StreetNumbers",),
+    "milbench.networks.bag_network": ("BagNetwork",),
     "milbench.networks.convolutional": ("AllConvolutional",),
     "milbench.networks.instance": ("InstanceMLP",),
     "milbench.networks.registry": ("load_network",),

@@ -42,7 +42,7 @@ from milbench.errors import UsageError, positive, unknown
 from milbench.evaluation.thresholds import EVEN_ODDS, choose_threshold
 from milbench.families.fixed_bags import FixedBags
 from milbench.networks.instance import InstanceMLP
-from milbench.networks.registry import make_network, network_name, networks, pools
+from milbench.networks.registry import make_network, network_name, networks, takes_encoder
 
 EVAL_BATCH = 64  # bags that are predicted at once
 
@@ -306,7 +306,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
                 raise UsageError(
                     f"network must be a name, a file, a class or a function, got {type(maker).__name__}"
                 )
-            if not pools(maker):
+            if not takes_encoder(maker):
                 network = maker(task.inputs, task.num_classes, seed)
                 if not isinstance(network, Network):
                     raise UsageError(

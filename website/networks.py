@@ -10,7 +10,7 @@ import torch
 from milbench.api.parameters import constructor_parameters, network_parameters
 from milbench.api.registry import tasks
 from milbench.networks.backbone import Backbone, backbones
-from milbench.networks.registry import POOLING
+from milbench.networks.registry import OF_BAGS, loss_heads, suited
 from website import REPOSITORY, lengths, standing
 from website.network_pictures import picture
 
@@ -38,8 +38,16 @@ FORMULAS = {
         r"$$z_c = u_c^\top \sum_k a_{ck} V x_k + b_c, \qquad "
         r"a_{ck} = \operatorname{softmax}_k\bigl(s_c^\top K x_k / \sqrt{D}\bigr)$$"
     ),
+    "context": (
+        r"$$y_k = h_k + W \operatorname{MultiHead}(\operatorname{LN}(h))_k, \qquad "
+        r"x_k = y_k + W_2 \operatorname{relu}(W_1 \operatorname{LN}(y_k)), \qquad "
+        r"z_{ck} = u_c^\top \operatorname{LN}(x_k) + b_c$$"
+    ),
 }
-"""Of the networks that pool the features h_k of instances, after self-attention x_k, to a logit z_c for each class."""
+"""Of the networks that see the features h_k of all instances, after self-attention x_k.
+
+Those that pool them have a logit z_c for each class, `context` one at each position.
+"""
 PAGE = """# {name}
 
 {sections}
@@ -94,18 +102,18 @@ def titles() -> list[dict[str, str]]:
 
 @cache
 def entries() -> dict[str, list[Entry]]:
-    """Return the built-in networks by name: those of tasks, those that pool instances, and torchvision's."""
+    """Return the built-in networks by name: those of tasks, those that see whole bags, and torchvision's."""
     of_tasks: dict[tuple[str, Any], list[str]] = {}
     for task in tasks().names():
         for name, maker in tasks().get(task).networks.items():
             of_tasks.setdefault((name, maker), []).append(task)
     found: dict[str, list[Entry]] = {}
-    for (name, maker), suited in of_tasks.items():
-        found.setdefault(name, []).append(Entry(maker, tuple(suited)))
+    for (name, maker), suitable in of_tasks.items():
+        found.setdefault(name, []).append(Entry(maker, tuple(suitable)))
     ordered = dict(sorted(found.items()))
     return (
         ordered
-        | {name: [Entry(maker, ())] for name, maker in POOLING.items()}
+        | {name: [Entry(maker, ())] for name, maker in OF_BAGS.items()}
         | {"torchvision": [Entry(partial(Backbone, "resnet18"), ())]}
     )
 
@@ -142,7 +150,7 @@ def _section(name: str, entry: Entry, drawing: str, *, alone: bool) -> str:
     shown = FORMULAS.get(name) or DRAWING.format(name=name, file=drawing, task=_example(entry))
     suits = f"A network of {', '.join(f'`{task}`' for task in entry.tasks)}" if entry.tasks else (
         f"Suits tasks whose bags are images: `--network` {', '.join(f'`{one}`' for one in backbones())}"
-        if name == "torchvision" else "Suits every task, and losses with a sigmoid head"
+        if name == "torchvision" else f"Suits {suited(maker)}"
     )  # fmt: skip
     found = network_parameters(entry.maker).values()
     parameters = (
@@ -164,10 +172,8 @@ def _command(name: str, entry: Entry) -> str:
         (one for one in known if "table" not in constructor_parameters(tasks().get(one))), known[0]
     )
     table = " -p task.table=TABLE.csv" * ("table" in constructor_parameters(tasks().get(task)))
-    loss, network = (
-        "one-vs-rest" if name in FORMULAS else "exact",
-        "resnet18" if name == "torchvision" else name,
-    )
+    loss = "exact" if "softmax" in loss_heads(entry.maker) else "one-vs-rest"
+    network = "resnet18" if name == "torchvision" else name
     return f"milbench run --loss {loss} --task {task} --network {network}{table}"
 
 

@@ -15,7 +15,7 @@ GROUPS = {
                    "ScoreFunction", "Split"),
     "Families of tasks": ("NestedDigits", "OneInstanceImages", "StreetNumbers", "ImageSplits", "LabelledImages"),
     "Networks": ("load_network", "Network", "NetworkMaker", "AllConvolutional", "Layer", "InstanceMLP",
-                 "SequenceNetwork"),
+                 "SequenceNetwork", "BagNetwork"),
 }  # fmt: skip
 """The public names of `milbench`, by page."""
 MODULES = {"The exact likelihood": likelihood, "Contract tests": testing}

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from milbench.api.bags import Bags
 from milbench.api.geometry import Layer, output_size, position_centres, traced_layers
+from milbench.api.loss import Head
 from milbench.errors import UsageError
 
 BagKind = Literal["images", "sequences", "sets"]
@@ -30,6 +31,9 @@ class Network(nn.Module, ABC):
     The logits of a position must not depend on how far its bag was padded: those of a set depend on the instance there
     alone, those of a sequence on frames that are numbers, since its padding is NaN. A network that looks at all
     instances of a set `sees_mask`: it is given the mask of the bags as a second argument.
+
+    A network that works on the features of another one `takes_encoder`: on a task it is given the task's first network.
+    `BagNetwork` is the base class of such networks.
     """
 
     name: ClassVar[str]
@@ -42,6 +46,10 @@ class Network(nn.Module, ABC):
     head: nn.Conv1d | nn.Conv2d | nn.Linear
     """The last layer, with C+1 outputs and a bias."""
     sees_mask: ClassVar[bool] = False
+    takes_encoder: ClassVar[bool] = False
+    """Whether `with_encoder` gives it a task's first network, of whose outputs it then gets 64 as its `inputs`."""
+    loss_heads: ClassVar[tuple[Head, ...]] = ("softmax", "sigmoid")
+    """The heads of the losses that it suits."""
     standardises: ClassVar[bool] = False
     """Whether it brings its instances to a scale of its own, so that a task's `standardise` is left out."""
 
@@ -73,6 +81,13 @@ class Network(nn.Module, ABC):
         with torch.no_grad():
             bias.fill_(-math.log(positions))
             bias[-1] = 0
+
+    def with_encoder(self, encoder: "Network", seed: int) -> Self:  # noqa: ARG002
+        """Return this network on the outputs (B, 64, *positions) of an encoder, with weights drawn by the seed."""
+        raise UsageError(
+            f"the network {type(self).__name__} takes an encoder and needs a method with_encoder; "
+            "milbench.BagNetwork has one"
+        )
 
     def move_to(self, device: torch.device) -> Self:
         """Move to `device`, weights channels last, as images: faster on a CPU and in half precision on a GPU."""

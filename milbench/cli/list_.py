@@ -136,7 +136,7 @@ def _optimizers() -> Iterator[tuple[str, ...]]:
 def _networks() -> Iterator[tuple[str, ...]]:
     """Yield name, summary, parameters, what it suits and origin of the networks of tasks, then of the others."""
     from milbench.networks.backbone import Backbone, backbones
-    from milbench.networks.registry import networks, pools
+    from milbench.networks.registry import networks, suited
 
     suited_tasks: dict[tuple[str, Any, str], list[str]] = {}
     for task, origin, cls in working_tasks():
@@ -146,16 +146,19 @@ def _networks() -> Iterator[tuple[str, ...]]:
         ):
             for name, maker in makers.items():
                 suited_tasks.setdefault((name, maker, origin), []).append(f"{task}{condition}")
-    for (name, maker, origin), suited in sorted(suited_tasks.items(), key=lambda item: item[0][0]):
-        yield name, _summary(maker), _defaults(network_parameters(maker)), ", ".join(suited), origin
+    for (name, maker, origin), suitable in sorted(
+        suited_tasks.items(), key=lambda item: item[0][0]
+    ):
+        yield (
+            name,
+            _summary(maker),
+            _defaults(network_parameters(maker)),
+            ", ".join(suitable),
+            origin,
+        )
     yield from _entries(
         networks(),
-        lambda maker: [
-            _defaults(network_parameters(maker)),
-            "every task, losses with a sigmoid head"
-            if pools(maker)
-            else "tasks with bags of its kind",
-        ],
+        lambda maker: [_defaults(network_parameters(maker)), suited(maker)],
     )
     names, maker = (
         f"resnet18, ... ({len(backbones())} of torchvision)",

@@ -22,14 +22,23 @@ from milbench.api.registry import tasks
 from milbench.api.resolver import resolve
 from milbench.api.targets import make_target
 from milbench.api.task import Task
-from milbench.engine.parts import check_max_labels, loss_for, network_for, typical_positions
+from milbench.engine.parts import (
+    check_max_labels,
+    loss_for,
+    multiplications,
+    network_for,
+    typical_positions,
+)
 from milbench.engine.run import Processes
 from milbench.engine.worker import Job, describe_error, register, set_torch_defaults
 from milbench.errors import UsageError
+from milbench.networks.bag_network import BagNetwork
 
 SUM_TOLERANCE = (
     1e-3  # how far from 1 the probabilities of a position may add up in single precision
 )
+MANY_POSITIONS = 1024
+"""More positions than these make self-attention slow enough to say so."""
 LIMIT = 120.0  # seconds after which a check gives up: the cells will show the problem
 
 
@@ -47,16 +56,20 @@ def check_all(jobs: Sequence[Job], processes: Processes) -> list[str]:
         checked = [check(job) for job in distinct]
     else:  # one process imports PyTorch once
         checked = [
-            result or ("", "") for _, result, _ in processes.apply(check, distinct, by_one=True)
+            result or ("", []) for _, result, _ in processes.apply(check, distinct, by_one=True)
         ]
     for error, _ in checked:
         if error:
             raise UsageError(error)
-    return [warning for _, warning in checked if warning]
+    # What a network costs on a task is the same for each of several losses.
+    return [*dict.fromkeys(warning for _, warnings in checked for warning in warnings)]
 
 
-def check(job: Job) -> tuple[str, str]:
-    """Check the loss of a cell on the first batch of its task; return an error and a warning, each in a line or ""."""
+def check(job: Job) -> tuple[str, list[str]]:
+    """Check the loss of a cell on the first batch of its task.
+
+    Returns an error in a line, "" for none, and the warnings, each in a line.
+    """
     cell = job.cell
     subject = f"{cell.loss} with network {cell.network} on the first batch of {cell.task}"
     set_torch_defaults(job.threads)
@@ -66,21 +79,27 @@ def check(job: Job) -> tuple[str, str]:
             faulthandler.dump_traceback_later(limit, exit=True, file=nowhere)
         try:
             with process_as_before():
-                warning = _try(job)
+                warning, cost = _try(job)
         except UsageError as error:
-            return f"{subject}: {error}", ""
+            return f"{subject}: {error}", []
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and job.execution.in_process:
                 raise
-            return "", ""
+            return "", []
         finally:
             faulthandler.cancel_dump_traceback_later()
             set_torch_defaults(job.threads)
-    return "", f"{subject}: {warning}" if warning else ""
+    warnings = [cost] if cost else []
+    if warning:
+        warnings.append(f"{subject}: {warning}")
+    return "", warnings
 
 
-def _try(job: Job) -> str:
-    """Return a warning about the loss of a cell; raise UsageError where training cannot use it."""
+def _try(job: Job) -> tuple[str, str]:
+    """Return a warning about the loss of a cell and one about the cost of its network, "" for none.
+
+    Raises UsageError where training cannot use the loss or the network.
+    """
     cell = job.cell
     register(job.local)
     key = cell.task_file or cell.task, to_json(cell.task_params), cell.seed, job.execution.data_dir
@@ -114,7 +133,32 @@ def _try(job: Job) -> str:
     bags = replace(bags, mask=network.mask_of(bags))
     with torch.no_grad():
         _check_scores(loss, bags, logits)
-    return warning
+    cost = _attention_cost(network, task, positions)
+    return warning, f"{cell.network} on {cell.task} {cost}" if cost else ""
+
+
+def _attention_cost(network: Network, task: Task, positions: int) -> str:
+    """Say what self-attention costs among the positions of a typical bag, "" where these are few."""
+    if not isinstance(network, BagNetwork) or positions <= MANY_POSITIONS:
+        return ""
+    attention = network.self_attention
+    if attention is None:
+        return ""
+    bags = task.batch_bags
+    pairs = bags * positions**2
+    # A pair of positions costs one product of queries and keys, and one of weights and values.
+    layer = f"{2 * pairs * attention.width / 1e9:,.3g} billion multiplications"
+    encoder = ""
+    if network.encoder is not None:
+        whole = bags * multiplications(network.encoder, task)
+        encoder = f" (all of its encoder: {whole / 1e9:,.3g} billion)"
+    # A fused kernel keeps no weight of a pair; psgd needs derivatives that it lacks.
+    weights = f"{4 * pairs * attention.heads / 1e6:,.0f} MB"
+    return (
+        f"attends among {positions:,} positions: {layer} a layer for a batch of {bags}{encoder}, "
+        f"and {weights} of memory where torch cannot fuse them, as for the optimiser psgd; both grow "
+        "with the square of the positions"
+    )
 
 
 def _check_training(loss: Loss, network: Network, bags: Bags, logits: Tensor) -> str:

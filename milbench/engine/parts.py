@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim.swa_utils import AveragedModel, get_swa_avg_fn
 
 from milbench._utils.digests import file_digest
@@ -129,11 +130,8 @@ def set_up(
     torch.manual_seed(cell.seed)  # again: what the loss has drawn must not change the network
     network = network_for(cell, task, loss, data_dir)
     if threads_by_work and device.type == "cpu":
-        from torch.utils.flop_counter import FlopCounterMode
-
-        with FlopCounterMode(display=False) as counter:
-            _evaluated(network, _typical_bag(task))
-        if task.batch_bags * int(counter.get_total_flops()) // 2 < SMALL_STEP:
+        work = task.batch_bags * multiplications(network, task)
+        if work < SMALL_STEP:
             torch.set_num_threads(1)
     return build_setup(recipe, cell.seed, task, network, loss, device)
 
@@ -195,17 +193,33 @@ def network_for(
 
 def typical_positions(network: Network, task: Task, head: Head | None = None) -> int:
     """Return how many positions a network has in a typical training bag. Raises UsageError where it does not suit."""
-    bag, there_are = _typical_bag(task), f"(there are: {', '.join(suitable_networks(task, head))})"
+    bag = _typical_bag(task)
     try:
         logits = _evaluated(network, bag)
     except Exception as error:
         problem = f"{type(error).__name__}: {message(error)}, for one bag {(*bag.instances.shape,)}"
-        raise UsageError(f"the network does not suit {task.name}: {problem} {there_are}") from error
+        raise UsageError(
+            f"the network does not suit {task.name}: {problem} {_there_are(task, head)}"
+        ) from error
     if logits.shape[:2] != (1, task.num_classes + 1) or logits.ndim < 3:
         shapes = f"{(*logits.shape,)} for one bag {(*bag.instances.shape,)}"
         expected = f"expected logits (B, {task.num_classes + 1}, *positions)"
-        raise UsageError(f"the network returns {shapes}, {expected} {there_are}")
+        raise UsageError(f"the network returns {shapes}, {expected} {_there_are(task, head)}")
     return max(1, logits.shape[2:].numel())
+
+
+def _there_are(task: Task, head: Head | None) -> str:
+    return f"(there are: {', '.join(suitable_networks(task, head))})"
+
+
+def multiplications(network: Network, task: Task) -> int:
+    """Return how many multiplications a network needs for the logits of a typical training bag."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        _evaluated(network, _typical_bag(task))
+    # A multiplication and the addition of its result are two operations.
+    return int(counter.get_total_flops()) // 2
 
 
 def _typical_bag(task: Task) -> Bags:
@@ -256,7 +270,11 @@ def check_unchanged(cell: Cell) -> None:
 def training_logits(setup: Setup, bags: Bags) -> Tensor:
     """Return the logits (B, C+1, *positions) of training, in the precision of the loss."""
     half = setup.recipe.precision == "bfloat16"
-    logits = network_logits(setup.model.network, bags, setup.device, half=half)
+    # An optimiser with a `backward` of its own, psgd, differentiates twice. The fused kernels of
+    # attention have no second derivatives.
+    differentiates_twice = hasattr(setup.optimizer, "backward")
+    with sdpa_kernel(SDPBackend.MATH) if differentiates_twice else nullcontext():
+        logits = network_logits(setup.model.network, bags, setup.device, half=half)
     return logits.double() if setup.recipe.loss_precision == "float64" else logits
 
 

@@ -2,18 +2,18 @@
 
 import math
 from abc import abstractmethod
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from milbench.api.bags import Bags
-from milbench.api.network import Network
-from milbench.networks.initialisation import SLOPE, initialise
+from milbench.api.loss import Head
+from milbench.networks.bag_network import BagNetwork, SelfAttention, attend
+from milbench.networks.initialisation import initialise
 
 
-class AttentionPooling(Network):
+class AttentionPooling(BagNetwork):
     """From embedded instances (B, K, D) to one logit a bag and class, shown at the positions that attention chose.
 
     The bag has one logit z_c for each class. It is returned in the shape of all networks, (B, C+1, *positions), as
@@ -25,48 +25,25 @@ class AttentionPooling(Network):
     no gradient. Logits at masked positions are 0.
     """
 
-    sees_mask: ClassVar[bool] = True
+    loss_heads: ClassVar[tuple[Head, ...]] = ("sigmoid",)
     head: nn.Linear
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder: Network | None = None
-
-    def with_encoder(self, encoder: Network, seed: int) -> Self:
-        """Return this network on the features (B, D, K) of an encoder, all weights drawn anew."""
-        self.encoder = encoder
-        initialise(self, seed)
-        return self
 
     @abstractmethod
     def pool(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Return z (B, C) and log a (B, C, K), -inf at masked positions, of embedded instances (B, K, D)."""
 
-    def forward(self, instances: Tensor, mask: Tensor | None = None) -> Tensor:
-        embedded, positions = instances, instances.shape[1:2]
-        if self.encoder is not None:
-            features = F.leaky_relu(self.encoder(instances), SLOPE)
-            embedded, positions = features.flatten(2).transpose(1, 2), features.shape[2:]
-        present = torch.ones_like(embedded[..., 0], dtype=torch.bool) if mask is None else mask
-        present = present | ~present.any(
-            dim=1, keepdim=True
-        )  # an empty bag, whose logits mean nothing
-        bag, log_attention = self.pool(embedded.masked_fill(~present.unsqueeze(2), 0), present)
+    def bag_logits(self, features: Tensor, present: Tensor) -> Tensor:
+        bag, log_attention = self.pool(features, present)
         relative = (log_attention - log_attention.amax(dim=2, keepdim=True)).detach()
-        logits = (bag.unsqueeze(2) + relative).masked_fill(~present.unsqueeze(1), 0)
-        padded: Tensor = F.pad(logits, (0, 0, 0, 1)).unflatten(2, positions)
-        return padded
-
-    def mask_of(self, bags: Bags) -> Tensor | None:
-        return bags.mask if self.encoder is None else self.encoder.mask_of(bags)
+        logits = bag.unsqueeze(2) + relative
+        background = (0, 0, 0, 1)
+        # The relative attention is -inf at masked positions, where logits must be finite.
+        return F.pad(logits.masked_fill(~present.unsqueeze(1), 0), background)
 
     def start_at_prior(self, positions: int) -> None:  # noqa: ARG002
         """Set the biases of the head to 0, even odds: a bag has one logit a class, however many positions it has."""
         with torch.no_grad():
             self.head.bias.zero_()
-
-    def centres_in(self, bags: Bags) -> tuple[Tensor, Tensor] | None:
-        return None if self.encoder is None else self.encoder.centres_in(bags)
 
 
 def masked_log_softmax(scores: Tensor, mask: Tensor) -> Tensor:
@@ -172,16 +149,13 @@ class SetTransformer(AttentionPooling):
         self.head = nn.Linear(width, num_classes + 1)
         initialise(self, seed)
 
-    def attend(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Return (B, K, D), what each instance takes from those that are there."""
-        q, k, v = self.qkv(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        attention = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None])
-        attended: Tensor = self.joined(attention.transpose(1, 2).flatten(2))
-        return attended
+    @property
+    def self_attention(self) -> SelfAttention:
+        return SelfAttention(1, self.width, self.heads)
 
     def pool(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         x = self.embed(embedded)
-        x = self.norms[0](x + self.attend(x, mask))
+        x = self.norms[0](x + attend(x, mask, self.qkv, self.joined, self.heads))
         x = self.norms[1](x + self.feed(x))
         log_attention = masked_log_softmax(
             self.seeds(self.key(x)).transpose(1, 2) / math.sqrt(self.width), mask

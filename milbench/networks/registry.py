@@ -1,6 +1,5 @@
-"""Networks by name: those of a task, torchvision's, those that pool instances, and the user's own."""
+"""Networks by name: those of a task, torchvision's, those that see whole bags, and the user's own."""
 
-import inspect
 import re
 from collections.abc import Mapping
 from functools import cache, partial
@@ -17,26 +16,25 @@ from milbench.api.registry import Registry, built_in_functions, losses, tasks
 from milbench.api.resolver import read_edited, resolve
 from milbench.api.task import Task
 from milbench.errors import UsageError, hint
-from milbench.networks.attention_pooling import (
-    DSMIL,
-    AttentionPooling,
-    GatedAttention,
-    SetTransformer,
-)
+from milbench.networks.attention_pooling import DSMIL, GatedAttention, SetTransformer
 from milbench.networks.backbone import FAMILIES, Backbone, backbones
+from milbench.networks.bag_network import HIDDEN
+from milbench.networks.context import Context
 
 TaskOrClass = Task | type[Task]
-HIDDEN = 64  # the features of an instance that a network pools
-POOLING: dict[str, NetworkMaker] = {
-    "gated-attention": GatedAttention, "dsmil": DSMIL, "set-transformer": SetTransformer
-}  # fmt: skip
-"""The networks that pool the instances of a bag, on the encoder of any task."""
+OF_BAGS: dict[str, type[Network]] = {
+    "gated-attention": GatedAttention,
+    "dsmil": DSMIL,
+    "set-transformer": SetTransformer,
+    "context": Context,
+}
+"""The networks that see the whole bag, on the encoder of any task."""
 
 
 @cache
 def networks() -> Registry[NetworkMaker]:
     """Return the registry of networks that suit more than one task."""
-    return Registry("network", "networks", built_in_functions(POOLING), base=lambda: Network)
+    return Registry("network", "networks", built_in_functions(OF_BAGS), base=lambda: Network)
 
 
 def registries() -> dict[str, Registry[Any]]:
@@ -73,28 +71,35 @@ def network_maker(task: TaskOrClass, name: str, head: Head | None = None) -> Net
     if name not in networks().entries and not _is_torchvision(task, name):
         raise _unsuitable(task, name, head)
     maker = partial(Backbone, name) if _is_torchvision(task, name) else networks().get(name)
-    if head == "class" or (head == "softmax" and pools(maker)):
+    if head and head not in loss_heads(maker):
         raise _unsuitable(task, name, head)
     return maker
 
 
 def suitable_networks(task: TaskOrClass, head: Head | None = None) -> list[str]:
     """Return the names of networks for a task and losses with this head, the default first."""
-    makers = _task_makers(task, head)
-    general = (
-        []
-        if head == "class"
-        else [n for n in networks().names() if head != "softmax" or n not in POOLING]
-    )
-    return [*makers, *(name for name in general if name not in makers)]
+    suitable = list(_task_makers(task, head))
+    for name in networks().names():
+        if name not in suitable and _suits(name, head):
+            suitable.append(name)
+    return suitable
+
+
+def _suits(name: str, head: Head | None) -> bool:
+    """Return whether a network that belongs to no task suits losses with a head; a broken one suits none."""
+    try:
+        maker = networks().get(name)
+    except UsageError:
+        return False
+    return head is None or head in loss_heads(maker)
 
 
 def network_source(task: TaskOrClass, name: str, head: Head | None = None) -> tuple[str, str]:
     """Return what identifies the code of a network for a task, and its file or module where it is the user's own."""
     maker = network_maker(task, name, head)
     revision = str(getattr(unwrapped(maker), "revision", 1))
-    if pools(maker):  # on the task's first network
-        encoder = network_name(task, "default")
+    encoder = _encoder_name(task, name, maker)
+    if encoder:
         revision += f" on {encoder} {network_source(task, encoder)[0]}"
     if name in _task_makers(task, head):
         return revision, ""  # that of the task tells its file
@@ -109,22 +114,23 @@ def make_network(
 ) -> Network:
     """Return a new network for a task, prepared or recalled, and losses with this head, on the CPU.
 
-    One that pools instances gets the features of the task's first network. Raises UsageError where there is no such
-    network, it does not suit, or what its maker returns is no `Network`.
+    One that takes an encoder gets the task's first network. Raises UsageError where there is no such network, it does
+    not suit, or what its maker returns is no `Network`.
     """
     maker = network_maker(task, name, head)
-    if pools(maker):
-        make_encoder = network_maker(task, network_name(task, "default"))
+    encoder_name = _encoder_name(task, name, maker)
+    if encoder_name:
+        make_encoder = network_maker(task, encoder_name)
         # A cell does not say the parameters of the encoder: it stays what it was when they were added.
         neutral = neutral_values(make_encoder)
-        encoder = make_encoder(task.inputs, HIDDEN - 1, seed, **neutral)  # C + 1 outputs
-        pooling = maker(HIDDEN, task.num_classes, seed, **params)
-        network: Network = pooling.with_encoder(encoder, seed)  # type: ignore[operator]
+        # A network has one output more than it has classes.
+        encoder = make_encoder(task.inputs, HIDDEN - 1, seed, **neutral)
+        network = maker(HIDDEN, task.num_classes, seed, **params).with_encoder(encoder, seed)
     else:
         network = _checked(name, maker(task.inputs, task.num_classes, seed, **params))
-        if isinstance(network, AttentionPooling):
+        if network.takes_encoder and not takes_encoder(maker):
             raise UsageError(
-                f"network {name!r} pools instances: name its class, which gets an encoder, not a function"
+                f"network {name!r} takes an encoder: name its class, not a function that makes it"
             )
     standardise = None if network.standardises else task.standardise()
     return network if standardise is None else input_standardised(network, standardise)
@@ -133,10 +139,11 @@ def make_network(
 def load_network(name: str, inputs: int, num_classes: int, seed: int, **params: Any) -> Network:
     """Return a new network on the CPU, from instances to logits (B, C+1, *positions), background last.
 
-    The name is that of a network that pools instances, of torchvision or an installed package, or of a file, `FILE.py`
-    or `FILE.py:NAME`, or a module; those that belong to tasks are in their `networks`. Inputs are N, the channels of
-    images (B, N, H, W), or D, the features of instances (B, K, D) or frames (B, D, T), and `num_classes` is C, the
-    background not counted. Raises UsageError where there is no such network, or it cannot be imported or made.
+    The name is that of a network that sees the whole bag, such as `context`, of torchvision or an installed package, or
+    of a file, `FILE.py` or `FILE.py:NAME`, or a module; those that belong to tasks are in their `networks`. Inputs are
+    N, the channels of images (B, N, H, W), or D, the features of instances (B, K, D) or frames (B, D, T), and
+    `num_classes` is C, the background not counted. A network that takes an encoder has none here, and works on sets
+    (B, K, D). Raises UsageError where there is no such network, or it cannot be imported or made.
 
     Examples:
         >>> import torch
@@ -172,10 +179,33 @@ def unwrapped(maker: NetworkMaker) -> NetworkMaker:
     return getattr(maker, "func", maker)
 
 
-def pools(maker: NetworkMaker) -> bool:
-    """Return whether a maker is a class of networks that pool instances, and need an encoder."""
-    cls = unwrapped(maker)
-    return inspect.isclass(cls) and issubclass(cls, AttentionPooling)
+def takes_encoder(maker: NetworkMaker) -> bool:
+    """Return whether a maker is a class of networks that take an encoder."""
+    return bool(getattr(unwrapped(maker), "takes_encoder", False))
+
+
+def loss_heads(maker: NetworkMaker) -> tuple[Head, ...]:
+    """Return the heads of the losses that the networks of a maker suit."""
+    heads: tuple[Head, ...] = getattr(unwrapped(maker), "loss_heads", Network.loss_heads)
+    return heads
+
+
+def suited(maker: NetworkMaker) -> str:
+    """Say which tasks and losses the networks of a maker suit, of a network that belongs to no task."""
+    tasks_suited = "every task" if takes_encoder(maker) else "tasks with bags of its kind"
+    heads = loss_heads(maker)
+    if set(heads) >= set(Network.loss_heads):
+        return tasks_suited
+    return f"{tasks_suited}, losses with a {' or '.join(heads)} head"
+
+
+def _encoder_name(task: TaskOrClass, name: str, maker: NetworkMaker) -> str:
+    """Return the name of the encoder that a network gets on a task, "" for none."""
+    if not takes_encoder(maker):
+        return ""
+    first = network_name(task, "default")
+    # The first network of a task cannot be its own encoder.
+    return "" if name == first else first
 
 
 def _task_makers(task: TaskOrClass, head: Head | None) -> Mapping[str, NetworkMaker]:
@@ -205,8 +235,11 @@ def _unsuitable(task: TaskOrClass, name: str, head: Head | None) -> UsageError:
         if task.bag_kind == "images" and head != "class"
         else ""
     )
-    pooling = f"; for losses with the head sigmoid also {', '.join(POOLING)}" * (head == "softmax")
+    others = ""
+    if head == "softmax":
+        also = [one for one in suitable_networks(task, "sigmoid") if one not in suitable]
+        others = f"; for losses with the head sigmoid also {', '.join(also)}" if also else ""
     similar = hint(name, [*suitable, *files])
     return UsageError(
-        f"{problem}{similar} (there are: {', '.join(suitable) or 'none'}{torchvision}{pooling})"
+        f"{problem}{similar} (there are: {', '.join(suitable) or 'none'}{torchvision}{others})"
     )

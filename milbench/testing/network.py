@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -75,6 +76,30 @@ class NetworkContract:
     def test_a_bag_has_the_same_logits_alone_and_padded_among_others(self) -> None:
         common.assert_padding_has_no_part(self.make(), self.bags(), self.bag_kind, self.num_classes)
 
+    @torch.no_grad()
+    def test_the_order_of_a_set_has_no_part(self) -> None:
+        """An instance has the same logits wherever it stands in its bag."""
+        if self.bag_kind != "sets":
+            pytest.skip("positions of images and sequences have an order")
+        network, bags = self.make().eval(), self.bags()
+        size = bags.instances.shape[1]
+        order = torch.randperm(size, generator=torch.Generator().manual_seed(1))
+        mask = None if bags.mask is None else bags.mask[:, order]
+        shuffled = replace(bags, instances=bags.instances[:, order], mask=mask)
+        logits, there = common.checked_logits(network, bags, self.num_classes)
+        moved, _ = common.checked_logits(network, shuffled, self.num_classes)
+        logits, there = logits[:, :, order].movedim(1, -1), there[:, order]
+        assert_close(moved.movedim(1, -1)[there], logits[there], rtol=1e-4, atol=1e-5)
+
+    @torch.no_grad()
+    def test_a_set_of_one_instance_has_logits(self) -> None:
+        if self.bag_kind != "sets":
+            pytest.skip("how small an image or a sequence may be is up to the network")
+        bags = self.bags()
+        one = replace(bags, instances=bags.instances[:, :1], mask=None)
+        logits, _ = common.checked_logits(self.make().eval(), one, self.num_classes)
+        assert logits.shape == (len(bags), self.num_classes + 1, 1)
+
     def test_initial_weights_depend_on_the_seed_alone(self) -> None:
         common.assert_weights_depend_on_the_seed_alone(self.make)
 
@@ -101,7 +126,8 @@ class NetworkContract:
         if type(network).start_at_prior is not Network.start_at_prior:
             pytest.skip("the network has a start of its own")
         nn.init.zeros_(network.head.get_parameter("weight"))
-        logits = network.logits_of(self.bags()).float().movedim(1, -1)
+        logits, mask = common.checked_logits(network, self.bags(), self.num_classes)
+        logits = logits.movedim(1, -1)[mask]
         assert_close(
             logits, torch.tensor([-math.log(50)] * self.num_classes + [0.0]).expand_as(logits)
         )

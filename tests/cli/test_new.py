@@ -142,6 +142,7 @@ def test_the_list_of_networks_says_what_each_suits(
         != listed("small", "extended-mnist")
     )
     assert listed("paper", "cifar10") != listed("paper", "cifar10 (losses with a class head)")
+    assert listed("context", "every task")[2:] == ["layers=1, heads=4", "every task", "milbench"]
     assert listed("set-transformer", "losses with a sigmoid head")[4] == "milbench"
     (several,) = (row for row in rows if row[0].startswith("resnet18, "))
     assert several[2:] == ["stride=8, weights=", "tasks whose bags are images", "torchvision"]

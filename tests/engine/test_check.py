@@ -23,7 +23,11 @@ FAULTY = str(PLUGINS / "faulty_loss.py")
 
 
 def check(name: str, tmp_path: Path, **values: object) -> list[str]:
-    cells = make_plan(make_spec({"name": "t", "losses": [name], "tasks": [TINY], **values})).cells
+    return check_many(tmp_path, {"losses": [name], **values})
+
+
+def check_many(tmp_path: Path, values: dict[str, object]) -> list[str]:
+    cells = make_plan(make_spec({"name": "t", "tasks": [TINY], **values})).cells
     execution = Execution(in_process=True)
     return check_all(
         [Job(cell, "", CellFolder(tmp_path / cell.id), execution, 1, ["cpu"], 1) for cell in cells],
@@ -124,3 +128,21 @@ def test_a_bound_of_classes_that_is_too_small_is_named_also_where_a_later_batch_
         UsageError, match=r"max_labels of task tiny is 2, but bag 0 .* has 3 classes"
     ):
         train_step(setup, many, 1)
+
+
+def test_many_positions_are_announced_once_with_what_they_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = tasks().get(resolve(tasks(), TINY))
+    monkeypatch.setattr(tiny, "typical_size", (2000,))
+    spec = {"losses": ["exact", "one-vs-rest"], "networks": ["context", "mlp"]}
+    (line,) = check_many(tmp_path, spec)
+    bags, heads, width = tiny.batch_bags, 4, 64
+    pairs = 2000 * 2000 * bags
+    # Queries by keys, then weights by values.
+    assert f"context on tiny attends among 2,000 positions: {2 * pairs * width / 1e9:.3g}" in line
+    # The encoder has 2 inputs, 8 hidden units and 64 outputs.
+    assert f"(all of its encoder: {2000 * bags * (2 * 8 + 8 * 64) / 1e9:.3g} billion)" in line
+    assert f"and {4 * pairs * heads / 1e6:,.0f} MB of memory" in line
+    monkeypatch.setattr(tiny, "typical_size", (1024,))
+    assert check_many(tmp_path, spec) == []

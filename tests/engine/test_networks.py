@@ -86,14 +86,17 @@ def test_a_network_in_a_file_counts_by_what_is_in_it_and_is_refused_when_it_was_
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("exact", TINY, "mpl"), "head softmax; did you mean 'mlp'? (there are: mlp, linear; "),
+        (
+            ("exact", TINY, "mpl"),
+            "head softmax; did you mean 'mlp'? (there are: mlp, linear, context; ",
+        ),
         (
             ("exact", TINY, "gated-attention"),
             "'gated-attention' is no network for tiny and a loss with",
         ),
         (
             ("exact", "sound-events", "mlp"),
-            "conv, gru; for losses with the head sigmoid also gated-attention",
+            "conv, gru, context; for losses with the head sigmoid also dsmil, gated-attention, set-",
         ),
         (("exact", "image-bags", "gru"), "'gru' is no network for image-bags"),
         (("exact", "image-bags", "resnet18", "-p", "network.weights=absent.pth"), "absent.pth"),
@@ -106,6 +109,10 @@ def test_a_network_in_a_file_counts_by_what_is_in_it_and_is_refused_when_it_was_
         (
             ("cross-entropy", "cifar10", "resnet18"),
             "is no network for cifar10 and a loss with the head class",
+        ),
+        (
+            ("cross-entropy", "cifar10", "context"),
+            "'context' is no network for cifar10 and a loss with the head class",
         ),
         (("exact", TINY, "absent.py"), "no file absent.py to load a network from"),
         (("exact", TINY, TINY), "tiny_task.py holds 2 network entries: name one of them, "),

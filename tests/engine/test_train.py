@@ -79,6 +79,13 @@ def test_a_killed_cell_ends_bit_for_bit_where_an_unbroken_one_does(
     assert resumed.folder.decoder.read_text() == unbroken.folder.decoder.read_text()
 
 
+@pytest.mark.parametrize("network", ["context", "set-transformer"])
+def test_attention_is_trained_by_second_derivatives(network: str, tmp_path: Path) -> None:
+    cell = small_cell("one-vs-rest", networks=[network], recipe={"optimizer": "psgd", "epochs": 1})
+    weights = train(cell, tmp_path / "c").weights
+    assert all(value.isfinite().all() for value in weights.values())
+
+
 @pytest.mark.parametrize("how", [*DAMAGES, "without a part"])
 def test_a_stopped_cell_goes_on_only_where_its_checkpoint_is_whole_and_its_history_leads_to_it(
     how: str, tmp_path: Path

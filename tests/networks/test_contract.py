@@ -2,14 +2,15 @@
 
 from typing import Any
 
-from milbench.networks.registry import POOLING
+from milbench.networks.registry import OF_BAGS
 from milbench.testing import NetworkContract
 
 OF_IMAGES = "resnet18", "convnext_tiny"
 INSTANCE, SEQUENCE = "milbench.networks.instance:InstanceMLP", "milbench.networks.sequence:Sequence"
 TRIED: dict[str, dict[str, Any]] = {
     **{name: {"network": name} for name in OF_IMAGES},
-    **{name: {"network": name, "bag_kind": "sets"} for name in POOLING},
+    **{name: {"network": name, "bag_kind": "sets"} for name in OF_BAGS},
+    "context-2": {"network": "context", "bag_kind": "sets", "params": {"layers": 2, "heads": 2}},
     "mlp": {"network": INSTANCE, "bag_kind": "sets", "params": {"layers": 2}},
     "linear": {"network": INSTANCE, "bag_kind": "sets", "params": {"layers": 0}},
     "conv": {"network": f"{SEQUENCE}Convolutional", "bag_kind": "sequences"},

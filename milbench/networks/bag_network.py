@@ -1,0 +1,113 @@
+"""Networks that see all instances of a bag at once, on the features of an encoder."""
+
+from abc import abstractmethod
+from typing import ClassVar, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from milbench.api.bags import Bags
+from milbench.api.network import Network
+from milbench.errors import UsageError
+from milbench.networks.initialisation import SLOPE, initialise
+
+HIDDEN = 64
+"""How many features an encoder gives for each position."""
+
+
+class SelfAttention(NamedTuple):
+    """The size of the self-attention in a network, which decides what many positions cost."""
+
+    layers: int
+    width: int
+    heads: int
+
+
+class BagNetwork(Network):
+    """Base class of networks that see the whole bag: a logit may depend on every instance of it.
+
+    On a task, the task's first network is the encoder. Its outputs, 64 for each position, go
+    through a leaky ReLU and become the features (B, K, 64): `inputs` of the constructor is 64 then.
+    Without an encoder the features are the instances (B, K, D) of a set.
+
+    A subclass writes `bag_logits`. This class finds the positions and the mask, sets features and
+    logits to 0 where a bag has no instance, and gives the logits the shape of the encoder's
+    positions.
+    """
+
+    takes_encoder: ClassVar[bool] = True
+    sees_mask: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder: Network | None = None
+
+    @abstractmethod
+    def bag_logits(self, features: Tensor, present: Tensor) -> Tensor:
+        """Return the logits (B, C+1, K), background last, of features (B, K, D).
+
+        `present` (B, K) is True where there is an instance; elsewhere the features are 0. Every bag
+        has a position where it is True: in an empty bag it is True everywhere.
+        """
+
+    @property
+    def self_attention(self) -> SelfAttention | None:
+        """The size of its self-attention, None where positions are not compared in pairs."""
+        return None
+
+    def with_encoder(self, encoder: Network, seed: int) -> Self:
+        """Return this network on the features of an encoder, whose weights are drawn anew.
+
+        They depend on the seed and their names alone, so that all networks of this kind begin with
+        the same encoder.
+        """
+        initialise(nn.ModuleDict({"encoder": encoder}), seed)
+        self.encoder = encoder
+        return self
+
+    def forward(self, instances: Tensor, mask: Tensor | None = None) -> Tensor:
+        features = self._features(instances, mask)
+        positions = features.shape[2:]
+        features = features.flatten(2).transpose(1, 2)
+
+        if mask is None:
+            mask = torch.ones_like(features[..., 0], dtype=torch.bool)
+        mask = mask.flatten(1)
+        # Attention needs a position to attend to, also in an empty bag.
+        is_empty = ~mask.any(dim=1, keepdim=True)
+        features = features.masked_fill(~mask.unsqueeze(2), 0)
+        logits = self.bag_logits(features, mask | is_empty)
+        logits = logits.masked_fill(~mask.unsqueeze(1), 0)
+        shaped: Tensor = logits.unflatten(2, positions)
+        return shaped
+
+    def _features(self, instances: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the features (B, D, *positions)."""
+        if self.encoder is None:
+            if instances.ndim != 3:
+                raise UsageError(
+                    f"{type(self).__name__} without an encoder is for sets (B, K, D), "
+                    f"got {(*instances.shape,)}"
+                )
+            return instances.transpose(1, 2)
+        arguments = (instances, mask) if self.encoder.sees_mask else (instances,)
+        return F.leaky_relu(self.encoder(*arguments), SLOPE)
+
+    def mask_of(self, bags: Bags) -> Tensor | None:
+        return bags.mask if self.encoder is None else self.encoder.mask_of(bags)
+
+    def centres_in(self, bags: Bags) -> tuple[Tensor, Tensor] | None:
+        return None if self.encoder is None else self.encoder.centres_in(bags)
+
+
+def attend(x: Tensor, present: Tensor, qkv: nn.Linear, joined: nn.Linear, heads: int) -> Tensor:
+    """Return (B, K, D), what each position of x (B, K, D) takes from those that are there.
+
+    This is multi-head attention: `qkv` makes the queries, keys and values of all heads, and `joined`
+    mixes what the heads return. `present` (B, K) must be True somewhere in every bag.
+    """
+    q, k, v = qkv(x).unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+    taken = F.scaled_dot_product_attention(q, k, v, attn_mask=present[:, None, None])
+    attended: Tensor = joined(taken.transpose(1, 2).flatten(2))
+    return attended

@@ -1,0 +1,234 @@
+"""The network `context`, against its formula in loops, and on the encoders of tasks."""
+
+import math
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from milbench import Bags, Network, load_loss, load_network, load_task
+from milbench.api.registry import losses
+from milbench.networks.registry import make_network
+from milbench.networks.sequence import pad_frames
+from milbench.testing import NetworkContract
+
+D, C = 6, 3
+Array = NDArray[np.float64]
+Weights = dict[str, Array]
+
+
+class OnATask(NetworkContract):
+    """The contract of a network, on the encoder of a task."""
+
+    task: ClassVar[str]
+    network = "context"
+
+    @classmethod
+    def make(cls, seed: int = 0) -> Network:
+        return make_network(load_task(cls.task), "context", {}, seed)
+
+
+class TestOnImages(OnATask):
+    task, bag_kind, inputs, num_classes = "extended-digits", "images", 1, 10
+
+
+class TestOnSequences(OnATask):
+    task, bag_kind, inputs, num_classes = "sound-events", "sequences", 32, 8
+
+
+class TestOnSets(OnATask):
+    task, bag_kind, inputs, num_classes = "synthetic-bags", "sets", 8, 5
+
+
+def weights_of(network: torch.nn.Module) -> Weights:
+    return {name: value.detach().double().numpy() for name, value in network.state_dict().items()}
+
+
+def linear(w: Weights, layer: str, x: Array) -> Array:
+    product: Array = w[f"{layer}.weight"] @ x + w[f"{layer}.bias"]
+    return product
+
+
+def norm(w: Weights, layer: str, x: Array) -> Array:
+    """Return a vector with mean 0 and variance 1, then scaled and moved."""
+    centred = x - x.mean()
+    unit = centred / math.sqrt((centred**2).mean() + 1e-5)
+    moved: Array = unit * w[f"{layer}.weight"] + w[f"{layer}.bias"]
+    return moved
+
+
+def block(w: Weights, name: str, bag: list[Array], heads: int) -> list[Array]:
+    """Return what a block makes of the positions of a bag, one head and pair of positions after another."""
+    queries, keys, values = [], [], []
+    for x in bag:
+        q, k, v = np.split(linear(w, f"{name}.qkv", norm(w, f"{name}.attention_norm", x)), 3)
+        queries.append(np.split(q, heads))
+        keys.append(np.split(k, heads))
+        values.append(np.split(v, heads))
+
+    results = []
+    for number, x in enumerate(bag):
+        taken = []
+        for head in range(heads):
+            query = queries[number][head]
+            sizes = [math.exp(query @ key[head] / math.sqrt(len(query))) for key in keys]
+            mixed = np.zeros(len(query))
+            for size, value in zip(sizes, values, strict=True):
+                mixed += size / sum(sizes) * value[head]
+            taken.append(mixed)
+        y = x + linear(w, f"{name}.joined", np.concatenate(taken))
+        hidden = np.maximum(linear(w, f"{name}.feed.0", norm(w, f"{name}.feed_norm", y)), 0)
+        results.append(y + linear(w, f"{name}.feed.2", hidden))
+    return results
+
+
+def context(w: Weights, bag: Array, layers: int, heads: int) -> Array:
+    """Return the logits (C+1, K) of a bag (K, D)."""
+    positions = [linear(w, "embed", instance) for instance in bag]
+    for number in range(layers):
+        positions = block(w, f"blocks.{number}", positions, heads)
+    return np.stack([linear(w, "head", norm(w, "norm", x)) for x in positions], axis=1)
+
+
+def some_bags(sizes: list[int], features: int = D, classes: int = C) -> Bags:
+    """Return random bags of these sizes, whose padding is far from 0."""
+    rng = torch.Generator().manual_seed(3)
+    instances = torch.randn(len(sizes), max(sizes), features, generator=rng)
+    mask = torch.arange(max(sizes)) < torch.tensor(sizes).unsqueeze(1)
+    instances = instances.masked_fill(~mask.unsqueeze(2), 100)
+    return Bags(instances, torch.zeros(len(sizes), classes, dtype=torch.bool), mask)
+
+
+def drawn_norms(network: Network) -> Network:
+    """Draw scale and shift of the layer norms, which begin as 1 and 0, where a slip would not show."""
+    rng = torch.Generator().manual_seed(4)
+    for module in network.modules():
+        if isinstance(module, torch.nn.LayerNorm):
+            torch.nn.init.normal_(module.weight, mean=1, generator=rng)
+            torch.nn.init.normal_(module.bias, generator=rng)
+    return network
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("heads", [1, 4])
+def test_logits_are_those_of_loops_over_heads_and_positions(layers: int, heads: int) -> None:
+    sizes = [5, 2, 1]
+    bags = some_bags(sizes)
+    network = drawn_norms(load_network("context", D, C, seed=1, layers=layers, heads=heads))
+    logits = network.logits_of(bags)
+    for number, size in enumerate(sizes):
+        bag = bags.instances[number, :size].double().numpy()
+        expected = context(weights_of(network), bag, layers, heads)
+        np.testing.assert_allclose(logits[number, :, :size].detach(), expected, atol=1e-4)
+
+
+def test_features_of_the_width_are_not_projected() -> None:
+    names = [name for name, _ in load_network("context", 64, C, seed=0).named_parameters()]
+    assert not [name for name in names if name.startswith("embed")]
+
+
+def test_logits_at_masked_positions_are_zero() -> None:
+    bags = some_bags([4, 2])
+    logits = load_network("context", D, C, seed=0).logits_of(bags)
+    assert (logits[1, :, 2:] == 0).all()
+    assert (logits[1, :, :2] != 0).all()
+
+
+@pytest.mark.parametrize("padding", [0.0, math.nan])
+def test_an_empty_bag_leaves_logits_and_gradients_finite(padding: float) -> None:
+    bags = some_bags([3, 0])
+    assert bags.mask is not None
+    instances = bags.instances.masked_fill(~bags.mask.unsqueeze(2), padding)
+    network = load_network("context", D, C, seed=0)
+    logits = network(instances, bags.mask)
+    logits.square().sum().backward()
+    assert logits.isfinite().all()
+    assert (logits[1] == 0).all()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
+
+
+def test_every_position_depends_on_every_instance_of_its_bag_alone() -> None:
+    bags = some_bags([4, 3])
+    instances = bags.instances.requires_grad_()
+    logits = load_network("context", D, C, seed=0)(instances, bags.mask)
+    for position in range(4):
+        (gradient,) = torch.autograd.grad(
+            logits[0, :, position].sum(), instances, retain_graph=True
+        )
+        assert (gradient[0].abs().sum(dim=1) > 0).all()
+        assert (gradient[1] == 0).all()
+
+
+@torch.no_grad()
+def test_positions_of_an_encoder_may_be_in_any_order() -> None:
+    """Behind the encoder of images no position is known by its place."""
+    network = make_network(load_task("extended-digits"), "context", {}, seed=0)
+    features = torch.randn(2, 12, 64, generator=torch.Generator().manual_seed(0))
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(1))
+    present = torch.ones(2, 12, dtype=torch.bool)
+    logits = network.bag_logits(features, present)  # type: ignore[operator]
+    moved = network.bag_logits(features[:, order], present)  # type: ignore[operator]
+    torch.testing.assert_close(moved, logits[:, :, order], atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_a_recording_has_the_same_logits_however_far_it_is_padded() -> None:
+    """Padding of sequences is NaN."""
+    task = load_task("sound-events")
+    network = make_network(task, "context", {}, seed=0)
+    rng = torch.Generator().manual_seed(0)
+    short = torch.randn(task.inputs, 20, generator=rng)
+    alone = network(short.unsqueeze(0))
+    for length in (21, 50, 200):
+        instances = pad_frames([short, torch.randn(task.inputs, length, generator=rng)])
+        sizes = torch.tensor([[20], [length]])
+        labels = torch.zeros(2, task.num_classes, dtype=torch.bool)
+        bags = Bags(instances, labels, torch.arange(length) < sizes)
+        logits, there = network.logits_of(bags), network.mask_of(bags)
+        assert there is not None
+        torch.testing.assert_close(logits[:1, :, there[0]], alone, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_positions_are_those_of_the_encoder() -> None:
+    task = load_task("extended-digits")
+    bags = Bags(torch.rand(2, 1, 20, 28), torch.zeros(2, 10, dtype=torch.bool))
+    encoder, network = (make_network(task, name, {}, seed=0) for name in ("conv", "context"))
+    assert network.logits_of(bags).shape == encoder.logits_of(bags).shape
+    found, expected = network.centres_in(bags), encoder.centres_in(bags)
+    assert found is not None
+    assert expected is not None
+    assert torch.equal(found[0], expected[0])
+    assert torch.equal(found[1], expected[1])
+
+
+SET_LOSSES = [name for name in losses().names() if losses().get(name).supervision == "set"]
+
+
+@pytest.mark.parametrize("name", SET_LOSSES)
+def test_every_loss_of_label_sets_gets_a_finite_gradient(name: str) -> None:
+    loss = load_loss(name).build(C, 0)
+    bags = some_bags([5, 2, 1])
+    network = load_network("context", D, C, seed=0)
+    network.start_at_prior(5)
+    labels = torch.tensor([[True, True, False], [False, True, False], [False, False, False]])
+    loss(network.logits_of(bags), labels, bags.mask).backward()
+    gradients = [p.grad for p in network.parameters()]
+    assert all(g is not None and g.isfinite().all() for g in gradients)
+    assert any(g is not None and g.any() for g in gradients)
+
+
+@torch.no_grad()
+def test_training_begins_near_one_instance_of_each_class_in_a_bag() -> None:
+    """The mean over many initial networks of the log odds of a class against the background."""
+    bags = some_bags([20] * 8)
+    odds = []
+    for seed in range(30):
+        network = load_network("context", D, C, seed)
+        network.start_at_prior(20)
+        logits = network.logits_of(bags)
+        odds.append(float((logits[:, :C] - logits[:, C:]).mean()))
+    spread = np.std(odds) / math.sqrt(len(odds))
+    assert abs(np.mean(odds) + math.log(20)) < 4 * spread
