@@ -36,9 +36,7 @@ def keep(root: Root, name: str) -> Path | None:
     plan = root.plan(name)
     parts = REPORTS / name / "parts"
     kept = {cell for part in archives(parts) for cell in cells_in(part)}
-    new = [
-        cell.id for cell in plan.cells if cell.id not in kept and root.cell(cell.id).is_done
-    ]
+    new = [cell.id for cell in plan.cells if cell.id not in kept and root.cell(cell.id).is_done]
     if not new:
         return None
     parts.mkdir(parents=True, exist_ok=True)
@@ -118,7 +116,9 @@ def main() -> None:
             if archive is None:
                 print("no new finished cells")
             else:
-                print(f"{archive}: {len(cells_in(archive))} cells, {archive.stat().st_size >> 10:,} KiB")
+                print(
+                    f"{archive}: {len(cells_in(archive))} cells, {archive.stat().st_size >> 10:,} KiB"
+                )
         case ["restore", place, name]:
             print(f"{restore(Root(Path(place)), name)} cells restored")
         case _:

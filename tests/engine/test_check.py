@@ -135,7 +135,7 @@ def test_many_positions_are_announced_once_with_what_they_cost(
 ) -> None:
     tiny = tasks().get(resolve(tasks(), TINY))
     monkeypatch.setattr(tiny, "typical_size", (2000,))
-    spec = {"losses": ["exact", "one-vs-rest"], "networks": ["context", "mlp"]}
+    spec: dict[str, object] = {"losses": ["exact", "one-vs-rest"], "networks": ["context", "mlp"]}
     (line,) = check_many(tmp_path, spec)
     bags, heads, width = tiny.batch_bags, 4, 64
     pairs = 2000 * 2000 * bags
