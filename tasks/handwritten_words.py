@@ -17,6 +17,7 @@ from milbench import (
     NetworkMaker,
     Origin,
     Recipe,
+    UsageError,
     generator,
 )
 from milbench.api.task import Folds
@@ -30,6 +31,8 @@ from ._image_sets import ChosenBags, EveryImage, ImageSets
 
 SIZES = 4, 9
 """The smallest and the largest number of letters in a drawn bag; all between are as frequent."""
+TRIES = 1000
+"""Orders of the different words that are tried, to deal them to folds."""
 
 
 class LetterNetwork(EveryImage):
@@ -86,12 +89,18 @@ class HandwrittenWords(ImageSets):
 
     There are only 55 different words, all of them in every official fold. A few letters of a bag
     tell the others, and a network that sees the whole bag can learn the 55 label sets by heart.
+    With `bags=unseen` this does not help it.
 
     Args:
         bags: `words`: as they were written.
             `drawn`: the letters of each fold are drawn anew into as many bags as it has words, of 4
             to 9 letters, every letter once before any again, the same bags for all seeds. Letters
             then occur as often as in words, and next to none is told by the others.
+            `unseen`: words as they were written, but each of the 55 is in one of ten folds only,
+            whoever wrote it. A fold has 5 or 6 words and is the same for all seeds. So no test word
+            occurs in training or validation, and no validation word in training. Every letter of a
+            test word occurs in training words: `j` is in only two words, `q` and `x` are in three,
+            and the folds are dealt so that this holds for all ten.
         any_data: accept other letters in such a file; the results are then named non-canonical.
     """
 
@@ -107,7 +116,9 @@ class HandwrittenWords(ImageSets):
     folds = Folds(FOLDS, repeats=None)
     eval_batches = 1000, 250
 
-    def __init__(self, bags: Literal["words", "drawn"] = "words", any_data: bool = False) -> None:
+    def __init__(
+        self, bags: Literal["words", "drawn", "unseen"] = "words", any_data: bool = False
+    ) -> None:
         self.bags = bags
         self.any_data = any_data
 
@@ -148,7 +159,9 @@ class HandwrittenWords(ImageSets):
             return bags, folds, None
         bags = [*torch.arange(len(letters.classes)).split(letters.sizes.tolist())]
         folds = letters.folds[letters.sizes.cumsum() - 1]
-        _, of_word = different_words(letters)
+        different, of_word = different_words(letters)
+        if self.bags == "unseen":
+            folds = deal_words(different)[of_word]
         return bags, folds, torch.from_numpy(of_word)
 
     def recipe(self) -> Recipe:
@@ -190,3 +203,46 @@ def different_words(letters: Letters) -> tuple[list[str], NDArray[np.int64]]:
     words = [text[end - size : end] for size, end in zip(letters.sizes, ends, strict=True)]
     different, numbers = np.unique(words, return_inverse=True)
     return different.tolist(), numbers.astype(np.int64)
+
+
+def deal_words(words: list[str]) -> NDArray[np.int64]:
+    """Return the fold of each of some different words, the same for all seeds.
+
+    Random orders are tried until every letter of a fold occurs in the words that are trained on
+    when the fold is tested on. If none does this, the order that lacks the fewest letters is taken.
+    Raises UsageError where there are fewer words than folds.
+    """
+    if len(words) < FOLDS:
+        raise UsageError(
+            f"handwritten-words: bags = unseen needs {FOLDS} different words for its folds, "
+            f"the file has {len(words)}; bags = words takes any"
+        )
+    rng = generator("handwritten-words", "unseen")
+    fewest, best = len(words) * len(ascii_lowercase), np.zeros(len(words), np.int64)
+    for _ in range(TRIES):
+        folds = np.empty(len(words), np.int64)
+        folds[torch.randperm(len(words), generator=rng).numpy()] = np.arange(len(words)) % FOLDS
+        unknown = count_unknown_letters(words, folds)
+        if unknown < fewest:
+            fewest, best = unknown, folds
+        if fewest == 0:
+            break
+    return best
+
+
+def count_unknown_letters(words: list[str], folds: NDArray[np.int64]) -> int:
+    """Return how many letters of test words no training word has, over all folds.
+
+    `folds` has the fold of each word.
+    """
+    letters_of = [set[str]() for _ in range(FOLDS)]
+    for word, fold in zip(words, folds.tolist(), strict=True):
+        letters_of[fold].update(word)
+    unknown = 0
+    for tested in range(FOLDS):
+        validated = (tested + 1) % FOLDS
+        trained = set[str]().union(
+            *(letters_of[fold] for fold in range(FOLDS) if fold not in (tested, validated))
+        )
+        unknown += len(letters_of[tested] - trained)
+    return unknown

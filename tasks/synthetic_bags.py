@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -38,6 +38,7 @@ from milbench.families.label_set_prior import LabelSetRule, LabelSets
 
 _EVAL_BATCH = 250
 _TOGETHER = 10  # training batches that are drawn before the errors of their label sets: published results depend on it
+CPU = torch.device("cpu")
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
@@ -81,6 +82,12 @@ class SyntheticBags(FixedBags):
         empty_share: the share of bags without a class; None: as it follows.
         labels_dropped: the probability that the label set of a training bag lacks a class that occurs.
         labels_added: the probability that it has one that does not, unless it would be larger than the bag.
+        noise_in: the bags whose label sets have these errors. With `training+validation`, thresholds
+            and settings are chosen by label sets with errors, as they are where nobody knows the
+            true ones. Validation label sets get their errors once for all seeds. Validation bags
+            then have no metrics of instances, of the optimum or of the reference, which would know
+            the truth. Test label sets have no errors, and their optimum and reference stay as they
+            are: these know the distribution and never see an error.
         context: in bags with class 0, the share of the background that is normal with unit variance around the point
             at separation/sqrt(2) on axis C, as one more class would be.
         context_without: the same share in bags without class 0.
@@ -102,6 +109,8 @@ class SyntheticBags(FixedBags):
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
     batch_bags = 32
     amount = "training_bags"
+    added: ClassVar[Mapping[str, Any]] = {"noise_in": "training"}
+    """Parameters that came later: at these values they are left out of the id of a cell."""
 
     def __init__(
         self,
@@ -126,6 +135,7 @@ class SyntheticBags(FixedBags):
         test_label_sets: LabelSets | None = None,
         training_bags: Annotated[int, Field(ge=0, le=10_000_000)] = 0,
         overlap: Annotated[float, Field(ge=0, le=1)] = 0.0,
+        noise_in: Literal["training", "training+validation"] = "training",
     ) -> None:
         if min_size > max_size:
             raise UsageError(f"min_size = {min_size} is larger than max_size = {max_size}")
@@ -154,6 +164,7 @@ class SyntheticBags(FixedBags):
         self.bags_per_epoch: int = bags_per_epoch
         self.training_count = training_bags
         self._noise = labels_dropped, labels_added
+        self._validates_on_noise = noise_in == "training+validation" and any(self._noise)
         if overlap:
             self.primary = "set_error"
 
@@ -166,7 +177,9 @@ class SyntheticBags(FixedBags):
         self._drawn = tuple(
             (split, model, self.limited(self.eval_bags[split])) for split, model in models.items()
         )
-        self.eval_splits = _eval_splits(self._drawn, self.revision, device)
+        self.eval_splits = dict(_eval_splits(self._drawn, self.revision, device))
+        if self._validates_on_noise:
+            self.eval_splits["validation"] = self._noisy_validation()
         if self.training_count:
             rng = generator(self.name, self.revision, "training", self.seed)
             self._pool = self._with_noise(self.training.draw(self.training_count, rng), rng).to(
@@ -196,13 +209,35 @@ class SyntheticBags(FixedBags):
         if self.training.overlap:
             return evaluated
         assert evaluated.predictions is not None  # noqa: S101 of the base class
-        learnable = learnable_errors(score, self.eval_splits, self._groups)
+        learnable = learnable_errors(score, self._true_splits, self._groups)
         predictions = with_ratios(evaluated.predictions, LEARNABLE, learnable)
         return evaluation_of(replace(predictions, known=self.known_errors()))
 
     def known_errors(self) -> dict[str, float]:
-        """Return the errors of the optimum and of the reference on the bags that are evaluated."""
-        return _known_errors(self._drawn, self.revision, self._device, self._groups)
+        """Return the errors of the optimum and of the reference on bags with true label sets."""
+        errors = _known_errors(self._drawn, self.revision, self._device, self._groups)
+        return {
+            name: error
+            for name, error in errors.items()
+            if name.partition("/")[0] in self._true_splits
+        }
+
+    @property
+    def _true_splits(self) -> dict[Split, EvalSplit]:
+        """The splits whose label sets have no errors."""
+        if self._validates_on_noise:
+            return {"test": self.eval_splits["test"]}
+        return self.eval_splits
+
+    def _noisy_validation(self) -> EvalSplit:
+        """Return the validation bags with errors in their label sets, the same for all seeds.
+
+        Single instances are left out: that each has one class is more than noisy labels tell.
+        """
+        rng = generator(self.name, self.revision, "validation", "noise")
+        clean = self.eval_splits["validation"].bags
+        noisy = [self._with_noise(bags.to(CPU), rng).to(self._device) for bags in clean]
+        return EvalSplit((), noisy)
 
     @property
     def _groups(self) -> tuple[int, ...]:

@@ -60,6 +60,10 @@ class TestFewSyntheticBagsWithErrors(TaskContract):
         super().test_label_sets_agree_with_the_truth(prepared, [])
 
 
+class TestSyntheticBagsValidatedOnErrors(TestFewSyntheticBagsWithErrors):
+    params: ClassVar = TestFewSyntheticBagsWithErrors.params | {"noise_in": "training+validation"}
+
+
 def test_every_built_in_task_has_contract_tests() -> None:
     registry = tasks()
     tried = {task for task, _ in TRIED.values()} | {"svhn"}

@@ -1,5 +1,6 @@
 """Handwritten words: bags against the file that they were made of, whose letters say what they are."""
 
+import itertools
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from milbench import generator, load_loss
+from milbench import UsageError, generator, load_loss
 from tests._helpers.small_data import letter_rows, write_letters
 from tests._helpers.tasks import new_network, prepared
 
@@ -141,3 +142,57 @@ def test_items_of_drawn_bags_are_letters_of_the_file(root: Path) -> None:
 def pad(items: torch.Tensor) -> torch.Tensor:
     """Return items (B, M) of a batch with as many columns as any drawn bag needs."""
     return torch.nn.functional.pad(items, (0, 9 - items.shape[1]), value=-1)
+
+
+RARE = ["jab", "jet", "quip", "quilt", "taxi", "apex"]
+"""Each of j, q and x is in two words only: these must be neither in one fold nor in neighbours."""
+MANY = [*RARE, *("".join(pair) for pair in itertools.combinations("abeilptu", 2))]
+
+
+@pytest.fixture(scope="module")
+def root_of_many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with 34 different words, each written three times, in official folds."""
+    folder = tmp_path_factory.mktemp("many")
+    words = MANY * 3
+    rows = letter_rows(words, [number % 10 for number in range(len(words))])
+    for row in rows:
+        row[11:15] = ["0"] * 4
+    write_letters(folder, rows)
+    return folder
+
+
+def unseen_parts(root: Path, seed: int) -> dict[str, list[str]]:
+    bags_of = parts(make(root, seed, bags="unseen"))
+    return {part: [word for word, _ in bags] for part, bags in bags_of.items()}
+
+
+def test_no_unseen_word_is_in_two_parts(root_of_many: Path) -> None:
+    for seed in range(10):
+        words = unseen_parts(root_of_many, seed)
+        assert not {*words["test"]} & {*words["train"]}
+        assert not {*words["test"]} & {*words["validation"]}
+        assert not {*words["validation"]} & {*words["train"]}
+        assert Counter([*words["train"], *words["validation"], *words["test"]]) == Counter(MANY * 3)
+
+
+def test_each_unseen_word_is_tested_in_one_of_ten_seeds(root_of_many: Path) -> None:
+    tested = [unseen_parts(root_of_many, seed)["test"] for seed in range(10)]
+    assert Counter(word for words in tested for word in words) == Counter(MANY * 3)
+    assert {len({*words}) for words in tested} == {3, 4}
+
+
+def test_an_unseen_fold_is_validated_one_seed_before_it_is_tested(root_of_many: Path) -> None:
+    for seed in (0, 8, 9):
+        validated = unseen_parts(root_of_many, seed)["validation"]
+        assert validated == unseen_parts(root_of_many, seed + 1)["test"]
+
+
+def test_letters_of_unseen_words_occur_in_training(root_of_many: Path) -> None:
+    for seed in range(10):
+        words = unseen_parts(root_of_many, seed)
+        assert {*"".join(words["test"])} <= {*"".join(words["train"])}
+
+
+def test_too_few_words_for_unseen_folds_are_one_line(root: Path) -> None:
+    with pytest.raises(UsageError, match="needs 10 different words for its folds, the file has 7"):
+        make(root, bags="unseen")

@@ -13,7 +13,7 @@ from scipy.stats import chisquare
 from torch import Tensor
 from torch.distributions import Normal
 
-from milbench import generator, label_matrix
+from milbench import Scores, generator, label_matrix
 from milbench.families.decisions import instancewise_scores
 from tests._helpers.tasks import prepared
 
@@ -310,6 +310,98 @@ def test_training_label_sets_alone_have_errors() -> None:
     assert noisy.known_errors() == clean.known_errors()
     for split, (bags,) in evaluated_bags(noisy).items():
         assert torch.equal(bags.labels, evaluated_bags(clean)[split][0].labels)
+
+
+NOISY: dict[str, Any] = {"num_classes": 3, "labels_dropped": 0.2, "labels_added": 0.1}
+BOTH = "training+validation"
+
+
+def labels_of(task: Any, split: str) -> Tensor:
+    return torch.cat([bags.labels for bags in task.eval_splits[split].bags])
+
+
+def with_noise(noise_in: str, seed: int = 0, **params: Any) -> Any:
+    return prepared("synthetic-bags", None, seed, **NOISY | {"noise_in": noise_in} | params)
+
+
+def test_validation_label_sets_can_have_the_errors_of_training() -> None:
+    noisy, clean = (labels_of(with_noise(kind), "validation") for kind in (BOTH, "training"))
+    assert len(noisy) == len(clean) == 1000
+    dropped = float((~noisy[clean]).double().mean())
+    added = float(noisy[~clean].double().mean())
+    assert dropped == pytest.approx(0.2, abs=0.04), "about 1,300 labels: 3.5 standard deviations"
+    assert added == pytest.approx(0.1, abs=0.03)
+
+
+def test_noise_in_validation_changes_nothing_but_its_label_sets() -> None:
+    noisy, clean = with_noise(BOTH), with_noise("training")
+    assert torch.equal(labels_of(noisy, "test"), labels_of(clean, "test"))
+    for split in ("validation", "test"):
+        pairs = zip(noisy.eval_splits[split].bags, clean.eval_splits[split].bags, strict=True)
+        for bags, same in pairs:
+            assert torch.equal(bags.instances, same.instances)
+            assert torch.equal(bags.mask, same.mask)
+    trained = [next(iter(task.train_batches(0, generator("t")))) for task in (noisy, clean)]
+    assert torch.equal(trained[0].instances, trained[1].instances)
+    assert torch.equal(trained[0].labels, trained[1].labels)
+
+
+def test_noise_in_validation_is_the_same_for_all_seeds() -> None:
+    one, other = (with_noise(BOTH, seed, training_bags=50) for seed in (0, 1))
+    assert torch.equal(labels_of(one, "validation"), labels_of(other, "validation"))
+
+
+def test_noisy_validation_bags_do_not_tell_the_truth() -> None:
+    validation = with_noise(BOTH).eval_splits["validation"]
+    assert all(bags.truth is None for bags in validation.bags)
+    assert not len(validation.single_instance)
+
+
+def test_with_noisy_validation_the_optimum_of_test_bags_stays() -> None:
+    noisy, clean = (with_noise(kind, **SMALL).known_errors() for kind in (BOTH, "training"))
+    assert noisy == {name: error for name, error in clean.items() if name.startswith("test/")}
+    assert noisy
+
+
+@pytest.mark.parametrize("label_sets", ["independent", "constant"])
+def test_noisy_validation_bags_are_judged_by_label_sets_alone(label_sets: str) -> None:
+    task = with_noise(BOTH, **SMALL, label_sets=label_sets)
+    model = task.training
+    score = instancewise_scores(model.marginal_log_posterior, range(model.num_classes + 1))
+    metrics = task.evaluate(score).metrics
+    assert "validation/set_error" in metrics
+    assert "test/excess_posterior_error" in metrics
+    of_instances = ("instance_error", "posterior_error", "hit_rate", "bayes_", "reference_")
+    for name in metrics:
+        is_of_validation = name.startswith("validation/")
+        assert not (is_of_validation and any(part in name for part in of_instances)), name
+
+
+def test_who_knows_the_truth_errs_on_noisy_validation_labels() -> None:
+    noisy, clean = with_noise(BOTH), with_noise("training")
+    truth_of = {}
+    for split in clean.eval_splits.values():
+        for bags in (*split.bags, *split.single_instance):
+            for instances, labels in zip(bags.instances, bags.labels, strict=True):
+                truth_of[instances.numpy().tobytes()] = labels
+
+    def score(bags: Any) -> Scores:
+        known = [truth_of[instances.numpy().tobytes()] for instances in bags.instances]
+        presence = torch.stack(known).float()
+        guesses = torch.full((len(bags), 4, bags.instances.shape[1]), 0.25)
+        return Scores(presence, presence, guesses, mask=bags.mask)
+
+    metrics = noisy.evaluate(score).metrics
+    differs = (labels_of(noisy, "validation") != labels_of(clean, "validation")).any(dim=1)
+    assert metrics["validation/set_error"] == pytest.approx(float(differs.double().mean()))
+    assert metrics["test/set_error"] == 0
+
+
+def test_without_errors_noise_in_changes_nothing() -> None:
+    task = with_noise(BOTH, labels_dropped=0.0, labels_added=0.0)
+    clean = with_noise("training")
+    assert torch.equal(labels_of(task, "validation"), labels_of(clean, "validation"))
+    assert task.eval_splits["validation"].bags[0].truth is not None
 
 
 def test_a_fixed_number_of_training_bags_is_the_same_in_every_epoch_and_another_one_for_every_seed() -> (
