@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from milbench._utils.files import write_atomically
+from milbench._utils.palette import TONES
 from milbench._version import __version__
 from milbench.api.metric_info import describe
 from milbench.api.results import Results
@@ -32,7 +33,7 @@ from milbench.report.lengths import (
 )
 from milbench.report.literature import literature_tables
 from milbench.report.marks import marks_frame
-from milbench.report.search import search_lines, search_table, searches
+from milbench.report.search import Arm, search_lines, search_table, searches
 from milbench.report.sentences import more_seeds, sentences
 from milbench.report.study import Study, failures
 from milbench.report.supervision import Series, series_of, worth_table
@@ -44,6 +45,7 @@ _ENVIRONMENT = Environment(
     undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
 )  # fmt: skip
 _ENVIRONMENT.filters["md"] = tables.markdown
+_ENVIRONMENT.filters["readable"] = readable
 
 
 def sentence(results: Results) -> str:
@@ -93,7 +95,7 @@ def _context(whole: Study, pictures: Path, gallery: bool) -> dict[str, Any]:
     arms, of_searches = searches(study), []
     for task in dict.fromkeys(arm.task for arm in arms):
         figure = search_figure(study, [arm for arm in arms if arm.task == task])
-        of_searches += drawn(f"search-{slug(task)}", f"Draws on {task}", CAPTION, figure)
+        of_searches += drawn(f"search-{slug(task)}", _search_title(arms, task), CAPTION, figure)
     many = len(study.tasks) > overview.MOST_TASKS
     series = series_of(study)
     opening = list(_opening(study, lengths, series, many))
@@ -107,35 +109,52 @@ def _context(whole: Study, pictures: Path, gallery: bool) -> dict[str, Any]:
     kept = sorted(shown, key=lambda p: not (p in opening or p.photographs))[:MOST_PICTURES]
     worth = [worth_table(study, one) for one in series]
     metrics = dict.fromkeys(name for task in study.tasks for name in study.metrics(task))
+    extra = [tables.ranking_table(study), tables.contrasts_table(whole), *worth]
     return {
-        "plan": study.plan, "compared": _compared(study, lengths),
+        "plan": study.plan,
+        "compared": _compared(study, lengths),
         "sentences": [*sentences(study), *length_lines(lengths)],
-        "changes": last_changes(study) if not lengths else [], "more_seeds": more_seeds(study),
-        "opening": opening, "main": tables.main_table(study), "many": many, "sections": sections, "kept": kept,
-        "names": {p.name for p in kept}, "folder": PICTURES, "counts": Counter(map(str, whole.cells["status"])),
-        "failures": list(failures(whole)), "limits": _limits(whole), "version": __version__,
+        "changes": [] if lengths else last_changes(study),
+        "more_seeds": more_seeds(study),
+        "opening": opening,
+        "main": tables.main_table(study),
+        "many": many,
+        "sections": sections,
+        "kept": kept,
+        "names": {p.name for p in kept},
+        "folder": PICTURES,
+        "failures": list(failures(whole)),
+        "undone": _undone(whole),
+        "limits": _limits(whole),
+        "version": __version__,
         "lengths": [lengths_table(one) for one in lengths],
-        "extra": [t for t in (tables.ranking_table(study), tables.contrasts_table(whole), *worth) if t],
-        "search": search_table(arms), "doubts": search_lines(arms),
-        "searches": of_searches, "terms": {name: describe(name) for name in metrics},
-        "machines": sorted(set(whole.cells["machine"]) - {""}), "codes": sorted(set(whole.cells["code"]) - {""}),
-    }  # fmt: skip
+        "extra": [table for table in extra if table],
+        "search": search_table(arms),
+        "doubts": search_lines(arms),
+        "searches": of_searches,
+        "terms": {name: describe(name) for name in metrics},
+        "machines": sorted(set(whole.cells["machine"]) - {""}),
+        "codes": sorted(set(whole.cells["code"]) - {""}),
+        "tones": TONES,
+    }
 
 
 def _opening(
     study: Study, lengths: list[Lengths], series: list[Series], many: bool
 ) -> Iterator[Picture]:
     """Yield the pictures of the first screen: the tests or amounts that the comparison is about, else every seed."""
-    yield from drawn(
-        "lengths", "Errors by the length of training", lines.LENGTHS, lines.lengths_figure(lengths)
-    )
+    metrics = _metrics(study)
+    title = f"{metrics} of each loss against the length of training"
+    yield from drawn("lengths", title, lines.LENGTHS, lines.lengths_figure(lengths))
     for label, figure in heatmap.marks_figures(study):
-        yield from drawn(f"tests-{slug(label)}", f"Losses by tests, {label}", heatmap.MARKS, figure)
+        title = f"Which losses pass which tests, by {label}"
+        yield from drawn(f"tests-{slug(label)}", title, heatmap.MARKS, figure)
     equivalence = heatmap.equivalence_figure(study)
-    title = f"Better, equivalent or worse: {study.metric(study.tasks[0]).label}"
+    title = f"Where {readable(next(iter(study.supervision)))} is better, equivalent or worse, by {metrics.lower()}"
     yield from drawn("equivalence", title, heatmap.EQUIVALENCE, equivalence)
     for one in series:
-        title = f"{study.metric(next(iter(one.tasks.values()))).label} by number of bags"
+        label = study.metric(next(iter(one.tasks.values()))).label
+        title = f"{_capital(label)} of each loss against the number of training bags"
         yield from drawn(
             f"amounts-{slug(one.name)}",
             title,
@@ -143,15 +162,38 @@ def _opening(
             lines.amounts_figure(study, one.tasks),
         )
     if many and equivalence is None and not series and marks_frame(study).empty:
-        yield from drawn("tasks", "Losses by tasks", heatmap.TASKS, heatmap.tasks_figure(study))
+        title = f"{metrics} of each loss on each task"
+        yield from drawn("tasks", title, heatmap.TASKS, heatmap.tasks_figure(study))
     if not many:
-        title = " and ".join(dict.fromkeys(study.metric(task).label for task in study.tasks))
-        caption = (
-            overview.CAPTION + overview.WORSE * (len(study.tasks) == 1)
-            if study.colours
-            else overview.NO_VERDICT
-        )
-        yield from drawn("seeds", f"Every seed: {title}", caption, overview.overview_figure(study))
+        caption = overview.NO_VERDICT
+        if study.may_be_best:
+            caption = overview.CAPTION + overview.WORSE * (len(study.tasks) == 1)
+        is_tested = any(study.info(task).is_tested for task in study.tasks)
+        on_bags = " on test bags" if is_tested else ""
+        title = f"{metrics} of each loss{on_bags}, {_seeds(study)}"
+        yield from drawn("seeds", title, caption, overview.overview_figure(study))
+
+
+def _metrics(study: Study) -> str:
+    """Return what losses are compared by, as the beginning of a title."""
+    labels = dict.fromkeys(study.metric(task).label for task in study.tasks)
+    return _capital(" and ".join(labels))
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _seeds(study: Study) -> str:
+    """Return how many seeds each loss has on a task, such as 3 to 5 seeds."""
+    counts = study.cells.groupby(["task", "variant"])["seed"].nunique()
+    least, most = int(counts.min()), int(counts.max())
+    return counted(most, "seed") if least == most else f"{least} to {most} seeds"
+
+
+def _search_title(arms: list[Arm], task: str) -> str:
+    (metric, *_) = [arm.metric for arm in arms if arm.task == task]
+    return f"{_capital(metric.label)} of every setting that was searched on {readable(task)}"
 
 
 def _section(
@@ -164,23 +206,33 @@ def _section(
         [],
     )
     if not many:
-        title, figure = f"Differences in {label}", heatmap.pairs_figure(study, task)
+        title = f"Differences in {label} between every two losses"
+        figure = heatmap.pairs_figure(study, task)
         first += drawn(f"differences-{name}", title, heatmap.PAIRS, figure)
         pairs += drawn(
             f"curves-{name}",
-            f"Learning curves: {label}",
+            f"{_capital(label)} of each loss, epoch by epoch",
             lines.CURVES,
             lines.curves_figure(study, task),
         )
         pairs += drawn(
-            f"training-{name}", "Training loss", lines.TRAINING, lines.training_figure(study, task)
+            f"training-{name}",
+            "Training loss, epoch by epoch",
+            lines.TRAINING,
+            lines.training_figure(study, task),
         )
         pairs += drawn(
-            f"costs-{name}", f"Cost: {label}", lines.PARETO, lines.pareto_figure(study, task)
+            f"costs-{name}",
+            f"{_capital(label)} against the time of a training step",
+            lines.PARETO,
+            lines.pareto_figure(study, task),
         )
         diagram = reliability.reliability_figure(study, task)
         first += drawn(
-            f"reliability-{name}", "Do probabilities come true?", reliability.CAPTION, diagram
+            f"reliability-{name}",
+            "How often classes are present that were forecast to be",
+            reliability.CAPTION,
+            diagram,
         )
     published, *folded = literature_tables(study, task) or (None,)
     folded += [
@@ -222,9 +274,8 @@ def _compared(study: Study, lengths: list[Lengths]) -> str:
     for column, name in (("network", "network"), ("recipe", "recipe")):
         losses += f" with {counted(n, name)}" if (n := cells[column].nunique()) > 1 else ""
     if len(study.tasks) == 1:
-        tasks = study.tasks[0]
-    seeds = sorted({int(n) for n in study.cells.groupby(["task", "variant"])["seed"].nunique()})
-    many = counted(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
+        tasks = readable(study.tasks[0])
+    many = _seeds(study)
     folds = {tuple(study.info(task).folds or ()) for task in study.tasks}
     if len(folds) == 1 and (one := folds.pop()) and one[1]:
         many = f"{one[1]} x {one[0]} folds"
@@ -239,6 +290,13 @@ def _compared(study: Study, lengths: list[Lengths]) -> str:
     spans = {len(one.studies) for one in lengths}
     after = f"; at the longest of {max(spans)} lengths of training" if spans else ""
     return f"{losses} on {tasks}, {many} each{judged}{kinds}{after}"
+
+
+def _undone(study: Study) -> str:
+    """Return how many cells are done, and what became of the others."""
+    counts = Counter(map(str, study.cells["status"]))
+    others = ", ".join(f"{count} {status}" for status, count in counts.items() if status != "done")
+    return f"{counts['done']} of {counted(counts.total(), 'cell')} are done ({others})."
 
 
 def _limits(study: Study) -> list[str]:

@@ -130,12 +130,17 @@ def search_table(arms: list[Arm]) -> Table | None:
     if not arms:
         return None
     metric = arms[0].metric
-    rows = [
-        (arm.variant, arm.task, ", ".join(f"{name} = {value}" for name, value in arm.settings.loc[arm.chosen].items()),
-         measured(arm.best, math.nan, metric), measured(arm.fresh.mean(), arm.fresh.std(), metric),
-         NOTHING if math.isnan(arm.noise) else f"{arm.alike} of {len(arm.means) - 1}")
-        for arm in arms
-    ]  # fmt: skip
+    rows = []
+    for arm in arms:
+        chosen = arm.settings.loc[arm.chosen].items()
+        rows.append((
+            readable(arm.variant),
+            readable(arm.task),
+            ", ".join(f"{name} = {value}" for name, value in chosen),
+            measured(arm.best, math.nan, metric),
+            measured(arm.fresh.mean(), arm.fresh.std(), metric),
+            NOTHING if math.isnan(arm.noise) else f"{arm.alike} of {len(arm.means) - 1}",
+        ))  # fmt: skip
     head = [
         "loss",
         "task",

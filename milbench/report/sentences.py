@@ -156,7 +156,9 @@ def _verdict(study: Study, task: str) -> str:
             if value != line and (own < no_skill) == metric.lower_is_better
             else ""
         )
-        return f"{start} yet{where}: the best constant answer has a {metric.label} of {line}, {first} {value}{chance}."
+        return (
+            f"{start} yet{where}: no skill has a {metric.label} of {line}, {first} {value}{chance}."
+        )
     if len(summary) == 1:
         result = f"{first} has a {metric.label} of {value} ({'mean of ' * (seeds > 1)}{counted(seeds, 'seed')})"
         return f"One loss has nothing to be better than{where}: {result}."
