@@ -1,7 +1,7 @@
 """The page of a comparison: index.html, report.md, table.tex and pictures, all from one frame."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,8 @@ from milbench.report.supervision import Series, series_of, worth_table
 
 MOST_PICTURES = 8  # beside the page, which itself shows all
 PICTURES = "pictures"
+KEPT = ("gallery", "reliability")
+"""How pictures begin that a published report cannot draw again, so that their files are kept."""
 _ENVIRONMENT = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=select_autoescape(["html.j2"]),
     undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
@@ -53,12 +55,20 @@ def sentence(results: Results) -> str:
     return " ".join(verdicts(Study(results)))
 
 
+def silent(line: str) -> None:
+    """Say nothing of what is being drawn."""
+
+
 @styled()
-def render(results: Results, out: Path, *, gallery: bool = True) -> Path:
+def render(
+    results: Results, out: Path, *, gallery: bool = True, tell: Callable[[str], None] = silent
+) -> Path:
     """Write index.html, report.md, table.tex and at most eight pictures as PNG into a folder; return the page's path.
 
-    Galleries that were drawn there earlier are shown where the results have none, as those of a published report. It
-    raises a UsageError where `out` cannot be written, and where a search has not ended and nothing is compared yet.
+    Galleries and reliability diagrams that were drawn there earlier are shown where the results have none, as those
+    of a published report.
+    `tell` is given a line for each part that is begun, since a large report takes minutes. It raises a UsageError
+    where `out` cannot be written, and where a search has not ended and nothing is compared yet.
     """
     whole = Study(results)
     if not whole.tasks:
@@ -67,10 +77,11 @@ def render(results: Results, out: Path, *, gallery: bool = True) -> Path:
         )
     try:
         (out / PICTURES).mkdir(parents=True, exist_ok=True)
-        context = _context(whole, out / PICTURES, gallery)
+        context = _context(whole, out / PICTURES, gallery, tell)
         for old in (out / PICTURES).glob("*.png"):
             if old.stem not in context["names"]:
                 old.unlink()
+        tell(f"writing the page and {counted(len(context['kept']), 'picture')}")
         for picture in context["kept"]:
             (out / PICTURES / f"{picture.name}.png").write_bytes(picture.png())
         markdown, page = (
@@ -89,19 +100,24 @@ def render(results: Results, out: Path, *, gallery: bool = True) -> Path:
     return out / "index.html"
 
 
-def _context(whole: Study, pictures: Path, gallery: bool) -> dict[str, Any]:
+def _context(
+    whole: Study, pictures: Path, gallery: bool, tell: Callable[[str], None]
+) -> dict[str, Any]:
+    tell(f"comparing losses on {counted(len(whole.tasks), 'task')}")
     lengths = lengths_of(whole)
     study = longest(whole, lengths)  # shorter trainings have pictures and tables of their own
     arms, of_searches = searches(study), []
     for task in dict.fromkeys(arm.task for arm in arms):
+        tell(f"drawing the search on {readable(task)}")
         figure = search_figure(study, [arm for arm in arms if arm.task == task])
         of_searches += drawn(f"search-{slug(task)}", _search_title(arms, task), CAPTION, figure)
     many = len(study.tasks) > overview.MOST_TASKS
     series = series_of(study)
     opening = list(_opening(study, lengths, series, many))
-    sections = [
-        _section(whole, study, task, pictures if gallery else None, many) for task in study.tasks
-    ]
+    sections = []
+    for number, task in enumerate(study.tasks, start=1):
+        tell(f"drawing {readable(task)}, task {number} of {len(study.tasks)}")
+        sections.append(_section(whole, study, task, pictures if gallery else None, many))
     shown = [
         *opening,
         *(p for section in sections for p in (*section["pictures"], *section["pairs"])),
@@ -227,13 +243,7 @@ def _section(
             lines.PARETO,
             lines.pareto_figure(study, task),
         )
-        diagram = reliability.reliability_figure(study, task)
-        first += drawn(
-            f"reliability-{name}",
-            "How often classes are present that were forecast to be",
-            reliability.CAPTION,
-            diagram,
-        )
+        first += _reliability(study, task, folder)
     published, *folded = literature_tables(study, task) or (None,)
     folded += [
         tables.metrics_table(study, task),
@@ -244,6 +254,17 @@ def _section(
         "task": task, "anchor": f"task-{name}", "pictures": first, "pairs": pairs,
         "tables": [published] if published else [], "folded": folded,
     }  # fmt: skip
+
+
+def _reliability(study: Study, task: str, folder: Path | None) -> list[Picture]:
+    """Return the reliability diagrams, or the earlier ones where a published report cannot draw them."""
+    name = f"reliability-{slug(task)}"
+    title = "How often classes are present that were forecast to be"
+    figure = reliability.reliability_figure(study, task)
+    earlier = None if folder is None else folder / f"{name}.png"
+    if figure is None and earlier is not None and earlier.is_file():
+        return [Picture(name, title, reliability.CAPTION, earlier.read_bytes())]
+    return drawn(name, title, reliability.CAPTION, figure)
 
 
 def _gallery(study: Study, task: str, folder: Path) -> list[Picture]:

@@ -408,4 +408,6 @@ def failures(study: Study) -> Iterator[str]:
     )
     for (task, variant, status, reason), group in unfinished.groupby(by, sort=False):
         seeds = ", ".join(map(str, sorted(group["seed"])))
-        yield f"{status}: {readable(variant)} on {readable(task)}, seed {seeds}{f' ({reason})' if reason else ''}"
+        where = f"{readable(str(variant))} on {readable(str(task))}, seed {seeds}"
+        why = f" ({reason})" if reason else ""
+        yield f"{status}: {where}{why}"

@@ -94,6 +94,22 @@ def test_galleries_are_left_out_on_request_and_old_pictures_go(
     assert not list((tmp_path / "out/pictures").glob("gallery-*"))
 
 
+def test_earlier_reliability_diagrams_are_kept(tmp_path: Path) -> None:
+    earlier = tmp_path / "pictures" / f"reliability-{TASK}.png"
+    earlier.parent.mkdir()
+    earlier.write_bytes(b"a picture")
+    page = render(make_results(tasks=ONE), tmp_path)
+    assert earlier.read_bytes() == b"a picture"
+    assert "How often classes are present" in page.read_text("utf-8")
+
+
+def test_every_task_is_told_while_it_is_drawn(tmp_path: Path) -> None:
+    told: list[str] = []
+    render(make_results(), tmp_path, tell=told.append)
+    assert "drawing extended-digits, task 1 of 2" in told
+    assert "drawing synthetic-bags, task 2 of 2" in told
+
+
 def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
     pages = [
         render(make_results(tasks=ONE, seeds=2), tmp_path / name).read_bytes()

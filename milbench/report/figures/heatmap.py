@@ -87,7 +87,9 @@ def _draw(codes: pd.DataFrame, text: pd.DataFrame, width: float) -> Figure:
 def _frame_good(axes: Axes, codes: pd.DataFrame) -> None:
     """Draw a frame around every good cell, which can be seen where its tint cannot."""
     for row, column in np.argwhere(codes.to_numpy() == 1):
-        frame = Rectangle((column + 0.03, row + 0.04), 0.94, 0.92, fill=False, ec=GOOD_EDGE, lw=1)
+        frame = Rectangle(
+            (column + 0.03, row + 0.04), 0.94, 0.92, fill=False, ec=GOOD_EDGE, lw=1, zorder=3
+        )
         axes.add_patch(frame)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from milbench._utils.palette import INK, MUTED
 from milbench._utils.pictures import literal
 from milbench.report.figures.style import TICK, WIDTH, Drawn, drawn_losses, error_axis, wrapped
-from milbench.report.formatting import at_most, readable
+from milbench.report.formatting import at_most
 from milbench.report.literature import replications
 from milbench.report.study import Study
 
@@ -44,23 +44,23 @@ def overview_figure(study: Study) -> Figure | None:
     order = study.ranking()
     is_alone = len(tasks) == 1
     with_bounds = is_alone and bool(study.may_be_best)
+    names = [wrapped(variant, 28) for variant in order]
+    if is_alone:
+        # Short lines, so that a telephone shows more than the names.
+        drawn = drawn_losses(study, tasks[0])
+        names = [wrapped(drawn[v].named(v) if v in drawn else v, 20) for v in order]
     width = max(WIDTH, 2.6 + 1.65 * len(tasks))
     if is_alone:
         width = 6.9 if with_bounds else 5.8
-    figure = Figure(figsize=(width, max(2.2, 0.9 + 0.27 * len(order))), layout="constrained")
+    most_lines = 1 + max(name.count("\n") for name in names)
+    height = max(2.2, 0.9 + (0.12 + 0.15 * most_lines) * len(order))
+    figure = Figure(figsize=(width, height), layout="constrained")
     row = figure.subplots(1, len(tasks), squeeze=False, sharey=True)[0]
     for axes, task in zip(row, tasks, strict=True):
         _draw(axes, study, task, order)
         _write_ticks(axes, study, task, order, with_bounds)
         if len(study.tasks) > 1:
             axes.set_title(literal(wrapped(task, 20)))
-    names = [wrapped(variant, 28) for variant in order]
-    if is_alone:
-        drawn = drawn_losses(study, tasks[0])
-        names = [
-            wrapped(drawn[v].named(readable(v)), 30) if v in drawn else name
-            for v, name in zip(order, names, strict=True)
-        ]
     row[0].set_yticks(range(len(order)), list(map(literal, names)), color=INK, fontsize=9)
     return figure
 

@@ -44,7 +44,7 @@ def search_figure(study: Study, arms: Sequence[Arm]) -> Figure | None:
             x=drawn[name] if numeric else drawn[name].astype(str)
         )
         for (variant, chosen), own in data.groupby(["variant", "chosen"], sort=False):
-            marks = drawn_as[variant].marks
+            marks = drawn_as[str(variant)].marks
             if chosen:
                 axes.plot(own["x"], own["mean"], ls="", ms=7, zorder=4, **(marks | {"mec": INK}))
             else:

@@ -167,7 +167,8 @@ def _apart(wanted: NDArray[np.float64], least: float) -> NDArray[np.float64]:
     """
     steps = least * np.arange(len(wanted))
     pushed_up = np.maximum.accumulate(wanted - steps) + steps
-    return np.minimum(pushed_up, 1 - steps[::-1])
+    places: NDArray[np.float64] = np.minimum(pushed_up, 1 - steps[::-1])
+    return places
 
 
 def log_ticks(axis: Axis, unit: float = 1) -> None:

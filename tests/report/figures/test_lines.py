@@ -44,7 +44,7 @@ def test_the_axes_of_a_figure_say_what_is_drawn_along_them() -> None:
         [40.0 * (k + 1), last[loss]] for k, loss in enumerate(LOSSES)
     )  # of which the costs are made
     points = [
-        [float(line.get_xdata()[0]), float(line.get_ydata()[0])]
+        [np.asarray(line.get_xdata()).item(), np.asarray(line.get_ydata()).item()]
         for line in axes.lines
         if line.get_marker() != "None"
     ]
