@@ -29,7 +29,7 @@ from milbench.report.formatting import readable
 from milbench.report.lengths import Lengths
 from milbench.report.study import Study, rows_of
 
-WHO = "✓, filled marks and full lines: may be the best; hollow and dashed: worse than the best."
+WHO = "✓: may be the best; hollow and dashed: worse than the best."
 PARETO = (
     f"Means over seeds. {WHO} On the grey line: losses that no other one beats in one of the two without losing in the "
     "other. The least time of a training step, which other work on the machine disturbs least."
@@ -40,8 +40,8 @@ TRAINING = (
 )
 AMOUNTS = "Means over seeds, the band from the smallest to the largest seed; test bags."
 LENGTHS = (
-    f"{AMOUNTS} Every length is a whole training. After the longest: ✓, filled marks and full lines: may be the best; "
-    "hollow and dashed: worse than the best. Grey, dashed: no skill."
+    f"{AMOUNTS} Every length is a whole training. ✓: may be the best after the longest; hollow and dashed: worse than "
+    "the best there. Grey, dashed: no skill."
 )
 CURVES = f"{AMOUNTS} {WHO} Grey, dashed: no skill."
 _HALF = 5.4
