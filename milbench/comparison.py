@@ -90,9 +90,9 @@ class Comparison:
             metric: without the split, such as "set_error"; None: the one that losses are ranked by on each task.
 
         Returns:
-            A row for each loss, with the columns mean, sd, low and high (95 % interval of the mean), seeds, planned,
-            contender (whether it may be the best; None where that is not known), worse_by (than the best by
-            at most so much, in the unit of `mean`), step (seconds) and supervision.
+            A row for each loss, with the columns contender (whether it may be the best; None where that is not
+            known), worse_by (than the best by at most so much, in the unit of `mean`; NaN where it is excluded),
+            mean, sd, low and high (95 % interval of the mean), seeds, planned, step (seconds) and supervision.
         """
         tables = {
             label: self._study.summary(label, metric or "") for label in self._tasks(task, metric)

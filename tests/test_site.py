@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from milbench._utils.palette import contrast
 from milbench.api.registry import losses
 from milbench.report.lengths import lengths_of
 from milbench.report.study import Study
@@ -69,6 +70,17 @@ def test_formulas_become_pictures_that_can_be_read_out() -> None:
     assert "arithmatex" not in page
     assert page.count("<svg ") == page.count('role="img"') == 2
     assert 'aria-label="a_k &lt; 1"' in page
+
+
+@pytest.mark.parametrize(("scheme", "page"), [("default", "#ffffff"), ("slate", "#1e2129")])
+def test_links_of_the_site_can_be_read(scheme: str, page: str) -> None:
+    """On the page as the theme colours it; 4.5 : 1 is what WCAG 2.2, 1.4.3, asks of text."""
+    style = (REPOSITORY / "website" / "site.css").read_text("utf-8")
+    start = style.index(f'[data-md-color-scheme="{scheme}"][data-md-color-primary="teal"]')
+    rules = dict(re.findall(r"--md-([\w-]+): (#\w+);", style[start : style.index("}", start)]))
+    assert contrast(rules["typeset-a-color"], page) >= 4.5
+    assert contrast(rules["accent-fg-color"], page) >= 4.5
+    assert contrast("#ffffff", rules["primary-fg-color"]) >= 4.5
 
 
 def test_the_files_that_documents_name_exist() -> None:

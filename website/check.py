@@ -41,6 +41,9 @@ class Page(HTMLParser):
             self.links.add(given["href"])
         elif tag in FETCHED and FETCHED[tag] in given and given.get("rel") not in NOT_FETCHED:
             self.fetched.add(given[FETCHED[tag]])
+        if tag in ("source", "img") and given.get("srcset"):
+            # Each candidate is an address and, after a space, a width.
+            self.fetched |= {one.split()[0] for one in given["srcset"].split(",")}
 
 
 def problems(site: Path) -> list[str]:

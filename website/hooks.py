@@ -1,11 +1,13 @@
 """The hooks of mkdocs: add the pages that are made, and let links to files outside docs/ lead to their pages."""
 
+import sys
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from milbench._utils.console import write_line
 from website import (
     command_line,
     formulas,
@@ -48,6 +50,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         networks,
         reports,
     ):
+        write_line(sys.stderr, f"making the pages of {maker.__name__}")
         for path, content in maker.files().items():
             files.append(File.generated(config, path, content=content))
     return files

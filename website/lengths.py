@@ -1,8 +1,10 @@
 """Set errors at each length of training: a table for the page of a loss or a network, and a picture of some tasks.
 
-    python -m website.lengths docs/lengths.png "MNIST sets" handwritten-words soundscapes
+    python -m website.lengths docs/lengths.png 3 spoken-digits handwritten-words soundscapes
+    python -m website.lengths docs/lengths-narrow.png 1 spoken-digits handwritten-words soundscapes
 
-Both are made from reports/lengths, once it is there.
+The number is how many panels stand side by side: one, for a telephone. Both are made from
+reports/lengths, once it is there.
 """
 
 import sys
@@ -19,7 +21,7 @@ from milbench.report.formatting import NOTHING, number, readable
 from milbench.report.lengths import Lengths, lengths_of, lengths_table
 from milbench.report.published import read
 from milbench.report.study import Study
-from milbench.report.tables import Table
+from milbench.report.tables import NO_SKILL, Table
 from website import REPOSITORY
 
 REPORT = REPOSITORY / "reports" / "lengths"
@@ -42,7 +44,7 @@ def section(loss: str = "", network: str = "") -> str:
     """Return the section of a loss, or of a network that it had, with a row a task; "" where nothing is known."""
     rows, most = [], max((len(one.studies) for one in lengths()), default=0)
     for one in lengths():
-        guessing = number(
+        no_skill = number(
             float(one.longest.no_skill(one.task).mean()), 1, one.longest.metric(one.task)
         )
         for variant, errors in lengths_table(one).frame.iterrows():
@@ -54,7 +56,7 @@ def section(loss: str = "", network: str = "") -> str:
                         readable(str(variant)),
                         *errors,
                         *[NOTHING] * (most - len(errors)),
-                        guessing,
+                        no_skill,
                     ]
                 )
     if not rows:
@@ -64,7 +66,7 @@ def section(loss: str = "", network: str = "") -> str:
     ]
     texts = [dict.fromkeys(f"{bound(span):,.0f}" for bound in (min, max)) for span in spans]
     heads = [f"{' to '.join(text)} {lengths()[0].unit}" for text in texts]
-    frame = pd.DataFrame(rows, columns=["task", "loss", *heads, "guessing"]).set_index("task")
+    frame = pd.DataFrame(rows, columns=["task", "loss", *heads, NO_SKILL]).set_index("task")
     if {*frame["loss"]} == {loss}:
         frame = frame.drop(columns="loss")
     return SECTION.format(
@@ -73,11 +75,11 @@ def section(loss: str = "", network: str = "") -> str:
 
 
 @styled()
-def picture(tasks: Collection[str]) -> bytes:
+def picture(tasks: Collection[str], columns: int) -> bytes:
     """Return a PNG: the set error against the length of training on some tasks, as the report draws it on all."""
     shown = [one for one in lengths() if one.task in tasks]
-    return drawn("lengths", "", LENGTHS, lengths_figure(shown))[0].png()
+    return drawn("lengths", "", LENGTHS, lengths_figure(shown, columns))[0].png()
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_bytes(picture(sys.argv[2:]))
+    Path(sys.argv[1]).write_bytes(picture(sys.argv[3:], int(sys.argv[2])))

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from milbench._utils.palette import INK
 from milbench.api.loss import Loss
 
 SIDE = 41
@@ -72,7 +73,7 @@ def _curve(loss: Loss) -> Figure:
     values = loss(batch, torch.tensor([[True, False]]).expand(SIDE, -1))
     figure = Figure(figsize=(4.8, 3.1), layout="constrained")
     axes = figure.subplots()
-    axes.plot(logits, values, color="#0e7490")
+    axes.plot(logits, values, color=INK)
     axes.set_xlabel("logit of the true class, where the other one has 0", fontsize=8)
     axes.set_ylabel("loss", fontsize=8)
     axes.tick_params(labelsize=7)

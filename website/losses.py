@@ -60,7 +60,7 @@ Learns from: {supervision} · head: {head} · [the code](#code) · [what the sym
 """
 STANDING = """## Where it stands
 Set error in %, mean ± standard deviation of five seeds after some 2,000 steps (8,000 on synthetic
-bags, 40 epochs on birds), beside the best constant answer; ✓: may be the best of 21 (nowhere, if
+bags, 40 epochs on birds), beside no skill; ✓: may be the best of 21 (nowhere, if
 nothing is learnt), ≤: then worse than it by at most so many points
 ([all losses, tuned alike](../../reports/all-losses/index.html)).
 
@@ -70,7 +70,7 @@ nothing is learnt), ≤: then worse than it by at most so many points
 ![The mean set error of {name} among all losses, task by task]({name}-standing.png)
 </div>
 
-*In colour: {name}. Grey: the other losses.*
+*The large marks in colour: {name}. Grey: the other losses.*
 
 """
 NOT_COMPARED = "Not among [all losses](../../results.md#which-loss-is-best), since it {reason}.\n\n"

@@ -80,7 +80,7 @@ DRAWING = """<div class="scrolled" markdown>
 STANDING = """
 ## Where it stands
 Set error in %, mean ± standard deviation of five seeds after some 2,000 steps (8,000 on synthetic
-bags, 40 epochs on birds), by `one-vs-rest`, beside the best constant answer; ✓: may be the best of 21 (nowhere,
+bags, 40 epochs on birds), by `one-vs-rest`, beside no skill; ✓: may be the best of 21 (nowhere,
 if nothing is learnt), ≤: then worse than it by at most so many points
 ([all losses, tuned alike](../../reports/all-losses/index.html)).
 

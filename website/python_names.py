@@ -9,7 +9,7 @@ GROUPS = {
     "Comparisons": ("compare", "results", "Comparison", "UsageError"),
     "Losses": ("load_loss", "Loss", "Head", "LabelSets", "Reduction", "Supervision", "bag_sizes"),
     "Estimator": ("BagClassifier",),
-    "Bags": ("Bags", "Truth", "label_matrix", "pad_bags", "generator"),
+    "Bags": ("Bags", "Origin", "Truth", "label_matrix", "pad_bags", "generator"),
     "Tasks": ("load_task", "Task", "Recipe", "Published"),
     "Evaluation": ("EvalSplit", "evaluate_bags", "Evaluation", "Outcomes", "Scores",
                    "ScoreFunction", "Split"),

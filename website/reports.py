@@ -2,9 +2,11 @@
 
 import re
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
+from milbench._utils.console import write_line
 from milbench.report.published import read
 from milbench.report.render import PICTURES, render
 from website import REPOSITORY
@@ -44,7 +46,9 @@ def files() -> dict[str, str | bytes]:
     listed = (REPORTS / "README.md").read_text("utf-8")
     made: dict[str, str | bytes] = {}
     cards = []
-    for name in LISTED.findall(listed):
+    names = LISTED.findall(listed)
+    for number, name in enumerate(names, start=1):
+        write_line(sys.stderr, f"drawing {name}, report {number} of {len(names)}")
         with tempfile.TemporaryDirectory() as parent:
             folder = Path(parent) / name
             shutil.copytree(

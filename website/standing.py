@@ -7,21 +7,27 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from milbench._utils.palette import MUTED
+from milbench.report.formatting import readable
 from milbench.report.published import read
 from milbench.report.study import Study
-from milbench.report.tables import Table, main_table
+from milbench.report.tables import NO_SKILL, Table, main_table
 from website import REPOSITORY
 
 REPORT = "all-losses"
-OTHERS = "#c3cad4"
-COLOURS = ("#0f766e", "#c2410c", "#1d4ed8", "#7e22ce")
-"""Of the variants of a loss."""
+OTHERS = "#9aa3af"
+"""Of the losses that the picture is not about."""
+
+
+@cache
+def study() -> Study:
+    """Return the published comparison."""
+    return Study(read(REPOSITORY / "reports" / REPORT))
 
 
 @cache
 def places() -> pd.DataFrame:
     """Return the set error of every variant (rows) on every task, as the main table of the report shows it."""
-    table = main_table(Study(read(REPOSITORY / "reports" / REPORT))).frame
+    table = main_table(study()).frame
     return table.filter(like=": set error").rename(columns=lambda head: head.partition(":")[0])
 
 
@@ -36,10 +42,8 @@ def of_network(network: str) -> list[str]:
 
 
 def table(names: list[str]) -> str:
-    """Return the places of some variants, and what guessing gives, as a table of Markdown; "" without any."""
-    shown = (
-        places().loc[[*names, "no skill"]].rename({"no skill": "guessing"}).T.rename_axis("task")
-    )
+    """Return the places of some variants, and those of no skill, as a table of Markdown; "" without any."""
+    shown = places().loc[[*names, NO_SKILL]].T.rename_axis("task")
     return Table("", shown).markdown() if names else ""
 
 
@@ -51,8 +55,12 @@ def picture(loss: str) -> bytes:
     axes = figure.subplots()
     axes.hlines(rows, 0, 102, color="#e6e9ee", lw=1, zorder=0)
     axes.plot(means.T, rows, "o", color=OTHERS, ms=7, mec="white", mew=0.6)
-    for colour, name in zip(COLOURS, variants(loss), strict=False):
-        axes.plot(means.loc[name], rows, "D", color=colour, ms=9, mec="white", mew=0.8, label=name)
+    looks = {readable(variant): look for variant, look in study().looks.items()}
+    for name in variants(loss):
+        colour, marker = looks[name]
+        axes.plot(
+            means.loc[name], rows, marker, color=colour, ms=9, mec="white", mew=0.8, label=name
+        )
     axes.set_yticks(rows, means.columns)
     axes.set(xlim=(0, 102), ylim=(len(rows) - 0.5, -0.5))
     axes.set_xlabel("set error (%)", fontsize=9, color=MUTED)

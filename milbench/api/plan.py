@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from milbench._utils.files import file_and_member
+from milbench._utils.words import readable
 from milbench.api.parameters import with_neutral
 from milbench.api.published import Published
 from milbench.api.questions import Contrast, Mark
@@ -329,7 +330,8 @@ class Plan:
 
     def label(self, cell: Cell) -> str:
         """Return the task, loss, network, recipe and seed of a cell, in one line."""
-        return ", ".join([*filter(None, self.labels[cell.id]), f"seed {cell.seed}"])
+        parts = [readable(part) for part in self.labels[cell.id] if part]
+        return ", ".join([*parts, f"seed {cell.seed}"])
 
     def joined(self, earlier: Plan) -> Plan:
         """Return this plan with the cells of an earlier one; UsageError where one of them alone had a search.

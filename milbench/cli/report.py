@@ -1,6 +1,7 @@
 """`milbench report`: the page of a comparison."""
 
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -53,11 +54,12 @@ def write_report(
     published: Path | None = None,
 ) -> Path:
     """Write the report of comparisons side by side, or of a published one; print its sentence; return its page."""
+    from milbench._utils.console import plain, write_line
     from milbench.engine.folders import Root, damaged
     from milbench.engine.folders import results as results_of
     from milbench.report.combine import combine
     from milbench.report.published import read, save
-    from milbench.report.render import PICTURES, render, sentence
+    from milbench.report.render import KEPT, PICTURES, render, sentence
 
     parts = (
         [read(published)]
@@ -68,13 +70,16 @@ def write_report(
         options.say(*damaged(part.plan, Root(root).states(part.plan.cells)))
     results = combine(parts) if parts[1:] else parts[0]
     out = Root(root).reports / results.plan.name
-    if (
-        published is not None and published.resolve() != out.resolve()
-    ):  # galleries are kept as pictures alone
-        for picture in (published / PICTURES).glob("gallery-*.png"):
-            (out / PICTURES).mkdir(parents=True, exist_ok=True)
-            shutil.copy2(picture, out / PICTURES)
-    page = render(results, out, gallery=gallery)
+    # Some pictures cannot be drawn again from what is published, so that their files are kept.
+    if published is not None and published.resolve() != out.resolve():
+        (out / PICTURES).mkdir(parents=True, exist_ok=True)
+        for start in KEPT:
+            for picture in (published / PICTURES).glob(f"{start}-*.png"):
+                shutil.copy2(picture, out / PICTURES)
+    # On stderr, so that what the command prints on stdout stays the answer alone.
+    page = render(
+        results, out, gallery=gallery, tell=lambda line: write_line(sys.stderr, plain(line))
+    )
     if publish:
         save(results, out)
     options.say(sentence(results), style="bold", then=("open", str(page)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from milbench._utils.words import counted
+from milbench._utils.words import counted, readable
 from milbench.cli import options
 from milbench.engine.folders import Root, damaged
 
@@ -80,6 +80,13 @@ def _table(plan: Plan, states: Mapping[str, State], root: Root | None) -> Table:
         detail = describe_progress(state.progress) if state.progress else state.reason
         test_errors = errors(plan, cell, last) if last else ""
         rows.append(
-            (*plan.labels[cell.id], str(cell.seed), cell.id, state.status, test_errors, detail)
+            (
+                *map(readable, plan.labels[cell.id]),
+                str(cell.seed),
+                cell.id,
+                state.status,
+                test_errors,
+                detail,
+            )
         )
     return table_of(f"{plan.name}, launched {plan.launched}", headings, rows)

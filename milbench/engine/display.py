@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.text import Text
 
 from milbench._utils.console import console, plain, table_of, write_line
-from milbench._utils.words import counted
+from milbench._utils.words import counted, readable
 from milbench.api.metric_info import describe
 from milbench.api.plan import Cell, Plan
 from milbench.engine.cell import State
@@ -63,7 +63,7 @@ class Display:
                 f"{self.states[cell.id].status} (seed {cell.seed})" for cell in undone
             )
             counts = len(cells), len(skipped) - len(undone), len(cells) - len(skipped)
-            rows.append((*key, *map(str, counts), listed))
+            rows.append((*map(readable, key), *map(str, counts), listed))
         title = (
             f"{self.plan.name}: {counted(len(self.plan.cells), 'cell')}, {len(self.to_run)} to run"
         )

@@ -3,10 +3,12 @@
 import numpy as np
 import pandas as pd
 
-from milbench.report.formatting import significant
+from milbench.report.formatting import readable, significant
 from milbench.report.study import Study
 from milbench.report.tables import Table
 
+Counts = dict[str, dict[str, list[int]]]
+"""Cell -> class -> its counts."""
 SCORES = "Of the label sets of test bags, over all seeds."
 CONFUSION = (
     "In % of the test bags with the row's class: it is predicted, or missed, and the column's wrongly "
@@ -16,11 +18,11 @@ CONFUSION = (
 
 def class_tables(study: Study, task: str) -> list[Table]:
     """Return precision and recall of each class with every loss, and the confusion of the best; [] without counts."""
-    counts = {
-        str(variant): _pooled_counts(study, task, str(variant))
-        for variant in study.summary(task).index
-    }
-    counts = {variant: rows for variant, rows in counts.items() if len(rows)}
+    counts = {}
+    for variant in map(str, study.summary(task).index):
+        rows = _pooled_counts(study, task, variant)
+        if len(rows):
+            counts[readable(variant)] = rows
     if not counts:
         return []
     scores = {
@@ -29,12 +31,14 @@ def class_tables(study: Study, task: str) -> list[Table]:
         + (100 * rows[2] / rows[0]).map(significant)
         for variant, rows in counts.items()
     }
-    tables = [Table(f"Precision / recall (%) by class on {task}", pd.DataFrame(scores), SCORES)]
+    tables = [
+        Table(f"Precision / recall (%) by class on {readable(task)}", pd.DataFrame(scores), SCORES)
+    ]
     (best, rows), *_ = counts.items()
     instead = rows.iloc[:, 3:].set_axis(rows.index[: rows.shape[1] - 3], axis="columns")
     if len(instead.columns) > 1:
         shares = instead.mask(np.eye(len(rows), dtype=bool), rows[2], axis=0).div(rows[0], axis=0)
-        title = f"What {best} takes for what on {task}"
+        title = f"What {best} takes for what on {readable(task)}"
         tables.append(Table(title, (100 * shares).map(significant), CONFUSION))
     return tables
 

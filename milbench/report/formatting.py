@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Sequence
 
 from milbench._utils.words import counted as counted  # noqa: PLC0414 used by the report
+from milbench._utils.words import readable as readable  # noqa: PLC0414 used by the report
 from milbench.api.metric_info import Metric
 
 NOTHING = "—"
@@ -111,25 +112,6 @@ def first_of(names: Sequence[str]) -> str:
     """Return the first MOST_NAMED names as a part of a sentence, and how many more there are."""
     rest = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
     return listed([*names[:MOST_NAMED], *rest])
-
-
-def readable(label: str) -> str:
-    """Return the label of a loss or task as a sentence names it: its parameters in brackets, without plain keys.
-
-    Examples:
-        >>> readable("noisy-or head=softmax with gru"), readable("extended-digits digits_per_bag=2")
-        ('noisy-or (softmax) with gru', 'extended-digits (digits_per_bag=2)')
-    """
-    return re.sub(
-        r"(?: [\w.]+=[^\s()]+)+",
-        lambda match: f" ({', '.join(map(_value, match[0].split()))})",
-        label,
-    )
-
-
-def _value(setting: str) -> str:
-    value = setting.partition("=")[2]
-    return value if re.match("[a-z]", value) and value not in ("true", "false") else setting
 
 
 def slug(text: str) -> str:

@@ -8,7 +8,7 @@ from milbench.api.plan import labels
 from milbench.report.formatting import NOTHING, listed, number, readable
 from milbench.report.sentences import MOST_SENTENCES, sentences
 from milbench.report.study import Study, rows_of
-from milbench.report.tables import BOUNDS, MEANS, Table, ticked
+from milbench.report.tables import BOUNDS, MEANS, Table, named_rows, ticked
 
 _LENGTH = ("epochs", "steps_per_epoch", "evaluate_every")
 
@@ -92,7 +92,8 @@ def lengths_table(lengths: Lengths) -> Table:
     }
     frame = pd.DataFrame(columns).iloc[:, ::-1].fillna(NOTHING).rename_axis("loss")
     note = f"{MEANS} Losses are compared with those of the same length.{BOUNDS}"
-    return Table(f"Losses by the length of training on {lengths.task}", frame, note)
+    title = f"Losses by the length of training on {readable(lengths.task)}"
+    return Table(title, named_rows(frame), note)
 
 
 def verdicts(study: Study) -> list[str]:
@@ -120,7 +121,7 @@ def _change(one: Lengths) -> str:
     learnt = [
         length
         for length, study in one.studies.items()
-        if study.has_learnt(one.task) and study.colours
+        if study.has_learnt(one.task) and study.may_be_best
     ]
     if len(learnt) < 2:
         return ""
@@ -169,7 +170,7 @@ def last_changes(study: Study) -> list[str]:
         rest = (
             f"{least} to {most} with the others"
             if len(others) > 1
-            else f"{least} with {'; '.join(others.index)}"
+            else f"{least} with {'; '.join(map(readable, others.index))}"
         )
         beside = f" and by {rest}" if len(others) else ""
         lines.append(

@@ -12,7 +12,7 @@ from scipy import stats
 
 from milbench.api.metric_info import describe
 from milbench.api.published import Published
-from milbench.report.formatting import NOTHING, counted, interval, measured, with_unit
+from milbench.report.formatting import NOTHING, counted, interval, measured, readable, with_unit
 from milbench.report.marks import FEWEST_TO_DIFFER, agreement
 from milbench.report.statistics.differences import LEVEL
 from milbench.report.study import RULES, Study, rows_of
@@ -67,12 +67,16 @@ def literature_tables(study: Study, task: str) -> tuple[Table, Table] | None:
         runs = "" if published.count is None else f", {published.statistic} of {published.count}"
         value = f"{measured(published.mean, spread, metric)}{runs} [{1 + sources.index(published.source)}]"
         rows.append((
-            variant or published.method, metric.heading, value,
+            readable(variant) or published.method, metric.heading, value,
             f"{measured(ours.mean(), ours.std(), metric)} (n={seeds})" if seeds else NOTHING,
             interval(bounds, float(np.mean(bounds)), metric, True), verdict or NOTHING,
         ))  # fmt: skip
         details.append(
-            (variant or published.method, value, "; ".join(filter(None, reasons)) or NOTHING)
+            (
+                readable(variant) or published.method,
+                value,
+                "; ".join(filter(None, reasons)) or NOTHING,
+            )
         )
     rules = ", ".join(dict.fromkeys(RULES[published.rule] for _, published, *_ in compared))
     note = " ".join(f"[{k}] {source}." for k, source in enumerate(sources, start=1)) + (
@@ -85,8 +89,10 @@ def literature_tables(study: Study, task: str) -> tuple[Table, Table] | None:
         details, columns=["loss", "published", "why, and every deviation from the source"]
     )
     return (
-        Table(f"Published numbers beside ours on {task}", shown.set_index("loss"), note),
-        Table(f"Why, and what differs from the sources, on {task}", listed.set_index("loss")),
+        Table(f"Published numbers beside ours on {readable(task)}", shown.set_index("loss"), note),
+        Table(
+            f"Why, and what differs from the sources, on {readable(task)}", listed.set_index("loss")
+        ),
     )
 
 

@@ -1,7 +1,7 @@
 """The page of a comparison: index.html, report.md, table.tex and pictures, all from one frame."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from milbench._utils.files import write_atomically
+from milbench._utils.palette import TONES
 from milbench._version import __version__
 from milbench.api.metric_info import describe
 from milbench.api.results import Results
@@ -34,18 +35,21 @@ from milbench.report.lengths import (
 )
 from milbench.report.literature import literature_tables
 from milbench.report.marks import marks_frame
-from milbench.report.search import search_lines, search_table, searches
+from milbench.report.search import SearchedArm, search_lines, search_table, searches
 from milbench.report.sentences import more_seeds, sentences
 from milbench.report.study import Study, failures
 from milbench.report.supervision import Series, series_of, worth_table
 
 MOST_PICTURES = 8  # beside the page, which itself shows all
 PICTURES = "pictures"
+KEPT = ("gallery", "reliability")
+"""How pictures begin that a published report cannot draw again, so that their files are kept."""
 _ENVIRONMENT = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=select_autoescape(["html.j2"]),
     undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
 )  # fmt: skip
 _ENVIRONMENT.filters["md"] = tables.markdown
+_ENVIRONMENT.filters["readable"] = readable
 
 
 def sentence(results: Results) -> str:
@@ -53,12 +57,20 @@ def sentence(results: Results) -> str:
     return " ".join(verdicts(Study(results)))
 
 
+def silent(line: str) -> None:
+    """Say nothing of what is being drawn."""
+
+
 @styled()
-def render(results: Results, out: Path, *, gallery: bool = True) -> Path:
+def render(
+    results: Results, out: Path, *, gallery: bool = True, tell: Callable[[str], None] = silent
+) -> Path:
     """Write index.html, report.md, table.tex and at most eight pictures as PNG into a folder; return the page's path.
 
-    Galleries that were drawn there earlier are shown where the results have none, as those of a published report. It
-    raises a UsageError where `out` cannot be written, and where a search has not ended and nothing is compared yet.
+    Galleries and reliability diagrams that were drawn there earlier are shown where the results have none, as those
+    of a published report.
+    `tell` is given a line for each part that is begun, since a large report takes minutes. It raises a UsageError
+    where `out` cannot be written, and where a search has not ended and nothing is compared yet.
     """
     whole = Study(results)
     if not whole.tasks:
@@ -67,10 +79,11 @@ def render(results: Results, out: Path, *, gallery: bool = True) -> Path:
         )
     try:
         (out / PICTURES).mkdir(parents=True, exist_ok=True)
-        context = _context(whole, out / PICTURES, gallery)
+        context = _context(whole, out / PICTURES, gallery, tell)
         for old in (out / PICTURES).glob("*.png"):
             if old.stem not in context["names"]:
                 old.unlink()
+        tell(f"writing the page and {counted(len(context['kept']), 'picture')}")
         for picture in context["kept"]:
             (out / PICTURES / f"{picture.name}.png").write_bytes(picture.png())
         markdown, page = (
@@ -89,19 +102,24 @@ def render(results: Results, out: Path, *, gallery: bool = True) -> Path:
     return out / "index.html"
 
 
-def _context(whole: Study, pictures: Path, gallery: bool) -> dict[str, Any]:
+def _context(
+    whole: Study, pictures: Path, gallery: bool, tell: Callable[[str], None]
+) -> dict[str, Any]:
+    tell(f"comparing losses on {counted(len(whole.tasks), 'task')}")
     lengths = lengths_of(whole)
     study = longest(whole, lengths)  # shorter trainings have pictures and tables of their own
     arms, of_searches = searches(study), []
     for task in dict.fromkeys(arm.task for arm in arms):
+        tell(f"drawing the search on {readable(task)}")
         figure = search_figure(study, [arm for arm in arms if arm.task == task])
-        of_searches += drawn(f"search-{slug(task)}", f"Draws on {task}", CAPTION, figure)
+        of_searches += drawn(f"search-{slug(task)}", _search_title(arms, task), CAPTION, figure)
     many = len(study.tasks) > overview.MOST_TASKS
     series = series_of(study)
     opening = list(_opening(study, lengths, series, many))
-    sections = [
-        _section(whole, study, task, pictures if gallery else None, many) for task in study.tasks
-    ]
+    sections = []
+    for number, task in enumerate(study.tasks, start=1):
+        tell(f"drawing {readable(task)}, task {number} of {len(study.tasks)}")
+        sections.append(_section(whole, study, task, pictures if gallery else None, many))
     shown = [
         *opening,
         *(p for section in sections for p in (*section["pictures"], *section["pairs"])),
@@ -109,35 +127,52 @@ def _context(whole: Study, pictures: Path, gallery: bool) -> dict[str, Any]:
     kept = sorted(shown, key=lambda p: not (p in opening or p.photographs))[:MOST_PICTURES]
     worth = [worth_table(study, one) for one in series]
     metrics = dict.fromkeys(name for task in study.tasks for name in study.metrics(task))
+    extra = [tables.ranking_table(study), tables.contrasts_table(whole), *worth]
     return {
-        "plan": study.plan, "compared": _compared(study, lengths),
+        "plan": study.plan,
+        "compared": _compared(study, lengths),
         "sentences": [*sentences(study), *length_lines(lengths)],
-        "changes": last_changes(study) if not lengths else [], "more_seeds": more_seeds(study),
-        "opening": opening, "main": tables.main_table(study), "many": many, "sections": sections, "kept": kept,
-        "names": {p.name for p in kept}, "folder": PICTURES, "counts": Counter(map(str, whole.cells["status"])),
-        "failures": list(failures(whole)), "limits": _limits(whole), "version": __version__,
+        "changes": [] if lengths else last_changes(study),
+        "more_seeds": more_seeds(study),
+        "opening": opening,
+        "main": tables.main_table(study),
+        "many": many,
+        "sections": sections,
+        "kept": kept,
+        "names": {p.name for p in kept},
+        "folder": PICTURES,
+        "failures": list(failures(whole)),
+        "undone": _undone(whole),
+        "limits": _limits(whole),
+        "version": __version__,
         "lengths": [lengths_table(one) for one in lengths],
-        "extra": [t for t in (tables.ranking_table(study), tables.contrasts_table(whole), *worth) if t],
-        "search": search_table(arms), "doubts": search_lines(arms),
-        "searches": of_searches, "terms": {name: describe(name) for name in metrics},
-        "machines": sorted(set(whole.cells["machine"]) - {""}), "codes": sorted(set(whole.cells["code"]) - {""}),
-    }  # fmt: skip
+        "extra": [table for table in extra if table],
+        "search": search_table(arms),
+        "doubts": search_lines(arms),
+        "searches": of_searches,
+        "terms": {name: describe(name) for name in metrics},
+        "machines": sorted(set(whole.cells["machine"]) - {""}),
+        "codes": sorted(set(whole.cells["code"]) - {""}),
+        "tones": TONES,
+    }
 
 
 def _opening(
     study: Study, lengths: list[Lengths], series: list[Series], many: bool
 ) -> Iterator[Picture]:
     """Yield the pictures of the first screen: the tests or amounts that the comparison is about, else every seed."""
-    yield from drawn(
-        "lengths", "Errors by the length of training", lines.LENGTHS, lines.lengths_figure(lengths)
-    )
+    metrics = _metrics(study)
+    title = f"{metrics} of each loss against the length of training"
+    yield from drawn("lengths", title, lines.LENGTHS, lines.lengths_figure(lengths))
     for label, figure in heatmap.marks_figures(study):
-        yield from drawn(f"tests-{slug(label)}", f"Losses by tests, {label}", heatmap.MARKS, figure)
+        title = f"Which losses pass which tests, by {label}"
+        yield from drawn(f"tests-{slug(label)}", title, heatmap.MARKS, figure)
     equivalence = heatmap.equivalence_figure(study)
-    title = f"Better, equivalent or worse: {study.metric(study.tasks[0]).label}"
+    title = f"Where {readable(next(iter(study.supervision)))} is better, equivalent or worse, by {metrics.lower()}"
     yield from drawn("equivalence", title, heatmap.EQUIVALENCE, equivalence)
     for one in series:
-        title = f"{study.metric(next(iter(one.tasks.values()))).label} by number of bags"
+        label = study.metric(next(iter(one.tasks.values()))).label
+        title = f"{_capital(label)} of each loss against the number of training bags"
         yield from drawn(
             f"amounts-{slug(one.name)}",
             title,
@@ -145,15 +180,38 @@ def _opening(
             lines.amounts_figure(study, one.tasks),
         )
     if many and equivalence is None and not series and marks_frame(study).empty:
-        yield from drawn("tasks", "Losses by tasks", heatmap.TASKS, heatmap.tasks_figure(study))
+        title = f"{metrics} of each loss on each task"
+        yield from drawn("tasks", title, heatmap.TASKS, heatmap.tasks_figure(study))
     if not many:
-        title = " and ".join(dict.fromkeys(study.metric(task).label for task in study.tasks))
-        caption = (
-            overview.CAPTION + overview.WORSE * (len(study.tasks) == 1)
-            if study.colours
-            else overview.NO_VERDICT
-        )
-        yield from drawn("seeds", f"Every seed: {title}", caption, overview.overview_figure(study))
+        caption = overview.NO_VERDICT
+        if study.may_be_best:
+            caption = overview.CAPTION + overview.WORSE * (len(study.tasks) == 1)
+        is_tested = any(study.info(task).is_tested for task in study.tasks)
+        on_bags = " on test bags" if is_tested else ""
+        title = f"{metrics} of each loss{on_bags}, {_seeds(study)}"
+        yield from drawn("seeds", title, caption, overview.overview_figure(study))
+
+
+def _metrics(study: Study) -> str:
+    """Return what losses are compared by, as the beginning of a title."""
+    labels = dict.fromkeys(study.metric(task).label for task in study.tasks)
+    return _capital(" and ".join(labels))
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _seeds(study: Study) -> str:
+    """Return how many seeds each loss has on a task, such as 3 to 5 seeds."""
+    counts = study.cells.groupby(["task", "variant"])["seed"].nunique()
+    least, most = int(counts.min()), int(counts.max())
+    return counted(most, "seed") if least == most else f"{least} to {most} seeds"
+
+
+def _search_title(arms: list[SearchedArm], task: str) -> str:
+    (metric, *_) = [arm.metric for arm in arms if arm.task == task]
+    return f"{_capital(metric.label)} of every setting that was searched on {readable(task)}"
 
 
 def _section(
@@ -166,24 +224,28 @@ def _section(
         [],
     )
     if not many:
-        title, figure = f"Differences in {label}", heatmap.pairs_figure(study, task)
+        title = f"Differences in {label} between every two losses"
+        figure = heatmap.pairs_figure(study, task)
         first += drawn(f"differences-{name}", title, heatmap.PAIRS, figure)
         pairs += drawn(
             f"curves-{name}",
-            f"Learning curves: {label}",
+            f"{_capital(label)} of each loss, epoch by epoch",
             lines.CURVES,
             lines.curves_figure(study, task),
         )
         pairs += drawn(
-            f"training-{name}", "Training loss", lines.TRAINING, lines.training_figure(study, task)
+            f"training-{name}",
+            "Training loss, epoch by epoch",
+            lines.TRAINING,
+            lines.training_figure(study, task),
         )
         pairs += drawn(
-            f"costs-{name}", f"Cost: {label}", lines.PARETO, lines.pareto_figure(study, task)
+            f"costs-{name}",
+            f"{_capital(label)} against the time of a training step",
+            lines.PARETO,
+            lines.pareto_figure(study, task),
         )
-        diagram = reliability.reliability_figure(study, task)
-        first += drawn(
-            f"reliability-{name}", "Do probabilities come true?", reliability.CAPTION, diagram
-        )
+        first += _reliability(study, task, folder)
     published, *folded = literature_tables(study, task) or (None,)
     folded += [
         tables.metrics_table(study, task),
@@ -194,6 +256,17 @@ def _section(
         "task": task, "anchor": f"task-{name}", "pictures": first, "pairs": pairs,
         "tables": [published] if published else [], "folded": folded,
     }  # fmt: skip
+
+
+def _reliability(study: Study, task: str, folder: Path | None) -> list[Picture]:
+    """Return the reliability diagrams, or the earlier ones where a published report cannot draw them."""
+    name = f"reliability-{slug(task)}"
+    title = "How often classes are present that were forecast to be"
+    figure = reliability.reliability_figure(study, task)
+    earlier = None if folder is None else folder / f"{name}.png"
+    if figure is None and earlier is not None and earlier.is_file():
+        return [Picture(name, title, reliability.CAPTION, earlier.read_bytes())]
+    return drawn(name, title, reliability.CAPTION, figure)
 
 
 def _gallery(study: Study, task: str, folder: Path) -> list[Picture]:
@@ -224,9 +297,8 @@ def _compared(study: Study, lengths: list[Lengths]) -> str:
     for column, name in (("network", "network"), ("recipe", "recipe")):
         losses += f" with {counted(n, name)}" if (n := cells[column].nunique()) > 1 else ""
     if len(study.tasks) == 1:
-        tasks = study.tasks[0]
-    seeds = sorted({int(n) for n in study.cells.groupby(["task", "variant"])["seed"].nunique()})
-    many = counted(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
+        tasks = readable(study.tasks[0])
+    many = _seeds(study)
     folds = {tuple(study.info(task).folds or ()) for task in study.tasks}
     if len(folds) == 1 and (one := folds.pop()) and one[1]:
         many = f"{one[1]} x {one[0]} folds"
@@ -253,6 +325,13 @@ def few_bags_line(study: Study, task: str) -> str:
         f"Thresholds on {readable(task)} were chosen by {counts.min():.0f} bags, which are few: set error, label "
         "error and F1 depend on that choice; average precision and AUROC need no threshold."
     )
+
+
+def _undone(study: Study) -> str:
+    """Return how many cells are done, and what became of the others."""
+    counts = Counter(map(str, study.cells["status"]))
+    others = ", ".join(f"{count} {status}" for status, count in counts.items() if status != "done")
+    return f"{counts['done']} of {counted(counts.total(), 'cell')} are done ({others})."
 
 
 def _limits(study: Study) -> list[str]:

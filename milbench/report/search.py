@@ -231,8 +231,8 @@ def _row(arm: SearchedArm, metric: Metric) -> tuple[str, ...]:
     settings = ", ".join(f"{name} = {value}" for name, value in chosen.items())
     alike = f"{arm.alike} of {len(arm.means) - 1}"
     return (
-        arm.variant,
-        arm.task,
+        readable(arm.variant),
+        readable(arm.task),
         settings,
         measured(arm.best, math.nan, metric),
         measured(arm.fresh.mean(), arm.fresh.std(), metric),

@@ -19,6 +19,8 @@ from milbench.api.published import Rule
 from milbench.api.results import Results
 from milbench.api.supervision import SUPERVISIONS
 from milbench.report.evidence import Evidence, evidence_in
+from milbench.report.formatting import readable
+from milbench.report.looks import Look, looks
 from milbench.report.statistics.contenders import Contenders, contenders
 from milbench.report.statistics.differences import (
     LEVEL,
@@ -78,18 +80,20 @@ class Study:
             setattr(self, name, cache(getattr(self, name)))
 
     @cached_property
-    def colours(self) -> dict[str, int]:
-        """The number of the colour of each loss that is a contender on some task; the others are grey."""
-        coloured = {
-            v
-            for task in self.tasks
-            for v, is_one in self.summary(task)["contender"].items()
-            if is_one
-        }
-        return {
-            variant: number
-            for number, variant in enumerate(v for v in self.ranking() if v in coloured)
-        }
+    def may_be_best(self) -> set[str]:
+        """The losses that may be the best on some task; none where nothing is excluded anywhere."""
+        found = set()
+        for task in self.tasks:
+            contender = self.summary(task)["contender"]
+            found |= set(contender.index[contender])
+        return found
+
+    @cached_property
+    def looks(self) -> dict[str, Look]:
+        """How each loss is drawn: see `milbench.report.looks`."""
+        first = self.cells.drop_duplicates("variant")
+        cells = zip(first["variant"], first["cell"], strict=True)
+        return looks({str(variant): self.planned[cell] for variant, cell in cells})
 
     @cached_property
     def kinds(self) -> list[str]:
@@ -186,9 +190,9 @@ class Study:
     def summary(self, task: str, metric: str = "") -> pd.DataFrame:
         """Return what is known of each variant by a metric, the best mean first, indexed by variant.
 
-        mean, sd (n - 1), low and high (the 95 % interval of the mean: Student's from three seeds on, over test items
-        for one seed), seeds, planned, contender (bool), worse_by (see `Contenders`), step (the least seconds of a
-        training step, which other work disturbs least) and supervision.
+        contender (bool), worse_by (see `Contenders`; NaN where the loss is excluded), mean, sd (n - 1), low and high
+        (the 95 % interval of the mean: Student's from three seeds on, over test items for one seed), seeds, planned,
+        step (the least seconds of a training step, which other work disturbs least) and supervision.
         """
         name = metric or self.primary(task)
         table = self.table(task, name)
@@ -197,14 +201,18 @@ class Study:
             self._interval(task, name, str(variant), row.dropna())
             for variant, row in table.iterrows()
         ]
-        verdicts = self.contenders(
-            task, name
-        ).values()  # each is about the losses of one kind of supervision
+        # Each verdict is about the losses of one kind of supervision.
+        verdicts = self.contenders(task, name).values()
+        is_contender = np.zeros(len(table), bool)
+        worse_by = np.full(len(table), np.nan)
+        for verdict in verdicts:
+            is_contender |= verdict.contender
+            # A bound says what a tick is worth. Beside an excluded loss it would mislead.
+            worse_by = np.where(verdict.contender, verdict.worse_by, worse_by)
         summary = pd.DataFrame({
+            "contender": is_contender, "worse_by": worse_by,
             "mean": table.mean(axis=1), "sd": table.std(axis=1), "low": [low for low, _ in bounds],
             "high": [high for _, high in bounds], "seeds": table.notna().sum(axis=1), "planned": planned,
-            "contender": np.logical_or.reduce([np.zeros(len(table), bool), *(v.contender for v in verdicts)]),
-            "worse_by": np.fmax.reduce([np.full(len(table), np.nan), *(v.worse_by for v in verdicts)]),
             "step": self.table(task, STEP).mean(axis=1),
         }, index=table.index)  # fmt: skip
         is_share = (
@@ -397,4 +405,6 @@ def failures(study: Study) -> Iterator[str]:
     )
     for (task, variant, status, reason), group in unfinished.groupby(by, sort=False):
         seeds = ", ".join(map(str, sorted(group["seed"])))
-        yield f"{status}: {variant} on {task}, seed {seeds}{f' ({reason})' if reason else ''}"
+        where = f"{readable(str(variant))} on {readable(str(task))}, seed {seeds}"
+        why = f" ({reason})" if reason else ""
+        yield f"{status}: {where}{why}"

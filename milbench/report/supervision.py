@@ -11,7 +11,7 @@ from scipy import stats
 
 from milbench.api.metric_info import describe
 from milbench.api.plan import Cell, labels, task_key
-from milbench.report.formatting import NOTHING, measured
+from milbench.report.formatting import NOTHING, measured, readable
 from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL
 from milbench.report.study import Study
 from milbench.report.tables import Table
@@ -117,14 +117,18 @@ def worth_table(study: Study, series: Series) -> Table | None:
         values = study.table(task, name).loc[variant]
         value = measured(float(np.mean(values)), float(np.std(values, ddof=1)), describe(name))
         worths = (_worth(study, series, other, variant, amount) for other in weak)
-        rows.append([f"{variant}, {amount:,.0f} bags", value, *worths])
-    columns = ["supervised more", describe(name).heading, *(f"as many bags for {v}" for v in weak)]
+        rows.append([f"{readable(variant)}, {amount:,.0f} bags", value, *worths])
+    columns = [
+        "supervised more",
+        describe(name).heading,
+        *(f"as many bags for {readable(v)}" for v in weak),
+    ]
     note = (
         "Where the mean curves meet, linear between measured numbers in their logarithm; in brackets all numbers at "
         "which Student's 95 % interval of the difference, seed by seed, holds zero. ×: how many such bags replace one. "
         "< and >: outside the numbers that were measured."
     )
-    title = f"What supervision is worth in bags: {series.name}"
+    title = f"What supervision is worth in bags: {readable(series.name)}"
     return Table(title, pd.DataFrame(rows, columns=columns).set_index("supervised more"), note)
 
 

@@ -19,6 +19,7 @@ from milbench.report.formatting import (
     interval,
     measured,
     number,
+    readable,
     significant,
 )
 from milbench.report.statistics.differences import LEVEL, holm, is_within
@@ -26,6 +27,7 @@ from milbench.report.statistics.ranking import mean_ranks, scores, win_rates
 from milbench.report.study import STEP, Study, rows_of
 
 YES, NO = "✓", "–"
+BEST = "may be the best"
 NO_SKILL = "no skill"
 COSTS = {
     STEP: ("step (ms)", 1e3), "cost/loss_seconds_min": ("loss alone (ms)", 1e3),
@@ -33,7 +35,7 @@ COSTS = {
 }  # fmt: skip
 """What is measured beside errors: the head of its column, and by what seconds and bytes are multiplied."""
 MEANS = "Mean ± standard deviation over seeds."
-BOUND = " Worse by at most: than the best loss, for all losses at once with 95 % confidence."
+BOUND = " Worse by at most: than the best loss, of those that may be the best; for all at once with 95 % confidence."
 BOUNDS = " ✓: may be the best; ≤: then worse than the best by at most so much, in the unit of the metric."
 FEWEST_BLOCKS = 5  # of fewer tasks the intervals hold less than they promise
 RANKS = (
@@ -90,7 +92,7 @@ def markdown(text: object) -> str:
 
 def main_table(study: Study) -> Table:
     """Return the mean of each loss, whether it may be the best, by how much it may be worse, its cost and its seeds."""
-    index, is_known = pd.Index(study.ranking(), name="loss"), bool(study.colours)
+    index, is_known = pd.Index(study.ranking(), name="loss"), bool(study.may_be_best)
     kinds = (
         "" if len(study.kinds) == 1 else " Losses are compared with those of the same supervision."
     )
@@ -98,7 +100,7 @@ def main_table(study: Study) -> Table:
         columns = {}
         for task in study.tasks:
             metric, ordered = study.metric(task), study.summary(task).reindex(index)
-            columns[f"{task}: {metric.heading}"] = [
+            columns[f"{readable(task)}: {metric.heading}"] = [
                 ticked(row, metric)
                 + (
                     f" ({row.seeds:.0f} of {row.planned:.0f} seeds)"
@@ -119,22 +121,31 @@ def main_table(study: Study) -> Table:
             {h: (t, study.primary(t)) for h, t in zip(columns, study.tasks, strict=True)},
         )
         note = " Step: the time of a training step over that of the quickest loss, in the geometric mean over tasks."
+        frame = named_rows(frame)
         return Table("All losses", frame, f"{MEANS}{BOUNDS if is_known else ''}{note}{kinds}")
     (task,) = study.tasks
     metric, rows = study.metric(task), rows_of(study.summary(task).reindex(index))
+    bound = f"worse by at most{' (points)' * metric.percent}"
+    # The verdict comes first: it has to be on the screen of a telephone.
     frame = pd.DataFrame({
+        BEST: [YES if row.contender else NO for row in rows],
         metric.heading: [measured(row.mean, row.sd, metric) for row in rows],
         "95 % interval": [interval((row.low, row.high), row.mean, metric) for row in rows],
-        "may be the best": [YES if row.contender else NO for row in rows],
-        f"worse by at most{' (points)' * metric.percent}": [at_most(row.worse_by, metric) for row in rows],
+        bound: [at_most(row.worse_by, metric) for row in rows],
         "step (ms)": [significant(1000 * row.step) for row in rows],
         "seeds": [f"{row.seeds}" if row.seeds == row.planned else f"{row.seeds} of {row.planned}" for row in rows],
     }, index=index)  # fmt: skip
     if not is_known:
-        frame = frame.drop(columns=list(frame.columns[2:4]))
+        frame = frame.drop(columns=[BEST, bound])
     frame = _with_line(frame, study, {metric.heading: (task, study.primary(task))})
-    marked = frozenset(k for k, variant in enumerate(index) if variant in study.colours)
-    return Table("All losses", frame, f"{MEANS}{BOUND if is_known else ''}{kinds}", marked)
+    marked = frozenset(k for k, variant in enumerate(index) if variant in study.may_be_best)
+    note = f"{MEANS}{BOUND if is_known else ''}{kinds}"
+    return Table("All losses", named_rows(frame), note, marked)
+
+
+def named_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a table whose rows are named as sentences name losses, such as noisy-or (softmax)."""
+    return frame.rename(index=lambda label: readable(str(label)))
 
 
 def ticked(row: Any, metric: Metric) -> str:
@@ -188,7 +199,7 @@ def metrics_table(study: Study, task: str) -> Table:
     frame = _with_line(
         frame, study, {describe(name).heading: (task, name) for name in study.metrics(task)}
     )
-    return Table(f"Every metric on {task}", frame, note)
+    return Table(f"Every metric on {readable(task)}", named_rows(frame), note)
 
 
 def pairs_frame(study: Study, task: str, metric: str = "") -> pd.DataFrame:
@@ -221,7 +232,8 @@ def contrasts_table(study: Study) -> Table | None:
     for (contrast, task, pair), p in zip(contrasts, adjusted, strict=True):
         metric, margin = study.metric(task), study.margin(task)
         rows.append({
-            "question": contrast.name, "task": task, "difference of": f"{contrast.first} less {contrast.second}",
+            "question": contrast.name, "task": readable(task),
+            "difference of": f"{readable(contrast.first)} less {readable(contrast.second)}",
             "difference": number(pair.difference, 2, metric, signed=True),
             "95 % interval": interval(pair.interval, pair.difference, metric, True),
             "95 %, uncorrected": interval(replace(pair, overlap=0.0).interval, pair.difference, metric, True),
@@ -278,7 +290,7 @@ def ranking_table(study: Study) -> Table | None:
     if known := not np.isnan(np.concatenate(lines)).any():
         columns["score"] = [f"{score:.2f}" for score in scores(values, lines)]
     frame = pd.DataFrame(columns, index=pd.Index(losses, name="loss"))
-    return Table(f"Over {len(tables)} tasks", frame, RANKS + (SCORE if known else ""))
+    return Table(f"Over {len(tables)} tasks", named_rows(frame), RANKS + (SCORE if known else ""))
 
 
 def cells_table(study: Study, task: str) -> Table:
@@ -294,4 +306,6 @@ def cells_table(study: Study, task: str) -> Table:
     if (frame["reason"] == NOTHING).all():
         frame = frame.drop(columns="reason")
     bad = frozenset(k for k, row in enumerate(rows) if row[2] != "done")
-    return Table(f"Every cell on {task}", frame, counted(len(rows), "cell") + ".", bad)
+    return Table(
+        f"Every cell on {readable(task)}", named_rows(frame), counted(len(rows), "cell") + ".", bad
+    )

@@ -43,6 +43,12 @@ def test_tables_and_differences_agree_with_the_frame_at_the_epoch_that_counts() 
     assert len(opened.differences()) == 2 * 6, "tasks, pairs of four losses"
 
 
+def test_the_verdict_is_the_first_column_of_a_printed_table() -> None:
+    table = Comparison(make_results(tasks=ONE), Path("reports")).table()
+    assert list(table.columns[:2]) == ["contender", "worse_by"]
+    assert "contender" in repr(table)
+
+
 def test_the_frame_has_a_column_a_setting_and_draws_stand_apart() -> None:
     results = constant(
         {("a", seed): [(0.1, 0.3), (0.2, 0.2)] for seed in range(2)}, selection="validation"

@@ -35,8 +35,10 @@ def test_the_page_opens_with_the_sentence_the_picture_the_table_and_the_limits(
 ) -> None:
     page = (report / "index.html").read_text("utf-8")
     places = [page.index(part) for part in (
-        "A &lt;title&gt;", "Best on extended-digits: ", "Every seed: one-instance error", "<caption>All losses",
-        "What limits this", "What each loss finds where", "Learning curves", "Differences in one-instance error",
+        "A &lt;title&gt;", "Best on extended-digits: ",
+        "One-instance error of each loss on test bags, 3 seeds", "<caption>All losses",
+        "What limits this", "What each loss finds where", "One-instance error of each loss, epoch by epoch",
+        "Differences in one-instance error between every two losses",
         "Published numbers beside ours", f"Every cell on {TASK}",
     )]  # fmt: skip
     assert places == sorted(places)
@@ -51,6 +53,11 @@ def test_what_failed_is_told_with_its_reason_and_nothing_is_markup(report: Path)
         "failed: max-pooling on extended-digits, seed 1 (FloatingPointError: <not finite>)"
         in text_of(report / "index.html")
     )
+
+
+def test_cells_that_are_not_done_are_counted_in_a_line(report: Path) -> None:
+    for name in ("index.html", "report.md"):
+        assert "11 of 12 cells are done (1 failed)." in text_of(report / name)
 
 
 def test_every_number_is_traced_to_its_cell_and_run(report: Path) -> None:
@@ -87,6 +94,22 @@ def test_galleries_are_left_out_on_request_and_old_pictures_go(
     assert not list((tmp_path / "out/pictures").glob("gallery-*"))
 
 
+def test_earlier_reliability_diagrams_are_kept(tmp_path: Path) -> None:
+    earlier = tmp_path / "pictures" / f"reliability-{TASK}.png"
+    earlier.parent.mkdir()
+    earlier.write_bytes(b"a picture")
+    page = render(make_results(tasks=ONE), tmp_path)
+    assert earlier.read_bytes() == b"a picture"
+    assert "How often classes are present" in page.read_text("utf-8")
+
+
+def test_every_task_is_told_while_it_is_drawn(tmp_path: Path) -> None:
+    told: list[str] = []
+    render(make_results(), tmp_path, tell=told.append)
+    assert "drawing extended-digits, task 1 of 2" in told
+    assert "drawing synthetic-bags, task 2 of 2" in told
+
+
 def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
     pages = [
         render(make_results(tasks=ONE, seeds=2), tmp_path / name).read_bytes()
@@ -98,11 +121,11 @@ def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
 def test_many_tasks_are_a_heat_map_and_marks_another(tmp_path: Path) -> None:
     losses, many = {"a": 0.01, "b": 0.4, "c": 0.3}, {f"t{k}": "set_error" for k in range(7)}
     page = render(make_results(losses=losses, tasks=many), tmp_path / "many").read_text("utf-8")
-    assert "Losses by tasks" in page
+    assert "Set error of each loss on each task" in page
     marks = [Mark("easy", "t", at_most={"set_error": 0.05})]
     results = make_results(losses=losses, tasks={"t": "set_error"}, info={"marks": marks})
     said = text_of(render(results, tmp_path / "marks"))
-    assert "Losses by tests" in said
+    assert "Which losses pass which tests, by set error" in said
     assert "easy (at most 5 %)" in said
 
 

@@ -13,7 +13,14 @@ from milbench.report.marks import marks_frame, passing
 from milbench.report.statistics.contenders import contenders
 from milbench.report.statistics.differences import student_interval
 from milbench.report.study import Study
-from milbench.report.tables import Table, cells_table, contrasts_table, main_table, pairs_frame
+from milbench.report.tables import (
+    Table,
+    cells_table,
+    contrasts_table,
+    main_table,
+    metrics_table,
+    pairs_frame,
+)
 from tests._helpers.report_data import ONE, constant, make_results
 
 TASK = "extended-digits"
@@ -63,16 +70,43 @@ def test_the_main_table_has_the_means_of_the_frame() -> None:
         & (frame["epoch"] == 4)
     ]
     shown = main_table(Study(results)).frame.loc["one-vs-rest"]
-    assert float(shown.iloc[0].split(" ± ")[0]) == pytest.approx(
-        100 * own["value"].mean(), abs=0.06
-    )
-    assert shown["may be the best"] == "–"
-    values = Study(results).table(TASK)
-    bound = contenders(values).worse_by[list(values.index).index("one-vs-rest")]
-    assert 0 <= float(str(shown["worse by at most (points)"])) - 100 * bound < 0.1, (
-        "points, rounded up"
-    )
+    mean = float(shown["one-instance error (%) ↓"].split(" ± ")[0])
+    assert mean == pytest.approx(100 * own["value"].mean(), abs=0.06)
     assert shown["step (ms)"] == "160", "the least time of a step"
+
+
+def test_the_verdict_is_the_first_column_of_the_main_table() -> None:
+    frame = main_table(Study(make_results(tasks=ONE))).frame
+    assert frame.columns[0] == "may be the best"
+    assert frame.loc["exact"].iloc[0] == "✓"
+    assert frame.loc["max-pooling"].iloc[0] == "–"
+
+
+def test_a_bound_is_in_points_and_rounded_up() -> None:
+    study = Study(make_results(tasks=ONE))
+    values = study.table(TASK)
+    bound = contenders(values).worse_by[list(values.index).index("noisy-or")]
+    shown = main_table(study).frame.loc["noisy-or", "worse by at most (points)"]
+    assert 0 <= float(str(shown)) - 100 * bound < 0.1
+
+
+def test_excluded_rows_show_no_bound() -> None:
+    study = Study(make_results(tasks=ONE))
+    frame = main_table(study).frame
+    excluded = frame[frame["may be the best"] == "–"]
+    assert set(excluded.index) == {"one-vs-rest", "max-pooling"}
+    assert set(excluded["worse by at most (points)"]) == {"—"}
+    summary = study.summary(TASK)
+    assert summary["worse_by"][~summary["contender"]].isna().all()
+
+
+def test_a_head_is_spelt_in_brackets_in_every_table() -> None:
+    losses = {"noisy-or head=softmax": 0.01, "noisy-or head=sigmoid": 0.02}
+    study = Study(make_results(losses=losses, tasks=ONE))
+    tables = [main_table(study), metrics_table(study, TASK), cells_table(study, TASK)]
+    for table in tables:
+        assert "noisy-or (softmax)" in table.frame.index
+        assert "head=" not in table.markdown()
 
 
 def test_several_tasks_are_columns_and_seeds_that_lack_are_told() -> None:

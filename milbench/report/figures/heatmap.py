@@ -10,11 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 
 from milbench._utils.palette import (
     BAD_SOFT,
     BETTER,
+    GOOD_EDGE,
     GOOD_SOFT,
     INK,
     LINE,
@@ -30,7 +31,7 @@ from milbench.report.formatting import decimals, measured, number, readable, sca
 from milbench.report.marks import VERDICTS, equivalence_frame, marks_frame
 from milbench.report.statistics.differences import is_within
 from milbench.report.study import Study, rows_of
-from milbench.report.tables import NO_SKILL, pairs_frame
+from milbench.report.tables import NO_SKILL, YES, pairs_frame
 
 MARKS = (
     "How far the mean over seeds is from the mark, in points, ± half of its 95 % interval; minus: on the passing side. "
@@ -39,7 +40,7 @@ MARKS = (
 )
 PAIRS = (
     "Row less column, in the unit of the metric, of means over common seeds, ± half of the 95 % interval of this pair. "
-    "Green: the row is better beyond it; red: it is worse; ≈: within the margin of the spec. Each pair is judged "
+    "Green ✓: the row is better beyond it; red ✗: it is worse; ≈: within the margin of the spec. Each pair is judged "
     "alone, and contenders by all at once: one of them may be worse in a pair."
 )
 EQUIVALENCE = (
@@ -47,7 +48,7 @@ EQUIVALENCE = (
     "the 90 % interval is within the margin of the spec. Else blue ✓: the first is better, or orange ✗: worse, as the "
     "95 % interval leaves out 0. Grey: not settled. Each cell is judged alone, without adjustment for their number."
 )
-TASKS = "Means over seeds with the half width of their 95 % interval. Green: the loss may be the best there."
+TASKS = "Means over seeds with the half width of their 95 % interval. Green ✓: the loss may be the best there."
 MOST_PAIRS = 20
 _VERDICTS = {
     "better": (BETTER, "✓"),
@@ -65,6 +66,7 @@ def _draw(codes: pd.DataFrame, text: pd.DataFrame, width: float) -> Figure:
     figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.15))
     axes = figure.subplots()
     size = 8.0 if codes.shape[1] <= 12 else 6.2
+    _frame_good(axes, codes)
     _fill(
         axes,
         codes,
@@ -82,6 +84,15 @@ def _draw(codes: pd.DataFrame, text: pd.DataFrame, width: float) -> Figure:
     return figure
 
 
+def _frame_good(axes: Axes, codes: pd.DataFrame) -> None:
+    """Draw a frame around every good cell, which can be seen where its tint cannot."""
+    for row, column in np.argwhere(codes.to_numpy() == 1):
+        frame = Rectangle(
+            (column + 0.03, row + 0.04), 0.94, 0.92, fill=False, ec=GOOD_EDGE, lw=1, zorder=3
+        )
+        axes.add_patch(frame)
+
+
 def _fill(
     axes: Axes,
     codes: pd.DataFrame,
@@ -94,7 +105,7 @@ def _fill(
                 ax=axes, annot_kws={"size": size, "color": INK}, **lines)  # fmt: skip
     axes.set(xlabel="", ylabel="")
     axes.grid(visible=False)
-    rows = [literal(str(label)) for label in codes.index]
+    rows = [literal(readable(str(label))) for label in codes.index]
     axes.set_yticks(np.arange(len(rows)) + 0.5, rows, rotation=0, color=INK)
     axes.xaxis.tick_top()
 
@@ -144,11 +155,14 @@ def tasks_figure(study: Study) -> Figure:
             study.metric(task),
             study.no_skill(task).mean(),
         )
-        codes[task] = [*summary["contender"].eq(other=True).astype(float), 0.0]
-        texts = [
-            measured(row.mean, (row.high - row.low) / 2, metric).replace(" ±", "\n±")
-            for row in rows_of(summary)
-        ]
+        is_best = summary["contender"].eq(other=True)
+        codes[task] = [*is_best.astype(float), 0.0]
+        texts = []
+        for row in rows_of(summary):
+            tick = f" {YES}" if is_best[row.Index] else ""
+            shown = measured(row.mean, (row.high - row.low) / 2, metric)
+            mean, sign, half = shown.partition(" ±")
+            texts.append(f"{mean}{tick}" + (f"\n±{half}" if sign else ""))
         text[task] = [*texts, number(line, decimals(line, math.nan, metric), metric)]
     rows = [*order, NO_SKILL]
     return _draw(pd.DataFrame(codes, index=rows), pd.DataFrame(text, index=rows), WIDTH)
@@ -166,15 +180,14 @@ def pairs_figure(study: Study, task: str) -> Figure | None:
     better, worse = (1.0, 3.0) if metric.lower_is_better else (3.0, 1.0)
     both["code"] = np.select([both["high"] < 0, both["low"] > 0], [better, worse], 0.0)
     margin = study.margin(task)
-    both["text"] = [
-        _shown(
-            row.difference,
-            metric,
-            (row.high - row.low) / 2,
-            " ≈" * is_within((row.low, row.high), margin),
-        )
-        for row in rows_of(both)
-    ]
+    signs = {1.0: f" {YES}", 3.0: " ✗"}
+    texts = []
+    for row in rows_of(both):
+        sign = signs.get(row.code, "")
+        if is_within((row.low, row.high), margin):
+            sign = " ≈"
+        texts.append(_shown(row.difference, metric, (row.high - row.low) / 2, sign))
+    both["text"] = texts
     codes, text = (
         both.set_index(["first", "second"])[name].unstack().loc[order, order]
         for name in ("code", "text")

@@ -16,12 +16,14 @@ from matplotlib.figure import Figure
 from milbench._utils.palette import (
     BAD_SOFT,
     BETTER,
+    GOOD_EDGE,
     GOOD_SOFT,
     INK,
     LINE,
     MUTED,
     PAPER,
     SAME,
+    TONES,
     WARN_SOFT,
     WORSE,
 )
@@ -29,8 +31,9 @@ from milbench._utils.palette import (
 _VARIABLES = {
     PAPER: "var(--card)", INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)", GOOD_SOFT: "var(--good-soft)",
     BAD_SOFT: "var(--bad-soft)", WARN_SOFT: "var(--warn-soft)", BETTER: "var(--better)", SAME: "var(--same)",
-    WORSE: "var(--worse)",
+    WORSE: "var(--worse)", GOOD_EDGE: "var(--good)",
 }  # fmt: skip
+_VARIABLES |= {tone.light: f"var(--{name})" for name, tone in TONES.items()}
 _PIXELS, _LEAST = 112, 62  # of an inch on a page, at most, and on the screen of a telephone
 _DPI = 150
 

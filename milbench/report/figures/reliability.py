@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from milbench._utils.palette import MUTED
 from milbench._utils.pictures import literal
 from milbench.api.metric_info import describe
-from milbench.report.figures.style import WIDTH, colours, panels, wrapped
+from milbench.report.figures.style import WIDTH, drawn_losses, panels, wrapped
 from milbench.report.formatting import with_unit
 from milbench.report.statistics.differences import share_interval
 from milbench.report.study import Study, rows_of
@@ -15,7 +15,7 @@ from milbench.report.study import Study, rows_of
 CAPTION = (
     "The presence of every class in every test bag: the share that happened against the mean probability, in bins with "
     "as many forecasts each, over all seeds, with Wilson's 95 % intervals. On the diagonal probabilities come true. "
-    "ECE: the expected calibration error."
+    "ECE: the expected calibration error. ✓: may be the best."
 )
 _NAME = "presence_ece"
 _COLUMNS, _MOST = 4, 8
@@ -27,11 +27,12 @@ def reliability_figure(study: Study, task: str) -> Figure | None:
     shown = [variant for variant, bins in bins_of.items() if len(bins)][:_MOST]
     if not shown:
         return None
-    width, palette = WIDTH * min(1, len(shown) / _COLUMNS), colours(study, task)
+    width = WIDTH * min(1, len(shown) / _COLUMNS)
     figure, grid = panels(len(shown), _COLUMNS, width, 2.7, sharex=True, sharey=True)
+    drawn = drawn_losses(study, task)
     for axes, variant in zip(grid, shown, strict=True):
         axes.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--")
-        bins, colour = bins_of[variant], palette[variant]
+        bins, colour = bins_of[variant], drawn[variant].colour
         bounds = [
             share_interval(round(one.frequency * one.count), int(one.count))
             for one in rows_of(bins)
@@ -43,7 +44,7 @@ def reliability_figure(study: Study, task: str) -> Figure | None:
             bins, x="probability", y="frequency", color=colour, ax=axes, s=24, linewidth=0
         )
         error = float(study.table(task, _NAME, "last").mean(axis=1)[variant])
-        axes.set_title(literal(wrapped(variant, 22)), fontsize=8.5)
+        axes.set_title(literal(wrapped(drawn[variant].named(variant), 22)), fontsize=8.5)
         axes.text(0.97, 0.04, f"ECE {with_unit(error, describe(_NAME))}", transform=axes.transAxes, ha="right",
                   fontsize=8, color=MUTED)  # fmt: skip
         axes.set(

@@ -3,26 +3,24 @@
 from collections.abc import Sequence
 
 import pandas as pd
-import seaborn as sns
 from matplotlib.figure import Figure
 
 from milbench._utils.palette import INK
 from milbench._utils.pictures import literal
 from milbench.report.figures.style import (
-    GREY,
     WIDTH,
-    colours,
     label_ends,
     log_ticks,
     panels,
     value_axis,
+    without_verdict,
 )
 from milbench.report.search import SearchedArm
 from milbench.report.study import Study, rows_of
 
 CAPTION = (
-    "Every dot is a draw, the diamond the one that was chosen for that loss. "
-    "A dot is a mean over the seeds that the draw was trained with."
+    "Every small mark is a draw, the large one with an edge the draw that was chosen for that loss. "
+    "A mark is a mean over the seeds that the draw was trained with."
 )
 _COLUMNS = 3
 
@@ -36,30 +34,21 @@ def search_figure(study: Study, arms: Sequence[SearchedArm]) -> Figure | None:
     names = [name for name in settings if len(set(map(str, drawn[name]))) > 1]
     if not names or drawn.empty:
         return None
-    metric, palette = (
-        arms[0].metric,
-        {arm.variant: colours(study, arm.task).get(arm.variant, GREY) for arm in arms},
-    )
-    figure, grid = panels(
-        len(names), _COLUMNS, WIDTH, max(3.0, 0.9 + 0.14 * len(arms)), sharey=True
-    )
+    metric = arms[0].metric
+    drawn_as = without_verdict(study)
+    height = max(3.0, 0.9 + 0.14 * len(arms))
+    figure, grid = panels(len(names), _COLUMNS, WIDTH, height, sharey=True)
     for axes, name in zip(grid, names, strict=True):
         numeric = pd.api.types.is_numeric_dtype(drawn[name])
         data = drawn.dropna(subset=name).assign(
             x=drawn[name] if numeric else drawn[name].astype(str)
         )
-        style = {
-            "x": "x",
-            "y": "mean",
-            "hue": "variant",
-            "palette": palette,
-            "ax": axes,
-            "legend": False,
-        }
-        sns.scatterplot(data[~data["chosen"]], s=18, alpha=0.5, linewidth=0, **style)
-        sns.scatterplot(
-            data[data["chosen"]], s=45, marker="D", edgecolor=INK, linewidth=0.8, zorder=4, **style
-        )
+        for (variant, chosen), own in data.groupby(["variant", "chosen"], sort=False):
+            marks = drawn_as[str(variant)].marks
+            if chosen:
+                axes.plot(own["x"], own["mean"], ls="", ms=7, zorder=4, **(marks | {"mec": INK}))
+            else:
+                axes.plot(own["x"], own["mean"], ls="", ms=4, alpha=0.5, **(marks | {"mew": 0}))
         if numeric and data["x"].min() > 0 and data["x"].max() > 5 * data["x"].min():
             axes.set_xscale("log")
             log_ticks(axes.xaxis)
@@ -72,6 +61,6 @@ def search_figure(study: Study, arms: Sequence[SearchedArm]) -> Figure | None:
     label_ends(
         last,
         {row.variant: (last.get_xlim()[1], row.mean) for row in rows_of(drawn[drawn["chosen"]])},
-        palette,
+        drawn_as,
     )
     return figure

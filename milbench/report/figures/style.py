@@ -6,6 +6,7 @@ import textwrap
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -17,11 +18,13 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import offset_copy
+from numpy.typing import NDArray
 
-from milbench._utils.palette import COLOURS, INK, LINE, MUTED, PAPER, distinct
+from milbench._utils.palette import INK, LINE, MUTED, PAPER
 from milbench._utils.pictures import literal
 from milbench.api.metric_info import Metric
 from milbench.report.formatting import readable
+from milbench.report.looks import Look
 from milbench.report.study import Study
 
 WIDTH = 9.6
@@ -33,7 +36,7 @@ STYLE: Any = {
     "xtick.color": MUTED, "ytick.color": MUTED, "xtick.major.size": 0, "ytick.major.size": 0,
     "legend.frameon": False, "figure.facecolor": PAPER, "savefig.facecolor": "auto",
 }  # fmt: skip
-GREY = "#8b95a1"  # of losses that are not contenders: seen on white and on black
+TICK = "✓"
 _TICKS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 
 
@@ -63,13 +66,51 @@ def panels(
     return figure, grid[:count]
 
 
-def colours(study: Study, task: str) -> dict[str, Any]:
-    """Return a colour for each loss that may be the best on a task, the same on every task, and grey for the others."""
-    contenders, palette = study.summary(task)["contender"], distinct(COLOURS, len(study.colours))
-    return {
-        str(variant): palette[study.colours[str(variant)]] if is_contender else GREY
-        for variant, is_contender in contenders.items()
-    }
+@dataclass(frozen=True)
+class Drawn:
+    """How a loss is drawn on a task: colour and marker say which loss it is, filling what is known of it."""
+
+    look: Look
+    is_best: bool = False  # whether it may be the best
+    is_excluded: bool = False  # worse than the best; False where no loss is excluded or ticked
+
+    @property
+    def colour(self) -> str:
+        """The colour of lines, marks and letters."""
+        return self.look.colour
+
+    @property
+    def marks(self) -> dict[str, Any]:
+        """The style of marks: filled, but hollow where the loss is excluded."""
+        face = PAPER if self.is_excluded else self.colour
+        return {"marker": self.look.marker, "mfc": face, "mec": self.colour}
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """The style of a line: full, but dashed and thin where the loss is excluded."""
+        if self.is_excluded:
+            return {"color": self.colour, "ls": (0, (4, 2)), "lw": 1.0}
+        return {"color": self.colour, "ls": "-", "lw": 1.8}
+
+    def named(self, name: str) -> str:
+        """Return a name with a tick before it where the loss may be the best."""
+        return f"{TICK} {name}" if self.is_best else name
+
+
+def drawn_losses(study: Study, task: str) -> dict[str, Drawn]:
+    """Return how each loss is drawn on a task."""
+    contender = study.summary(task)["contender"]
+    is_known = bool(contender.any())
+    found = {}
+    for name in map(str, contender.index):
+        is_best = bool(contender[name])
+        found[name] = Drawn(study.looks[name], is_best, is_known and not is_best)
+    return found
+
+
+def without_verdict(study: Study) -> dict[str, Drawn]:
+    """Return how each loss is drawn where several tasks are in one panel."""
+    return {name: Drawn(look) for name, look in study.looks.items()}
 
 
 def error_axis(
@@ -93,32 +134,41 @@ def error_axis(
 
 def label_ends(
     axes: Axes,
-    ends: dict[str, tuple[float, float]],
-    colours_of: dict[str, Any],
-    texts: Mapping[str, str] = {},
+    ends: Mapping[str, tuple[float, float]],
+    drawn: Mapping[str, Drawn],
+    texts: Mapping[str, str] | None = None,
 ) -> None:
-    """Write name or text of every line right of its end (x, y), moved up or down so that no two are on one another."""
+    """Write the name of every line right of its end (x, y), or its text, so that no two are on one another."""
+    if not ends:
+        return
+    if texts is None:
+        texts = {name: drawn[name].named(readable(name)) for name in ends}
     axes.figure.draw_without_rendering()  # type: ignore[union-attr]  # only then heights are known
     names = sorted(ends, key=lambda name: ends[name][1])
-    points = np.reshape([ends[name] for name in names], (-1, 2))  # none where no loss has a tick
-    wanted = axes.transAxes.inverted().transform(axes.transData.transform(points))[:, 1]
-    box = axes.get_window_extent()
-    apart = 9.5 / 72 * axes.figure.dpi / box.height
-    places = np.maximum.accumulate(wanted - apart * np.arange(len(names))) + apart * np.arange(
-        len(names)
-    )
-    places = np.minimum(
-        places, 1 - apart * np.arange(len(names))[::-1]
-    )  # the top ones down again, and what is below
+    points = axes.transData.transform([ends[name] for name in names])
+    wanted = axes.transAxes.inverted().transform(points)[:, 1]
+    height = axes.get_window_extent().height
+    places = _apart(wanted, 9.5 / 72 * axes.figure.dpi / height)
     beside = offset_copy(axes.transAxes, axes.get_figure(root=True), x=12, units="points")
     for name, place in zip(names, places, strict=True):
+        text = texts[name]
         axes.annotate(
-            literal(text := texts.get(name, readable(name))), ends[name], (1, place), textcoords=beside, va="center",
-            fontsize=7.5 if text[1:] else 11,  # a tick alone
-            color=MUTED if colours_of[name] == GREY else colours_of[name], annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": colours_of[name], "lw": 0.6, "shrinkA": 1, "shrinkB": 0,
+            literal(text), ends[name], (1, place), textcoords=beside, va="center",
+            fontsize=11 if text == TICK else 7.5, color=drawn[name].colour, annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": drawn[name].colour, "lw": 0.6, "shrinkA": 1, "shrinkB": 0,
                         "relpos": (0, 0.5)},
         )  # fmt: skip
+
+
+def _apart(wanted: NDArray[np.float64], least: float) -> NDArray[np.float64]:
+    """Return ascending heights as near to the wanted ones as may be, which are at least so far apart.
+
+    The top is 1: where labels would end above it, they are moved down again, with those below.
+    """
+    steps = least * np.arange(len(wanted))
+    pushed_up = np.maximum.accumulate(wanted - steps) + steps
+    places: NDArray[np.float64] = np.minimum(pushed_up, 1 - steps[::-1])
+    return places
 
 
 def log_ticks(axis: Axis, unit: float = 1) -> None:
