@@ -137,7 +137,7 @@ def test_the_encoder_begins_with_weights_of_its_seed_and_names(name: str) -> Non
 def test_weights_behind_the_encoder_are_those_without_one(name: str) -> None:
     task = load_task("extended-digits")
     network = make_network(task, name, {}, seed=7, head="sigmoid")
-    alone = OF_BAGS[name](64, task.num_classes, 7)  # type: ignore[arg-type]
+    alone = OF_BAGS[name](64, task.num_classes, 7)
     weights = network.state_dict()
     for key, value in alone.state_dict().items():
         assert torch.equal(weights[key], value)
@@ -184,7 +184,8 @@ def test_the_first_network_of_a_task_has_no_encoder() -> None:
         networks: ClassVar[Mapping[str, NetworkMaker]] = {"own": BesideMean, "other": BesideMean}
 
     task: Any = Own()
-    first, other = (make_network(task, name, {}, 0) for name in ("own", "other"))
+    first: Any = make_network(task, "own", {}, 0)
+    other: Any = make_network(task, "other", {}, 0)
     assert first.encoder is None
     assert isinstance(other.encoder, BesideMean)
     assert network_source(task, "own")[0] == "1"
