@@ -156,7 +156,7 @@ def _attention_cost(network: Network, task: Task, positions: int) -> str:
     weights = f"{4 * pairs * attention.heads / 1e6:,.0f} MB"
     return (
         f"attends among {positions:,} positions: {layer} a layer for a batch of {bags}{encoder}, "
-        f"and {weights} of memory where torch cannot fuse them, as for the optimiser psgd; both grow "
+        f"and at least {weights} of memory where torch cannot fuse them, as for the optimiser psgd; both grow "
         "with the square of the positions"
     )
 

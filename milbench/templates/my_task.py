@@ -42,9 +42,8 @@ def load() -> Bags:
     mask = torch.arange(6) < torch.randint(2, 7, (600, 1), generator=rng)
     centres = torch.tensor([[3.0, 0.0], [-3.0, 3.0], [-3.0, -3.0], [0.0, 0.0]])
     points = (centres[classes] + torch.randn(600, 6, FEATURES, generator=rng)) * mask.unsqueeze(2)
-    things = classes.masked_fill(
-        ~mask | (classes == CLASSES), -1
-    )  # the true instances alone; -1 is none
+    # The true instances alone; -1 is none.
+    things = classes.masked_fill(~mask | (classes == CLASSES), -1)
     truth = Truth(things, position_classes=classes)
     return Bags(points, label_matrix(things, CLASSES), mask, truth)
 
@@ -60,23 +59,24 @@ class MyTask(Task):
     num_classes = CLASSES
     inputs = FEATURES
     typical_size = (SIZE,)
-    networks: ClassVar[Mapping[str, NetworkMaker]] = {
-        "mlp": InstanceMLP
-    }  # those that suit, the first by default
-    primary = "set_error"  # by which losses are ranked: needs label sets alone, which "posterior_error" does not
+    # The networks that suit, the first by default.
+    networks: ClassVar[Mapping[str, NetworkMaker]] = {"mlp": InstanceMLP}
+    # Losses are ranked by it. It needs label sets alone; "posterior_error" needs the truth too.
+    primary = "set_error"
 
     def __init__(self, batch_bags: Annotated[int, Field(ge=1)] = 32) -> None:
         self.batch_bags = batch_bags
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
-        everything = load()  # raise UsageError where a file is missing or damaged
+        # Raise UsageError where a file is missing or damaged.
+        everything = load()
+        # With other data, cells are other cells.
         content = everything.instances.numpy().tobytes() + everything.labels.numpy().tobytes()
-        return f"{len(everything)} bags, sha256 {hashlib.sha256(content).hexdigest()[:16]}"  # other data, another cell
+        return f"{len(everything)} bags, sha256 {hashlib.sha256(content).hexdigest()[:16]}"
 
     def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
-        return 1 / (
-            SHARE - 2
-        )  # test bags for each to train on: seeds split the same bags, which widens intervals
+        # Test bags for each bag to train on. Seeds split the same bags, which widens intervals.
+        return 1 / (SHARE - 2)
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:  # noqa: ARG002
         everything = load().to(device)
@@ -97,9 +97,8 @@ class MyTask(Task):
         return -(-len(self.train) // self.batch_bags)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        order = torch.randperm(
-            len(self.train), generator=rng
-        )  # all chance comes from rng: every loss gets these bags
+        # All chance comes from rng, so that every loss gets the same bags.
+        order = torch.randperm(len(self.train), generator=rng)
         for batch in order.split(self.batch_bags):
             yield self.train.selected(batch.to(self.train.labels.device))
 
@@ -107,10 +106,9 @@ class MyTask(Task):
         return Recipe(lr=1e-2, epochs=20, evaluate_every=5)
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        labels = self.train.labels  # they choose the best constant answer, the no-skill line
-        return evaluate_bags(
-            score, self.splits, limit=self.evaluation_limit, training_labels=labels
-        )
+        # Training labels choose the best constant answer, the no-skill line.
+        labels, limit = self.train.labels, self.evaluation_limit
+        return evaluate_bags(score, self.splits, limit=limit, training_labels=labels)
 
     def gallery(self) -> Bags:
         return self.splits["test"].bags[0].parts(8)[0]
