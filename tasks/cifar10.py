@@ -1,6 +1,6 @@
 """CIFAR-10 with one object in each image: X.-L. Li, arXiv:1811.12346, Section 5.1."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -89,6 +89,9 @@ class CIFAR10(OneInstanceImages):
             "ship",
             "truck",
         ]
+
+    def datasets(self) -> Sequence[str]:
+        return () if self.any_data else (self.name,)
 
     def recipe(self) -> Recipe:
         return Recipe(lr=1e-3, epochs=_EPOCHS, evaluate_every=8)  # the paper's epochs

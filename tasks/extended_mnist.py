@@ -1,5 +1,6 @@
 """Extended MNIST, digits nested on canvases: X.-L. Li, arXiv:1811.12346, Section 5.2."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -78,6 +79,9 @@ class ExtendedMNIST(NestedDigits):
 
     def recipe(self) -> Recipe:
         return Recipe(lr=5e-4, epochs=20, evaluate_every=4)  # the paper's epochs
+
+    def datasets(self) -> Sequence[str]:
+        return () if self.any_data else (self.data,)
 
     def check_data(self, data_dir: Path | None) -> str:
         return image_sets.check(self.data, data_dir, self.any_data)

@@ -1,6 +1,6 @@
 """Which letters a handwritten word has: a bag is a word, cut into letters, or letters drawn anew."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import ascii_lowercase
 from typing import ClassVar, Literal
@@ -121,6 +121,9 @@ class HandwrittenWords(ImageSets):
     ) -> None:
         self.bags = bags
         self.any_data = any_data
+
+    def datasets(self) -> Sequence[str]:
+        return () if self.any_data else ("ocr-letters",)
 
     def check_data(self, data_dir: Path | None) -> str:
         name, title = "ocr-letters", "handwritten letters"

@@ -1,5 +1,6 @@
 """The protocol of `svhn` on rendered house numbers, without a download."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -32,3 +33,6 @@ class HouseNumbers(StreetNumbers):
         protocol: Protocol = "ours",
     ) -> None:
         super().__init__(crop, "train", contrast, validation, augmentation, batch_bags, protocol)
+
+    def datasets(self) -> Sequence[str]:
+        return [self.name]

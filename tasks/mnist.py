@@ -1,6 +1,6 @@
 """MNIST with one digit in each image: X.-L. Li, arXiv:1811.12346, Section 5.1, and networks for both MNIST tasks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from milbench import Layer, Network, NetworkMaker, OneInstanceImages, Published, Recipe
@@ -94,6 +94,9 @@ class MNIST(OneInstanceImages):
             spread=0.0003, protocol=_AS_PUBLISHED, values=(0.0055, 0.0055, 0.0052), margin=0.0006, note=_NOTE,
         ),
     )  # fmt: skip
+
+    def datasets(self) -> Sequence[str]:
+        return () if self.any_data else (self.name,)
 
     def recipe(self) -> Recipe:
         return Recipe(lr=1e-3, epochs=_EPOCHS, evaluate_every=4)  # the paper's epochs

@@ -1,6 +1,6 @@
 """MNIST-bags, sets of digits of which some hold a nine: M. Ilse, J. Tomczak and M. Welling, ICML 2018, Section 4.2."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -110,6 +110,9 @@ class MNISTBags(ImageSets):
     @property
     def class_names(self) -> list[str]:
         return image_sets.class_names(self.data)[-self.num_classes :]
+
+    def datasets(self) -> Sequence[str]:
+        return () if self.any_data else (self.data,)
 
     def check_data(self, data_dir: Path | None) -> str:
         return image_sets.check(self.data, data_dir, self.any_data)

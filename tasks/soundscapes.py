@@ -1,6 +1,6 @@
 """Which real sounds occur in a scene, and when: clips of ESC-10 laid over one another, or one after the other."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -80,6 +80,9 @@ class Soundscapes(SequenceTask):
         return Recipe(
             lr=5e-3, epochs=60, evaluate_every=20, precision="float32"
         )  # lr: best of two on validation
+
+    def datasets(self) -> Sequence[str]:
+        return () if self.any_data else ("esc10",)
 
     def check_data(self, data_dir: Path | None) -> str:
         instead = catalog.how_to_get("esc10", FOLDER, "sound-events needs no download")

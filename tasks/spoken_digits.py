@@ -1,6 +1,6 @@
 """Which digits are spoken in a recording, and when: real recordings, one after the other, in silence."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -72,6 +72,9 @@ class SpokenDigits(SequenceTask):
         return Recipe(
             lr=1e-2, epochs=20, evaluate_every=10, precision="float32"
         )  # lr: best of three on validation
+
+    def datasets(self) -> Sequence[str]:
+        return () if self.any_data else (self.name,)
 
     def check_data(self, data_dir: Path | None) -> str:
         instead = catalog.how_to_get(self.name, FOLDER, "sound-events needs no download")

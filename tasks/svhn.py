@@ -1,6 +1,6 @@
 """The Street View House Numbers with label sets: X.-L. Li, arXiv:1811.12346, Section 5.4."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from milbench import Published, StreetNumbers
 
@@ -59,6 +59,10 @@ class SVHN(StreetNumbers):
             )
         ),
     )  # fmt: skip
+
+    def datasets(self) -> Sequence[str]:
+        extra = ["svhn-extra"] if self.parts == "train+extra" else []
+        return ["svhn", *extra]
 
     def title(self, counts: Mapping[str, int]) -> str:
         """Return the name SVHN only if every part has as many pictures as the official one."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from milbench._utils.console import PIPED_WIDTH, console
 from milbench.api.registry import losses, tasks
 from milbench.api.resolver import local_object
 from milbench.engine import costs
@@ -17,6 +18,9 @@ from tests._helpers.mlflow_server import MlflowServer
 from tests._helpers.small_data import small_data
 
 torch.set_num_threads(1)
+console.width = (
+    PIPED_WIDTH  # also in the workers of pytest-xdist, which have a COLUMNS of their own
+)
 costs.WINDOW = (
     0.0  # every cell times its loss by the fewest calls, since the tests compute hundreds of cells
 )

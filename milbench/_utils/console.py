@@ -19,6 +19,8 @@ from rich.text import Text
 HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Unicode's categories of control and format characters, lone surrogates, and separators of lines and paragraphs."""
 
+PIPED_WIDTH = 200
+
 
 def plain(text: str) -> str:
     r"""Return a text that a terminal shows and does not obey: control characters are written as escapes.
@@ -65,8 +67,18 @@ class PlainConsole(Console):
         return super().render_str(plain(text), **options)
 
 
-# Lines in logs and pipes are not wrapped at the usual 80 columns: programs read them too.
-console = PlainConsole(width=None if sys.stdout and sys.stdout.isatty() else 200, emoji=False)
+def console_width() -> int | None:
+    """Return how wide tables are: None, as the terminal is; in logs and pipes as COLUMNS says, else 200.
+
+    Lines in logs and pipes are not wrapped at the usual 80 columns: programs read them too.
+    """
+    if sys.stdout and sys.stdout.isatty():
+        return None
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) if columns.isdigit() and int(columns) > 0 else PIPED_WIDTH
+
+
+console = PlainConsole(width=console_width(), emoji=False)
 
 
 def table_of(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

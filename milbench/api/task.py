@@ -163,6 +163,13 @@ class Task(ABC):
         """Return what a reader of a plan and its report should know of the data, a line each."""
         return []
 
+    def datasets(self) -> Sequence[str]:
+        """Return the data sets that it reads, by their names in `milbench data list`: missing ones are fetched.
+
+        A task that reads the user's own files names none.
+        """
+        return ()
+
     @abstractmethod
     def check_data(self, data_dir: Path | None) -> str:
         """Return a digest of the data in a folder, None: the default one; it becomes part of the cells' identity.

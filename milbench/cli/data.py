@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from milbench._utils.files import expanded
-from milbench.cli import options
+from milbench.cli import fetching, options
 from milbench.errors import UsageError, as_usage
 
 if TYPE_CHECKING:
@@ -55,11 +57,9 @@ def fetch(
     from milbench.data import catalog
 
     with as_usage():
-        row = catalog.fetch(name, expanded(data_dir or catalog.data_dir(None), "--data-dir"))
-    options.say(
-        f"{name} is {row.state} in {row.path}; some of the tasks read it",
-        then=("milbench", "list", "tasks"),
-    )
+        root = expanded(data_dir or catalog.data_dir(None), "--data-dir")
+    fetching.fetch(name, root)
+    options.say(then=("milbench", "list", "tasks"))
     return 0
 
 
@@ -102,11 +102,50 @@ def table_(
     """
     from milbench.data.folder_tables import table_of_folder
 
+    if out is None:
+        if not folder.name:  # "." and "/" have no name beside which a table could stand
+            name = folder.resolve().name or "bags"
+            raise UsageError(
+                f"{folder}: the table needs a name: milbench data table {folder} --out {name}.csv"
+            )
+        out = folder.with_name(f"{folder.resolve().name}.csv")
     with as_usage():
-        summary, check = table_of_folder(
-            folder, out or folder.with_name(f"{folder.resolve().name}.csv"), labels
-        )
+        summary, check = table_of_folder(folder, out, labels)
     options.say(summary, then=check)
+    return 0
+
+
+@app.command()
+def sample(
+    table: Annotated[Path, typer.Argument(help="The table to write, such as birds.csv.")],
+) -> int:
+    """Write a small made-up table of bags, to try the commands for your own data.
+
+    Example: milbench data sample birds.csv
+    """
+    from milbench.api.plan import COMPARISON_NAME
+    from milbench.data.sample import sample_table
+    from milbench.data.table_files import check_kind, write_table
+
+    if table.exists():
+        raise UsageError(f"{table} is there already, and is not overwritten: give another name")
+    check_kind(table)
+    frame = sample_table()
+    with as_usage():
+        write_table(frame, table)
+    # Not every name of a file may name a comparison.
+    name = table.stem if re.fullmatch(COMPARISON_NAME, table.stem) else "my-birds"
+    compare = ["milbench", "run", "--loss", "exact,noisy-or", "-p", "loss.noisy-or.head=softmax"]
+    compare += ["--task", "feature-bags", "-p", f"task.table={table}", "-p", "task.folds=10"]
+    compare += ["--name", name]
+    bags = frame["bag"].nunique()
+    options.say(
+        f"{table}: {bags} made-up recordings with {len(frame)} sounds of birds and background",
+        "to compare two losses on it, in a minute or two:",
+        f"  {shlex.join(compare)}",
+        f"  {shlex.join(['milbench', 'report', name])}",
+        then=("milbench", "data", "check", str(table)),
+    )
     return 0
 
 

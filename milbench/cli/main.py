@@ -171,6 +171,8 @@ def _with_suggestion(message: str) -> str:
 
         key = setting_key(option[1].replace("-", "_"))
         return f"No such option: --{option[1]}; it is set by -p {key}=VALUE" if key else message
+    if message.startswith("Missing option '--cell'"):
+        return f"{message.removesuffix('.')}: milbench status shows the ids of the cells"
     match = re.search(r"'([^']*)' is not one of (.*)\.", message)
     return (
         message.removesuffix(".") + hint(match[1], re.findall(r"'(.*?)'", match[2]))

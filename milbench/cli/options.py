@@ -61,7 +61,15 @@ PresetOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="A preset of the spec; default: its first.")
 ]
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Show plan, recipes and estimated time; run nothing.")
+    bool, typer.Option("--dry-run", help="Show plan, recipes and time; run nothing.")
+]
+DownloadOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--download/--no-download",
+        help="Fetch missing data; default: on a terminal.",
+        show_default=False,
+    ),
 ]
 GalleryOption = Annotated[
     bool, typer.Option("--gallery/--no-gallery", help="Show pictures of test bags.")

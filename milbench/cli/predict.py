@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from PIL.Image import Image
 
+    from milbench.api.task import Task
     from milbench.inference.load import Trained
     from milbench.inference.predict_bags import BagPredictions
 
@@ -223,8 +224,8 @@ def _write_predicted_bags(
             write_table(pd.concat(places, ignore_index=True), position_file)
             lines[-1] += f", their positions to {position_file}"
     console.print(_summary(models, predictions), markup=False)
-    if positions and _draw_bags(models, paths, maps):  # all bags can be read
-        lines.append(f"drew where the classes are into {maps}")
+    if positions:  # all bags can be read
+        lines.append(_draw_bags(models, paths, maps))
     options.say(*lines, then=("open", str(table)))
 
 
@@ -238,8 +239,8 @@ def _predictions(models: Sequence[Trained], paths: Sequence[Path]) -> Iterator[B
         yield predict_bags(models, batches)
 
 
-def _draw_bags(models: Sequence[Trained], paths: Sequence[Path], folder: Path) -> bool:
-    """Draw where the classes are in each bag as NAME.png; return whether there was something to draw."""
+def _draw_bags(models: Sequence[Trained], paths: Sequence[Path], folder: Path) -> str:
+    """Draw where the classes are in each bag as NAME.png; say where the pictures are, or why there are none."""
     from milbench._utils.images import unique_stems
     from milbench.inference.bag_pictures import draw
 
@@ -248,11 +249,19 @@ def _draw_bags(models: Sequence[Trained], paths: Sequence[Path], folder: Path) -
         names += map(Path, predictions.batch.names)
         for bag, stem in enumerate(unique_stems(names)[-len(predictions.labels) :]):
             if (page := draw(predictions, bag)) is None:
-                return False
+                return _why_no_picture(models[0].task)
             with as_usage():
                 folder.mkdir(parents=True, exist_ok=True)
                 _save(folder / f"{stem}.png", page)
-    return True
+    return f"drew where the classes are into {folder}"
+
+
+def _why_no_picture(task: Task) -> str:
+    """Say why bags without places were not drawn."""
+    text = "drew no pictures: the table does not say where the instances are in the plane"
+    if task.name == "feature-bags":
+        text += "; with -p task.coords='x;y', milbench run reads it from the columns x and y"
+    return text
 
 
 def _summary(models: Sequence[Trained], predictions: pd.DataFrame) -> object:

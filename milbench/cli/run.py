@@ -1,10 +1,12 @@
 """`milbench run` and `reproduce`: run the missing cells of a comparison."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from milbench.cli import options
+from milbench.cli.fetching import fetch_missing
 from milbench.cli.options import SeveralNames, names
 from milbench.cli.report import write_report
 from milbench.engine.flags import requested_spec
@@ -29,6 +31,7 @@ def run(
         typer.Option(metavar="NAME", help="Name the comparison; default: spec or tasks."),
     ] = None,
     data_dir: options.DataDirOption = None,
+    download: options.DownloadOption = None,
     device: options.DevicesOption = None,
     jobs: options.JobsOption = None,
     cluster: Annotated[
@@ -61,6 +64,7 @@ def run(
         "log_models": log_models or None,
     }  # fmt: skip
     requested = requested_spec(spec, preset, fields, setting or [], root)
+    fetch_missing(requested, download=download, dry_run=dry_run)
     code = run_comparison(requested, root, options.command_line(), quiet=quiet, dry_run=dry_run)
     if code != INTERRUPTED and not (quiet or dry_run):
         from milbench.engine.folders import results
@@ -81,6 +85,7 @@ def reproduce(
     seeds: options.SeedsOption = None,
     setting: options.SettingOption = None,
     data_dir: options.DataDirOption = None,
+    download: options.DownloadOption = None,
     device: options.DevicesOption = None,
     jobs: options.JobsOption = None,
     rerun: options.RerunOption = None,
@@ -99,6 +104,7 @@ def reproduce(
     fields: dict[str, Any] = {"losses": names(loss), "seeds": seeds}
     fields["run"] = {"data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun}
     requested = requested_spec(study, preset, fields, setting or [])
+    fetch_missing(requested, download=download, dry_run=dry_run)
     if dry_run and (about := presets(study)):
         rows = [
             (name, text, "shown below" if name == requested.preset else "")
@@ -107,5 +113,15 @@ def reproduce(
         console.print(table_of("", ("--preset", "summary", ""), rows), markup=False)
     code = run_comparison(requested, root, options.command_line(), dry_run=dry_run)
     if code != INTERRUPTED and not dry_run:  # a report is useful even if some cells failed
+        options.say(*_beside_published(requested.name, root))
         write_report([requested.name], root, gallery=gallery)
     return code
+
+
+def _beside_published(name: str, root: Path) -> list[str]:
+    """Return what came out of a comparison beside the published numbers, a line a loss."""
+    from milbench.engine.folders import results
+    from milbench.report.literature import outcome_lines
+    from milbench.report.study import Study
+
+    return outcome_lines(Study(results(root, name)))

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from milbench._utils import digests
+from milbench._utils import digests, extras
 from milbench._utils.files import expanded, folder_digest, scratch_folder
 from milbench.data import esc10, house_numbers, ocr_letters, sources, spoken_digits
 from milbench.errors import UsageError, as_usage, unknown
@@ -76,6 +76,13 @@ class DatasetStatus(NamedTuple):
     note: str  # what is wrong, or a remark
 
 
+class Extra(NamedTuple):
+    """A library that reading a data set needs, and the extra of milbench that brings it."""
+
+    module: str
+    name: str
+
+
 @dataclass(frozen=True, slots=True)
 class Dataset:
     """A data set of some files or folders, which `download` puts below the folder that it is given."""
@@ -83,6 +90,21 @@ class Dataset:
     name: str
     parts: tuple[Part, ...]
     download: sources.Download
+    size: int = 0  # bytes that are downloaded, about; 0: it is made here
+    licence: str = ""
+    extra: Extra | None = None
+
+    @property
+    def about(self) -> str:
+        """Its size and licence in words, as a reader needs them before a download."""
+        if not self.size:
+            return "made here, without a download"
+        return f"{megabytes(self.size)}, licence: {self.licence or 'not stated'}"
+
+    def check_extra(self) -> None:
+        """Raise UsageError where the library that reads it is not installed."""
+        if self.extra:
+            extras.load(self.extra.module, self.extra.name, self.name)
 
     def missing(self, root: Path) -> list[str]:
         """Return the paths, below `root`, of the parts that do not exist."""
@@ -139,6 +161,12 @@ class Dataset:
                     (folder / new.path).replace(place)
 
 
+def megabytes(size: int) -> str:
+    """Return a number of bytes as text, such as 12 MB."""
+    millions = size / 1e6
+    return f"{millions:.1f} MB" if millions < 10 else f"{millions:,.0f} MB"
+
+
 @as_usage()
 def data_dir(given: Path | None) -> Path:
     """Return the data directory: `given`, which must exist, or that in MILBENCH_DATA; else milbench's cache folder."""
@@ -161,20 +189,26 @@ def find_file(name: str, folder: Path | None, parameter: str) -> Path:
     return beside if not path.exists() and (beside := data_dir(folder) / path).exists() else path
 
 
-def fetch(name: str, root: Path) -> DatasetStatus:
-    """Download or make a data set below `root` unless it is complete, replacing damaged files; return its state."""
+def named(name: str) -> Dataset:
+    """Return the data set of a name. Raises UsageError, with the closest name, where there is none."""
     if name not in DATASETS:
         raise unknown("data set", name, DATASETS)
+    return DATASETS[name]
+
+
+def fetch(name: str, root: Path) -> DatasetStatus:
+    """Download or make a data set below `root` unless it is complete, replacing damaged files; return its state."""
+    dataset = named(name)
     try:
         root.mkdir(parents=True, exist_ok=True)
-        DATASETS[name].fetch(root)
+        dataset.fetch(root)
     except (
         OSError,
         RuntimeError,
         EOFError,
     ) as error:  # of torchvision where every mirror fails; of a cut archive
         raise UsageError(f"cannot fetch {name} into {root}: {error}") from error
-    return DATASETS[name].status(root)
+    return dataset.status(root)
 
 
 def how_to_get(name: str, place: object, alternative: str) -> str:
@@ -233,11 +267,14 @@ def check_dataset(
     return f"{title}, sha256 {dataset.identity(root)}"
 
 
-def _idx(name: str, title: str, *checksums: str, ending: str = "") -> Dataset:
+def _idx(
+    name: str, title: str, *checksums: str, size: int, licence: str, ending: str = ""
+) -> Dataset:
     """Return a data set of training images and labels, and test images and labels, with these MD5 sums."""
     files = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
     paths = [f"{title}/raw/{file}-ubyte{ending}" for file in files]
-    return Dataset(name, tuple(map(Part, paths, checksums)), partial(sources.by_torchvision, title))
+    parts = tuple(map(Part, paths, checksums))
+    return Dataset(name, parts, partial(sources.by_torchvision, title), size, licence)
 
 
 _RECORDINGS = Part(
@@ -257,26 +294,38 @@ _CIFAR10 = [Part(f"cifar-10-batches-py/{file}", md5) for file, md5 in {
     "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb", "test_batch": "40351d587109b95175f43aff81a1287e",
     "batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
 }.items()]  # fmt: skip
+_H5 = Extra("h5py", "h5")
+_SVHN_LICENCE = "for non-commercial use"
 _DATASETS = (
     _idx(
         "mnist", "MNIST", "6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624",
         "2646ac647ad5339dbf082846283269ea", "27ae3e4e09519cfbb04c329615203637",
+        size=11_594_722, licence="CC BY-SA 3.0",
     ),
     _idx(
         "fashion-mnist", "FashionMNIST", "f4a8712d7a061bf5bd6d2ca38dc4d50a",
         "9018921c3c673c538a1fc5bad174d6f9", "8181f5470baa50b63fa0f6fddb340f0a", "15d484375f8d13e6eb1aabb0c3f46965",
+        size=30_878_645, licence="MIT",
     ),
     _idx(  # as they are published, compressed: torchvision keeps them, and knows these checksums
         "kmnist", "KMNIST", "bdb82020997e1d708af4cf47b453dcf7", "e144d726b3acfaa3e44228e80efcd344",
         "5c965bf0a639b31b8f53240b1b52f4d7", "7320c461ea6c1c855c0b718fb2a4b134", ending=".gz",
+        size=21_240_888, licence="CC BY-SA 4.0",
     ),
-    Dataset("cifar10", tuple(_CIFAR10), sources.cifar10),
-    Dataset("spoken-digits", (_RECORDINGS,), sources.recordings),
-    Dataset("ocr-letters", (_LETTERS,), sources.letters),
-    Dataset("esc10", (_CLIPS,), sources.clips),
-    Dataset("svhn", (Part("svhn/train"), Part("svhn/test")), sources.svhn),
-    Dataset("svhn-extra", (Part("svhn/extra"),), sources.svhn),
-    Dataset("house-numbers", tuple(Part(path) for path in house_numbers.PICTURES), house_numbers.make),
+    Dataset("cifar10", tuple(_CIFAR10), sources.cifar10, 170_498_071),
+    Dataset("spoken-digits", (_RECORDINGS,), sources.recordings, 16_000_000, "CC BY-SA 4.0"),
+    Dataset("ocr-letters", (_LETTERS,), sources.letters, 1_150_000, "for research"),
+    Dataset(
+        "esc10", (_CLIPS,), sources.clips, 41_000_000, "CC BY 3.0, and one for each clip (README.txt)",
+        Extra("soundfile", "audio"),
+    ),
+    Dataset(
+        "svhn", (Part("svhn/train"), Part("svhn/test")), sources.svhn, 680_697_527, _SVHN_LICENCE, _H5,
+    ),
+    Dataset("svhn-extra", (Part("svhn/extra"),), sources.svhn, 1_955_489_752, _SVHN_LICENCE, _H5),
+    Dataset(
+        "house-numbers", tuple(Part(path) for path in house_numbers.PICTURES), house_numbers.make, extra=_H5,
+    ),
 )  # fmt: skip
 DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in _DATASETS}
 """The data sets that `milbench data` lists, checks and fetches, by name."""

@@ -425,7 +425,9 @@ def _sizes_of_sets(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
     ):
         text = f"{len(small):,} have more classes than instances: {abbreviate(small)}"
         leaves_out = options.small_bags == "leave-out"
-        remedy = "they are left out" if leaves_out else "small_bags = leave-out leaves them out"
+        remedy = "they are left out"
+        if not leaves_out:
+            remedy = "-p task.small_bags=leave-out leaves them out"
         yield Finding(
             "warning" if leaves_out else "fatal",
             "bags with too few instances",

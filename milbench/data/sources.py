@@ -69,12 +69,12 @@ def svhn(folder: Path, wanted: str) -> None:
 
 def recordings(folder: Path, wanted: str) -> None:
     """Download the Free Spoken Digit Dataset as of one commit, Z. Jackson et al., 2016-2024, CC BY-SA 4.0."""
-    _unpack(RECORDINGS, folder, f"free-spoken-digit-dataset-{COMMIT}/recordings", wanted)
+    unpack(RECORDINGS, folder, f"free-spoken-digit-dataset-{COMMIT}/recordings", wanted)
 
 
 def clips(folder: Path, wanted: str) -> None:
     """Download ESC-10 as of one commit, K. J. Piczak, 2015, CC BY 3.0; its README.txt has the licence of each clip."""
-    _unpack(ESC10, folder, f"ESC-10-{ESC10_COMMIT}", wanted)
+    unpack(ESC10, folder, f"ESC-10-{ESC10_COMMIT}", wanted)
 
 
 def letters(folder: Path, wanted: str) -> None:
@@ -83,7 +83,8 @@ def letters(folder: Path, wanted: str) -> None:
     _download(LETTERS, folder).rename(folder / wanted)
 
 
-def _unpack(address: str, folder: Path, member: str, wanted: str) -> None:
+def unpack(address: str, folder: Path, member: str, wanted: str) -> None:
+    """Download an archive and unpack it; what it calls `member` becomes `wanted`."""
     shutil.unpack_archive(_download(address, folder), folder, filter="data")
     (folder / wanted).parent.mkdir(exist_ok=True)
     (folder / member).rename(folder / wanted)

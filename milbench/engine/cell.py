@@ -175,6 +175,21 @@ class CellFolder:
             p for p in self.path.glob("*") if p in passing or p.name.startswith(".") or p.is_dir()
         ]
 
+    def interruption(self) -> str:
+        """Return where training stopped that no process goes on with, such as epoch 38 of 50; "" if it never began.
+
+        It is for a cell that is missing: what a running one does, its progress says.
+        """
+        progress = _read_json(self._progress) or {}
+        if "epoch" in progress:
+            return f"epoch {progress['epoch']} of {progress['epochs']}"
+        if not self.checkpoint.exists() or not self.is_described():
+            return ""
+        # A later launch has removed the progress; the checkpoint belongs to the end of the history.
+        finished = max((epoch for epoch, *_ in self.history()), default=0)
+        epochs = self.cell().recipe["epochs"]
+        return f"epoch {min(finished + 1, epochs)} of {epochs}"
+
     def failure(self) -> str | None:
         """Return the error of the cell in one line, None if it did not fail."""
         try:

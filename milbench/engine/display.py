@@ -8,7 +8,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TimeElapsedColumn,
+)
+from rich.table import Column
 from rich.text import Text
 
 from milbench._utils.console import console, plain, table_of, write_line
@@ -21,9 +29,26 @@ from milbench.engine.folders import Root
 FOLLOW_INTERVAL = 0.5  # seconds between two readings of the progress of the cells
 LINE_INTERVALS = (5.0, 60.0, 300.0)
 """Seconds until the first, the second and every further line about the progress where there are no bars."""
-LEAST_WORK = (
-    0.02  # the share of a cell that must be done before its speed counts: its start is slow
-)
+LEAST_SHARE = 0.2
+"""The share of a running cell that must be done before its speed counts: its first steps are slow."""
+LONG_CELL = 120.0
+LEAST_SHARE_OF_LONG = 0.02
+"""The share that is enough where it took `LONG_CELL` seconds."""
+BAR_WIDTH = 15
+
+
+class OneLine(ProgressColumn):
+    """A field of a bar, on one line; on a narrow terminal its end is cut off, so that bar and times stay whole."""
+
+    def __init__(self, field: str) -> None:
+        # Only columns that may wrap are made narrower.
+        super().__init__(table_column=Column(no_wrap=False))
+        self.field = field
+
+    def render(self, task: Task) -> Text:
+        """Return the text of the field."""
+        text = task.description if self.field == "description" else task.fields[self.field]
+        return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 class Display:
@@ -44,9 +69,17 @@ class Display:
         self.ended_cells: set[str] = set()
         self.begun = time.monotonic()
         self.bars: dict[str, Any] = {}
-        state = TextColumn("{task.fields[state]}", markup=False)
-        name = TextColumn("{task.description}", markup=False)
-        columns = (SpinnerColumn(), name, BarColumn(bar_width=24), state, TimeElapsedColumn())
+        self.first_seen: dict[str, float] = {}  # when each cell was first seen at work
+        self.starts: dict[str, float] = {}  # the share of each that was done before this launch
+        self.seconds_of_done = 0.0
+        self.work_of_done = 0.0  # in cells
+        columns = (
+            SpinnerColumn(table_column=Column(no_wrap=True)),
+            OneLine("description"),
+            BarColumn(BAR_WIDTH, table_column=Column(no_wrap=True)),
+            OneLine("state"),
+            TimeElapsedColumn(table_column=Column(no_wrap=True)),
+        )
         hidden = not self.console.is_terminal
         self.progress = Progress(*columns, console=self.console, transient=True, disable=hidden)
 
@@ -91,6 +124,9 @@ class Display:
         cell = self.to_run[cell_id]
         self.ended_cells.add(cell.id)
         if state.status == "done":
+            first_seen = self.first_seen.get(cell.id, self.begun)
+            self.seconds_of_done += time.monotonic() - first_seen
+            self.work_of_done += 1.0 - self.starts.get(cell.id, 0.0)
             colour, detail = (
                 "green",
                 errors(self.plan, cell, self.root.cell(cell.id).last_metrics()) or cell.id,
@@ -113,12 +149,14 @@ class Display:
         intervals = [*LINE_INTERVALS]
         due = time.monotonic() + intervals[0]
         while not stop.wait(FOLLOW_INTERVAL):
+            running = self._running()
+            self.observe(running)
             if self.console.is_terminal:
-                self._show(self._running())
+                self._show(running)
             elif time.monotonic() > due:
                 intervals = intervals[1:] or intervals
                 due = time.monotonic() + intervals[0]
-                self._print_progress(self._running())
+                self._print_progress(running)
 
     def _running(self) -> dict[str, Mapping[str, Any]]:
         """Return the progress of the cells of this launch that are running."""
@@ -127,32 +165,50 @@ class Display:
         )
         return {cell_id: state.progress for cell_id, state in states.items() if state.progress}
 
-    def _time_left(self, running: Mapping[str, Mapping[str, Any]]) -> str:
-        """Estimate the time left from the speed so far, "" while that is unknown; all cells count alike."""
+    def observe(self, running: Mapping[str, Mapping[str, Any]]) -> None:
+        """Note when cells were first seen, and how much of each was done before this launch."""
+        for cell, progress in running.items():
+            self.first_seen.setdefault(cell, time.monotonic())
+            if "epoch" in progress:  # else it still reads data
+                self.starts.setdefault(cell, progress.get("at", 0.0))
+
+    def time_left(self, running: Mapping[str, Mapping[str, Any]]) -> str:
+        """Estimate the time left from the cells so far, "" while that is unknown; all cells count alike."""
         if not running and not self.ended_cells:
             return f"starting, {duration(time.monotonic() - self.begun)}"
+        seconds, worked = self.seconds_of_done, self.work_of_done
         shares = {cell: share_done(progress) for cell, progress in running.items()}
-        worked = len(self.ended_cells) + sum(
-            share - running[cell].get("at", 0.0) for cell, share in shares.items()
-        )
-        left = len(self.to_run) - len(self.ended_cells) - sum(shares.values())
-        if worked < LEAST_WORK:
+        for cell, progress in running.items():
+            share = shares[cell] - self.starts.get(cell, shares[cell])
+            trained_for = time.time() - progress.get("begun", time.time())
+            if _is_telling(share, trained_for):
+                seconds += trained_for
+                worked += share
+        if not worked:
             return ""
-        return f"about {duration((time.monotonic() - self.begun) * left / worked)} left"
+        left = len(self.to_run) - len(self.ended_cells) - sum(shares.values())
+        at_a_time = max(1, len(running))
+        return f"about {duration(seconds / worked * left / at_a_time)} left"
 
     def _show(self, running: Mapping[str, Mapping[str, Any]]) -> None:
         """Draw one bar for each cell that is being computed."""
-        self.progress.update(self.total, state=self._time_left(running))
+        self.progress.update(self.total, state=self.time_left(running))
         for cell_id in set(self.bars) - set(running):
             self.progress.remove_task(self.bars.pop(cell_id))
         for cell_id, progress in running.items():
             cell = self.to_run[cell_id]
             if cell_id not in self.bars:
-                self.bars[cell_id] = self.progress.add_task(
-                    plain(self.plan.label(cell)), total=1.0, state=""
-                )
+                name = plain(self._name_of_bar(cell))
+                self.bars[cell_id] = self.progress.add_task(name, total=1.0, state="")
             state = f"{describe_progress(progress)} {errors(self.plan, cell, progress.get('errors', {}))}"
             self.progress.update(self.bars[cell_id], completed=share_done(progress), state=state)
+
+    def _name_of_bar(self, cell: Cell) -> str:
+        """Return the label of a cell; without the task where there is only one, since a bar has little room."""
+        label = self.plan.label(cell)
+        if len(self.plan.tasks) > 1:
+            return label
+        return label.removeprefix(f"{self.plan.labels[cell.id].task}, ")
 
     def _print_progress(self, running: Mapping[str, Mapping[str, Any]]) -> None:
         """Print in one line how many cells have ended, which are running, and the time left."""
@@ -161,10 +217,15 @@ class Display:
             for cell, p in running.items()
         ][:2]
         ended = f"{len(self.ended_cells)} of {counted(len(self.to_run), 'cell')}"
-        parts = ended, self._time_left(running), "; ".join(examples)
+        parts = ended, self.time_left(running), "; ".join(examples)
         self.progress.print(
             plain(f"        {', '.join(filter(None, parts))}"), highlight=False, soft_wrap=True
         )
+
+
+def _is_telling(share: float, seconds: float) -> bool:
+    """Return whether a cell has trained enough to tell how long it takes."""
+    return share >= LEAST_SHARE or (seconds >= LONG_CELL and share >= LEAST_SHARE_OF_LONG)
 
 
 def errors(plan: Plan, cell: Cell, metrics: Mapping[str, float]) -> str:

@@ -1,14 +1,16 @@
 """What a dry run prints below the plan: published figures, recipes, steps and the estimated time."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 from statistics import mean
+from typing import Any, NamedTuple
 
 from milbench._utils.process import process_as_before
 from milbench._utils.words import counted
 from milbench.api.metric_info import describe
 from milbench.api.plan import Cell, Label, Plan
+from milbench.api.published import Published
 from milbench.engine.display import duration, value_text
 from milbench.engine.folders import Root
 from milbench.engine.spec import Execution
@@ -20,23 +22,28 @@ BUDGET = 20.0  # seconds after which no further variant is measured
 
 def published(plan: Plan) -> list[str]:
     """Return a line for every published figure that the report will show beside the results."""
-    tasks_by_line: dict[str, dict[str, None]] = {}
+    places_by_line: dict[str, dict[str, None]] = {}
     for cell in plan.cells:
         label = plan.labels[cell.id]
         for figure in plan.tasks[cell.task_key].published:
             if figure.method or figure.loss in (cell.loss, label.loss):
-                spread = (
-                    ""
-                    if figure.deviation is None
-                    else f" ± {value_text(figure.metric, figure.deviation)}"
+                place = label.task
+                if figure.loss and not cell.data.startswith(figure.data):
+                    place = f"other data ({figure.data.strip(' ,')})"
+                places_by_line.setdefault(_published_line(figure, plan.params(cell)), {})[place] = (
+                    None
                 )
-                value = f"{describe(figure.metric).label} {value_text(figure.metric, figure.mean)}{spread}"
-                other = ", with other settings" * bool(
-                    figure.loss and figure.deviations(plan.params(cell))
-                )
-                line = f"{figure.method or figure.loss}, {value}{other} ({figure.source})"
-                tasks_by_line.setdefault(line, {})[label.task] = None
-    return [f"published on {', '.join(tasks)}: {line}" for line, tasks in tasks_by_line.items()]
+    return [f"published on {', '.join(places)}: {line}" for line, places in places_by_line.items()]
+
+
+def _published_line(figure: Published, params: Mapping[str, Any]) -> str:
+    """Return the text of a published figure, and whether it was measured with other settings than a cell."""
+    value = f"{describe(figure.metric).label} {value_text(figure.metric, figure.mean)}"
+    if figure.deviation is not None:
+        value += f" ± {value_text(figure.metric, figure.deviation)}"
+    if figure.loss and figure.deviations(params):
+        value += ", with other settings"
+    return f"{figure.method or figure.loss}, {value} ({figure.source})"
 
 
 def outlook(
@@ -52,32 +59,16 @@ def outlook(
         (plan.labels[cell.id], s) for cell, folder in done if (s := folder.result().get("seconds"))
     ]
     seconds = {key: mean(s for label, s in known if label == key) for key in dict(known)}
-    details, failures = dict[tuple[str, str], str](), dict[Label, str]()
-    begun = time.monotonic()
-    for cell in to_run:
-        key = plan.labels[cell.id]
-        if key in seconds or key in failures or time.monotonic() - begun > BUDGET:
-            continue
-        try:
-            with process_as_before():
-                steps, training, evaluation = _measure(cell, threads, execution)
-        except UsageError as error:
-            raise UsageError(f"{cell.loss} on {cell.task}: {error}") from error
-        except (Exception, SystemExit) as error:  # noqa: BLE001 of a plug-in, which fails only its own cells
-            text = f"{plan.label(cell)} fails at once: {type(error).__name__}: {message(error)}"
-            failures[key] = " ".join(text.split())
-            continue
-        seconds[key] = training + evaluation
-        with_evaluation = f", {duration(evaluation)} of evaluations" if evaluation else ""
-        details[_recipe(plan, cell)] = f", {counted(steps, 'step')} an epoch{with_evaluation}"
+    measured = _measure_variants(plan, to_run, seconds.keys(), threads, execution)
+    seconds |= measured.seconds
     rates: dict[tuple[str, str], set[float]] = {}
     for cell in plan.cells:
         rates.setdefault(_recipe(plan, cell), set()).add(cell.recipe["lr"])
     lines = []
     for recipe, lr in rates.items():
         rate = " to ".join(f"{value:g}" for value in sorted({min(lr), max(lr)}))
-        lines.append(f"{recipe[0]}, lr {rate}, {recipe[1]}{details.get(recipe, '')}")
-    lines += dict.fromkeys(failures.values())
+        lines.append(f"{recipe[0]}, lr {rate}, {recipe[1]}{measured.details.get(recipe, '')}")
+    lines += dict.fromkeys(measured.obstacles.values())
     if to_run and seconds:
         rest = mean(seconds.values())
         total = sum(seconds.get(plan.labels[cell.id], rest) for cell in to_run) / max(workers, 1)
@@ -87,6 +78,55 @@ def outlook(
         at_a_time = "one cell" if workers == 1 else f"{workers} cells"
         lines.append(f"about {duration(total)}, {at_a_time} at a time; {basis}")
     return lines
+
+
+class _Measured(NamedTuple):
+    """What a dry run has measured of the variants of a plan: loss, task, network and recipe."""
+
+    seconds: dict[Label, float]  # of a cell
+    details: dict[
+        tuple[str, str], str
+    ]  # of a recipe: how many steps, and how long evaluations take
+    obstacles: dict[Label, str]  # why a variant was not measured
+
+
+def _measure_variants(
+    plan: Plan,
+    to_run: Sequence[Cell],
+    known: Collection[Label],
+    threads: int,
+    execution: Execution,
+) -> _Measured:
+    """Measure a cell of every variant that is not known yet, as many as the time allows."""
+    from milbench.engine.data_needs import missing_for
+    from milbench.engine.parts import task_for
+
+    measured = _Measured({}, {}, {})
+    begun = time.monotonic()
+    for cell in to_run:
+        key = plan.labels[cell.id]
+        if key in known or key in measured.seconds or key in measured.obstacles:
+            continue
+        if time.monotonic() - begun > BUDGET:
+            break
+        if missing := missing_for(task_for(cell), execution.data_dir):
+            names = ", ".join(dataset.name for dataset in missing)
+            measured.obstacles[key] = f"no estimate of the time for {key.task} without {names}"
+            continue
+        try:
+            with process_as_before():
+                steps, training, evaluation = _measure(cell, threads, execution)
+        except UsageError as error:
+            raise UsageError(f"{cell.loss} on {cell.task}: {error}") from error
+        except (Exception, SystemExit) as error:  # noqa: BLE001 of a plug-in, which fails only its own cells
+            text = f"{plan.label(cell)} fails at once: {type(error).__name__}: {message(error)}"
+            measured.obstacles[key] = " ".join(text.split())
+            continue
+        measured.seconds[key] = training + evaluation
+        with_evaluation = f", {duration(evaluation)} of evaluations" if evaluation else ""
+        steps_text = f", {counted(steps, 'step')} an epoch{with_evaluation}"
+        measured.details[_recipe(plan, cell)] = steps_text
+    return measured
 
 
 def _recipe(plan: Plan, cell: Cell) -> tuple[str, str]:

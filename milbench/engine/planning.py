@@ -90,7 +90,7 @@ def make_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
 def _problems(spec: Spec) -> dict[str, _Problem]:
     """Return every task with every combination of its parameters, and what marks ask there, by `Cell.task_key`."""
     problems: dict[str, _Problem] = {}
-    for name, params, short_name, mark in _tasks_with_marks(spec):
+    for name, params, short_name, mark in tasks_with_marks(spec):
         if (key := task_key(name, params)) not in problems:
             task: Task = tasks().create_for_cell(name, params)
             data = task.check_data(spec.run.data_dir)  # reads what folds there are
@@ -166,7 +166,7 @@ def _untraced_code(cells: Iterable[Cell]) -> list[str]:
     ]
 
 
-def _tasks_with_marks(spec: Spec) -> Iterator[tuple[str, Params, str, Mark | None]]:
+def tasks_with_marks(spec: Spec) -> Iterator[tuple[str, Params, str, Mark | None]]:
     """Yield each task with its parameters and short name, without a mark, then that of each mark with the mark."""
     for variant in _combinations(tasks(), spec.tasks, spec.task):
         yield (*variant, None)

@@ -19,6 +19,11 @@ from milbench.report.study import RULES, Study, rows_of
 from milbench.report.tables import Table
 
 Bounds = tuple[float, float]
+PROTOCOL = "another protocol"
+DATA = "other data"
+OBSTACLES = (PROTOCOL, DATA)
+"""What may keep a number from being compared with a published one, as its reasons begin."""
+MOST_OUTCOMES = 8  # lines at the end of a command
 _WORDS = {"recipe.steps_per_epoch": "{} steps an epoch", "task.batch_bags": "{} bags a batch"}
 
 
@@ -96,6 +101,55 @@ def literature_tables(study: Study, task: str) -> tuple[Table, Table] | None:
     )
 
 
+def outcome_lines(study: Study) -> list[str]:
+    """Return what came out beside the published means, a line a loss, and what that says if nothing is comparable.
+
+    The best of several runs is left to the report: a mean is no match for it. There are no lines where there would be
+    more than fit at the end of a command.
+    """
+    compared = [
+        one
+        for task in study.tasks
+        for one in replications(study, task)
+        if len(one.ours) and one.published.statistic == "mean"
+    ]
+    if not 0 < len(compared) <= MOST_OUTCOMES:
+        return []
+    lines = [_outcome(one) for one in compared]
+    if all(one.verdict == "not comparable" for one in compared):
+        lines.append(_without_verdict(compared))
+    return lines
+
+
+def _outcome(one: Replication) -> str:
+    metric = describe(one.published.metric)
+    ours = f"{with_unit(float(one.ours.mean()), metric)} (mean of {counted(len(one.ours), 'seed')})"
+    if len(one.ours) == 1:
+        ours = f"{with_unit(float(one.ours.mean()), metric)} (one seed)"
+    theirs = with_unit(one.published.mean, metric)
+    return f"{one.variant}: {metric.label} {ours}; published {theirs}, {one.verdict}"
+
+
+def _without_verdict(compared: list[Replication]) -> str:
+    """Say why no number is comparable with a published one, and whether the losses have the published order."""
+    obstacles = [_obstacle(reason) for one in compared for reason in one.reasons]
+    causes = " and ".join(dict.fromkeys(filter(None, obstacles)))
+    text = f"None of these repeats a published number ({causes})"
+    published = {one.published.mean for one in compared}
+    has_order = 1 < len(compared) == len(published)
+    if not has_order or len({one.published.metric for one in compared}) > 1:
+        return f"{text}."
+    by_ours = sorted(compared, key=lambda one: float(one.ours.mean()))
+    by_theirs = sorted(compared, key=lambda one: one.published.mean)
+    is_same = [one.variant for one in by_ours] == [one.variant for one in by_theirs]
+    return f"{text}; the order of the losses is {'that of the publication' if is_same else 'another one'}."
+
+
+def _obstacle(reason: str) -> str:
+    """Return a reason in short, "" where it is a remark."""
+    return next((kind for kind in OBSTACLES if reason.startswith(kind)), "")
+
+
 def _compare(study: Study, task: str, variant: str, published: Published) -> Replication:
     metric, margin = describe(published.metric), published.margin
     values = pd.Series(
@@ -106,9 +160,9 @@ def _compare(study: Study, task: str, variant: str, published: Published) -> Rep
     ]
     obstacles = []
     if different := deviations(published, [study.plan.params(cell) for cell in cells]):
-        obstacles.append(f"another protocol: {', '.join(different)}")
+        obstacles.append(f"{PROTOCOL}: {', '.join(different)}")
     if other := [cell.data for cell in cells if not cell.data.startswith(published.data)]:
-        obstacles.append(f"other data: {other[0]}")
+        obstacles.append(f"{DATA}: {other[0]}")
     if published.statistic == "best":
         obstacles.append("the best run of several: means alone are compared")
     done = (

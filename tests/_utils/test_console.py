@@ -1,5 +1,8 @@
 """What a terminal is sent: text of users, files and plug-ins is shown, never obeyed."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 from tests._helpers.command_line import TINY, Milbench, Ran
@@ -45,3 +48,13 @@ def test_error_messages_are_shown_as_they_are(milbench: Milbench, tmp_path: Path
     ran = milbench("run", "--loss", str(broken), "--task", TINY)
     assert SHOWN in ran.complaint()
     unharmed(ran)
+
+
+def test_tables_in_a_pipe_are_as_wide_as_columns_says() -> None:
+    words = [sys.executable, "-m", "milbench", "list", "settings"]
+    for columns, most in (("70", 70), ("", 200)):
+        variables = os.environ | {"COLUMNS": columns}
+        ran = subprocess.run(words, env=variables, capture_output=True, text=True, check=True)
+        table = [line for line in ran.stdout.splitlines() if line.startswith(("┏", "│"))]
+        assert max(map(len, table)) <= most
+        assert max(map(len, table)) > most // 2

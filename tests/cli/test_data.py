@@ -174,3 +174,47 @@ def test_a_folder_becomes_a_table_that_says_what_was_taken_for_labels(
     Path("slides/more.png").write_bytes(Path("pics/cat/1.png").read_bytes())
     assert "1 tables and files 6 .npy, 1 .png, expected one kind" in milbench(*words).complaint()
     assert not Path("marks.csv").exists()
+
+
+def test_the_sample_is_a_table_that_can_be_used(milbench: Milbench, tmp_path: Path) -> None:
+    table = tmp_path / "birds.csv"
+    said = milbench("data", "sample", str(table)).done()
+    assert said.splitlines()[-1] == f"next: milbench data check {table}"
+    assert "milbench report birds" in said
+    frame = pd.read_csv(table, keep_default_na=False)
+    assert frame["bag"].nunique() == 120
+    assert set(";".join(frame["labels"]).split(";")) == {"wren", "nuthatch", "robin", ""}
+    assert "120, with" in milbench("data", "check", str(table)).done()
+
+
+def test_the_sample_is_the_same_every_time(milbench: Milbench, tmp_path: Path) -> None:
+    for name in ("one.csv", "two.csv"):
+        milbench("data", "sample", str(tmp_path / name)).done()
+    assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
+
+
+def test_the_sample_overwrites_nothing(milbench: Milbench, tmp_path: Path) -> None:
+    (tmp_path / "birds.csv").write_text("mine")
+    complaint = milbench("data", "sample", str(tmp_path / "birds.csv")).complaint()
+    assert "is there already" in complaint
+    assert (tmp_path / "birds.csv").read_text() == "mine"
+
+
+def test_losses_learn_from_the_sample_as_the_command_says(
+    milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = milbench("data", "sample", "birds.csv").done()
+    command = next(line for line in said.splitlines() if line.startswith("  milbench run"))
+    words = shlex.split(command)[1:]
+    sentence = milbench(*words, "--seeds", "0-2").done().splitlines()[-2]
+    assert "learnt" not in sentence
+    assert sentence.startswith(("Best on birds", "No loss is shown to be worse"))
+
+
+def test_a_table_of_the_current_folder_needs_a_name(
+    milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    complaint = milbench("data", "table", ".").complaint()
+    assert complaint.endswith(f"milbench data table . --out {tmp_path.name}.csv")

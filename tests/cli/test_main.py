@@ -55,8 +55,8 @@ NOT_UTF_8 = "bad\udcff"  # what Python makes of the byte 0xff in a word of the c
         ),
         ((*BASE, "--root", TINY), "cannot write under --root"),
         (
-            ("reproduce", "supplementary-a", "--dry-run", "--data-dir", "."),
-            "fetch it with `milbench data fetch mnist`",
+            ("reproduce", "supplementary-a", "--data-dir", "."),
+            "add --download to get what is missing",
         ),
         # settings
         ((*BASE, "-p", "nonsense"), "expected recipe.KEY=VALUE"),
@@ -96,6 +96,10 @@ NOT_UTF_8 = "bad\udcff"  # what Python makes of the byte 0xff in a word of the c
         (("export", "--out", "mine.csv", "--no-weights"), "are for a .zip file"),
         (("import", "nowhere.zip"), "nowhere.zip is not there"),
         (("import", TINY), "is not a milbench export: File is not a zip file"),
+        (
+            ("predict", "a.png"),
+            "Missing option '--cell': milbench status shows the ids of the cells",
+        ),
         (("predict", "a.png", "--cell", "abc"), "no cell or run 'abc'"),
         (("figure", "3", "--cell", "abc", "--out", "x.png"), "'3' is not one of '1', '2', '4'"),
     ],

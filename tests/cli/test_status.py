@@ -55,3 +55,30 @@ def test_the_exit_code_is_0_if_all_are_done(milbench: Milbench, root: Path) -> N
         Root(root).cell(cell.id).finish({})
     assert milbench("status").code == 0
     assert milbench("status", "--scores").out.count("set error 25.00 %") == 2
+
+
+def test_a_killed_cell_says_where_it_stopped(milbench: Milbench, root: Path) -> None:
+    killed, _ = planned(root, "0-1").cells
+    begun(root, killed).write_progress({"doing": "training", "epoch": 38, "epochs": 50})
+    said = milbench("status").out
+    row = next(line for line in said.splitlines() if killed.id in line)
+    assert "interrupted" in row
+    assert "at epoch 38 of 50" in row
+    assert "0 of 2 cells done, 1 interrupted, 1 missing" in said
+
+
+def test_a_checkpoint_alone_tells_where_a_cell_stopped(milbench: Milbench, root: Path) -> None:
+    (cell,) = planned(root, "0").cells
+    folder = begun(root, cell)
+    folder.append(1, {"train/loss": 0.5})
+    folder.checkpoint.write_bytes(b"weights")
+    folder.tidy()
+    assert "at epoch 2 of 2" in milbench("status").out
+
+
+def test_a_cell_that_runs_is_not_interrupted(milbench: Milbench, root: Path) -> None:
+    (cell,) = planned(root, "0").cells
+    folder = begun(root, cell)
+    folder.write_progress({"doing": "evaluating", "epoch": 1, "epochs": 2})
+    with folder.lock():
+        assert "interrupted" not in milbench("status").out

@@ -10,7 +10,13 @@ from scipy import stats
 
 from milbench.api.published import Published
 from milbench.report.figures.overview import overview_figure
-from milbench.report.literature import deviations, difference, literature_tables, replications
+from milbench.report.literature import (
+    deviations,
+    difference,
+    literature_tables,
+    outcome_lines,
+    replications,
+)
 from milbench.report.marks import agreement, equivalence
 from milbench.report.statistics.differences import compare_pair
 from milbench.report.study import Study
@@ -172,3 +178,28 @@ def test_enough_seeds_settle_it() -> None:
     assert shares(0.0, 12)["equivalent"] > 0.9
     assert shares(2 * 0.01, 12)["worse"] > 0.99
     assert shares(-2 * 0.01, 12)["better"] > 0.99
+
+
+def outcome(*facts: Published) -> list[str]:
+    """Return what a command prints of two losses, exact at 1 % and noisy-or at 3 %, beside published values."""
+    values: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    for loss, error in (("exact", 0.01), ("noisy-or", 0.03)):
+        values |= {(loss, seed): [(0.5, error)] for seed in range(3)}
+    return outcome_lines(Study(constant(values, info={"published": [*facts]})))
+
+
+def test_what_came_out_is_told_beside_what_was_published() -> None:
+    exact = Published("set_error", 0.0037, "A", "exact", data="other data")
+    other = Published("set_error", 0.08, "A", "noisy-or", data="other data")
+    first, second, said = outcome(exact, other)
+    assert first == "exact: set error 1 % (mean of 3 seeds); published 0.37 %, not comparable"
+    assert second == "noisy-or: set error 3 % (mean of 3 seeds); published 8 %, not comparable"
+    assert said == (
+        "None of these repeats a published number (other data); "
+        "the order of the losses is that of the publication."
+    )
+    assert outcome(replace(exact, value=0.9), other)[-1].endswith("is another one.")
+
+
+def test_the_best_of_several_runs_is_no_match_for_a_mean() -> None:
+    assert outcome(Published("set_error", 0.01, "A", "exact", statistic="best")) == []

@@ -316,7 +316,8 @@ def test_bags_with_more_classes_than_instances_are_left_out_of_every_part(tmp_pa
     ]
     table.write_text("\n".join(["bag,labels,x", *rows]) + "\n")
     with pytest.raises(
-        UsageError, match=r"8 have more classes than instances: 0, 5, .*small_bags = leave-out"
+        UsageError,
+        match=r"8 have more classes than instances: 0, 5, .*-p task.small_bags=leave-out",
     ):
         load_task("feature-bags", table=str(table)).check_data(None)
     tested = []

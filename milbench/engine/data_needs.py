@@ -1,0 +1,29 @@
+"""Which data sets of the catalogue a comparison reads, and which of them are missing."""
+
+from pathlib import Path
+
+from milbench.api.registry import tasks
+from milbench.api.task import Task
+from milbench.data import catalog
+from milbench.data.catalog import Dataset
+from milbench.engine.planning import tasks_with_marks
+from milbench.engine.spec import Spec
+
+
+def needed_datasets(spec: Spec) -> list[Dataset]:
+    """Return the data sets that the tasks of a spec read, each once. Raises UsageError where the spec is wrong."""
+    needed: dict[str, Dataset] = {}
+    for name, params, _, _ in tasks_with_marks(spec):
+        task: Task = tasks().get(name)(**params)
+        needed |= {dataset.name: dataset for dataset in _datasets_of(task)}
+    return list(needed.values())
+
+
+def missing_for(task: Task, data_dir: Path | None) -> list[Dataset]:
+    """Return the data sets that a task reads and that are not, or not wholly, in a data directory."""
+    root = catalog.data_dir(data_dir)
+    return [dataset for dataset in _datasets_of(task) if dataset.missing(root)]
+
+
+def _datasets_of(task: Task) -> list[Dataset]:
+    return [catalog.named(name) for name in task.datasets()]
