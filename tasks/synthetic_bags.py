@@ -82,12 +82,12 @@ class SyntheticBags(FixedBags):
         empty_share: the share of bags without a class; None: as it follows.
         labels_dropped: the probability that the label set of a training bag lacks a class that occurs.
         labels_added: the probability that it has one that does not, unless it would be larger than the bag.
-        noise_in: the bags whose label sets have these errors. With `training+validation`, thresholds
-            and settings are chosen by label sets with errors, as they are where nobody knows the
-            true ones. Validation label sets get their errors once for all seeds. Validation bags
-            then have no metrics of instances, of the optimum or of the reference, which would know
-            the truth. Test label sets have no errors, and their optimum and reference stay as they
-            are: these know the distribution and never see an error.
+        noise_in: the bags whose label sets have these errors. With `training+validation`,
+            thresholds and settings are chosen by label sets with errors, as they are where nobody
+            knows the true ones. Validation label sets get their errors once for all seeds. These
+            bags then have no metrics of instances, of the optimum or of the reference, which would
+            know the truth. Test label sets have no errors, and their optimum and reference stay as
+            they are: these know the distribution and never see an error.
         context: in bags with class 0, the share of the background that is normal with unit variance around the point
             at separation/sqrt(2) on axis C, as one more class would be.
         context_without: the same share in bags without class 0.
