@@ -1,8 +1,8 @@
-"""What a trained network says of every bag that it is evaluated on, and what is true of these bags.
+"""The predictions of a trained network for every bag that it is evaluated on, and the file that keeps them.
 
-Every metric of a cell is computed from its predictions, and whoever has them can compute another one:
-with other thresholds, for single classes, for an ensemble. Those of a cell are one file of NumPy arrays,
-`predictions.npz`, in which nothing is unpickled. Nothing here imports torch.
+All metrics of a cell are computed from its predictions, and a user can compute others: with another
+threshold, for single classes, for an ensemble. The file, `predictions.npz`, holds plain NumPy arrays: nothing
+is unpickled, and torch is not needed.
 
 The arrays are named EPOCH/SPLIT/FIELD. EPOCH is `last`, or `best` for the epoch with the smallest set
 error of validation bags where that is another one. SPLIT is `validation`, `test`, `validation_single` and
@@ -34,10 +34,12 @@ SINGLE = "_single"
 
 @dataclass(frozen=True, eq=False)
 class Ratio:
-    """A metric of a task's own that is a ratio of two sums over the n bags of a split."""
+    """A metric of a task's own: the ratio of two sums over the n bags of a split."""
 
-    sums: Floats  # (n,), what each bag adds to the numerator
-    weights: Floats  # (n,), and to the denominator
+    sums: Floats
+    """(n,), what each bag adds to the numerator."""
+    weights: Floats
+    """(n,), what each bag adds to the denominator."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,52 +49,68 @@ class Reading:
     A string is a row of class numbers, with -1 after its end.
     """
 
-    true: Ints  # (n, longest), the true strings
-    columns: Ints  # (n, longest), as the decoder `columns` reads them
-    strongest: Ints  # as `strongest` reads them
-    components: Ints  # as `components` reads them
-    pattern: (
-        Ints  # (n,), which pattern of errors the chosen decoder makes, -1: none, it reads it right
-    )
-    detection_image: Ints  # (D,), the image of each of D detections
-    detection_class: Ints  # (D,), its class
-    detection_mass: NDArray[np.float64]  # (D,), by which detections are ranked
-    detection_right: Bools  # (D,), whether it is right, see `box average precision`
+    true: Ints
+    """(n, longest), the true strings."""
+    columns: Ints
+    """(n, longest), what the decoder `columns` reads."""
+    strongest: Ints
+    """(n, longest), what the decoder `strongest` reads."""
+    components: Ints
+    """(n, longest), what the decoder `components` reads."""
+    pattern: Ints
+    """(n,), the number of the error pattern of the chosen decoder; -1 where the string is right."""
+    detection_image: Ints
+    """(D,), the image of each of D detections."""
+    detection_class: Ints
+    """(D,), the class of each detection."""
+    detection_mass: NDArray[np.float64]
+    """(D,), by which detections are ranked."""
+    detection_right: Bools
+    """(D,), whether a detection is right, see the metric `box_average_precision`."""
 
 
 @dataclass(frozen=True, eq=False)
 class SplitPredictions:
     """The predictions for the n bags of a split with C classes; a field that is None is not known.
 
-    `presence` and `classes` are those of `milbench.Scores`. What needs the map of positions, of which
-    there is too much to keep, is counted here: `hits`, `wrong` and `sizes`.
+    Maps of positions are too large to keep. What needs them is counted before they are freed: `hits`,
+    `wrong` and `sizes`.
     """
 
-    labels: Bools  # (n, C), the true label sets
-    presence: Floats  # (n, C), the score by which classes are detected
-    classes: Floats  # (n, C), the score by which the class of a bag of one instance is named
-    bag: Ints  # (n,), see `milbench.Origin`
-    digest: str  # of the bags: two networks with the same one were evaluated on the same bags
-    presence_is_log_odds: bool = False  # whether `presence` is the log-odds that the class occurs
-    is_single_instance: bool = False  # whether each of the bags holds one instance
-    log_prob: Floats | None = None  # (n,), the log-probability of the true label set
-    even_odds_log_prob: Floats | None = (
-        None  # (n,), of the set of classes with a presence of 0 or more
-    )
-    hits: Bools | None = (
-        None  # (n, C), whether the strongest evidence for a class is on one of its instances
-    )
-    wrong: Ints | None = (
-        None  # (n,), how many instances have another most probable class than their own
-    )
-    sizes: Ints | None = None  # (n,), how many instances there are
-    instance_classes: Ints | None = (
-        None  # (C+1,), how many instances of each class there are, background last
-    )
-    group: Ints | None = None  # (n,), see `milbench.Origin`
-    items: Ints | None = None  # (n, M), see `milbench.Origin`
-    ratios: Mapping[str, Ratio] = field(default_factory=dict)  # by the name of the metric
+    labels: Bools
+    """(n, C), the true label sets."""
+    presence: Floats
+    """(n, C), the score by which classes are detected, see `milbench.Scores`."""
+    classes: Floats
+    """(n, C), the score by which the class of a bag of one instance is named, see `milbench.Scores`."""
+    bag: Ints
+    """(n,), the number of each bag, see `milbench.Origin`."""
+    digest: str
+    """Of the shapes, label sets, masks and truth of the bags: cells with another one saw other bags."""
+    presence_is_log_odds: bool = False
+    """Whether `presence` is the log-odds that the class occurs."""
+    is_single_instance: bool = False
+    """Whether each of the bags holds one instance."""
+    log_prob: Floats | None = None
+    """(n,), the log-probability of the true label set."""
+    even_odds_log_prob: Floats | None = None
+    """(n,), the log-probability of the set of all classes whose presence is 0 or more."""
+    hits: Bools | None = None
+    """(n, C), whether the strongest evidence for a class is on one of its instances."""
+    wrong: Ints | None = None
+    """(n,), how many instances get another class than their own."""
+    sizes: Ints | None = None
+    """(n,), how many instances there are."""
+    instance_classes: Ints | None = None
+    """(C+1,), how many instances of each class there are, background last."""
+    group: Ints | None = None
+    """(n,), the number of the group of each bag, see `milbench.Origin`."""
+    items: Ints | None = None
+    """(n, M), the numbers of the items in each bag, see `milbench.Origin`."""
+    ratios: Mapping[str, Ratio] = field(default_factory=dict)
+    """Metrics of the task's own, by name."""
     reading: Reading | None = None
+    """What was read in images of digits."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -109,8 +127,10 @@ class SplitPredictions:
 class TrainingLabels:
     """What the label sets of training bags say about the best constant answer."""
 
-    most_common_set: Bools  # (C,), the most common label set
-    class_shares: NDArray[np.float64]  # (C,), the share of the bags that have each class
+    most_common_set: Bools
+    """(C,), the most common label set."""
+    class_shares: NDArray[np.float64]
+    """(C,), the share of the bags that have each class."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,12 +164,12 @@ class Predictions:
         return self.splits.get(split + SINGLE)
 
     @property
-    def tested(self) -> list[str]:
+    def reported_splits(self) -> list[str]:
         """The splits of which metrics are reported: `validation` and `test`, where there are such."""
         return [name for name in ("validation", "test") if name in self.splits]
 
     @property
-    def chosen_by(self) -> str:
+    def choosing_split(self) -> str:
         """The split by which thresholds and decoders are chosen."""
         return "calibration" if "calibration" in self.splits else "validation"
 
@@ -206,29 +226,34 @@ def load_predictions(path: Path) -> dict[Epoch, tuple[int, Predictions]]:
             raise UsageError(
                 f"predictions {path}: expected format {FORMAT}, got {int(stored['format'])}"
             )
-        tree: dict[str, Any] = {}
-        for name in stored.files:
-            *folders, last = name.split("/")
-            place = tree
-            for folder in folders:
-                place = place.setdefault(folder, {})
-            place[last] = stored[name]
+        tree = _tree(stored)
         del tree["format"]
-        return {epoch: _predictions(parts) for epoch, parts in tree.items()}  # type: ignore[misc]
+        return {epoch: _predictions(arrays) for epoch, arrays in tree.items()}  # type: ignore[misc]
 
 
-def _predictions(parts: dict[str, Any]) -> tuple[int, Predictions]:
-    """Return the number of an epoch and its predictions from their arrays, in a tree by the parts of their names."""
-    epoch = int(parts.pop("epoch"))
-    class_names = parts.pop("class_names").tolist()
-    training = parts.pop("training", None)
-    known = {
-        f"{split}/{metric}": float(value)
-        for split, metrics in parts.pop("known", {}).items()
-        for metric, value in metrics.items()
-    }
+def _tree(stored: Any) -> dict[str, Any]:
+    """Return the arrays of a file as nested dicts: "last/test/labels" is tree["last"]["test"]["labels"]."""
+    tree: dict[str, Any] = {}
+    for name in stored.files:
+        *folders, array = name.split("/")
+        place = tree
+        for folder in folders:
+            place = place.setdefault(folder, {})
+        place[array] = stored[name]
+    return tree
+
+
+def _predictions(arrays: dict[str, Any]) -> tuple[int, Predictions]:
+    """Return the number of an epoch and its predictions from the arrays of that epoch."""
+    epoch = int(arrays.pop("epoch"))
+    class_names = arrays.pop("class_names").tolist()
+    training = arrays.pop("training", None)
+    known = {}
+    for split, metrics in arrays.pop("known", {}).items():
+        for metric, value in metrics.items():
+            known[f"{split}/{metric}"] = float(value)
     predictions = Predictions(
-        splits={name: _split(of_split) for name, of_split in parts.items()},
+        splits={split: _split(of_split) for split, of_split in arrays.items()},
         class_names=class_names,
         training=None if training is None else TrainingLabels(**training),
         known=known,
@@ -236,13 +261,17 @@ def _predictions(parts: dict[str, Any]) -> tuple[int, Predictions]:
     return epoch, predictions
 
 
-def _split(parts: dict[str, Any]) -> SplitPredictions:
-    """Return the predictions for a split from its arrays. Those of fields that are not known here are left."""
-    known = {one.name: parts[one.name] for one in fields(SplitPredictions) if one.name in parts}
-    known["digest"] = str(known["digest"])
+def _split(arrays: dict[str, Any]) -> SplitPredictions:
+    """Return the predictions for a split from its arrays.
+
+    Arrays of other names are ignored, so that the file of a later version can be read.
+    """
+    values = {one.name: arrays[one.name] for one in fields(SplitPredictions) if one.name in arrays}
+    values["digest"] = str(values["digest"])
     for name in ("presence_is_log_odds", "is_single_instance"):
-        known[name] = bool(known[name])
-    known["ratios"] = {name: Ratio(**ratio) for name, ratio in parts.get("ratios", {}).items()}
-    if "reading" in parts:
-        known["reading"] = Reading(**parts["reading"])
-    return SplitPredictions(**known)
+        values[name] = bool(values[name])
+    ratios = arrays.get("ratios", {})
+    values["ratios"] = {metric: Ratio(**ratio) for metric, ratio in ratios.items()}
+    if "reading" in arrays:
+        values["reading"] = Reading(**arrays["reading"])
+    return SplitPredictions(**values)

@@ -63,22 +63,26 @@ def score_function(setup: Setup, progress: Progress | None = None) -> ScoreFunct
     return score
 
 
-def keep_if_best(folder: CellFolder, epoch: int, evaluation: Evaluation) -> None:
-    """Keep the predictions of an epoch for the end where no earlier one has a smaller set error of validation bags.
+def best_epoch(folder: CellFolder) -> int | None:
+    """Return the epoch so far with the smallest set error of validation bags, None where there are none."""
+    errors = {epoch: value for epoch, metric, value in folder.history() if metric == SELECTED_BY}
+    if not errors:
+        return None
+    least = min(errors.values())
+    # Learning rates fall towards the end, so that of equally good epochs the last one is taken.
+    return max(epoch for epoch, error in errors.items() if error == least)
 
-    Of equally good epochs the latest is the best, since learning rates fall towards the end. Call it before the
-    metrics of the epoch are appended to the history.
+
+def keep_if_best(folder: CellFolder, epoch: int, evaluation: Evaluation) -> None:
+    """Keep the predictions of an epoch until the end if it is the best so far.
+
+    Its metrics are in the history already.
     """
-    error = evaluation.metrics.get(SELECTED_BY)
-    if error is None or evaluation.predictions is None:
+    if evaluation.predictions is None or best_epoch(folder) != epoch:
         return
-    earlier = [value for _, metric, value in folder.history() if metric == SELECTED_BY]
-    if error <= min(earlier, default=error):
-        by_epoch: dict[Epoch, tuple[int, Predictions]] = {"best": (epoch, evaluation.predictions)}
-        # Not compressed: it is written often, and read once.
-        write_atomically(
-            folder.best, lambda path: save_predictions(path, by_epoch, compressed=False)
-        )
+    by_epoch: dict[Epoch, tuple[int, Predictions]] = {"best": (epoch, evaluation.predictions)}
+    # Not compressed: it is written often, and read once.
+    write_atomically(folder.best, lambda path: save_predictions(path, by_epoch, compressed=False))
 
 
 def _keep_predictions(
@@ -87,24 +91,15 @@ def _keep_predictions(
     """Write the predictions after the last epoch and, where it is another, after the best one."""
     if last.predictions is None:
         return
-    by_epoch: dict[Epoch, tuple[int, Predictions]] = {
-        "last": (epoch, replace(last.predictions, class_names=class_names))
-    }
-    best_epoch = _best_epoch(folder)
-    if best_epoch not in (None, epoch) and folder.best.exists():
-        kept_epoch, best = load_predictions(folder.best)["best"]
-        if kept_epoch == best_epoch:
-            by_epoch["best"] = best_epoch, replace(best, class_names=class_names)
+    predictions = replace(last.predictions, class_names=class_names)
+    by_epoch: dict[Epoch, tuple[int, Predictions]] = {"last": (epoch, predictions)}
+    if best_epoch(folder) != epoch and folder.best.exists():
+        number, best = load_predictions(folder.best)["best"]
+        # A training that was killed before its first checkpoint may have left those of another epoch.
+        if number == best_epoch(folder):
+            by_epoch["best"] = number, replace(best, class_names=class_names)
     write_atomically(folder.predictions, lambda path: save_predictions(path, by_epoch))
     folder.best.unlink(missing_ok=True)
-
-
-def _best_epoch(folder: CellFolder) -> int | None:
-    """Return the latest epoch with the smallest set error of validation bags, None where there are none."""
-    errors = [(value, -epoch) for epoch, metric, value in folder.history() if metric == SELECTED_BY]
-    if not errors:
-        return None
-    return -min(errors)[1]
 
 
 def keep_results(setup: Setup, cell: Cell, folder: CellFolder, last: Evaluation) -> dict[str, Any]:
@@ -113,7 +108,20 @@ def keep_results(setup: Setup, cell: Cell, folder: CellFolder, last: Evaluation)
     for path, content in ((folder.decoder, last.decoder), (folder.memory, setup.task.memory())):
         if content:
             path.write_text(json.dumps(content, allow_nan=False) + "\n", "utf-8")
-    about = {  # for a reader who has nothing else
+    _write_weights(setup, cell, folder)
+    _save_gallery(folder.gallery, setup, last.metrics.get(THRESHOLD))
+    return {
+        "costs": _measured_costs(setup, folder),
+        "threads": torch.get_num_threads(),
+        "threshold": last.metrics.get(THRESHOLD),
+        "decoder": str((last.decoder or {}).get("decoder", "")),
+        "classes": setup.task.class_names,
+    }
+
+
+def _write_weights(setup: Setup, cell: Cell, folder: CellFolder) -> None:
+    """Write the weights of network and loss, with what a reader who has nothing else needs to know."""
+    about = {
         "name": str(cell),
         "cell": cell.id,
         "loss": {cell.loss: cell.loss_params},
@@ -124,28 +132,24 @@ def keep_results(setup: Setup, cell: Cell, folder: CellFolder, last: Evaluation)
         "licence": "MIT, as milbench; the licence of the training data may restrict what is done with the weights",
     }
     weights = {
-        k: v.detach().cpu().contiguous().clone() for k, v in setup.final_model.state_dict().items()
+        name: tensor.detach().cpu().contiguous().clone()
+        for name, tensor in setup.final_model.state_dict().items()
     }
-    tensors = save_tensors(
-        weights, metadata={"milbench": json.dumps(about)}
-    )  # one entry: their order is random
+    # One entry, since safetensors writes several in random order.
+    tensors = save_tensors(weights, metadata={"milbench": json.dumps(about)})
     write_atomically(folder.weights, lambda path: path.write_bytes(tensors))
-    _save_gallery(folder.gallery, setup, last.metrics.get(THRESHOLD))
+
+
+def _measured_costs(setup: Setup, folder: CellFolder) -> dict[str, float]:
+    """Return the costs of the training, and those of the loss alone on a batch of it."""
     bags = next(iter(setup.train_batches(0)))
     with torch.no_grad():
         logits = training_logits(setup, bags)
-    network, loss = setup.model.network, setup.model.loss
-    target, bags = (
-        make_target(loss, bags, logits, network),
-        replace(bags, mask=network.mask_of(bags)),
-    )
-    return {
-        "costs": costs_of(folder.history(), loss, logits, bags, target),
-        "threads": torch.get_num_threads(),
-        "threshold": last.metrics.get(THRESHOLD),
-        "decoder": str((last.decoder or {}).get("decoder", "")),
-        "classes": setup.task.class_names,
-    }
+    network = setup.model.network
+    loss = setup.model.loss
+    target = make_target(loss, bags, logits, network)
+    masked_bags = replace(bags, mask=network.mask_of(bags))
+    return costs_of(folder.history(), loss, logits, masked_bags, target)
 
 
 def _save_gallery(path: Path, setup: Setup, threshold: float | None) -> None:

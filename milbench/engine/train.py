@@ -50,9 +50,9 @@ def train(
         epoch = counters.epoch + 1
         evaluation = evaluate(setup, epoch, progress)
         metrics = counters.means() | evaluation.metrics
+        folder.append(epoch, metrics)
         if epoch < setup.recipe.epochs:
             keep_if_best(folder, epoch, evaluation)
-        folder.append(epoch, metrics)
         progress.evaluated(metrics)
         if epoch == setup.recipe.epochs:
             return keep_results(setup, cell, folder, evaluation)

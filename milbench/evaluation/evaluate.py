@@ -1,11 +1,11 @@
 """Score bags in batches, and compute all metrics from what the scores say of each bag."""
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -33,10 +33,15 @@ class EvalSplit:
     Where the bags themselves hold one instance each, `single_instance` is the same object, and they are scored once.
     """
 
-    single_instance: Sequence[Bags]  # bags that hold one instance each, possibly none
-    bags: Sequence[
-        Bags
-    ]  # with their truth where it is known; without it the metrics of label sets are left
+    single_instance: Sequence[Bags]
+    """Bags that hold one instance each, possibly none."""
+    bags: Sequence[Bags]
+    """With their truth where it is known; without it, metrics of instances are left out."""
+
+    @property
+    def is_single_instance(self) -> bool:
+        """Whether the bags themselves hold one instance each."""
+        return self.single_instance is self.bags
 
 
 def evaluate_bags(
@@ -65,34 +70,33 @@ def evaluate_bags(
     """
     splits = limited_splits(splits, limit)
     found: dict[str, SplitPredictions] = {}
-
-    # The bags by which thresholds are chosen come first. A hook needs their maps again once the threshold is known.
     if calibration is None:
-        chosen_by = "validation"
-        batches: Sequence[Bags] = splits["validation"].bags
+        choosing, batches = "validation", splits["validation"].bags
     else:
-        chosen_by = "calibration"
-        batches = first_bags(calibration, limit)
-    scored = _scored(score, batches)
-    retained = list(scored) if hook else []
-    found[chosen_by] = predictions_of(retained or scored, chosen_by)
-    threshold, _ = chosen_thresholds(Predictions(found))
-    while hook and retained:
-        bags, scores = retained.pop(0)  # maps are large: each is freed after its use
-        hook(chosen_by, scores, bags, threshold)
+        choosing, batches = "calibration", first_bags(calibration, limit)
+    if hook is None:
+        threshold = math.nan  # a hook alone asks for it
+        found[choosing] = predictions_of(_scored(score, batches), choosing)
+    else:
+        # The hook needs the threshold, and the threshold all of these bags: their maps wait until then.
+        retained = list(_scored(score, batches))
+        found[choosing] = predictions_of(retained, choosing)
+        threshold = chosen_thresholds(Predictions(found)).by_sets
+        while retained:
+            bags, scores = retained.pop(0)  # frees the maps of each batch after its use
+            hook(choosing, scores, bags, threshold)
 
     for name, split in splits.items():
-        if name != chosen_by:
+        if name != choosing:
             scored = _scored(score, split.bags)
-            if hook:
+            if hook is not None:
                 scored = _hooked(scored, hook, name, threshold)
             found[name] = predictions_of(scored, name)
-        if split.single_instance is split.bags:
+        if split.is_single_instance:
             found[name] = replace(found[name], is_single_instance=True)
         elif split.single_instance:
-            single = name + SINGLE
-            found[single] = predictions_of(_scored(score, split.single_instance), single)
-            found[single] = replace(found[single], is_single_instance=True)
+            alone = predictions_of(_scored(score, split.single_instance), name + SINGLE)
+            found[name + SINGLE] = replace(alone, is_single_instance=True)
     return evaluation_of(Predictions(found, training=about_training(training_labels)))
 
 
@@ -102,6 +106,7 @@ def evaluation_of(predictions: Predictions, decoder: dict[str, Any] | None = Non
 
 
 def _scored(score: ScoreFunction, batches: Sequence[Bags]) -> Iterator[Scored]:
+    # By number: an IndexError inside of a task's batch would silently end a loop over the batches.
     for number in range(len(batches)):
         bags = batches[number]
         yield bags, score(bags)
@@ -134,34 +139,36 @@ def predictions_of(batches: Iterable[Scored], split: str) -> SplitPredictions:
     is NaN.
     """
     parts: list[dict[str, Tensor]] = []
+    instances: list[Tensor] = []
     digest = hashlib.sha256()
     bags_before = 0
     for bags, scores in batches:
         _check_scores(scores, split, bags_before)
         parts.append(_batch_predictions(bags, scores, bags_before))
-        add_items(digest, bags)
+        instances.append(_instance_classes(bags, scores))
+        update_digest(digest, bags)
         bags_before += len(bags)
+    arrays: dict[str, Any] = _joined_parts(parts)
+
+    counts = torch.cat(instances).bincount(minlength=arrays["labels"].shape[1] + 1)
+    if counts.any():
+        arrays["instance_classes"] = counts.numpy()
+    else:  # the classes of instances are not known by position
+        arrays.pop("wrong", None)
+        arrays.pop("sizes", None)
+    arrays["presence_is_log_odds"] = arrays.pop("log_odds", None) is not None
+    return SplitPredictions(**arrays, digest=digest.hexdigest()[:32])
+
+
+def _joined_parts(parts: list[dict[str, Tensor]]) -> dict[str, NDArray[Any]]:
+    """Return the arrays of all batches; one that a batch lacks is left out. UsageError: hits are known of some."""
     with_truth = sum("hits" in part for part in parts)
     if with_truth not in (0, len(parts)):
         raise UsageError(
             f"of {len(parts)} batches to evaluate on, {with_truth} have instance truth: expected all or none"
         )
-    arrays: dict[str, Any] = {
-        name: _joined([part[name] for part in parts])
-        for name in parts[0]
-        if all(name in part for part in parts)
-    }
-    instances = arrays.pop("instances", None)
-    if instances is not None and len(instances):
-        classes = arrays["labels"].shape[1]
-        arrays["instance_classes"] = np.bincount(instances, minlength=classes + 1)
-    else:  # the classes of instances are not known by position
-        arrays.pop("wrong", None)
-        arrays.pop("sizes", None)
-    has_log_odds = arrays.pop("log_odds", None) is not None
-    return SplitPredictions(
-        **arrays, digest=digest.hexdigest()[:32], presence_is_log_odds=has_log_odds
-    )
+    names = [name for name in parts[0] if all(name in part for part in parts)]
+    return {name: _joined([part[name] for part in parts]) for name in names}
 
 
 def _batch_predictions(bags: Bags, scores: Scores, bags_before: int) -> dict[str, Tensor]:
@@ -187,22 +194,32 @@ def _batch_predictions(bags: Bags, scores: Scores, bags_before: int) -> dict[str
 
 
 def _about_instances(bags: Bags, scores: Scores) -> dict[str, Tensor]:
-    """Return `hits`, `wrong`, `sizes`, and the classes of all instances; nothing without instance truth."""
+    """Return `hits`, `wrong` and `sizes`; nothing without instance truth."""
     if bags.truth is None:
         return {}
     truth = fitting_truth(bags.truth, scores).to(CPU)
-    mask = bags.mask if scores.mask is None else scores.mask
-    mask = None if mask is None else mask.cpu()
     about: dict[str, Tensor] = {}
     is_boxed = truth.boxes is not None and scores.centres is not None
     if is_boxed or truth.position_classes is not None:
         about["hits"] = class_hits(scores.evidence.cpu(), truth, scores.centres)
-    wrong, sizes = wrong_instances(scores.instances.cpu(), truth, mask)
-    about |= {"wrong": wrong, "sizes": sizes, "instances": wrong[:0]}
-    if truth.position_classes is not None and sizes.any():
-        known = truth.position_classes
-        about["instances"] = known.flatten() if mask is None else known[mask]
+    about["wrong"], about["sizes"] = wrong_instances(
+        scores.instances.cpu(), truth, _mask_of(bags, scores)
+    )
     return about
+
+
+def _instance_classes(bags: Bags, scores: Scores) -> Tensor:
+    """Return, as int64, the classes of all instances of a batch, none where they are not known by position."""
+    truth = bags.truth and fitting_truth(bags.truth, scores).to(CPU)
+    if truth is None or truth.position_classes is None:
+        return torch.zeros(0, dtype=torch.int64)
+    mask = _mask_of(bags, scores)
+    return truth.position_classes.flatten() if mask is None else truth.position_classes[mask]
+
+
+def _mask_of(bags: Bags, scores: Scores) -> Tensor | None:
+    mask = bags.mask if scores.mask is None else scores.mask
+    return None if mask is None else mask.cpu()
 
 
 def _check_scores(scores: Scores, split: str, bags_before: int) -> None:
@@ -232,8 +249,11 @@ def _joined(parts: Sequence[Tensor]) -> NDArray[Any]:
     return joined
 
 
-def add_items(digest: Any, bags: Bags) -> None:
-    """Add the shapes, label sets, masks and truth of bags to a digest of hashlib, not their instances."""
+def update_digest(digest: Any, bags: Bags) -> None:
+    """Add the shapes, label sets, masks and truth of bags to a digest of hashlib.
+
+    Instances are left out: metrics are compared with the truth alone, and images would take long.
+    """
     truth = bags.truth
     truth_parts = (truth.classes, truth.boxes, truth.position_classes) if truth else ()
     digest.update(repr(tuple(bags.instances.shape)).encode())
@@ -252,7 +272,7 @@ def limited_splits(splits: Mapping[Split, EvalSplit], limit: int | None) -> dict
     for name, split in splits.items():
         bags = first_bags(split.bags, limit)
         single = bags
-        if split.single_instance is not split.bags:
+        if not split.is_single_instance:
             single = first_bags(split.single_instance, limit)
         limited[name] = EvalSplit(single, bags)
     return limited

@@ -5,7 +5,7 @@ Nothing here imports torch, so that a report can compute metrics, outcomes and c
 
 import math
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,42 +18,44 @@ from milbench.evaluation.thresholds import EVEN_ODDS, choose_threshold, predicte
 
 THRESHOLD, LABEL_THRESHOLD, CHOSEN_BY = "chosen/threshold", "chosen/label_threshold", "chosen/bags"
 """The threshold that is chosen by the set error, another one by the label error, and by how many bags."""
-ROUNDED = -(2.0**-24)
-"""The log-probability of what rounds to 1 in single precision, in which networks compute."""
+LARGEST_BELOW_ONE = -(2.0**-24)
+"""The log-probability of the largest probability below 1 in single precision, in which networks compute."""
 MOST_CONFUSED = 30  # of more classes nobody reads which is taken for which
 
-Thresholds = tuple[float, float]
-"""Those chosen by the set error and by the label error."""
+
+class Thresholds(NamedTuple):
+    """Thresholds on presence scores, from which a class counts as detected."""
+
+    by_sets: float
+    """Chosen by the set error; it serves most metrics."""
+    by_labels: float
+    """Chosen by the label error; it serves the metrics that say "own threshold"."""
 
 
 def chosen_thresholds(predictions: Predictions) -> Thresholds:
-    """Return the threshold on presence scores by the set error, and the one by the label error.
+    """Return the thresholds, which are chosen before the test bags are seen.
 
-    Both are chosen before the test bags are seen: on the validation bags, or on training bags where there
-    are none, which a network may separate by a wide gap: even odds are then preferred within it.
+    Validation bags choose, or training bags where there are none. A network may separate training bags by
+    a wide gap, in which every threshold is as good: there the one nearest to even odds is taken.
     """
-    chosen_by = predictions[predictions.chosen_by]
-    near = EVEN_ODDS if predictions.chosen_by == "calibration" else None
-    by_sets = choose_threshold(chosen_by.presence, chosen_by.labels, by="sets", near=near)
-    by_labels = choose_threshold(chosen_by.presence, chosen_by.labels, by="labels", near=near)
-    return by_sets, by_labels
+    bags = predictions[predictions.choosing_split]
+    near = EVEN_ODDS if predictions.choosing_split == "calibration" else None
+    return Thresholds(
+        by_sets=choose_threshold(bags.presence, bags.labels, by="sets", near=near),
+        by_labels=choose_threshold(bags.presence, bags.labels, by="labels", near=near),
+    )
 
 
 def metrics_of(predictions: Predictions) -> dict[str, float]:
     """Return all metrics by split/metric, and what was chosen as chosen/...; what is undefined is left out."""
     thresholds = chosen_thresholds(predictions)
     values = {
-        THRESHOLD: thresholds[0],
-        LABEL_THRESHOLD: thresholds[1],
-        CHOSEN_BY: float(len(predictions[predictions.chosen_by])),
+        THRESHOLD: thresholds.by_sets,
+        LABEL_THRESHOLD: thresholds.by_labels,
+        CHOSEN_BY: float(len(predictions[predictions.choosing_split])),
     }
-    decoder = chosen_decoder(predictions)
-    for split in predictions.tested:
-        of_split = _metrics_of_split(predictions, split, thresholds)
-        reading = predictions[split].reading
-        if reading is not None:
-            of_split |= _reading_metrics(reading, decoder)
-        for metric, value in of_split.items():
+    for split in predictions.reported_splits:
+        for metric, value in _metrics_of_split(predictions, split, thresholds).items():
             if not math.isnan(value):
                 values[f"{split}/{metric}"] = value
     values |= predictions.known
@@ -64,21 +66,18 @@ def metrics_of(predictions: Predictions) -> dict[str, float]:
 def _metrics_of_split(
     predictions: Predictions, split: str, thresholds: Thresholds
 ) -> dict[str, float]:
-    of_split = predictions[split]
-    values = {
-        metric: outcomes.value
-        for metric, outcomes in outcomes_of_split(predictions, split, thresholds).items()
-    }
-    values |= {
-        "macro_f1": macro_f1(of_split, thresholds[0]),
-        "own_macro_f1": macro_f1(of_split, thresholds[1]),
-    }
-    values |= ranking_metrics(of_split.presence, of_split.labels)
+    bags = predictions[split]
+    ratios = outcomes_of_split(predictions, split, thresholds)
+    values = {metric: ratio.value for metric, ratio in ratios.items()}
+    values["macro_f1"] = macro_f1(bags, thresholds.by_sets)
+    values["own_macro_f1"] = macro_f1(bags, thresholds.by_labels)
+    values |= ranking_metrics(bags.presence, bags.labels)
     if predictions.training is not None:
-        alone = predictions.single(split)
-        values |= no_skill_errors(predictions.training, of_split, alone)
-    for metric, bins in reliability(of_split).items():
+        values |= no_skill_errors(predictions.training, bags, predictions.single(split))
+    for metric, bins in reliability(bags).items():
         values[metric] = calibration_error(bins)
+    if bags.reading is not None:
+        values |= _reading_metrics(bags.reading, chosen_decoder(predictions))
     return values
 
 
@@ -99,8 +98,8 @@ def outcomes_of_split(
     bags = predictions[split]
     one = np.ones(len(bags))
     classes = np.full(len(bags), bags.labels.shape[1])
-    misjudged = predicted_sets(bags.presence, thresholds[0]) != bags.labels
-    misjudged_by_labels = predicted_sets(bags.presence, thresholds[1]) != bags.labels
+    misjudged = predicted_sets(bags.presence, thresholds.by_sets) != bags.labels
+    misjudged_by_labels = predicted_sets(bags.presence, thresholds.by_labels) != bags.labels
     found: dict[str, Outcomes] = {}
 
     alone = predictions.single(split)
@@ -195,7 +194,7 @@ def no_skill_errors(
 
 
 def _beyond_known(values: Mapping[str, float], known: Mapping[str, float]) -> dict[str, float]:
-    """Return how far errors are above those of the optimum, as excess_..., and of the reference, as above_..."""
+    """Return how far errors are above those of the optimum, as excess_..., and the reference, as above_reference_..."""
     differences = {"bayes_": "excess_", "reference_": "above_reference_"}
     beyond = {}
     for name, value in known.items():
@@ -208,14 +207,13 @@ def _beyond_known(values: Mapping[str, float], known: Mapping[str, float]) -> di
 
 
 def class_counts(predictions: Predictions) -> NDArray[np.int64]:
-    """Return (C, 3 + C): in how many test bags each class is present, is predicted, and both.
+    """Return a row for each class: in how many test bags it is present, is predicted, and both.
 
-    Then in how many it is missed while another one, the column, is predicted wrongly; of many classes the
-    first three columns alone.
+    For at most MOST_CONFUSED classes the row goes on: in how many bags this class is missed and class j is
+    wrongly predicted, for each j.
     """
     bags = predictions["test"]
-    threshold, _ = chosen_thresholds(predictions)
-    predicted = predicted_sets(bags.presence, threshold)
+    predicted = predicted_sets(bags.presence, chosen_thresholds(predictions).by_sets)
     both = bags.labels & predicted
     counts: NDArray[np.int64] = np.stack([bags.labels, predicted, both]).sum(axis=1).T.astype(int)
     if len(counts) > MOST_CONFUSED:
@@ -227,7 +225,8 @@ def class_counts(predictions: Predictions) -> NDArray[np.int64]:
 
 def reliability(bags: SplitPredictions) -> dict[str, list[Bin]]:
     """Return the bins behind the calibration errors of presence and of label sets that the loss has."""
-    from scipy.special import expit  # scipy takes a while, and a plan needs none of it
+    # scipy takes a while to import, and a plan needs none of it.
+    from scipy.special import expit
 
     bins: dict[str, list[Bin]] = {}
     if bags.log_odds is not None:
@@ -235,7 +234,8 @@ def reliability(bags: SplitPredictions) -> dict[str, list[Bin]]:
         bins["presence_ece"] = reliability_bins(probabilities, bags.labels.ravel())
     if bags.even_odds_log_prob is not None:
         wrong = (predicted_sets(bags.presence, EVEN_ODDS) != bags.labels).any(axis=1)
-        log_prob = bags.even_odds_log_prob.astype(np.float64).clip(max=ROUNDED)
+        # Forecasts that single precision cannot tell from 1 are made equal, so that they share a bin.
+        log_prob = bags.even_odds_log_prob.astype(np.float64).clip(max=LARGEST_BELOW_ONE)
         bins["set_ece"] = reliability_bins(np.exp(log_prob), ~wrong)
     return bins
 
@@ -266,12 +266,15 @@ def wrong_strings(reading: Reading, decoder: Decoder) -> Bools:
 
 
 def chosen_decoder(predictions: Predictions) -> Decoder:
-    """Return the first decoder that reads most strings exactly, of those bags by which thresholds are chosen."""
-    reading = predictions[predictions.chosen_by].reading
-    decoders: tuple[Decoder, ...] = get_args(Decoder)
+    """Return the first decoder that reads most strings exactly, of the bags by which thresholds are chosen.
+
+    Those bags must have been read.
+    """
+    reading = predictions[predictions.choosing_split].reading
     if reading is None:
-        return decoders[0]  # it is not used
-    return min(decoders, key=lambda decoder: int(wrong_strings(reading, decoder).sum()))
+        raise ValueError("no strings were read in the bags by which a decoder is chosen")
+    wrong = {decoder: int(wrong_strings(reading, decoder).sum()) for decoder in get_args(Decoder)}
+    return min(wrong, key=lambda decoder: wrong[decoder])
 
 
 def _reading_metrics(reading: Reading, decoder: Decoder) -> dict[str, float]:
@@ -305,5 +308,6 @@ def box_average_precision(reading: Reading) -> float:
         right = reading.detection_right[detections[ranking]].astype(float)
         precision = right.cumsum() / np.arange(1, len(right) + 1)
         best_from_here_on = np.maximum.accumulate(precision[::-1])[::-1]
+        # Recall rises at right detections alone, by 1 / instances.
         areas.append(float((best_from_here_on * right).sum() / instances))
     return float(np.mean(areas)) if areas else math.nan

@@ -32,25 +32,28 @@ def choose_threshold(
     by: Literal["sets", "labels"],
     near: float | None = None,
 ) -> float:
-    """Return a finite threshold by which few label sets, or few pairs of a bag and a class, are wrong.
+    """Return the threshold with the most right answers, smoothed so that one lucky candidate does not win.
 
-    The candidates are the distinct scores of these bags and what is above them all. With few bags, the
+    The candidates are the distinct scores of these bags, and one above them all. With few bags, the
     candidate with the fewest errors is often a lucky one, far from where the next bags would put it. So
-    the number of right answers is averaged over neighbouring candidates, twice, before the largest is
-    taken; two neighbours are as far apart in rank as the best candidate moves between bootstrap samples
-    of the bags (its standard deviation). With many bags that is next to nothing. docs/statistics.md has
-    simulations of how many errors that costs or saves on new bags.
+    the number of right answers is averaged over neighbouring candidates, and once more, before the
+    largest is taken. The average reaches as far as the best candidate moves between bootstrap samples of
+    the bags; with many bags that is hardly at all. docs/statistics.md has simulations of what it costs
+    and saves.
 
-    Ranks alone decide, so that no monotone change of the scores changes a decision on these bags. Of
-    several candidates that are equally good the middle one is taken.
+    Of several candidates that are equally good the middle one is taken. Without `near` only ranks
+    matter: a monotone change of the scores changes no decision on these bags.
 
     Args:
         presence: (n, C), the scores; -inf names a class never.
         labels: (n, C), the true label sets.
         by: `sets`: a bag is right where its whole label set is. `labels`: pairs of a bag and a class.
-        near: for bags that were trained on, which a network may separate by a wide gap: a candidate then
-            stands for the gap below it, the gap nearest to this value is taken of equally good ones, and
-            of the gap this value or else the middle.
+        near: to be set for bags that were trained on. A network may separate them by a wide gap, in
+            which every threshold is as good. The threshold is then `near` if it lies in the best gap,
+            else the middle of the best gap that is nearest to it.
+
+    Returns:
+        A finite number.
 
     Examples:
         >>> presence, labels = np.array([[5.0, 1.0], [4.0, 3.0]]), np.array([[True, False], [True, True]])
@@ -60,7 +63,8 @@ def choose_threshold(
         2.5
     """
     if labels.all() or not labels.any():
-        return EVEN_ODDS  # every threshold beyond all scores is as good
+        # No class is present in some bags and absent in others: these bags do not tell where to cut.
+        return EVEN_ODDS
     scores = presence.astype(np.float64)
     candidates = np.append(np.unique(scores[np.isfinite(scores)]), math.inf)
     steps = (
@@ -68,7 +72,7 @@ def choose_threshold(
         if by == "sets"
         else _steps_by_labels(scores, labels, candidates)
     )
-    right = steps.right(np.ones(len(labels)))
+    right = steps.count_right(np.ones(len(labels)))
     reach = _uncertainty(steps, len(labels))
     smooth = _moving_average(_moving_average(right, reach), reach)
     best = np.flatnonzero(
@@ -81,9 +85,10 @@ def choose_threshold(
 
 @dataclass(frozen=True)
 class _Steps:
-    """Where the number of right answers changes, as the threshold rises over the candidates.
+    """How the number of right answers changes as the threshold rises over the candidates.
 
-    From the candidate of number `at` on, a step adds its `sign` for each time that its bag is counted.
+    Entry i says: from candidate `at[i]` on, bag `bag[i]` adds `sign[i]`, 1 or -1. A bag that a bootstrap
+    sample holds twice counts twice.
     """
 
     at: NDArray[np.intp]
@@ -91,10 +96,10 @@ class _Steps:
     bag: NDArray[np.intp]
     candidates: int  # how many there are
 
-    def right(self, counts: Floats) -> Floats:
-        """Return how many answers are right at each candidate, up to a constant, where bags count so often."""
+    def count_right(self, times: Floats) -> Floats:
+        """Return how many answers are right at each candidate, up to a constant; bags count so many times."""
         changes = np.bincount(
-            self.at, weights=self.sign * counts[self.bag], minlength=self.candidates
+            self.at, weights=self.sign * times[self.bag], minlength=self.candidates
         )
         right: Floats = changes[: self.candidates].cumsum()
         return right
@@ -130,11 +135,12 @@ def _steps_by_labels(scores: Floats, labels: Bools, candidates: Floats) -> _Step
 
 def _uncertainty(steps: _Steps, bags: int) -> int:
     """Return how far the best candidate moves between bootstrap samples: the standard deviation of its rank."""
-    rng = np.random.default_rng(bags)  # the same samples for all losses
+    # The number of bags is the seed, so that all losses get the same samples.
+    rng = np.random.default_rng(bags)
     ranks = []
     for _ in range(RESAMPLES):
-        counts = np.bincount(rng.integers(bags, size=bags), minlength=bags).astype(float)
-        right = steps.right(counts)
+        times = np.bincount(rng.integers(bags, size=bags), minlength=bags).astype(float)
+        right = steps.count_right(times)
         ranks.append(_middle(np.flatnonzero(right == right.max())))
     return round(float(np.std(ranks)))
 
@@ -144,8 +150,9 @@ def _moving_average(values: Floats, reach: int) -> Floats:
     if reach == 0:
         return values
     width = 2 * reach + 1
-    padded = np.pad(values, (reach + 1, reach), mode="edge").cumsum()
-    means: Floats = (padded[width:] - padded[:-width]) / width
+    # One value more in front: the sum of a window is the difference of two cumulative sums.
+    sums = np.pad(values, (reach + 1, reach), mode="edge").cumsum()
+    means: Floats = (sums[width:] - sums[:-width]) / width
     return means
 
 
@@ -156,6 +163,7 @@ def _middle(numbers: NDArray[np.intp]) -> int:
 def _in_nearest_gap(candidates: Floats, best: NDArray[np.intp], near: float) -> float:
     """Return a threshold in the gap below one of the best candidates, the one that is nearest to `near`."""
     below = np.append(-math.inf, candidates[:-1])
+    # How far `near` lies outside of each gap; 0 or less inside of it.
     distance = np.maximum(below[best] - near, near - candidates[best])
     nearest = best[distance.argmin()]
     low = float(below[nearest])

@@ -15,7 +15,7 @@ from milbench.api.predictions import Predictions, Ratio
 from milbench.api.scores import Scores
 from milbench.api.task import ScoreFunction, Split
 from milbench.evaluation.evaluate import CPU, EvalSplit, evaluate_bags
-from milbench.evaluation.maps import posterior_error, wrong_instances
+from milbench.evaluation.maps import wrong_instances
 from milbench.evaluation.metrics import metrics_of, wrong_classes
 from milbench.likelihood import instance_posterior, label_set_distribution
 from milbench.likelihood.columns import contains
@@ -89,17 +89,20 @@ def optimal_errors(
     )
     classes = torch.cat([bags.labels.cpu().int().argmax(dim=1) for bags in split.single_instance])
     wrong_sets = []
-    of_instances = []
+    wrong = 0
+    instances = 0
     for bags in split.bags:
         posterior = of_bags(bags)
         on_cpu = bags.to(CPU)
         most_probable = contains(on_cpu.labels.shape[1])[posterior.log_sets.argmax(dim=1)]
         wrong_sets.append((most_probable != on_cpu.labels).any(dim=1))
-        of_instances.append(wrong_instances(posterior.log_instances, on_cpu.truth, on_cpu.mask))
+        of_bags_wrong, sizes = wrong_instances(posterior.log_instances, on_cpu.truth, on_cpu.mask)
+        wrong += int(of_bags_wrong.sum())
+        instances += int(sizes.sum())
     return {
         "instance_error": float(wrong_classes(log_posteriors.numpy(), classes.numpy()).mean()),
         "set_error": float(torch.cat(wrong_sets).double().mean()),
-        "posterior_error": posterior_error(of_instances),
+        "posterior_error": wrong / instances,
     }
 
 

@@ -22,7 +22,7 @@ from milbench.data.crops import CROP_SIDE, Crops, CropVariant, Protocol
 from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError, as_usage
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
-from milbench.evaluation.reading.metrics import ReadingMetrics
+from milbench.evaluation.reading.metrics import ReadingHook
 from milbench.families.augmentation import SIZES, augment
 from milbench.families.fixed_bags import Lazy
 from milbench.families.image_bags import DIGITS, ImageTask
@@ -196,9 +196,9 @@ class StreetNumbers(ImageTask):
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of the crops as they are, none augmented; the decoder is chosen on validation strings."""
-        reading = ReadingMetrics()
+        reading = ReadingHook()
         limit, labels = self.evaluation_limit, self.training_labels
-        return reading.added_to(
+        return reading.complete(
             evaluate_bags(score, self.eval_splits, self.calibration, reading, limit, labels)
         )
 

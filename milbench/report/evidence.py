@@ -1,11 +1,10 @@
 """What a report needs of a cell beside its metrics: outcomes by test bag, counts by class, and calibration.
 
-It is computed from the predictions of the cell. A cell that an earlier version computed keeps it in files of
-its own, and so does a published report, for all its cells together.
+It is computed from the predictions of the cell. Cells of earlier versions and published reports have no
+predictions: they keep it in three files, a report for all its cells together.
 """
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from milbench.errors import UsageError
 from milbench.evaluation.metrics import class_counts, outcomes, reliability
 
 ClassCounts = dict[str, list[int]]
-"""Class -> its row of `milbench.evaluation.metrics.class_counts`."""
+"""Of each class: in how many test bags it is present, predicted, and both, then what was predicted instead."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Evidence:
     """What is known of a cell, or of all the cells of a published report."""
 
     outcomes: list[dict[str, Outcomes]] = field(default_factory=list)
-    """By metric, of each epoch of which they are known; in a published report by CELL/METRIC."""
+    """A dict for each epoch that was kept, by metric; of a published report one, by CELL/METRIC."""
     counts: dict[str, ClassCounts] = field(default_factory=dict)
     """By cell, after the last epoch."""
     reliability: dict[str, list[Bin]] = field(default_factory=dict)
@@ -32,42 +31,42 @@ class Evidence:
 
 
 def evidence_in(folder: Path) -> Evidence:
-    """Return what the folder of a cell or of a published report has; a damaged file counts as none."""
+    """Return what the folder of a cell or of a published report has.
+
+    A file that is damaged counts as absent, and with damaged predictions nothing is known.
+    """
     try:
         if (folder / PREDICTIONS_FILE).is_file():
             return _from_predictions(folder)
     except UsageError:
         return Evidence()
     return Evidence(
-        outcomes=[*_earlier_outcomes(folder / OUTCOMES_FILE)],
+        outcomes=_earlier_outcomes(folder / OUTCOMES_FILE),
         counts=load_counts(folder / CLASSES_FILE),
         reliability=_earlier_reliability(folder / RELIABILITY_FILE),
     )
 
 
 def _from_predictions(folder: Path) -> Evidence:
-    tested = [
-        predictions
-        for _, predictions in load_predictions(folder / PREDICTIONS_FILE).values()
-        if "test" in predictions
-    ]
-    if not tested:
+    by_epoch = load_predictions(folder / PREDICTIONS_FILE)
+    _, last = by_epoch["last"]
+    if "test" not in last:
         return Evidence()
-    last = tested[0]
     rows = class_counts(last).tolist()
     return Evidence(
-        outcomes=[outcomes(predictions) for predictions in tested],
+        outcomes=[outcomes(predictions) for _, predictions in by_epoch.values()],
         counts={folder.name: dict(zip(last.class_names, rows, strict=True))},
         reliability=reliability(last["test"]),
     )
 
 
-def _earlier_outcomes(path: Path) -> Iterator[dict[str, Outcomes]]:
+def _earlier_outcomes(path: Path) -> list[dict[str, Outcomes]]:
+    if not path.is_file():
+        return []
     try:
-        if path.is_file():
-            yield load_outcomes(path)
+        return [load_outcomes(path)]
     except UsageError:
-        return
+        return []
 
 
 def load_counts(path: Path) -> dict[str, ClassCounts]:

@@ -1,4 +1,7 @@
-"""Every metric of a cell follows from its predictions: recomputed here by NumPy and scikit-learn alone."""
+"""Every metric of a cell follows from its predictions: recomputed here without milbench.
+
+The choice of thresholds alone is milbench's own; tests/evaluation/test_thresholds.py has its tests.
+"""
 
 import math
 from dataclasses import replace
@@ -236,13 +239,16 @@ def test_every_metric_follows_from_the_predictions(
     expected = {
         metric: value for metric, value in history.items() if not metric.startswith("train/")
     }
-    assert found.keys() == expected.keys()
+    assert sorted(found) == sorted(expected)
     for metric, value in expected.items():
         assert found[metric] == pytest.approx(value, rel=1e-5, abs=1e-6), metric
 
 
 def scored_by_epoch(monkeypatch: pytest.MonkeyPatch, errors: list[float]) -> None:
-    """Let the set error of validation bags be these, epoch by epoch, and the scores tell the epochs apart."""
+    """Let the set error of validation bags be these, epoch by epoch.
+
+    The epoch is written into `group` of the test bags, so that a test can tell whose predictions were kept.
+    """
     original = evaluate
 
     def evaluated(setup: Setup, epoch: int, progress: Progress) -> Evaluation:
@@ -303,8 +309,8 @@ def test_a_killed_training_leaves_the_predictions_of_the_unbroken_one(
     assert train(cell, tmp_path / "killed").folder.predictions.read_bytes() == unbroken
 
 
-def test_average_precision_of_a_cell_takes_ten_lines(tmp_path: Path) -> None:
-    """What docs/report.md shows, on the file of a finished cell."""
+def test_average_precision_of_a_cell_from_its_file_alone(tmp_path: Path) -> None:
+    """The example of docs/predictions.md, from the file alone."""
     comparison = milbench.compare(
         "exact",
         {"synthetic-bags": {"bags_per_epoch": 64}},

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from milbench import Bags, EvalSplit, Origin, Scores, Truth, evaluate_bags, label_matrix
-from milbench.evaluation.evaluate import add_items
+from milbench.evaluation.evaluate import update_digest
 from milbench.evaluation.metrics import outcomes
 
 
@@ -160,5 +160,5 @@ def test_items_are_known_by_their_labels_truth_and_shape() -> None:
 def digest_of(*batches: Bags) -> str:
     digest = hashlib.sha256()
     for bags in batches:
-        add_items(digest, bags)
+        update_digest(digest, bags)
     return digest.hexdigest()

@@ -26,8 +26,11 @@ from milbench.evaluation.reading.reader import ReadBatch, Reader, join_batches, 
 from milbench.evaluation.thresholds import predicted_sets
 
 
-class ReadingMetrics:
-    """A hook of `milbench.evaluation.evaluate.evaluate_bags`: one pass through the network then serves all metrics."""
+class ReadingHook:
+    """Read each batch while it is scored, so that the network runs only once.
+
+    It is a hook of `milbench.evaluation.evaluate.evaluate_bags`.
+    """
 
     def __init__(self) -> None:
         self.batches: dict[str, list[ReadBatch]] = {}
@@ -38,7 +41,8 @@ class ReadingMetrics:
             raise ValueError("bags to read need their truth")
         if scores.centres is None:
             raise UsageError(
-                "strings are read by where positions are, which this network does not say"
+                "the network does not say where its positions are, so that strings cannot be read: write "
+                "`centres_in`"
             )
         labels = predicted_sets(scores.presence.cpu().numpy(), threshold)
         read = read_batch(
@@ -46,27 +50,30 @@ class ReadingMetrics:
         )
         self.batches.setdefault(split, []).append(read)
 
-    def added_to(self, of_sets: Evaluation) -> Evaluation:
-        """Return an evaluation with what was read, its metrics, and the reader.
+    def complete(self, evaluation: Evaluation) -> Evaluation:
+        """Return an evaluation with what was read, the metrics of it, and the reader.
 
         The reader is learnt and chosen on the calibration images, else on those of the validation split.
         """
-        assert of_sets.predictions is not None  # noqa: S101 it comes from evaluate_bags
-        splits = {split: join_batches(batches) for split, batches in self.batches.items()}
-        reader = fit_reader(splits[of_sets.predictions.chosen_by])
-        read = {
-            split: with_reading(of_sets.predictions[split], batch, reader)
-            for split, batch in splits.items()
-        }
-        predictions = replace(of_sets.predictions, splits={**of_sets.predictions.splits, **read})
-        return evaluation_of(predictions, reader.model_dump(mode="json"))
+        predictions = evaluation.predictions
+        if predictions is None:
+            raise ValueError("reading needs an evaluation with predictions")
+        images = {split: join_batches(batches) for split, batches in self.batches.items()}
+        reader = fit_reader(images[predictions.choosing_split])
+        splits = dict(predictions.splits)
+        for split, of_split in images.items():
+            splits[split] = with_reading(splits[split], of_split, reader)
+        return evaluation_of(replace(predictions, splits=splits), reader.model_dump(mode="json"))
 
 
 def fit_reader(images: ReadBatch) -> Reader:
     """Return the reader that suits images whose strings are known."""
+    # How far boxes reach beyond components.
     margin = fit_margin(images.components, images.boxes, images.instances)
+    # How components are read.
     learnt = fit_component_decoder(images.components, images.truth)
     learnt = learnt.model_copy(update={"margin": margin})
+    # Which decoder reads most strings right.
     decoders: tuple[Decoder, ...] = get_args(Decoder)
     best = min(decoders, key=lambda decoder: int(images.wrong(decoder, learnt).sum()))
     return Reader(learnt=learnt, decoder=best)
@@ -91,28 +98,29 @@ def _reading(images: ReadBatch, reader: Reader, boxes: Tensor) -> Reading:
     for read_strings in strings.values():
         lengths += [len(string) for string in read_strings]
     longest = max(lengths, default=0)
-    patterns = []
-    cases = zip(
-        strings[reader.decoder],
-        images.truth,
-        is_vertical(images.instances),
-        images.winning,
-        strict=True,
-    )
-    for read, truth, vertical, winning in cases:
-        pattern = error_pattern(read, truth, vertical, winning)
-        patterns.append(-1 if pattern is None else PATTERNS.index(pattern))
     return Reading(
         true=_rows(images.truth, longest),
         columns=_rows(strings["columns"], longest),
         strongest=_rows(strings["strongest"], longest),
         components=_rows(strings["components"], longest),
-        pattern=np.array(patterns, np.int8),
+        pattern=_patterns(images, strings[reader.decoder]),
         detection_image=images.components.image,
         detection_class=images.components.cls,
         detection_mass=images.components.mass,
         detection_right=right_detections(images.components, boxes, images.instances),
     )
+
+
+def _patterns(images: ReadBatch, strings: Sequence[String]) -> NDArray[np.int8]:
+    """Return (B,), the number of the pattern of errors in each string, -1 where it is right."""
+    numbers = []
+    vertical = is_vertical(images.instances)
+    for read, truth, is_down, winning in zip(
+        strings, images.truth, vertical, images.winning, strict=True
+    ):
+        pattern = error_pattern(read, truth, is_down, winning)
+        numbers.append(-1 if pattern is None else PATTERNS.index(pattern))
+    return np.array(numbers, np.int8)
 
 
 def _rows(strings: Sequence[String], longest: int) -> NDArray[np.int8]:

@@ -12,7 +12,7 @@ from milbench.api.scores import Scores
 from milbench.api.task import Evaluation
 from milbench.evaluation.evaluate import evaluation_of, predictions_of
 from milbench.evaluation.metrics import outcomes
-from milbench.evaluation.reading.metrics import ReadingMetrics
+from milbench.evaluation.reading.metrics import ReadingHook
 from milbench.evaluation.reading.patterns import (
     String,
     error_pattern,
@@ -99,11 +99,11 @@ def of_label_sets(*batches: tuple[str, Bags, Scores]) -> Evaluation:
 
 
 def evaluated(*batches: tuple[str, tuple[Bags, Tensor]]) -> Evaluation:
-    read = ReadingMetrics()
+    read = ReadingHook()
     for split, (some, probs) in batches:
         read(split, scores_of(probs), some, 0.5)
     of_sets = of_label_sets(*((split, some, scores_of(probs)) for split, (some, probs) in batches))
-    return read.added_to(of_sets)
+    return read.complete(of_sets)
 
 
 def test_metrics_of_reading_by_hand() -> None:
@@ -153,14 +153,14 @@ def test_the_decoder_is_chosen_on_validation_strings_and_judged_on_test_strings(
         0.3,
     )  # the map shows a seven, which the loss does not find
     presence = scores_of(probs).presence * validation.labels
-    read, (test, test_probs) = ReadingMetrics(), bags(["1...1... ........ ........"], [[1, 1]])
+    read, (test, test_probs) = ReadingHook(), bags(["1...1... ........ ........"], [[1, 1]])
     batches = (
         ("validation", validation, Scores(presence, presence, probs, centres=CENTRES)),
         ("test", test, scores_of(test_probs)),
     )
     for split, some, scores in batches:
         read(split, scores, some, 0.5)
-    found = read.added_to(of_label_sets(*batches))
+    found = read.complete(of_label_sets(*batches))
     error = "transcription_error"
     values, choices = found.metrics, ("", "_columns", "_strongest", "_components")
     assert [values[f"validation/{error}{choice}"] for choice in choices] == [0, 1 / 2, 0, 0]
