@@ -35,8 +35,8 @@ METRICS: dict[str, Metric] = {
         lower_is_better=False,
     ),
     "own_macro_f1": Metric(
-        "macro F1, own threshold",
-        "As macro F1, with the threshold of label error, own threshold.",
+        "macro F1, threshold of the label error",
+        "As macro F1, with the threshold that is chosen by the label error.",
         lower_is_better=False,
     ),
     "set_error": Metric(

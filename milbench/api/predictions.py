@@ -13,7 +13,7 @@ chosen where a task has no validation bags). The fields are those of `SplitPredi
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,7 +175,10 @@ class Predictions:
 
 
 def save_predictions(
-    path: Path, by_epoch: Mapping[Epoch, tuple[int, Predictions]], *, compressed: bool = True
+    file: Path | BinaryIO,
+    by_epoch: Mapping[Epoch, tuple[int, Predictions]],
+    *,
+    compressed: bool = True,
 ) -> None:
     """Write the predictions of a cell: after the last epoch, and after the best one where it is another.
 
@@ -186,9 +189,11 @@ def save_predictions(
         arrays[f"{name}/epoch"] = np.int64(epoch)
         arrays |= {f"{name}/{key}": value for key, value in _arrays_of(predictions)}
     save = np.savez_compressed if compressed else np.savez
-    with path.open(
-        "wb"
-    ) as file:  # numpy adds .npz to a name that lacks it, but not to an open file
+    if isinstance(file, Path):
+        # numpy adds .npz to a name that lacks it, but not to an open file.
+        with file.open("wb") as opened:
+            save(opened, **arrays)
+    else:
         save(file, **arrays)
 
 

@@ -6,7 +6,7 @@
     checkpoint.pt        from which training continues
     predictions.npz, decoder.json, task.json, weights.safetensors, gallery.npz: the results
     outcomes.npz, classes.json, reliability.json: results of cells that an earlier version computed
-    best.npz             predictions after the best epoch so far, which join predictions.npz in the end
+    best-EPOCH.npz       predictions after the best epoch so far, which join predictions.npz in the end
     error.txt            why it failed: the reason in the first line, then the traceback
     output.txt           what plug-ins printed
     hang.txt             where it was when it exceeded its time limit
@@ -46,7 +46,7 @@ LISTED = (
     "task.json", "gallery.npz", WEIGHTS,
 )  # fmt: skip
 """The files that belong to a finished cell."""
-EXPORTED = r"(?!mlflow|progress)[a-z][a-z_]*\.(json|csv|npz|safetensors|txt|pt)"
+EXPORTED = r"(?!mlflow|progress)[a-z][a-z_]*(-\d+)?\.(json|csv|npz|safetensors|txt|pt)"
 """The names of files that mean something on another machine."""
 SMALL = 65_536
 """Bytes of weights whose digest is computed whenever the state of a cell is asked for, as those of other files are."""
@@ -75,7 +75,6 @@ class CellFolder:
         self.weights = path / WEIGHTS
         self.gallery = path / "gallery.npz"
         self.predictions = path / PREDICTIONS
-        self.best = path / "best.npz"
         self.decoder = path / "decoder.json"
         self.memory = path / "task.json"
         self.checkpoint = path / "checkpoint.pt"
@@ -88,6 +87,16 @@ class CellFolder:
         self._progress = path / "progress.json"
         self._mirrored = path / "mlflow.json"
         self._lock = path.with_name(f"{path.name}.lock")
+
+    def best(self, epoch: int) -> Path:
+        """Return the file of predictions after an epoch that was the best one so far."""
+        return self.path / f"best-{epoch}.npz"
+
+    def keep_best(self, epoch: int) -> None:
+        """Remove the predictions of all epochs that were the best one but this."""
+        for path in self.path.glob("best-*.npz"):
+            if path != self.best(epoch):
+                path.unlink(missing_ok=True)
 
     def lock(self) -> AbstractContextManager[bool]:
         """Hold the lock of the cell for a block, which gets False where another process holds it."""
@@ -271,7 +280,7 @@ class CellFolder:
                     )  # what result.json lists outlives the loss of the machine
                 files[path.name] = [len(content), _digest(content)]
         write_durably(self._result, self._result_content(result, files))
-        for path in (self.checkpoint, self._progress):
+        for path in (self.checkpoint, self._progress, *self.path.glob("best-*.npz")):
             path.unlink(missing_ok=True)
 
     def _result_content(self, result: Mapping[str, Any], files: Mapping[str, Any]) -> bytes:

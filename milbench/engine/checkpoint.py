@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 
+from milbench.api.predictions import load_predictions
 from milbench.engine.cell import CellFolder, write_durably
+from milbench.errors import UsageError
 
 REPORT_INTERVAL = 0.5  # least seconds between reports of progress inside an evaluation
 INTERVAL = (
@@ -26,6 +28,8 @@ class Counters:
     loss_sum: float = 0.0
     clipped: float = 0.0
     seconds: float = 0.0
+    best: int = 0
+    """The epoch whose predictions are kept until the end, since it is the best so far; 0: none."""
 
     def means(self) -> dict[str, float]:
         """Return the means over the steps so far, as metrics."""
@@ -75,7 +79,8 @@ class Checkpoint:
         content = self._read()
         counters = Counters(**content["counters"]) if content else Counters()
         self.folder.cut_history(counters.epoch)
-        if content.get("history") != self.folder.history_digest():
+        belongs = content.get("history") == self.folder.history_digest()
+        if not belongs or not self._has_best(counters.best):
             self.folder.checkpoint.unlink(missing_ok=True)
             self.folder.cut_history(0)
             return Counters()
@@ -85,6 +90,13 @@ class Checkpoint:
         if content["cuda"] is not None and self.device.type == "cuda":
             torch.cuda.set_rng_state(content["cuda"], self.device)
         return counters
+
+    def _has_best(self, epoch: int) -> bool:
+        """Return whether the predictions of the best epoch so far are there and whole; True where there is none."""
+        try:
+            return epoch == 0 or load_predictions(self.folder.best(epoch))["best"][0] == epoch
+        except (UsageError, KeyError):
+            return False
 
     def _read(self) -> dict[str, Any]:
         """Return the content of the file, {} where it is not whole."""

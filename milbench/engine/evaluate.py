@@ -1,5 +1,6 @@
 """Evaluate the network of a cell by its task, and write the results of a trained cell."""
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from milbench.api.predictions import Epoch, Predictions, load_predictions, save_
 from milbench.api.scores import Scores
 from milbench.api.targets import make_target
 from milbench.api.task import Evaluation, ScoreFunction
-from milbench.engine.cell import CellFolder
+from milbench.engine.cell import CellFolder, write_durably
 from milbench.engine.checkpoint import Progress
 from milbench.engine.costs import costs_of
 from milbench.engine.parts import Setup, network_logits, training_logits
@@ -73,38 +74,43 @@ def best_epoch(folder: CellFolder) -> int | None:
     return max(epoch for epoch, error in errors.items() if error == least)
 
 
-def keep_if_best(folder: CellFolder, epoch: int, evaluation: Evaluation) -> None:
-    """Keep the predictions of an epoch until the end if it is the best so far.
+def keep_if_best(folder: CellFolder, epoch: int, evaluation: Evaluation) -> bool:
+    """Keep the predictions of an epoch until the end if it is the best so far; return whether it is.
 
     Its metrics are in the history already.
     """
     if evaluation.predictions is None or best_epoch(folder) != epoch:
-        return
+        return False
     by_epoch: dict[Epoch, tuple[int, Predictions]] = {"best": (epoch, evaluation.predictions)}
     # Not compressed: it is written often, and read once.
-    write_atomically(folder.best, lambda path: save_predictions(path, by_epoch, compressed=False))
+    buffer = io.BytesIO()
+    save_predictions(buffer, by_epoch, compressed=False)
+    write_durably(folder.best(epoch), buffer.getvalue())
+    return True
 
 
 def _keep_predictions(
-    folder: CellFolder, epoch: int, last: Evaluation, class_names: list[str]
+    folder: CellFolder, epoch: int, last: Evaluation, best: int, class_names: list[str]
 ) -> None:
     """Write the predictions after the last epoch and, where it is another, after the best one."""
     if last.predictions is None:
         return
     predictions = replace(last.predictions, class_names=class_names)
     by_epoch: dict[Epoch, tuple[int, Predictions]] = {"last": (epoch, predictions)}
-    if best_epoch(folder) != epoch and folder.best.exists():
-        number, best = load_predictions(folder.best)["best"]
-        # A training that was killed before its first checkpoint may have left those of another epoch.
-        if number == best_epoch(folder):
-            by_epoch["best"] = number, replace(best, class_names=class_names)
+    if best and best_epoch(folder) == best:
+        _, of_best = load_predictions(folder.best(best))["best"]
+        by_epoch["best"] = best, replace(of_best, class_names=class_names)
     write_atomically(folder.predictions, lambda path: save_predictions(path, by_epoch))
-    folder.best.unlink(missing_ok=True)
 
 
-def keep_results(setup: Setup, cell: Cell, folder: CellFolder, last: Evaluation) -> dict[str, Any]:
-    """Write weights, gallery, predictions, decoder and memory; return the cell's `result`."""
-    _keep_predictions(folder, setup.recipe.epochs, last, setup.task.class_names)
+def keep_results(
+    setup: Setup, cell: Cell, folder: CellFolder, last: Evaluation, best: int
+) -> dict[str, Any]:
+    """Write weights, gallery, predictions, decoder and memory; return the cell's `result`.
+
+    `best` is the epoch before the last one whose predictions are kept; 0: none.
+    """
+    _keep_predictions(folder, setup.recipe.epochs, last, best, setup.task.class_names)
     for path, content in ((folder.decoder, last.decoder), (folder.memory, setup.task.memory())):
         if content:
             path.write_text(json.dumps(content, allow_nan=False) + "\n", "utf-8")

@@ -51,13 +51,14 @@ def train(
         evaluation = evaluate(setup, epoch, progress)
         metrics = counters.means() | evaluation.metrics
         folder.append(epoch, metrics)
-        if epoch < setup.recipe.epochs:
-            keep_if_best(folder, epoch, evaluation)
         progress.evaluated(metrics)
         if epoch == setup.recipe.epochs:
-            return keep_results(setup, cell, folder, evaluation)
-        counters = Counters(epoch)
+            return keep_results(setup, cell, folder, evaluation, counters.best)
+        # The earlier best is removed only when a checkpoint no longer needs it.
+        best = epoch if keep_if_best(folder, epoch, evaluation) else counters.best
+        counters = Counters(epoch, best=best)
         checkpoint.save(counters)
+        folder.keep_best(best)
 
 
 def train_epoch(setup: Setup, counters: Counters, report: Callable[[Counters], None]) -> None:

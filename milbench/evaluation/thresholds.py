@@ -34,15 +34,16 @@ def choose_threshold(
 ) -> float:
     """Return the threshold with the most right answers, smoothed so that one lucky candidate does not win.
 
-    The candidates are the distinct scores of these bags, and one above them all. With few bags, the
+    The candidates are the gaps between the distinct scores of these bags, and what lies beyond them, each
+    named by the score at its upper end. With few bags, the
     candidate with the fewest errors is often a lucky one, far from where the next bags would put it. So
     the number of right answers is averaged over neighbouring candidates, and once more, before the
     largest is taken. The average reaches as far as the best candidate moves between bootstrap samples of
     the bags; with many bags that is hardly at all. docs/statistics.md has simulations of what it costs
     and saves.
 
-    Of several candidates that are equally good the middle one is taken. Without `near` only ranks
-    matter: a monotone change of the scores changes no decision on these bags.
+    Of several candidates that are equally good the middle one is taken, and of a gap its middle. Without
+    `near` only ranks matter: a monotone change of the scores changes no decision on these bags.
 
     Args:
         presence: (n, C), the scores; -inf names a class never.
@@ -57,16 +58,17 @@ def choose_threshold(
 
     Examples:
         >>> presence, labels = np.array([[5.0, 1.0], [4.0, 3.0]]), np.array([[True, False], [True, True]])
-        >>> choose_threshold(presence, labels, by="sets")
-        3.0
-        >>> choose_threshold(presence, labels, by="sets", near=2.5)  # above 1, and 3 at most
+        >>> choose_threshold(presence, labels, by="sets")  # above 1, and 3 at most
+        2.0
+        >>> choose_threshold(presence, labels, by="sets", near=2.5)
         2.5
     """
-    if labels.all() or not labels.any():
-        # No class is present in some bags and absent in others: these bags do not tell where to cut.
-        return EVEN_ODDS
     scores = presence.astype(np.float64)
     candidates = np.append(np.unique(scores[np.isfinite(scores)]), math.inf)
+    if not labels.any():
+        return _above_all(candidates)
+    if labels.all():
+        return min(EVEN_ODDS, float(candidates[0]))
     steps = (
         _steps_by_sets(scores, labels, candidates)
         if by == "sets"
@@ -79,7 +81,7 @@ def choose_threshold(
         smooth >= smooth.max() - 1e-9 * len(labels)
     )  # sums in another order differ by rounding
     if near is None:
-        return _finite(float(candidates[_middle(best)]), candidates)
+        return _in_gap(candidates, _middle(best))
     return _in_nearest_gap(candidates, best, near)
 
 
@@ -160,25 +162,34 @@ def _middle(numbers: NDArray[np.intp]) -> int:
     return int(numbers[len(numbers) // 2])
 
 
+def _in_gap(candidates: Floats, number: int) -> float:
+    """Return the middle of the gap between a candidate and the one below it.
+
+    All thresholds in the gap make the same decisions on these bags, and scores of other bags may lie in it.
+    """
+    high = float(candidates[number])
+    if math.isinf(high):
+        return _above_all(candidates)
+    if number == 0:
+        return high
+    low = float(candidates[number - 1])
+    middle = low + (high - low) / 2
+    return middle if low < middle else high  # where no number lies between the two
+
+
 def _in_nearest_gap(candidates: Floats, best: NDArray[np.intp], near: float) -> float:
     """Return a threshold in the gap below one of the best candidates, the one that is nearest to `near`."""
     below = np.append(-math.inf, candidates[:-1])
     # How far `near` lies outside of each gap; 0 or less inside of it.
     distance = np.maximum(below[best] - near, near - candidates[best])
-    nearest = best[distance.argmin()]
-    low = float(below[nearest])
-    high = float(candidates[nearest])
-    if low < near <= high:
+    nearest = int(best[distance.argmin()])
+    if below[nearest] < near <= candidates[nearest]:
         return near
-    if math.isfinite(low) and math.isfinite(high):
-        return (low + high) / 2
-    return _finite(high, candidates)
+    return _in_gap(candidates, nearest)
 
 
-def _finite(threshold: float, candidates: Floats) -> float:
-    """Return a threshold, or in place of infinity one above all scores and not below even odds."""
-    if math.isfinite(threshold):
-        return threshold
+def _above_all(candidates: Floats) -> float:
+    """Return a threshold above all scores, and not below even odds."""
     if len(candidates) == 1:  # no score is finite
         return EVEN_ODDS
     return max(EVEN_ODDS, math.nextafter(float(candidates[-2]), math.inf))

@@ -8,8 +8,10 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from milbench.api.outcomes import CLASSES_FILE, OUTCOMES_FILE, Outcomes, load_outcomes
-from milbench.api.predictions import PREDICTIONS_FILE, load_predictions
+from milbench.api.predictions import PREDICTIONS_FILE, Ints, SplitPredictions, load_predictions
 from milbench.api.reliability import RELIABILITY_FILE, Bin, load_reliability
 from milbench.errors import UsageError
 from milbench.evaluation.metrics import class_counts, outcomes, reliability
@@ -26,6 +28,8 @@ class Evidence:
     """A dict for each epoch that was kept, by metric; of a published report one, by CELL/METRIC."""
     counts: dict[str, ClassCounts] = field(default_factory=dict)
     """By cell, after the last epoch."""
+    shared: str = "unknown"
+    """What test bags share: "items", a "group", "nothing", or "unknown" where nobody kept it."""
     reliability: dict[str, list[Bin]] = field(default_factory=dict)
     """By metric, after the last epoch."""
 
@@ -38,7 +42,11 @@ def evidence_in(folder: Path) -> Evidence:
     try:
         if (folder / PREDICTIONS_FILE).is_file():
             return _from_predictions(folder)
-    except UsageError:
+    except (
+        UsageError,
+        KeyError,
+        ValueError,
+    ):  # what a task of somebody's has kept may not fit together
         return Evidence()
     return Evidence(
         outcomes=_earlier_outcomes(folder / OUTCOMES_FILE),
@@ -56,8 +64,25 @@ def _from_predictions(folder: Path) -> Evidence:
     return Evidence(
         outcomes=[outcomes(predictions) for _, predictions in by_epoch.values()],
         counts={folder.name: dict(zip(last.class_names, rows, strict=True))},
+        shared=shared_by(last["test"]),
         reliability=reliability(last["test"]),
     )
+
+
+def shared_by(bags: SplitPredictions) -> str:
+    """Return what some of the bags of a split share: "items", a "group", or "nothing"."""
+    if bags.items is not None and _is_in_two_bags(bags.items):
+        return "items"
+    if bags.group is not None and len(np.unique(bags.group)) < len(bags.group):
+        return "group"
+    return "nothing"
+
+
+def _is_in_two_bags(items: Ints) -> bool:
+    """Return whether an item is in two rows of items (n, M), in which -1 stands for none."""
+    in_bags = [np.unique(row[row >= 0]) for row in items]
+    everything = np.concatenate(in_bags)
+    return len(np.unique(everything)) < len(everything)
 
 
 def _earlier_outcomes(path: Path) -> list[dict[str, Outcomes]]:

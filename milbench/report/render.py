@@ -327,6 +327,28 @@ def few_bags_line(study: Study, task: str) -> str:
     )
 
 
+SHARED = {
+    "items": "some test bags share items, such as one image in two bags",
+    "group": "test bags belong to groups, such as images of one word",
+    "unknown": "whether test bags share items was not kept",
+}
+"""What to say of test bags that may not be independent."""
+
+
+def shared_line(study: Study, task: str) -> str:
+    """Return that test bags count as independent though they are not, or may not be; "" where they are."""
+    if study.noise(task) is None:  # intervals do not cover test bags at all
+        return ""
+    for cell in study.cells_of(task)["cell"]:
+        shared = study.evidence(str(cell)).shared
+        if str(cell) in study.results.folders and shared in SHARED:
+            return (
+                f"On {readable(task)} {SHARED[shared]}; they count as independent, so that intervals over test "
+                "bags may be too narrow."
+            )
+    return ""
+
+
 def _undone(study: Study) -> str:
     """Return how many cells are done, and what became of the others."""
     counts = Counter(map(str, study.cells["status"]))
@@ -348,6 +370,7 @@ def _limits(study: Study) -> list[str]:
     without = [readable(task) for task in study.tasks if study.noise(task) is None]
     where = "" if len(without) == len(study.tasks) else f" on {listed(without)}"
     few = [few_bags_line(study, task) for task in study.tasks]
+    few += [shared_line(study, task) for task in study.tasks]
     limits = {
         **{line: bool(line) for line in few},
         f"Training took {length}; {tuned}.": True,

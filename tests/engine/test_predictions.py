@@ -15,8 +15,10 @@ from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
 import milbench
 from milbench import Evaluation, UsageError
+from milbench.api.plan import Cell
 from milbench.api.predictions import Predictions, load_predictions
 from milbench.engine import train as engine
+from milbench.engine.cell import CellFolder
 from milbench.engine.checkpoint import Progress
 from milbench.engine.evaluate import evaluate
 from milbench.engine.parts import Setup
@@ -294,7 +296,48 @@ def test_the_best_epoch_by_validation_is_kept(
     epochs = {name: (epoch, int(group_of(found)[0])) for name, (epoch, found) in kept.items()}
     expected = {"last": (3, 3)} | ({"best": (best, best)} if best else {})
     assert epochs == expected
-    assert not trained.folder.best.exists()
+    trained.folder.finish(trained.result)
+    assert kept_best(trained.folder) == []
+
+
+def kept_best(folder: CellFolder) -> list[Path]:
+    return sorted(folder.path.glob("best-*.npz"))
+
+
+def killed_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Cell, CellFolder]:
+    """A cell of three epochs, the second one the best, that was killed while its gallery was written."""
+
+    def stop(*_: object) -> None:
+        raise Stop
+
+    scored_by_epoch(monkeypatch, [0.5, 0.2, 0.4])
+    cell = small_cell(recipe=RECIPE | {"epochs": 3, "evaluation_bags": 20}, **SYNTHETIC)
+    with monkeypatch.context() as patch:
+        patch.setattr("milbench.engine.evaluate._save_gallery", stop)
+        with pytest.raises(Stop):
+            train(cell, tmp_path / "killed")
+    return cell, CellFolder(tmp_path / "killed")
+
+
+def test_a_training_killed_at_its_end_keeps_its_best_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, folder = killed_at_its_end(tmp_path, monkeypatch)
+    trained = train(cell, folder.path)
+    unbroken = train(cell, tmp_path / "unbroken")
+    assert trained.folder.predictions.read_bytes() == unbroken.folder.predictions.read_bytes()
+    assert set(load_predictions(trained.folder.predictions)) == {"last", "best"}
+
+
+def test_damaged_predictions_of_the_best_epoch_let_training_start_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, folder = killed_at_its_end(tmp_path, monkeypatch)
+    (best,) = kept_best(folder)
+    best.write_bytes(best.read_bytes()[:100])
+    trained = train(cell, folder.path)
+    unbroken = train(cell, tmp_path / "unbroken")
+    assert trained.folder.predictions.read_bytes() == unbroken.folder.predictions.read_bytes()
 
 
 def test_a_killed_training_leaves_the_predictions_of_the_unbroken_one(

@@ -89,11 +89,32 @@ def test_monotone_changes_of_scores_change_no_decision() -> None:
         assert (before == after).all()
 
 
-def test_without_any_class_or_with_all_it_is_even_odds() -> None:
-    presence = np.array([[5.0, 1.0], [4.0, 3.0]])
-    nothing = np.zeros((2, 2), bool)
-    assert choose_threshold(presence, nothing, by="sets") == 0
-    assert choose_threshold(presence, ~nothing, by="labels") == 0
+@pytest.mark.parametrize("shift", [0.0, -9.0, 9.0])
+@pytest.mark.parametrize("by", ["sets", "labels"])
+def test_bags_without_any_class_or_with_all_are_right(by: By, shift: float) -> None:
+    presence = np.array([[5.0, 1.0], [4.0, 3.0]]) + shift
+    for labels in (np.zeros((2, 2), bool), np.ones((2, 2), bool)):
+        threshold = choose_threshold(presence, labels, by=by)
+        assert errors(presence, labels, threshold, by) == 0
+
+
+def test_of_a_gap_between_the_classes_the_middle_is_taken() -> None:
+    """The lowest present score of few bags is seldom the lowest of all: other bags lie in the gap."""
+    labels = np.array([[True, False]] * 20)
+    presence = np.array([[3.0, 1.0]] * 20)
+    assert choose_threshold(presence, labels, by="sets") == 2.0
+
+
+def test_well_separated_classes_are_told_apart_on_other_bags() -> None:
+    rng = np.random.default_rng(7)
+    new_presence, new_labels = drawn(rng, bags=4000, classes=5, distance=7.0)
+    chosen = []
+    for _ in range(40):
+        presence, labels = drawn(rng, bags=26, classes=5, distance=7.0)
+        threshold = choose_threshold(presence, labels, by="sets")
+        chosen.append(errors(new_presence, new_labels, threshold, "sets"))
+    best_possible = errors(new_presence, new_labels, 3.5, "sets")  # the middle between the means
+    assert np.mean(chosen) < best_possible + 0.01
 
 
 @pytest.mark.parametrize("shift", [0.0, -9.0])
