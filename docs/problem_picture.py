@@ -17,9 +17,10 @@ from sklearn.datasets import load_digits
 # Letters that a telephone of 390 pixels still shows: the picture is scaled to about a third there.
 SMALL, LARGE = 15, 19
 INK, QUIET, ACCENT = "#1c2733", "#5b6874", "#00695c"
-CANVAS = 24  # pixels a side of the photo
+CANVAS = 24  # pixels on each side of the photo
 PLACES = {3: (3, 2), 8: (12, 14)}  # row and column of the corner of each digit
-SIDE = 8  # pixels a side of a digit of scikit-learn
+SIDE = 8  # pixels on each side of a digit of scikit-learn
+SPINE = 0.915  # where the line from the maps to the loss lies, from left to right
 
 
 def photo() -> NDArray[np.float64]:
@@ -39,6 +40,11 @@ def map_of(digit: int) -> NDArray[np.float64]:
     rows, columns = np.mgrid[:CANVAS, :CANVAS]
     distance = (rows - row) ** 2 + (columns - column) ** 2
     return np.exp(-distance / (2 * 3.2**2))
+
+
+def map_of_background() -> NDArray[np.float64]:
+    """Return a map that is high wherever no digit is."""
+    return 1 - np.maximum(map_of(3), map_of(8))
 
 
 def show(axes: Axes, image: NDArray[np.float64], colours: str, title: str) -> None:
@@ -63,6 +69,11 @@ def box(page: Axes, centre: tuple[float, float], text: str, colour: str = INK) -
     )
 
 
+def line(page: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
+    """Draw a line, where an arrow would have a head too many."""
+    page.plot([start[0], end[0]], [start[1], end[1]], lw=2.5, color=QUIET, solid_capstyle="butt")
+
+
 def arrow(page: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
     """Draw an arrow."""
     style = {"arrowstyle": "-|>", "lw": 2.5, "color": QUIET, "mutation_scale": 24}
@@ -71,36 +82,47 @@ def arrow(page: Axes, start: tuple[float, float], end: tuple[float, float]) -> N
 
 def draw() -> None:
     """Draw and save the figure."""
-    figure = plt.figure(figsize=(8, 7.4), facecolor="white")
+    figure = plt.figure(figsize=(8, 8.8), facecolor="white")
     page = figure.add_axes((0, 0, 1, 1))
     page.set_xlim(0, 1)
     page.set_ylim(0, 1)
     page.axis("off")
 
-    show(figure.add_axes((0.03, 0.49, 0.33, 0.36)), photo(), "gray_r", "the bag: a photo")
-    show(figure.add_axes((0.69, 0.7, 0.2, 0.22)), map_of(3), "Greens", "map of class 3")
-    show(figure.add_axes((0.69, 0.41, 0.2, 0.22)), map_of(8), "Greens", "map of class 8")
-    box(page, (0.515, 0.67), "network")
-    arrow(page, (0.37, 0.67), (0.425, 0.67))
-    arrow(page, (0.61, 0.7), (0.68, 0.78))
-    arrow(page, (0.61, 0.64), (0.68, 0.55))
+    show(figure.add_axes((0.03, 0.5, 0.33, 0.3)), photo(), "gray_r", "the bag: a photo")
+    box(page, (0.505, 0.65), "network")
+    arrow(page, (0.37, 0.65), (0.415, 0.65))
 
-    box(page, (0.195, 0.24), "the label set\n{3, 8}")
+    show(figure.add_axes((0.65, 0.755, 0.2, 0.182)), map_of(3), "Greens", "map of class 3")
+    show(figure.add_axes((0.65, 0.52, 0.2, 0.182)), map_of(8), "Greens", "map of class 8")
+    # Its name stands below it, where the arrow from the network does not cross it.
+    background = figure.add_axes((0.675, 0.355, 0.15, 0.136))
+    show(background, map_of_background(), "Greens", "")
+    background.set_xlabel("map of the background", fontsize=SMALL, color=INK, labelpad=6)
+    arrow(page, (0.59, 0.69), (0.64, 0.8))
+    arrow(page, (0.6, 0.64), (0.64, 0.62))
+    arrow(page, (0.59, 0.61), (0.665, 0.45))
+
+    # All three maps go into the loss, along one line.
+    for right, height in [(0.855, 0.846), (0.855, 0.611), (0.83, 0.423)]:
+        line(page, (right, height), (SPINE, height))
+    line(page, (SPINE, 0.849), (SPINE, 0.3))
+    arrow(page, (SPINE, 0.31), (SPINE, 0.252))
+
+    box(page, (0.195, 0.17), "the label set\n{3, 8}")
     page.text(
         0.195,
-        0.1,
+        0.05,
         "which classes occur,\nnot where, not how often",
         ha="center",
         va="center",
         fontsize=SMALL,
         color=QUIET,
     )
-    box(page, (0.79, 0.22), "the loss:\ndo the maps\nexplain {3, 8}?", ACCENT)
-    arrow(page, (0.34, 0.24), (0.625, 0.24))
-    arrow(page, (0.79, 0.4), (0.79, 0.335))
+    box(page, (0.79, 0.165), "the loss:\ndo the maps\nexplain {3, 8}?", ACCENT)
+    arrow(page, (0.34, 0.17), (0.625, 0.17))
     page.text(
         0.79,
-        0.07,
+        0.04,
         "milbench compares these",
         ha="center",
         va="center",

@@ -45,8 +45,8 @@ def with_fewest_errors(presence: Array, labels: Array) -> float:
 def main() -> None:
     """Print a row for each case."""
     rng = np.random.default_rng(1)
-    print("|bags|classes|best possible|chosen|fewest errors|")
-    print("|---|---|---|---|---|")
+    print("|bags|classes|distance|best possible|chosen|fewest errors|")
+    print("|---|---|---|---|---|---|")
     for bags, classes, share, distance in CASES:
         labels = rng.random((NEW_BAGS, classes)) < share
         common = COMMON * rng.normal(size=(NEW_BAGS, 1))
@@ -66,7 +66,7 @@ def main() -> None:
             f"{np.mean(errors):.1%} / {np.quantile(errors, 0.95):.1%}"
             for errors in (chosen, fewest)
         ]
-        print(f"|{bags}|{classes}|{least:.1%}|{columns[0]}|{columns[1]}|")
+        print(f"|{bags}|{classes}|{distance}|{least:.1%}|{columns[0]}|{columns[1]}|")
 
 
 if __name__ == "__main__":
