@@ -34,8 +34,7 @@ SETTLED = 3.0
 
 MILBENCH = """
 import json, os, sys, time
-from milbench.engine.launch import HUGE_PAGES
-os.environ.setdefault(*HUGE_PAGES)
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # as milbench.engine.launch does
 import torch
 from milbench import generator, load_loss, load_task
 from milbench.networks.registry import make_network

@@ -9,10 +9,10 @@ adds the cells that have been finished since as one archive, reports/NAME/parts/
     python reports/parts.py restore ROOT NAME
     milbench run NAME --root ROOT
 
-goes on from there on another machine. The archives leave when the report is published.
+goes on from there on another machine. Delete the archives when the report is published; git keeps the history.
 
-Weights and galleries are not kept. Draws of the search keep their metrics alone, and compared cells their
-predictions for whole bags, so that an archive stays small.
+An archive stays small: it has no weights and no galleries. Of draws of the search it keeps the metrics alone, and of
+compared cells the metrics and the predictions for whole bags.
 """
 
 import shutil
@@ -22,6 +22,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from milbench._utils.files import write_atomically
 from milbench.api.plan import Plan
 from milbench.api.predictions import SINGLE, load_predictions, save_predictions
 from milbench.engine.cell import CellFolder
@@ -32,58 +33,83 @@ LEFT_OUT = shutil.ignore_patterns("weights.safetensors", "gallery.npz", "mlflow.
 
 
 def keep(root: Root, name: str) -> Path | None:
-    """Write an archive of the cells that no earlier one has, with the plan; return it, None without such cells."""
+    """Archive the plan and the cells that no earlier archive has.
+
+    Return the archive, or None where nothing is new.
+    """
     plan = root.plan(name)
-    parts = REPORTS / name / "parts"
-    kept = {cell for part in archives(parts) for cell in cells_in(part)}
-    new = [cell.id for cell in plan.cells if cell.id not in kept and root.cell(cell.id).is_done]
+    place = REPORTS / name / "parts"
+    kept: set[str] = set()
+    for archive in archives(place):
+        kept |= cells_in(archive)
+    new: list[CellFolder] = []
+    for cell in plan.cells:
+        folder = root.cell(cell.id)
+        if cell.id not in kept and folder.is_done:
+            new.append(folder)
     if not new:
         return None
-    parts.mkdir(parents=True, exist_ok=True)
-    archive = parts / f"{len(archives(parts)) + 1:03}.tar.gz"
-    with tempfile.TemporaryDirectory() as scratch, tarfile.open(archive, "w:gz") as tar:
-        for cell in new:
-            slim = slim_copy(root.cell(cell), Path(scratch), is_draw=is_draw(plan, cell))
-            tar.add(slim.path, f"runs/cells/{cell}")
-            shutil.rmtree(slim.path)
-        tar.add(root.runs / f"{name}.json", f"runs/{name}.json")
+
+    def write(path: Path) -> None:
+        with tempfile.TemporaryDirectory() as scratch, tarfile.open(path, "w:gz") as tar:
+            for folder in new:
+                slim = slim_copy(folder, Path(scratch))
+                if is_draw(plan, folder.id):
+                    remove_predictions(slim)
+                else:
+                    keep_whole_bags(slim)
+                # The result lists the files that are there now.
+                slim.finish(folder.result())
+                tar.add(slim.path, f"runs/cells/{folder.id}")
+                shutil.rmtree(slim.path)
+            tar.add(root.runs / f"{name}.json", f"runs/{name}.json")
+
+    archive = place / f"{next_number(place):03}.tar.gz"
+    write_atomically(archive, write)
     return archive
 
 
 def restore(root: Root, name: str) -> int:
-    """Lay out the cells of all archives that the store of a root does not have; return how many they are."""
+    """Lay out the cells of all archives that a root does not have; return how many they are."""
     root.make()
     restored = 0
     for archive in archives(REPORTS / name / "parts"):
+        missing = {cell for cell in cells_in(archive) if not root.cell(cell).path.exists()}
         with tarfile.open(archive) as tar:
-            missing = {cell for cell in cells_in(archive) if not root.cell(cell).path.exists()}
-            members = [
-                member
-                for member in tar.getmembers()
-                if cell_of(member.name) in missing or member.name == f"runs/{name}.json"
-            ]
+            members = []
+            for member in tar.getmembers():
+                is_plan = member.name == f"runs/{name}.json"
+                if is_plan or cell_of(member.name) in missing:
+                    members.append(member)
             tar.extractall(root.path, members, filter="data")
-            restored += len(missing)
+        restored += len(missing)
     return restored
 
 
-def slim_copy(folder: CellFolder, place: Path, *, is_draw: bool) -> CellFolder:
-    """Return a copy of a finished cell with what is kept of it, which is finished too."""
-    copy = CellFolder(Path(shutil.copytree(folder.path, place / folder.id, ignore=LEFT_OUT)))
-    if is_draw:
-        copy.predictions.unlink(missing_ok=True)
-    elif copy.predictions.exists():
-        by_epoch = {}
-        for name, (epoch, predictions) in load_predictions(copy.predictions).items():
-            of_bags = {
-                split: known
-                for split, known in predictions.splits.items()
-                if not split.endswith(SINGLE)
-            }
-            by_epoch[name] = epoch, replace(predictions, splits=of_bags)
-        save_predictions(copy.predictions, by_epoch)
-    copy.finish(folder.result())  # lists what is there now
-    return copy
+def slim_copy(folder: CellFolder, place: Path) -> CellFolder:
+    """Return a copy of the folder of a cell, without weights and gallery."""
+    copy = shutil.copytree(folder.path, place / folder.id, ignore=LEFT_OUT)
+    return CellFolder(Path(copy))
+
+
+def remove_predictions(folder: CellFolder) -> None:
+    """Remove the predictions of a cell."""
+    folder.predictions.unlink(missing_ok=True)
+
+
+def keep_whole_bags(folder: CellFolder) -> None:
+    """Remove the predictions for bags of one instance from those of a cell."""
+    if not folder.predictions.exists():
+        return
+    slim = {}
+    for name, (epoch, predictions) in load_predictions(folder.predictions).items():
+        of_bags = {
+            split: known
+            for split, known in predictions.splits.items()
+            if not split.endswith(SINGLE)
+        }
+        slim[name] = epoch, replace(predictions, splits=of_bags)
+    save_predictions(folder.predictions, slim)
 
 
 def is_draw(plan: Plan, cell: str) -> bool:
@@ -91,21 +117,34 @@ def is_draw(plan: Plan, cell: str) -> bool:
     return plan.search is not None and cell in plan.search.draws
 
 
-def archives(parts: Path) -> list[Path]:
+def archives(place: Path) -> list[Path]:
     """Return the archives in a folder in the order in which they were written."""
-    return sorted(parts.glob("*.tar.gz"))
+    return sorted(place.glob("[0-9]*.tar.gz"), key=number_of)
+
+
+def number_of(archive: Path) -> int:
+    """Return the number of an archive, which its name says: 7 of 007.tar.gz."""
+    return int(archive.name.removesuffix(".tar.gz"))
+
+
+def next_number(place: Path) -> int:
+    """Return a number greater than that of any archive in a folder: some may have been deleted."""
+    numbers = [number_of(archive) for archive in archives(place)]
+    return max(numbers, default=0) + 1
 
 
 def cells_in(archive: Path) -> set[str]:
     """Return the ids of the cells in an archive."""
     with tarfile.open(archive) as tar:
-        return {cell_of(name) for name in tar.getnames()} - {""}
+        names = tar.getnames()
+    return {cell_of(name) for name in names} - {""}
 
 
 def cell_of(member: str) -> str:
     """Return the cell that a member of an archive belongs to, "" for none."""
-    parts = member.split("/")
-    return parts[2] if parts[:2] == ["runs", "cells"] and len(parts) > 2 else ""
+    folders = member.split("/")
+    is_of_cell = folders[:2] == ["runs", "cells"] and len(folders) > 2
+    return folders[2] if is_of_cell else ""
 
 
 def main() -> None:
@@ -116,11 +155,12 @@ def main() -> None:
             if archive is None:
                 print("no new finished cells")
             else:
-                print(
-                    f"{archive}: {len(cells_in(archive))} cells, {archive.stat().st_size >> 10:,} KiB"
-                )
+                count = len(cells_in(archive))
+                kibibytes = archive.stat().st_size // 1024
+                print(f"{archive}: {count} cells, {kibibytes:,} KiB")
         case ["restore", place, name]:
-            print(f"{restore(Root(Path(place)), name)} cells restored")
+            restored = restore(Root(Path(place)), name)
+            print(f"{restored} cells restored")
         case _:
             sys.exit("usage: python reports/parts.py keep|restore ROOT NAME")
 

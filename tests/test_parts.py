@@ -1,5 +1,6 @@
 """Finished cells are kept in archives, and laid out again where training goes on."""
 
+import errno
 import importlib.util
 from pathlib import Path
 from types import ModuleType
@@ -70,3 +71,33 @@ def test_compared_cells_keep_the_predictions_for_whole_bags(
     after = milbench.results(tmp_path / "there", "long").predictions()["exact", 0]
     assert (after["test"].presence == before["test"].presence).all()
     assert set(after.splits) == {"validation", "test"}
+
+
+def test_an_archive_that_was_deleted_leaves_its_number(parts: ModuleType, tmp_path: Path) -> None:
+    root = Root(tmp_path / "here")
+    run(root.path, "exact")
+    first = parts.keep(root, "long")
+    run(root.path, "noisy-or")
+    second = parts.keep(root, "long")
+    assert [first.name, second.name] == ["001.tar.gz", "002.tar.gz"]
+    first.unlink()
+    third = parts.keep(root, "long")
+    assert third.name == "003.tar.gz"
+    assert second.exists()
+
+
+def test_keeping_that_breaks_leaves_no_archive(
+    parts: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Root(tmp_path / "here")
+    run(root.path, "exact")
+    with monkeypatch.context() as patched:
+        patched.setattr(parts, "keep_whole_bags", full_disk)
+        with pytest.raises(OSError, match="No space"):
+            parts.keep(root, "long")
+    assert [*(parts.REPORTS / "long" / "parts").iterdir()] == []
+    assert parts.keep(root, "long").name == "001.tar.gz"
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")

@@ -1,9 +1,8 @@
 """The parameters of a loss, a task or a network, those of its constructor, and values checked against them.
 
-A parameter may be added to a loss, a task, a network or the recipe without another id for the cells of before: the
-class says the new parameter and its neutral value, at which it computes what it did before, in `added`. A cell leaves
-such a parameter out at its neutral value (`without_neutral`), and who builds something from a cell fills in the neutral
-value, which need not be the default, for what the cell lacks (`with_neutral`).
+A parameter that is added later must not change the ids of older cells. The class therefore lists it in `added` with its
+neutral value: the one that computes what was computed before, often not the default. Cells leave a parameter out at its
+neutral value (`without_neutral`). Whoever builds from a cell puts it back (`with_neutral`).
 """
 
 import inspect
@@ -16,17 +15,15 @@ from typing import Any
 from milbench.api.validation import validated
 from milbench.errors import UsageError, unknown
 
+ANNOTATION_ERRORS = (NameError, AttributeError, TypeError, SyntaxError)
+"""What the evaluation of an annotation raises, for example of a name that the type checker alone imports."""
+
 
 def _parameters(maker: Callable[..., Any]) -> list[inspect.Parameter]:
     """Return the parameters that can be given by name, with their annotations evaluated."""
     try:
         parameters = inspect.signature(maker, eval_str=True).parameters.values()
-    except (
-        NameError,
-        AttributeError,
-        TypeError,
-        SyntaxError,
-    ) as error:  # of names that the type checker alone imports
+    except ANNOTATION_ERRORS as error:
         raise UsageError(
             f"{_described(maker)}: its parameters have annotations that cannot be evaluated ({error}); import what "
             "they name at the top of the file"
@@ -35,17 +32,23 @@ def _parameters(maker: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
-    """Return the keyword parameters of the constructor of a loss or a task, by name, or of its dataclass `Options`.
+    """Return the parameters of the constructor of a loss or a task, by name.
 
-    The `reduction` of a loss is left out: it belongs to who calls the loss.
+    If the class has a dataclass `Options`, they are those of its constructor. The `reduction` of a loss is left out:
+    whoever calls the loss chooses it.
     """
     constructor = getattr(cls, "Options", cls).__init__  # type: ignore[misc]
     return {p.name: p for p in _parameters(constructor) if p.name not in ("self", "reduction")}
 
 
 def network_parameters(maker: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a class or function of networks, by name, behind inputs, num_classes and seed."""
-    common, own = _parameters(maker)[:3], _parameters(maker)[3:]
+    """Return the parameters of a class or function of networks, by name, without inputs, num_classes and seed.
+
+    Raises UsageError where those three are not the first ones.
+    """
+    parameters = _parameters(maker)
+    common = parameters[:3]
+    own = parameters[3:]
     if [p.name for p in common] != ["inputs", "num_classes", "seed"]:
         names = ", ".join(p.name for p in common) or "none"
         raise UsageError(
@@ -57,10 +60,10 @@ def network_parameters(maker: Callable[..., Any]) -> dict[str, inspect.Parameter
 def neutral_values(maker: Callable[..., Any]) -> dict[str, Any]:
     """Return the parameters that were added to a class or function later, each with its neutral value.
 
-    What a class inherits holds where its own constructor has the parameter. Raises UsageError where its own `added`
-    names a parameter that it does not have.
+    An inherited entry is ignored if the subclass has no such parameter. Raises UsageError where an entry of the class's
+    own names a parameter that it does not have.
     """
-    maker = getattr(maker, "func", maker)  # of a partial its function
+    maker = _unwrapped(maker)
     added: Mapping[str, Any] = getattr(maker, "added", {})
     if not added:
         return {}
@@ -76,7 +79,7 @@ def neutral_values(maker: Callable[..., Any]) -> dict[str, Any]:
 
 
 def without_neutral(maker: Callable[..., Any], params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return complete parameters as a cell keeps them: without later ones that have their neutral value."""
+    """Return complete parameters as a cell keeps them: without those in `added` that have their neutral value."""
     neutral = neutral_values(maker)
     return {
         name: value
@@ -86,50 +89,61 @@ def without_neutral(maker: Callable[..., Any], params: Mapping[str, Any]) -> dic
 
 
 def with_neutral(maker: Callable[..., Any], params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a cell with the neutral value of every later one that it lacks."""
+    """Return the parameters of a cell, and the neutral value of each one in `added` that it lacks."""
     return {**neutral_values(maker), **params}
 
 
 def _is_same(value: object, other: object) -> bool:
-    """Return whether two values are equal, where True is not 1."""
+    """Return whether two values are equal. True and 1 are not."""
     return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
+def _unwrapped(maker: Callable[..., Any]) -> Any:
+    """Return the function of a `functools.partial`, and anything else as it is."""
+    return getattr(maker, "func", maker)
+
+
 def _described(maker: Callable[..., Any]) -> str:
-    maker = getattr(maker, "func", maker)  # of a partial its function
-    return f"{maker.__name__} ({getattr(sys.modules.get(maker.__module__), '__file__', None) or maker.__module__})"
+    """Return the name of a class or function, and the file it is in."""
+    maker = _unwrapped(maker)
+    module = sys.modules.get(maker.__module__)
+    file = getattr(module, "__file__", None)
+    return f"{maker.__name__} ({file or maker.__module__})"
 
 
 def parsed(text: str, annotation: Any) -> Any:
-    """Return the value that text of the command line stands for where a parameter has this type.
+    """Return the value that a text of the command line stands for, for a parameter of this type.
 
-    It is read as TOML (numbers, true, false, quoted strings) where that gives a value of the type, else it is text: 0
-    is a number for an `int` and a name for a `str`.
+    The text is read as TOML (numbers, true, false, quoted strings) if that gives a value of the type. Otherwise the
+    text itself is the value: 0 is a number for an `int`, and a name for a `str`.
     """
     from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
     try:
         value = tomllib.loads(f"v = {text}")["v"]
-    except (
-        ValueError,
-        RecursionError,
-    ):  # TOMLDecodeError is a ValueError, and so is a number of 5,000 digits
+    except (ValueError, RecursionError):
+        # TOMLDecodeError is a ValueError, and so is that of a number of 5,000 digits.
         return text
-    if not isinstance(
-        value, bool | int | float | str
-    ):  # dates and tables are no values of parameters
+    if not isinstance(value, bool | int | float | str):
+        # Dates and tables are no values of parameters.
         return text
+    tries = (
+        (value, True),  # a value of exactly the type
+        (text, True),  # a text, for a type of texts
+        (text, False),  # a text that is converted, such as the path 2024
+    )
     with suppress(PydanticUserError):
         adapter = TypeAdapter(annotation)
-        for candidate, strict in ((value, True), (text, True), (text, False)):
+        for candidate, strict in tries:
             with suppress(ValidationError):
                 adapter.validate_python(candidate, strict=strict)
                 return candidate
+    # It does not suit the type: the check of all parameters will say so.
     return value
 
 
 def type_of(parameter: inspect.Parameter) -> Any:
-    """Return the annotation of a parameter, or the type of its default where it has none."""
+    """Return the annotation. Without one, it is `str` if the default is text, and anything otherwise."""
     if parameter.annotation is not parameter.empty:
         return parameter.annotation
     return str if isinstance(parameter.default, str) else Any
@@ -138,9 +152,10 @@ def type_of(parameter: inspect.Parameter) -> Any:
 def check_values(
     owner: str, parameters: Mapping[str, inspect.Parameter], params: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the values of all parameters, checked against their annotations, with the defaults filled in.
+    """Check values against the annotations of parameters; return them with the defaults of those not given.
 
-    Raises UsageError where a parameter is unknown, missing or out of range; `owner`, such as "loss exact", begins it.
+    Raises UsageError where a parameter is unknown, missing or out of range. Its message begins with `owner`, such as
+    "loss exact".
     """
     from pydantic import ConfigDict, PydanticUserError, create_model
 
@@ -161,11 +176,15 @@ def check_values(
 
 
 def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all arguments of the constructor of a loss or a task, as `check_values` does, with its own errors."""
+    """Check the arguments of the constructor of a loss or a task; return them with the defaults of those not given.
+
+    Raises UsageError where `check_values` does, and where the constructor does.
+    """
     complete = check_values(owner, constructor_parameters(cls), params)
     if not inspect.isabstract(cls):
         try:
-            cls(**complete)  # it checks what its annotations do not say
+            # The constructor checks what its annotations do not say.
+            cls(**complete)
         except UsageError as error:
             raise UsageError(f"{owner}: {error}") from None
     return complete
@@ -174,6 +193,6 @@ def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, 
 def changed_params(
     owner: str, cls: type, params: Mapping[str, Any], changes: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the parameters of a cell with changes, checked as `check_params` does, as the changed cell keeps them."""
+    """Return the parameters that a changed cell keeps: those of a cell with changes, checked by `check_params`."""
     complete = {**with_neutral(cls, params), **changes}
     return without_neutral(cls, check_params(owner, cls, complete))

@@ -58,7 +58,7 @@ def fetch(
 
     with as_usage():
         root = expanded(data_dir or catalog.data_dir(None), "--data-dir")
-    fetching.fetch(name, root)
+    fetching.fetch_and_report(name, root)
     options.say(then=("milbench", "list", "tasks"))
     return 0
 

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from milbench.engine.spec import Spec
 
 ASK_ABOVE = 100_000_000
-"""Bytes; a larger download needs a yes."""
+"""The size in bytes above which a download is confirmed by the user."""
 
 
 def fetch_missing(spec: Spec, *, download: bool | None, dry_run: bool) -> None:
     """Fetch the data sets that a spec needs and that are missing, if the user agrees.
 
-    `download` is what the user said: yes, no, or nothing. Raises UsageError, before anything is fetched, where data are
-    missing and may not be fetched, or where a library that reads them is not installed. In a dry run missing data are
-    fetched only where `download` is yes; otherwise a line says that they are missing.
+    `download` is the flag of the user: yes, no, or none. A dry run fetches only with a yes; otherwise it says in a line
+    what is missing. Raises UsageError before anything is fetched: where missing data may not be fetched, and where a
+    library that reads them is not installed.
     """
     from milbench.data import catalog
     from milbench.engine.data_needs import needed_datasets
@@ -42,15 +42,16 @@ def fetch_missing(spec: Spec, *, download: bool | None, dry_run: bool) -> None:
     if dry_run and not download:
         options.say(f"{_described(missing, root)}; a dry run downloads nothing without --download")
         return
+    # Ask about all of them before the first is fetched.
     for dataset in missing:
-        if not _may_fetch(dataset, download):
+        if not _is_allowed(dataset, download):
             raise UsageError(_refusal(missing, root))
     for dataset in missing:
-        fetch(dataset.name, root)
+        fetch_and_report(dataset.name, root)
 
 
-def fetch(name: str, root: Path) -> DatasetStatus:
-    """Fetch a data set, and print what it is, that it was checked and where it is. Raises UsageError."""
+def fetch_and_report(name: str, root: Path) -> DatasetStatus:
+    """Fetch a data set; print what it is, where it is and whether it was checked. Raises UsageError if that fails."""
     from milbench.data import catalog
 
     dataset = catalog.named(name)
@@ -63,8 +64,12 @@ def fetch(name: str, root: Path) -> DatasetStatus:
     return status
 
 
-def _may_fetch(dataset: Dataset, download: bool | None) -> bool:
-    """Return whether a data set may be fetched: as the user said, or answers to a question about a large one."""
+def _is_allowed(dataset: Dataset, download: bool | None) -> bool:
+    """Return whether a data set may be fetched, asking the user if need be.
+
+    The flag `download` decides. Without a flag, a small one may be fetched; a large one is asked about; without a
+    terminal nothing is.
+    """
     if download is not None:
         return download
     if not has_terminal():

@@ -11,19 +11,24 @@ from milbench.engine.spec import Spec
 
 
 def needed_datasets(spec: Spec) -> list[Dataset]:
-    """Return the data sets that the tasks of a spec read, each once. Raises UsageError where the spec is wrong."""
+    """Return the data sets that the tasks of a spec read, each once.
+
+    The tasks of its marks count too. Raises UsageError where the spec is wrong.
+    """
     needed: dict[str, Dataset] = {}
-    for name, params, _, _ in tasks_with_marks(spec):
-        task: Task = tasks().get(name)(**params)
-        needed |= {dataset.name: dataset for dataset in _datasets_of(task)}
+    for task_name, params, _short_name, _mark in tasks_with_marks(spec):
+        task: Task = tasks().get(task_name)(**params)
+        for dataset in _datasets_of(task):
+            needed[dataset.name] = dataset
     return list(needed.values())
 
 
 def missing_for(task: Task, data_dir: Path | None) -> list[Dataset]:
-    """Return the data sets that a task reads and that are not, or not wholly, in a data directory."""
+    """Return the data sets that a task reads and that a data directory lacks, wholly or in part."""
     root = catalog.data_dir(data_dir)
     return [dataset for dataset in _datasets_of(task) if dataset.missing(root)]
 
 
 def _datasets_of(task: Task) -> list[Dataset]:
+    """Return the data sets of the catalogue that a task names."""
     return [catalog.named(name) for name in task.datasets()]

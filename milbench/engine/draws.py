@@ -1,4 +1,7 @@
-"""The draws of a search: points of the ranges, each with every combination of the lists."""
+"""The draws of a search: points of the ranges, each with every combination of the lists.
+
+`search.draws` counts points: a point has a draw for each combination of the lists.
+"""
 
 import itertools
 import math
@@ -47,8 +50,11 @@ def space_of(search: Search, task: str, loss: str) -> Space:
 
 
 def count_points(search: Search, space: Space) -> int:
-    """Return how many points a space has: one, which says nothing, where it has no ranges."""
-    return search.draws if space.ranges else 1
+    """Return how many points a space has. Without ranges there is one point, and it sets nothing."""
+    if not space.ranges:
+        return 1
+    # Points, not draws: a point has a draw for each combination of the lists.
+    return search.draws
 
 
 def count_draws(search: Search, space: Space) -> int:
@@ -58,9 +64,10 @@ def count_draws(search: Search, space: Space) -> int:
 
 
 def draws_of(search: Search, space: Space, arm: Arm) -> list[Draw]:
-    """Return the draws of an arm, numbered point by point, so that more points begin with the same draws.
+    """Return the draws of an arm.
 
-    Raises UsageError where there are too many.
+    Draws are numbered point by point. A search with more points therefore begins with the same draws. Raises
+    UsageError where there are too many.
     """
     count = count_draws(search, space)
     if count > MOST_DRAWS:
@@ -70,19 +77,22 @@ def draws_of(search: Search, space: Space, arm: Arm) -> list[Draw]:
         )
     points = points_of(space.ranges, count_points(search, space), search.search_seed)
     draws: list[Draw] = []
-    for number, point in enumerate(points):
+    for number_of_point, point in enumerate(points):
         for combination in combinations_of(space.lists):
-            draws.append(Draw(arm, len(draws), point | combination, number))
+            draw = Draw(
+                arm=arm, draw=len(draws), settings=point | combination, point=number_of_point
+            )
+            draws.append(draw)
     return draws
 
 
 def points_of(ranges: Mapping[str, Range], count: int, seed: int) -> list[Params]:
-    """Return points of ranges, which fill them more evenly than independent ones.
+    """Return the first `count` points of a scrambled Sobol sequence.
 
-    They are the first ones of a scrambled Sobol sequence, so that more points begin with the same ones. Another seed
-    scrambles it otherwise and gives other points; a single value may return by the rounding to four digits. Raises
-    UsageError where there are too many ranges.
+    They fill the ranges evenly, and a larger count only adds points. The seed scrambles the sequence. Values are
+    rounded to four digits, so two seeds may share one. Raises UsageError where there are too many ranges.
     """
+    # scipy takes a while to import.
     from scipy.stats import qmc
 
     if len(ranges) > MOST_RANGES:
@@ -104,6 +114,6 @@ def _values_at(ranges: Mapping[str, Range], coordinates: Sequence[float]) -> Par
 
 
 def combinations_of(lists: Mapping[str, Sequence[Any]]) -> list[Params]:
-    """Return every combination of the values of lists: one, which is empty, where there are none."""
+    """Return every combination of the values of lists. Without lists there is one empty combination."""
     combinations = itertools.product(*lists.values())
     return [dict(zip(lists, values, strict=True)) for values in combinations]

@@ -9,18 +9,19 @@ from collections.abc import Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from milbench._utils import locks
 from milbench._utils.words import counted
 from milbench.api.plan import Cell, Plan
 from milbench.api.resolver import local_object
 from milbench.engine.folders import Root, damaged
-from milbench.engine.spec import Spec
+from milbench.engine.spec import Execution, Spec
 from milbench.errors import INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
-    from milbench.engine.cell import Status
+    from milbench._utils.code import Code
+    from milbench.engine.cell import State, Status
     from milbench.engine.display import Display
     from milbench.engine.run import Processes
     from milbench.engine.worker import Job
@@ -31,10 +32,6 @@ RERUN = {
     "all": ("missing", "failed", "done"),
 }
 """The states of the cells that each value of `--rerun` runs."""
-HUGE_PAGES = (
-    "THP_MEM_ALLOC_ENABLE",
-    "1",
-)  # PyTorch asks Linux for pages of 2 MB: slides load 1.5 times faster
 
 
 def run_comparison(
@@ -42,11 +39,12 @@ def run_comparison(
 ) -> int:
     """Print the plan of a comparison and run its missing cells in the store of a root.
 
-    The command is kept with the plan. A dry run only shows the plan; with `quiet` only failures are printed. Returns
+    The command is kept with the plan. A dry run only shows the plan. With `quiet` only failures are printed. Returns
     the exit code: 0 if every cell is done, 1 if some are not, 130 after Ctrl-C. Raises UsageError where the spec is
-    wrong, and no cell was run; or no draw of a search has a metric to choose by.
+    wrong, before any cell is run, and where no draw of a search has a metric to choose by.
     """
-    os.environ.setdefault(*HUGE_PAGES)
+    # PyTorch then asks Linux for pages of 2 MB: slides load 1.5 times faster.
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     launch = _Launch(Root(root), spec, command, quiet, dry_run)
     if spec.tune:
         return launch.search_and_run()
@@ -60,34 +58,50 @@ class _Stage:
 
     plan: Plan
     cells: list[Cell]
-    search_end: str = ""  # said when a stage of the search is done, "" for the comparison
-    then: str = ""  # said by a dry run of what follows
+    search_end: str = ""
+    """What is said when a stage of the search is done, "" for the comparison."""
+    then: str = ""
+    """What a dry run says of what follows, "" where nothing does."""
+
+
+@dataclass(frozen=True)
+class _Schedule:
+    """Which cells of a stage this launch runs, and how many of them at a time."""
+
+    stage: _Stage
+    cells: list[Cell]
+    """Those of the stage that are in the shard of this launch."""
+    to_run: list[Cell]
+    """Those of them that are still to be computed."""
+    states: dict[str, State]
+    """Cell id -> its state, of all cells of the plan."""
+    workers: int
+    """How many cells are computed at a time."""
+    slots: int
+    """How many cells at most are computed on a GPU at a time."""
+    threads: int
+    """The threads of PyTorch for each cell."""
 
 
 class _Launch:
     def __init__(self, root: Root, spec: Spec, command: str, quiet: bool, dry_run: bool) -> None:
         from milbench._utils.devices import resolve_all, unusable_gpu
-        from milbench.engine.run import check_cluster
 
-        self.root, self.spec, self.command = root, spec, command
-        self.quiet, self.dry_run = quiet, dry_run
+        self.root = root
+        self.spec = spec
+        self.command = command
+        self.quiet = quiet
+        self.dry_run = dry_run
         self.execution = spec.run
+        _check_execution(self.execution)
         if self.execution.cluster is None:
             self.devices = resolve_all(self.execution.device)
-        elif self.execution.jobs:
-            raise UsageError(
-                "--jobs is for the devices of this machine; a cluster has as many jobs as workers"
-            )
-        else:  # each worker finds its own devices
-            check_cluster(self.execution.cluster)
+        else:
+            # Each worker of the cluster finds its own devices.
             self.devices = [self.execution.device]
-        self.unusable_gpu = (
-            unusable_gpu() if self.execution.device == "auto" and self.devices == ["cpu"] else ""
-        )
-        if self.execution.in_process and (self.execution.timeout or self.execution.cluster):
-            raise UsageError(
-                "run.in_process excludes run.timeout and --cluster, which run cells in other processes"
-            )
+        self.unusable_gpu = ""
+        if self.execution.device == "auto" and self.devices == ["cpu"]:
+            self.unusable_gpu = unusable_gpu()
 
     def make_plan(self) -> Plan:
         """Return the plan of the comparison, or that of the first stage of its search; it may download data."""
@@ -101,32 +115,33 @@ class _Launch:
         with catalog.downloads(not self.dry_run):
             return planner(self.spec, self._planning_device(), precision)
 
-    def _tuned_plan(self, draws: Plan) -> Plan:
-        """Return the plan of the comparison with the settings that finished draws choose."""
+    def _tuned_plan(self, last_stage: Plan) -> Plan:
+        """Return the plan of the comparison, with the settings that the finished search chose."""
         from milbench.data import catalog
         from milbench.engine.tuning import tuned_plan
 
+        values = self._values(last_stage)
         with catalog.downloads(not self.dry_run):
-            return tuned_plan(self.spec, draws, self._values(draws), self._planning_device())
+            return tuned_plan(self.spec, last_stage, values, self._planning_device())
 
     def _planning_device(self) -> str:
-        """Return the device that decides what the precision auto is."""
+        """Return the device that decides what the precision `auto` is."""
         from milbench._utils.devices import resolve
 
         if self.execution.cluster:
             return str(resolve(self.execution.device))
         return self.devices[0]
 
-    def _values(self, draws: Plan) -> dict[str, float]:
-        """Return the metric of a search by the id of a cell, of the cells that are done and have it."""
-        if draws.search is None:
+    def _values(self, stage: Plan) -> dict[str, float]:
+        """Return the metric of a search by the id of a cell, for the cells that are done and have it."""
+        if stage.search is None:
             return {}
         values: dict[str, float] = {}
-        for cell in draws.cells:
+        for cell in stage.cells:
             folder = self.root.cell(cell.id)
             if not folder.is_done:
                 continue
-            value = folder.last_metrics().get(draws.search.metric)
+            value = folder.last_metrics().get(stage.search.metric)
             if value is not None:
                 values[cell.id] = value
         return values
@@ -134,8 +149,8 @@ class _Launch:
     def search_and_run(self) -> int:
         """Run the search stage by stage, then the comparison with the settings that it chose.
 
-        The launch ends with a stage that has unfinished cells, since what follows depends on all of them. Nothing is
-        kept between stages but the cells, so that the same command goes on from any point.
+        What follows a stage depends on all of its cells. So the launch ends with a stage that has unfinished ones.
+        Only the cells are kept between stages: the same command goes on from any point.
         """
         from milbench.engine.tuning import has_finalists
 
@@ -156,23 +171,28 @@ class _Launch:
 
     def _first_stage(self, *, is_last: bool) -> _Stage:
         """Return the stage of a search in which all draws are trained."""
-        from milbench.engine.tuning import after_search
+        from milbench.engine.tuning import THEN_COMPARISON, after_first_stage
 
         plan = self.make_plan()
-        end = "the search is done" if is_last else "the first stage of the search is done"
-        return _Stage(plan, plan.cells, end, after_search(self.spec, plan))
+        if is_last:
+            end = "the search is done"
+            then = THEN_COMPARISON
+        else:
+            end = "the first stage of the search is done"
+            then = after_first_stage(self.spec, plan)
+        return _Stage(plan, plan.cells, end, then)
 
     def _second_stage(self, first: Plan) -> _Stage:
-        """Return the stage of a search in which the finalists of a finished first one get the other seeds."""
-        from milbench.engine.tuning import after_search, finalists_plan
+        """Return the stage of a search in which the finalists are trained with the other seeds."""
+        from milbench.engine.tuning import THEN_COMPARISON, finalists_plan
 
         plan = finalists_plan(self.spec, first, self._values(first))
         done = {cell.id for cell in first.cells}
         cells = [cell for cell in plan.cells if cell.id not in done]
-        return _Stage(plan, cells, "the search is done", after_search(self.spec, plan))
+        return _Stage(plan, cells, "the search is done", THEN_COMPARISON)
 
     def _run_search(self, stage: _Stage) -> int:
-        """Run a stage of the search and return the exit code; a dry run passes over one that is finished."""
+        """Run a stage of the search and return the exit code. A dry run skips a stage that is finished."""
         if self.dry_run and self._is_finished(stage):
             return 0
         return self.run(stage)
@@ -187,14 +207,14 @@ class _Launch:
         return all(state.status in ("done", "failed") for state in states)
 
     def _earlier(self) -> Plan | None:
-        """Return the plan of earlier launches of the same name and origin, None if there are none."""
+        """Return the plan of earlier launches with this name and origin, None if there are none."""
         if self.spec.name not in self.root.names():
             return None
         earlier = self.root.plan(self.spec.name)
         return earlier if earlier.spec.get("origin") == self.spec.origin else None
 
     def _save_plan(self, plan: Plan) -> Plan:
-        """Write the plan, joined with that of earlier and concurrent launches of its origin, and return it."""
+        """Join the plan with that of other launches with its name and origin, write it and return it."""
         self.root.make()
         plan = replace(
             plan,
@@ -202,129 +222,219 @@ class _Launch:
             launched=time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
         )
         with locks.lock(self.root.runs / f"{plan.name}.lock"):
-            for leftover in self.root.runs.glob(f".{plan.name}.json.*"):  # of a killed process
+            # A process that was killed while it wrote the plan has left a temporary file.
+            for leftover in self.root.runs.glob(f".{plan.name}.json.*"):
                 leftover.unlink(missing_ok=True)
-            if earlier := self._earlier():
+            earlier = self._earlier()
+            if earlier:
                 plan = plan.joined(earlier)
             self.root.save(plan)
         return plan
 
     def run(self, stage: _Stage) -> int:
-        """Print the plan of a stage and run its missing cells."""
-        from milbench.engine.display import Display
-        from milbench.engine.run import Processes, shard, worker_count
-
-        plan = stage.plan
-        # All cells count, also finished ones, so that a resumed cell keeps its number of threads.
-        workers, slots = os.cpu_count() or 1, 1
-        if self.execution.cluster is None:
-            workers, slots = worker_count(self.devices, len(plan.cells), self.execution.jobs)
-        threads = self.execution.threads or max(1, (os.cpu_count() or 1) // workers)
-        cells = shard(stage.cells, self.execution.shard)
-        states = self.root.states(plan.cells) | self.root.states(cells, weights=True)
-        to_run = [cell for cell in cells if states[cell.id].status in RERUN[self.execution.rerun]]
-        display = Display(plan, states, to_run, self.root, quiet=self.quiet)
-        notes = [self.unusable_gpu] if self.unusable_gpu and to_run else []
-        notes += damaged(plan, {cell.id: states[cell.id] for cell in to_run})
+        """Print the plan of a stage, run its missing cells and return the exit code."""
+        schedule = self._make_schedule(stage)
         if self.dry_run:
-            from milbench.data import catalog
-            from milbench.engine.estimate import outlook, published
+            return self._show_outlook(schedule)
+        display = self._display(schedule)
+        # The notes of the spec come first. They are for the report and a dry run.
+        notes = stage.plan.notes[len(self.spec.notes) :]
+        display.print_plan([*notes, *self._warnings(schedule)])
+        return self._compute(schedule, display)
 
-            display.print_plan([*plan.notes, *published(plan)])
-            with catalog.downloads(allowed=False):
-                lines = outlook(plan, to_run, self.root, workers, threads, self.execution)
-            then = [stage.then] if stage.then else []
-            for line in (
-                *lines,
-                *then,
-                *notes,
-                "dry run: nothing was started; next: the same without --dry-run",
-            ):
-                display.print_line(line)
-            return 0
-        display.print_plan([*plan.notes[len(self.spec.notes) :], *notes])
-        jobs = [self._job(plan, cell, slots, threads) for cell in to_run]
+    def _make_schedule(self, stage: _Stage) -> _Schedule:
+        """Decide which cells of a stage this launch runs, and how many at a time."""
+        from milbench.engine.run import shard, worker_count
+
+        cores = os.cpu_count() or 1
+        if self.execution.cluster is None:
+            # All cells count, also finished ones, so that a resumed cell keeps its number of threads.
+            count = len(stage.plan.cells)
+            workers, slots = worker_count(self.devices, count, self.execution.jobs)
+        else:
+            # The cluster decides how many cells it computes at a time. Each has one thread by default.
+            workers = cores
+            slots = 1
+        threads = self.execution.threads or max(1, cores // workers)
+        cells = shard(stage.cells, self.execution.shard)
+        states = self.root.states(stage.plan.cells) | self.root.states(cells, weights=True)
+        statuses_to_run = RERUN[self.execution.rerun]
+        return _Schedule(
+            stage=stage,
+            cells=cells,
+            to_run=[cell for cell in cells if states[cell.id].status in statuses_to_run],
+            states=states,
+            workers=workers,
+            slots=slots,
+            threads=threads,
+        )
+
+    def _display(self, schedule: _Schedule) -> Display:
+        from milbench.engine.display import Display
+
+        plan = schedule.stage.plan
+        return Display(plan, schedule.states, schedule.to_run, self.root, quiet=self.quiet)
+
+    def _warnings(self, schedule: _Schedule) -> list[str]:
+        """Return a line about a GPU that cannot be used, and one for each damaged cell that is run again."""
+        warnings: list[str] = []
+        if self.unusable_gpu and schedule.to_run:
+            warnings.append(self.unusable_gpu)
+        states = {cell.id: schedule.states[cell.id] for cell in schedule.to_run}
+        return warnings + damaged(schedule.stage.plan, states)
+
+    def _show_outlook(self, schedule: _Schedule) -> int:
+        """Print the plan of a stage, an estimate of its time and what follows it. Start nothing."""
+        from milbench.data import catalog
+        from milbench.engine.estimate import outlook, published
+
+        stage = schedule.stage
+        display = self._display(schedule)
+        display.print_plan([*stage.plan.notes, *published(stage.plan)])
+        with catalog.downloads(allowed=False):
+            lines = outlook(
+                stage.plan,
+                schedule.to_run,
+                self.root,
+                schedule.workers,
+                schedule.threads,
+                self.execution,
+            )
+        if stage.then:
+            lines.append(stage.then)
+        lines += self._warnings(schedule)
+        lines.append("dry run: nothing was started; next: the same without --dry-run")
+        for line in lines:
+            display.print_line(line)
+        return 0
+
+    def _compute(self, schedule: _Schedule, display: Display) -> int:
+        """Check the losses, save the plan, run the missing cells and return the exit code."""
+        from milbench.engine.run import Processes
+
+        jobs = [self._job(schedule, cell) for cell in schedule.to_run]
         with (
             display.live() if jobs else nullcontext(),
-            closing(Processes(workers, threads)) as processes,
+            closing(Processes(schedule.workers, schedule.threads)) as processes,
         ):
             if jobs:
                 from milbench.engine.check import check_all
 
                 for warning in check_all(jobs, processes):
                     display.print_line(warning)
-            for cell in cells:
-                if cell.id in display.to_run or states[cell.id].status != "failed":
-                    self.root.cell(cell.id).tidy()
-            stage = replace(stage, plan=self._save_plan(plan), cells=cells)
+            self._tidy(schedule)
+            plan = self._save_plan(schedule.stage.plan)
+            stage = replace(schedule.stage, plan=plan, cells=schedule.cells)
             return self._run_jobs(stage, jobs, display, processes)
 
-    def _job(self, plan: Plan, cell: Cell, slots: int, threads: int) -> Job:
-        from milbench.engine.worker import Job
-        from milbench.networks.registry import registries
+    def _tidy(self, schedule: _Schedule) -> None:
+        """Tidy the folders of the cells, except of those that failed and are not run again."""
+        ids_to_run = {cell.id for cell in schedule.to_run}
+        for cell in schedule.cells:
+            if cell.id in ids_to_run or schedule.states[cell.id].status != "failed":
+                self.root.cell(cell.id).tidy()
 
-        entries = [
-            registry.entries.get(getattr(cell, kind)) for kind, registry in registries().items()
-        ]
-        is_foreign = any(
-            entry.origin != "milbench" for entry in entries if entry
-        )  # a task's network is no entry
-        local = tuple(  # classes that were defined in a notebook are sent to the workers
-            (kind, plugin, registry.entry(getattr(cell, kind)).code)
-            for kind, registry in registries().items()
-            if (plugin := local_object(registry, getattr(cell, kind)))
-        )
-        folder = self.root.cell(cell.id)
-        label, execution = plan.label(cell), self.execution
-        searching = plan.is_searching
+    def _job(self, schedule: _Schedule, cell: Cell) -> Job:
+        from milbench.engine.worker import Job
+
+        plan = schedule.stage.plan
         return Job(
-            cell,
-            label,
-            folder,
-            execution,
-            threads,
-            self.devices,
-            slots,
-            searching,
-            is_foreign,
-            local,
+            cell=cell,
+            label=plan.label(cell),
+            folder=self.root.cell(cell.id),
+            execution=self.execution,
+            threads=schedule.threads,
+            devices=self.devices,
+            slots=schedule.slots,
+            is_draw=plan.is_searching,
+            is_foreign=_is_foreign(cell),
+            local=_notebook_classes(cell),
         )
 
     def _run_jobs(
         self, stage: _Stage, jobs: list[Job], display: Display, processes: Processes
     ) -> int:
-        """Run cells, bring MLflow up to date, also for earlier launches, and print how the stage ended."""
+        """Run cells, bring MLflow up to date, print how the stage ended and return the exit code."""
         from milbench.engine.mirror import Mirror
         from milbench.engine.run import ClusterLost, run_cells
 
         if self.execution.rerun == "all":
             for job in jobs:
                 job.folder.remove()
+        # MLflow also gets what earlier launches of this plan have finished.
         mirror = Mirror(self.root, stage.plan, log_models=self.execution.log_models)
         mirror.start()
+        code = 0
         stopped = ""
         try:
             with closing(run_cells(jobs, processes, self.execution.cluster)) as finished_cells:
                 for cell_id, state in finished_cells:
                     display.print_end(cell_id, state)
         except KeyboardInterrupt:
+            code = INTERRUPTED
             stopped = "interrupted"
         except ClusterLost:
+            code = 1
             stopped = "the cluster was lost"
-        if warning := mirror.finish():
+        warning = mirror.finish()
+        if warning:
             display.print_line(warning)
         statuses = Counter(state.status for state in self.root.states(stage.cells).values())
         display.print_line(_describe_end(statuses, stopped, stage.search_end, self.execution.rerun))
-        return (
-            INTERRUPTED
-            if stopped == "interrupted"
-            else int(bool(stopped) or statuses["done"] < len(stage.cells))
+        if code == 0 and statuses["done"] < len(stage.cells):
+            return 1
+        return code
+
+
+def _check_execution(execution: Execution) -> None:
+    """Raise UsageError where settings exclude each other, or the cluster cannot be used."""
+    from milbench.engine.run import check_cluster
+
+    if execution.in_process and (execution.timeout or execution.cluster):
+        raise UsageError(
+            "run.in_process excludes run.timeout and --cluster, which run cells in other processes"
         )
+    if execution.cluster is None:
+        return
+    if execution.jobs:
+        raise UsageError(
+            "--jobs is for the devices of this machine; a cluster has as many jobs as workers"
+        )
+    check_cluster(execution.cluster)
+
+
+def _is_foreign(cell: Cell) -> bool:
+    """Return whether the loss, task or network of a cell is not milbench's own."""
+    from milbench.networks.registry import registries
+
+    for kind, registry in registries().items():
+        # A network that belongs to a task has no entry.
+        entry = registry.entries.get(getattr(cell, kind))
+        if entry and entry.origin != "milbench":
+            return True
+    return False
+
+
+def _notebook_classes(cell: Cell) -> tuple[tuple[str, Any, Code], ...]:
+    """Return the plug-ins of a cell that were defined in a notebook: kind, class (or function) and code of each.
+
+    They are sent to the workers, which cannot import them.
+    """
+    from milbench.networks.registry import registries
+
+    found: list[tuple[str, Any, Code]] = []
+    for kind, registry in registries().items():
+        name = getattr(cell, kind)
+        plugin = local_object(registry, name)
+        if plugin:
+            found.append((kind, plugin, registry.entry(name).code))
+    return tuple(found)
 
 
 def _describe_end(statuses: Mapping[Status, int], stopped: str, search_end: str, rerun: str) -> str:
-    """Describe in one line how a stage of the search (which says how it ends) or the comparison ended."""
-    total, done = sum(statuses.values()), statuses["done"]
+    """Say in one line how the launch ended. A finished stage of a search has its own words, `search_end`."""
+    total = sum(statuses.values())
+    done = statuses["done"]
     if stopped:
         return f"{stopped}: {done} of {counted(total, 'cell')} done; the same command continues"
     if done == total:

@@ -17,6 +17,9 @@ from milbench.engine.planning import changed_recipe, make_plan
 from milbench.engine.spec import Params, Search, Spec, merged, parse_seeds
 from milbench.errors import UsageError
 
+THEN_COMPARISON = "then the comparison, with the settings that these cells choose"
+"""What follows the last stage of a search."""
+
 DIGITS = 12
 """Errors that agree to so many digits are ties: the sum of the same values depends on their order."""
 
@@ -48,8 +51,8 @@ def has_finalists(search: Search) -> bool:
 def search_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
     """Return the plan of a search: every draw with every seed, or with the first one where there are finalists.
 
-    Raises UsageError as `make_plan` does, and where a setting of [tune] is wrong, is also an axis, or belongs to no
-    loss or task, or a seed of the search is one of the comparison.
+    Raises UsageError where `make_plan` does, and where [tune] is wrong: an unknown setting, one that is also an axis,
+    or a seed that the comparison uses too.
     """
     search = _search_of(spec)
     changed = _changed_spec(spec, search)
@@ -63,19 +66,21 @@ def search_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
     seeds = parse_seeds(search.seeds)
     first_seeds = seeds[:1] if has_finalists(search) else seeds
     cells: list[Cell] = []
-    draws: dict[str, Draw] = {}
+    draw_of_cell: dict[str, Draw] = {}
     for arm, compared in _arms(base).items():
         _check_seeds(seeds, compared, base)
         sample = compared[0]
-        for draw in draws_of(search, space_of(search, sample.task, sample.loss), arm):
+        space = space_of(search, sample.task, sample.loss)
+        for draw in draws_of(search, space, arm):
             drawn_cell = _changed_cell(sample, draw.settings)
             for seed in first_seeds:
                 cell = replace(drawn_cell, seed=seed)
                 # Two points of a narrow range may be equal when rounded: the first one has the cell.
-                if cell.id not in draws:
+                if cell.id not in draw_of_cell:
                     cells.append(cell)
-                    draws[cell.id] = draw
-    return replace(base, cells=cells, search=SearchRecord(f"validation/{search.metric}", draws))
+                    draw_of_cell[cell.id] = draw
+    record = SearchRecord(f"validation/{search.metric}", draw_of_cell)
+    return replace(base, cells=cells, search=record)
 
 
 def finalists_plan(spec: Spec, first_stage: Plan, values: Values) -> Plan:
@@ -84,61 +89,62 @@ def finalists_plan(spec: Spec, first_stage: Plan, values: Values) -> Plan:
     `first_stage` is what `search_plan` returned, and `values` are those of its cells. Of equal draws those of lower
     numbers are finalists. A draw that failed is none. Raises UsageError where no draw on a task has the metric.
     """
-    search, record = _search_of(spec), _record_of(first_stage)
+    search = _search_of(spec)
+    record = _record_of(first_stage)
     _check_metric(first_stage, record.metric, values)
     other_seeds = parse_seeds(search.seeds)[1:]
     cells = list(first_stage.cells)
-    draws = dict(record.draws)
+    draw_of_cell = dict(record.draws)
     for trained in _trained_draws(first_stage).values():
         for finalist in _best(trained, values)[: search.finalists]:
             for seed in other_seeds:
                 cell = replace(finalist.cells[0], seed=seed)
                 cells.append(cell)
-                draws[cell.id] = finalist.draw
-    return replace(first_stage, cells=cells, search=replace(record, draws=draws))
+                draw_of_cell[cell.id] = finalist.draw
+    return replace(first_stage, cells=cells, search=replace(record, draws=draw_of_cell))
 
 
-def tuned_plan(spec: Spec, draws: Plan, values: Values, device: str = "cpu") -> Plan:
+def tuned_plan(spec: Spec, last_stage: Plan, values: Values, device: str = "cpu") -> Plan:
     """Return the plan of the comparison, the draws among its cells: each loss with its best draw and fresh seeds.
 
-    `draws` is the plan of the last stage of the search, and `values` are those of its cells. Only finalists may be
-    chosen, where there are some. Of equal draws the one of the lowest number is chosen; a draw that failed is the
+    `last_stage` is the plan of the last stage of the search, and `values` are those of its cells. Only finalists may
+    be chosen, where there are some. Of equal draws the one of the lowest number is chosen; a draw that failed is the
     worst. Raises UsageError where no draw on a task has the metric.
     """
-    record = _record_of(draws)
-    _check_metric(draws, record.metric, values)
-    base = make_plan(spec, device, draws.precision)
-    trained = _trained_draws(draws)
-    cells = list(draws.cells)
+    record = _record_of(last_stage)
+    _check_metric(last_stage, record.metric, values)
+    base = make_plan(spec, device, last_stage.precision)
+    trained = _trained_draws(last_stage)
+    cells = list(last_stage.cells)
     chosen: dict[str, int] = {}
     compared: dict[str, Label] = {}
     for arm, planned in _arms(base).items():
         candidates = _finalists(trained[arm])
-        best = _best(candidates, values) or candidates
-        chosen[arm.key] = best[0].draw.draw
+        # Where all draws of an arm failed they are equally bad, and the first one is chosen: the
+        # loss still takes part in the comparison.
+        ranked = _best(candidates, values) or candidates
+        winner = ranked[0].draw
+        chosen[arm.key] = winner.draw
         for cell in planned:
-            tuned_cell = _changed_cell(cell, best[0].draw.settings)
+            tuned_cell = _changed_cell(cell, winner.settings)
             cells.append(tuned_cell)
             compared[tuned_cell.id] = base.labels[cell.id]
     search = replace(record, chosen=chosen, compared=compared)
-    return replace(base, cells=cells, tasks=draws.tasks | base.tasks, search=search)
+    return replace(base, cells=cells, tasks=last_stage.tasks | base.tasks, search=search)
 
 
-def after_search(spec: Spec, stage: Plan) -> str:
-    """Return a line that says what follows a stage of a search."""
-    comparison = "then the comparison, with the settings that these cells choose"
+def after_first_stage(spec: Spec, first_stage: Plan) -> str:
+    """Return a line that says what follows the first of two stages."""
     search = _search_of(spec)
-    trained = _trained_draws(stage)
-    draws = [draw for of_arm in trained.values() for draw in of_arm]
-    if not has_finalists(search) or any(len(draw.cells) > 1 for draw in draws):
-        return comparison
     most = search.finalists or 0
-    finalists = sum(min(most, len(of_arm)) for of_arm in trained.values())
+    finalists = 0
+    for trained in _trained_draws(first_stage).values():
+        finalists += min(most, len(trained))
     other_seeds = len(parse_seeds(search.seeds)) - 1
+    cells = counted(finalists * other_seeds, "cell")
     return (
         f"then the best {counted(most, 'draw')} of each loss on each task with "
-        f"{counted(other_seeds, 'more seed')} "
-        f"({counted(finalists * other_seeds, 'cell')}), {comparison}"
+        f"{counted(other_seeds, 'more seed')} ({cells}), {THEN_COMPARISON}"
     )
 
 
@@ -198,15 +204,18 @@ def _best(trained: list[Trained], values: Values) -> list[Trained]:
 
 
 def _finalists(trained: list[Trained]) -> list[Trained]:
-    """Return the draws of an arm with the most seeds: all of them where the search has one stage."""
+    """Return the draws of an arm that may be chosen: the finalists, or all where the search has one stage."""
+    # Only finalists have cells for the other seeds.
     most = max(len(one.cells) for one in trained)
     return [one for one in trained if len(one.cells) == most]
 
 
-def _check_metric(draws: Plan, metric: str, values: Values) -> None:
+def _check_metric(stage: Plan, metric: str, values: Values) -> None:
     """Raise UsageError where no draw on a task has the metric of the search."""
-    for task in {cell.task for cell in draws.cells}:
-        if not any(cell.id in values for cell in draws.cells if cell.task == task):
+    tasks = {cell.task for cell in stage.cells}
+    tasks_with_value = {cell.task for cell in stage.cells if cell.id in values}
+    for task in tasks:
+        if task not in tasks_with_value:
             reason = "none is done, or the task does not evaluate validation bags"
             raise UsageError(
                 f"no draw on task {task} has a {metric} to choose settings by: {reason}"
@@ -245,7 +254,9 @@ def _changed_cell(cell: Cell, settings: Params) -> Cell:
         )
         recipe = changed_recipe(cell.recipe, recipe_changes)
     except UsageError as error:
-        hint = "; whole numbers are listed: [1, 2, 4]" if "valid integer" in str(error) else ""
+        # "valid integer" are pydantic's words where a whole number is expected. Ranges give floats.
+        needs_whole_number = "valid integer" in str(error)
+        hint = "; whole numbers are listed: [1, 2, 4]" if needs_whole_number else ""
         raise UsageError(f"[tune] {error}{hint}") from None
     return replace(cell, recipe=recipe, loss_params=params)
 

@@ -27,13 +27,14 @@ class SelfAttention(NamedTuple):
 class BagNetwork(Network):
     """Base class of networks that see the whole bag: a logit may depend on every instance of it.
 
-    On a task, the task's first network is the encoder. Its outputs, 64 for each position, go
-    through a leaky ReLU and become the features (B, K, 64): `inputs` of the constructor is 64 then.
-    Without an encoder the features are the instances (B, K, D) of a set.
+    The data flow as follows:
 
-    A subclass writes `bag_logits`. This class finds the positions and the mask, sets features and
-    logits to 0 where a bag has no instance, and gives the logits the shape of the encoder's
-    positions.
+    1. The encoder, which is the task's first network, has 64 outputs for each position. They go
+       through a leaky ReLU and become the features (B, K, 64), so `inputs` of the constructor is
+       64. Without an encoder the features are the instances (B, K, D) of a set.
+    2. Features are set to 0 where a bag has no instance.
+    3. `bag_logits`, which a subclass writes, makes logits of the features.
+    4. Logits are set to 0 where a bag has no instance, and get the shape of the positions.
     """
 
     takes_encoder: ClassVar[bool] = True
@@ -57,10 +58,10 @@ class BagNetwork(Network):
         return None
 
     def with_encoder(self, encoder: Network, seed: int) -> Self:
-        """Return this network on the features of an encoder, whose weights are drawn anew.
+        """Put this network on an encoder and return it.
 
-        They depend on the seed and their names alone, so that all networks of this kind begin with
-        the same encoder.
+        The encoder's weights are drawn anew from the seed and their names, so that every such
+        network starts with the same encoder.
         """
         initialise(nn.ModuleDict({"encoder": encoder}), seed)
         self.encoder = encoder
@@ -74,10 +75,11 @@ class BagNetwork(Network):
         if mask is None:
             mask = torch.ones_like(features[..., 0], dtype=torch.bool)
         mask = mask.flatten(1)
+        features = features.masked_fill(~mask.unsqueeze(2), 0)
         # Attention needs a position to attend to, also in an empty bag.
         is_empty = ~mask.any(dim=1, keepdim=True)
-        features = features.masked_fill(~mask.unsqueeze(2), 0)
-        logits = self.bag_logits(features, mask | is_empty)
+        present = mask | is_empty
+        logits = self.bag_logits(features, present)
         logits = logits.masked_fill(~mask.unsqueeze(1), 0)
         shaped: Tensor = logits.unflatten(2, positions)
         return shaped
@@ -91,8 +93,9 @@ class BagNetwork(Network):
                     f"got {(*instances.shape,)}"
                 )
             return instances.transpose(1, 2)
-        arguments = (instances, mask) if self.encoder.sees_mask else (instances,)
-        return F.leaky_relu(self.encoder(*arguments), SLOPE)
+        if self.encoder.sees_mask:
+            return F.leaky_relu(self.encoder(instances, mask), SLOPE)
+        return F.leaky_relu(self.encoder(instances), SLOPE)
 
     def mask_of(self, bags: Bags) -> Tensor | None:
         return bags.mask if self.encoder is None else self.encoder.mask_of(bags)
@@ -102,11 +105,12 @@ class BagNetwork(Network):
 
 
 def attend(x: Tensor, present: Tensor, qkv: nn.Linear, joined: nn.Linear, heads: int) -> Tensor:
-    """Return (B, K, D), what each position of x (B, K, D) takes from those that are there.
+    """Return the multi-head attention (B, K, D) of the positions of x (B, K, D) to those present.
 
-    This is multi-head attention: `qkv` makes the queries, keys and values of all heads, and `joined`
-    mixes what the heads return. `present` (B, K) must be True somewhere in every bag.
+    `qkv` makes the queries, keys and values of all heads, and `joined` mixes what the heads return.
+    `present` (B, K) must be True somewhere in every bag.
     """
+    # To (3, B, heads, K, D/heads).
     q, k, v = qkv(x).unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)
     taken = F.scaled_dot_product_attention(q, k, v, attn_mask=present[:, None, None])
     attended: Tensor = joined(taken.transpose(1, 2).flatten(2))

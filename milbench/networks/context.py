@@ -1,4 +1,4 @@
-"""A network whose logits at a position depend on the whole bag, for losses with any detectors."""
+"""A network whose logits at a position depend on the whole bag, for losses with softmax or sigmoid detectors."""
 
 from typing import Literal
 
@@ -9,7 +9,10 @@ from milbench.networks.initialisation import initialise
 
 
 class Block(nn.Module):
-    """Self-attention and a feed-forward layer, each with a layer norm before it and a residual."""
+    """One transformer layer with the norm first.
+
+    It has self-attention, then two linear layers, each added to its input.
+    """
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -23,7 +26,7 @@ class Block(nn.Module):
         )
 
     def forward(self, x: Tensor, present: Tensor) -> Tensor:
-        """Return (B, K, D) from x (B, K, D), with `present` (B, K) True where there is an instance."""
+        """Return (B, K, D) from x (B, K, D); `present` (B, K) is True where there is an instance."""
         x = x + attend(self.attention_norm(x), present, self.qkv, self.joined, self.heads)
         fed: Tensor = x + self.feed(self.feed_norm(x))
         return fed
@@ -34,14 +37,17 @@ class Context(BagNetwork):
 
         y = x + W MultiHead(LN(x)),    x' = y + W_2 relu(W_1 LN(y)),    z_k = U LN(x'_k) + b.
 
-    Unlike networks that pool a bag, it keeps a logit for every class and the background at each
-    position, so that it suits losses with softmax as well as sigmoid detectors. No position is
-    encoded: the instances of a set may come in any order. D, the width, is 64; features of another
-    number are projected to it. Time grows with the square of the number of positions, and with the
-    optimiser psgd memory does too.
+    W is `joined`, W_1 and W_2 are the two layers of `feed`, U and b are `head`. The width D is 64.
+    Other features are projected to it.
 
+    Networks that pool a bag have one logit for each class. This one keeps a logit for every class
+    and the background at each position, so it suits losses with softmax and with sigmoid detectors.
     It does not suit losses with the head "class": those see bags of one position, where there is
     nothing to attend to.
+
+    No position is encoded: the instances of a set may come in any order. Time grows with the square
+    of the number of positions. So does memory with the optimiser psgd, which torch's fast attention
+    does not support.
 
     Args:
         layers: the blocks of attention and feed-forward.

@@ -7,7 +7,7 @@ from milbench._utils.palette import TONES
 from milbench.api.plan import Cell
 
 MARKERS = "osD^vPXhp<>d*8"
-"""Those that can be filled or hollow, so that filling can say which losses may be the best."""
+"""Markers that can be filled or hollow: a filled one says that the loss may be the best."""
 
 
 class Look(NamedTuple):
@@ -17,8 +17,8 @@ class Look(NamedTuple):
     marker: str
 
 
-# Those that are shown most have a colour of their own. The others share one, with another marker.
-_LOOKS = {
+# The losses and networks that are shown most have a colour and a marker of their own.
+_MOST_SHOWN = {
     "exact": ("blue", "o"),
     "noisy-or (softmax)": ("red", "s"),
     "noisy-or (sigmoid)": ("brown", "D"),
@@ -31,6 +31,9 @@ _LOOKS = {
     "set-transformer": ("navy", ">"),
     "dsmil": ("forest", "p"),
     "context": ("salmon", "d"),
+}
+# The others share a colour with one of those. Markers repeat, but no two of one colour are alike.
+_OTHERS = {
     "exact-em": ("blue", "D"),
     "attention": ("magenta", "o"),
     "auto-pool": ("azure", "o"),
@@ -47,22 +50,25 @@ _LOOKS = {
     "position": ("navy", "o"),
     "cross-entropy": ("navy", "s"),
 }
-MOST_SHOWN = tuple(_LOOKS)[:12]
+_LOOKS = _MOST_SHOWN | _OTHERS
+MOST_SHOWN = tuple(_MOST_SHOWN)
 _POOLING = ("gated-attention", "set-transformer", "dsmil", "context")
-"""Networks that are compared like losses, so that they have a look of their own."""
-_OWN = "black"
+"""Networks that are compared like losses. Each has a look of its own, whatever loss trains it."""
+_FOREIGN_COLOUR = "black"
 """The colour of a loss that is not built in."""
 
 
 def looks(cells: Mapping[str, Cell]) -> dict[str, Look]:
     """Return how each variant is drawn, given a cell of each.
 
-    The look follows from the loss and its head, or from the network that pools instances. A loss
-    that is not built in is black, with a marker by the order of names. Further variants of one
-    loss, such as those with other recipes, share its colour and take the next markers.
+    The look is that of the loss with its head, or of the network that pools instances. A loss that
+    is not built in is black, and its marker follows from the order of the names. If variants have
+    the same loss, for example with other recipes, they share its colour and take the next markers.
     """
     names = {variant: name_of(cell) for variant, cell in cells.items()}
-    own = sorted(set(names.values()) - set(_LOOKS))
+    foreign = sorted(set(names.values()) - set(_LOOKS))
+    # First come, first served: a variant gets the look of its loss unless one before it has it. Only
+    # then do the others take the markers that are left.
     found: dict[str, Look] = {}
     further: dict[str, Look] = {}
     for variant in sorted(cells):
@@ -70,7 +76,10 @@ def looks(cells: Mapping[str, Cell]) -> dict[str, Look]:
         if name in _LOOKS:
             tone, marker = _LOOKS[name]
         else:
-            tone, marker = _OWN, MARKERS[own.index(name) % len(MARKERS)]
+            tone = _FOREIGN_COLOUR
+            # With more foreign losses than markers, the markers repeat.
+            marker = MARKERS[foreign.index(name) % len(MARKERS)]
+        # A page replaces the light colour by the dark one where its reader has a dark theme.
         look = Look(TONES[tone].light, marker)
         if look in found.values():
             further[variant] = look
@@ -82,7 +91,10 @@ def looks(cells: Mapping[str, Cell]) -> dict[str, Look]:
 
 
 def name_of(cell: Cell) -> str:
-    """Return the name by which a cell has its look: of its loss, with the head, or of its network."""
+    """Return the name whose look a cell has: its network's if that pools, else its loss's.
+
+    `noisy-or` has a look for each head.
+    """
     if cell.network in _POOLING:
         return cell.network
     if cell.loss == "noisy-or":
@@ -91,7 +103,7 @@ def name_of(cell: Cell) -> str:
 
 
 def _free_look(look: Look, taken: set[Look]) -> Look:
-    """Return the look with the next marker that no other variant has."""
+    """Return the look with the next marker that is free, or the same look where none is."""
     start = MARKERS.index(look.marker)
     for marker in MARKERS[start:] + MARKERS[:start]:
         if Look(look.colour, marker) not in taken:

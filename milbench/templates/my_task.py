@@ -68,7 +68,8 @@ class MyTask(Task):
         self.batch_bags = batch_bags
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
-        # Raise UsageError where a file is missing or damaged.
+        # Raise UsageError where a file is missing or damaged. If you read a data set of
+        # `milbench data list`, name it in a method `datasets` too: missing ones are then fetched.
         everything = load()
         # With other data, cells are other cells.
         content = everything.instances.numpy().tobytes() + everything.labels.numpy().tobytes()

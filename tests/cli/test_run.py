@@ -76,7 +76,7 @@ def test_a_study_shows_its_presets_ends_in_its_report_and_goes_on_where_it_stopp
 def test_a_spec_with_a_search_is_searched_before_it_is_compared(
     milbench: Milbench, root: Path, tmp_path: Path
 ) -> None:
-    path = tmp_path / "tuned.toml"
+    path = tmp_path / "my-search.toml"
     path.write_text("""
 losses = ["exact", "noisy-or"]
 tasks = ["synthetic-bags"]
@@ -86,15 +86,16 @@ recipe = {epochs = 1, evaluation_bags = 16}
 tune = {draws = 2, seeds = "1000", recipe.lr = {low = 1e-3, high = 1e-1, scale = "log"}}
 """)
     said = milbench("run", str(path), "--shard", "1/2").done()
-    assert "tuned: 4 cells, 2 to run" in said, "two draws of each loss"
-    assert said.splitlines()[-1] == f"next: milbench run tuned --root {root}", (
+    assert "my-search: 4 cells, 2 to run" in said, "two draws of each loss"
+    assert said.splitlines()[-1] == f"next: milbench run my-search --root {root}", (
         "no report of half a search"
     )
-    said = milbench("run", "tuned").done()
+    said = milbench("run", "my-search").done()
     *_, end, answer, after = said.splitlines()
-    assert (end, after) == ("all 4 cells are done", f"next: milbench report tuned --root {root}")
+    assert end == "all 4 cells are done"
+    assert after == f"next: milbench report my-search --root {root}"
     assert answer.startswith("On synthetic-bags no loss is shown to beat the best constant answer")
-    assert "tuned: 6 cells, 2 to run" in milbench("run", str(path), "-p", "tune.draws=3").done()
+    assert "my-search: 6 cells, 2 to run" in milbench("run", str(path), "-p", "tune.draws=3").done()
 
 
 STAGED = """
@@ -154,6 +155,7 @@ def test_a_launch_that_ends_between_the_stages_goes_on(
     assert seeds_of_search(root) == {1000: 8}, "the second stage was not planned"
     shown = milbench("run", staged, "--dry-run").done()
     assert "staged: 12 cells, 4 to run" in shown
+    assert "then the comparison, with the settings that these cells choose" in shown
     said = milbench("run", staged).done()
     assert "staged: 8 cells, 0 to run" in said
     assert "staged: 12 cells, 4 to run" in said
