@@ -60,7 +60,7 @@ def main() -> None:
             fewest.append(
                 set_error(presence, labels, with_fewest_errors(presence[few], labels[few]))
             )
-        grid = np.quantile(presence, np.linspace(0.5, 1, 200))
+        grid = np.linspace(-1, distance + 2, 400)
         least = min(set_error(presence, labels, threshold) for threshold in grid)
         columns = [
             f"{np.mean(errors):.1%} / {np.quantile(errors, 0.95):.1%}"

@@ -128,7 +128,7 @@ class Search(Table):
     search_seed: int = Field(default=0, ge=0)
     """Seed of the points: another one gives other points."""
     seeds: str | int | list[int] = "1000"
-    """Seeds with which draws are trained; none of them is a seed of the comparison."""
+    """Seeds with which draws are trained, the smallest first; none of them is a seed of the comparison."""
     finalists: int | None = Field(default=None, ge=1)
     """Draws of each loss on each task that are trained with all seeds, the others with the first one; none: all."""
     metric: Literal["set_error", "label_error", "own_label_error", "instance_error"] = "set_error"
@@ -151,6 +151,10 @@ class Search(Table):
         for space in spaces:
             for name, values in space.items():
                 _check_values(name, values)
+                if name == "precision" and isinstance(values, list) and "auto" in values:
+                    raise ValueError(
+                        "precision = auto is float32 or bfloat16, whichever is quicker; list these two"
+                    )
         return self
 
 
@@ -326,6 +330,12 @@ def make_spec(values: Params, owner: str = "the run") -> Spec:
         "task": (spec.task, spec.tasks, tasks()),
         "recipe": (task_recipes, spec.tasks, tasks()),
         "tune.loss": (search.loss, spec.losses, losses()),
+        "tune.draw_task": (search.draw_task, spec.tasks, tasks()),
+        "tune.draw_recipe": (
+            [k for k, v in search.draw_recipe.items() if isinstance(v, dict)],
+            spec.tasks,
+            tasks(),
+        ),
         "tune.recipe": (
             [k for k, v in search.recipe.items() if isinstance(v, dict)],
             spec.tasks,

@@ -63,6 +63,8 @@ def search_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
             f"{base.for_use[0]}; a search needs validation bags "
             "(draw_task = {test = 0.2} in [tune])"
         )
+    if search.draw_task:
+        _check_arms(make_plan(spec, device, precision), base)
     seeds = parse_seeds(search.seeds)
     first_seeds = seeds[:1] if has_finalists(search) else seeds
     cells: list[Cell] = []
@@ -119,11 +121,7 @@ def tuned_plan(spec: Spec, last_stage: Plan, values: Values, device: str = "cpu"
     chosen: dict[str, int] = {}
     compared: dict[str, Label] = {}
     for arm, planned in _arms(base).items():
-        candidates = _finalists(trained[arm])
-        # Where all draws of an arm failed they are equally bad, and the first one is chosen: the
-        # loss still takes part in the comparison.
-        ranked = _best(candidates, values) or candidates
-        winner = ranked[0].draw
+        winner = _winner(trained[arm], values)
         chosen[arm.key] = winner.draw
         for cell in planned:
             tuned_cell = _changed_cell(cell, winner.settings)
@@ -203,6 +201,22 @@ def _best(trained: list[Trained], values: Values) -> list[Trained]:
     return sorted(with_mean, key=lambda one: one.mean(values))
 
 
+def _winner(trained: list[Trained], values: Values) -> Draw:
+    """Return the draw of an arm that is chosen: the best finalist, or the best of all where every finalist failed.
+
+    Where all draws failed they are equally bad, and the first one is chosen: the loss still takes part in the
+    comparison.
+    """
+    ranked = _best(_finalists(trained), values) or _best_with_one_seed(trained, values) or trained
+    return ranked[0].draw
+
+
+def _best_with_one_seed(trained: list[Trained], values: Values) -> list[Trained]:
+    """Return the draws that have a value with the first seed, the best ones first."""
+    first_seed = [Trained(one.draw, one.cells[:1]) for one in trained]
+    return _best(first_seed, values)
+
+
 def _finalists(trained: list[Trained]) -> list[Trained]:
     """Return the draws of an arm that may be chosen: the finalists, or all where the search has one stage."""
     # Only finalists have cells for the other seeds.
@@ -220,6 +234,17 @@ def _check_metric(stage: Plan, metric: str, values: Values) -> None:
             raise UsageError(
                 f"no draw on task {task} has a {metric} to choose settings by: {reason}"
             )
+
+
+def _check_arms(compared: Plan, searched: Plan) -> None:
+    """Raise UsageError where changes for the search give the variants of a task other names, or make two one."""
+    missing = _arms(compared).keys() - _arms(searched).keys()
+    if missing:
+        task = min(arm.task for arm in missing)
+        raise UsageError(
+            f"tune.draw_task changes what tells the variants of a task apart: {task} has no search of its own; "
+            "expected changes of other parameters, or variants with a name"
+        )
 
 
 def _check_seeds(seeds: list[int], compared: list[Cell], base: Plan) -> None:

@@ -349,3 +349,41 @@ def test_where_seeds_are_folds_the_search_has_folds_that_the_comparison_leaves_o
         UsageError, match="seed 5 is no fold of feature-bags: its 1 x 5 folds are the seeds 0-4"
     ):
         search_plan(spec(**{**folded, "tune": {**SPACE, "seeds": "5"}}, seeds="0-3"))
+
+
+def test_changes_for_the_search_that_make_two_variants_one_are_refused() -> None:
+    values = {
+        "name": "t",
+        "losses": ["exact"],
+        "tasks": ["synthetic-bags"],
+        "task": {"synthetic-bags": {"bags_per_epoch": [64, 128]}},
+        "tune": {
+            "draw_task": {"synthetic-bags": {"bags_per_epoch": 64}},
+            "recipe": {"lr": [0.01, 0.1]},
+        },
+    }
+    with pytest.raises(UsageError, match="what tells the variants of a task apart"):
+        search_plan(make_spec(values))
+
+
+@pytest.mark.parametrize("table", ["draw_task", "draw_recipe"])
+def test_a_task_that_does_not_exist_in_changes_for_the_search_is_named(table: str) -> None:
+    values = {
+        "name": "t",
+        "losses": ["exact"],
+        "tasks": ["synthetic-bags"],
+        "tune": {table: {"synthetic-bagz": {"epochs": 1}}, "recipe": {"lr": [0.01, 0.1]}},
+    }
+    with pytest.raises(UsageError, match=f"tune.{table} section .*synthetic-bagz.*synthetic-bags"):
+        make_spec(values)
+
+
+def test_a_precision_that_the_machine_decides_is_not_searched() -> None:
+    values = {
+        "name": "t",
+        "losses": ["exact"],
+        "tasks": ["synthetic-bags"],
+        "tune": {"recipe": {"precision": ["float32", "auto"]}},
+    }
+    with pytest.raises(UsageError, match="precision = auto is float32 or bfloat16"):
+        make_spec(values)

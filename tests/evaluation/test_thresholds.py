@@ -104,7 +104,7 @@ def test_bags_without_any_class_or_with_all_are_right(by: By, shift: float) -> N
     presence = np.array([[5.0, 1.0], [4.0, 3.0]]) + shift
     for labels in (np.zeros((2, 2), bool), np.ones((2, 2), bool)):
         threshold = choose_threshold(presence, labels, by=by)
-        assert errors(presence, labels, threshold, by) == 0
+        assert error_rate(presence, labels, threshold, by) == 0
 
 
 def test_of_a_gap_between_the_classes_the_middle_is_taken() -> None:
@@ -121,8 +121,10 @@ def test_well_separated_classes_are_told_apart_on_other_bags() -> None:
     for _ in range(40):
         presence, labels = drawn(rng, bags=26, classes=5, distance=7.0)
         threshold = choose_threshold(presence, labels, by="sets")
-        chosen.append(errors(new_presence, new_labels, threshold, "sets"))
-    best_possible = errors(new_presence, new_labels, 3.5, "sets")  # the middle between the means
+        chosen.append(error_rate(new_presence, new_labels, threshold, "sets"))
+    best_possible = error_rate(
+        new_presence, new_labels, 3.5, "sets"
+    )  # the middle between the means
     assert np.mean(chosen) < best_possible + 0.01
 
 
