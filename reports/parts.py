@@ -56,7 +56,7 @@ def keep(root: Root, name: str) -> Path | None:
                 slim = slim_copy(folder, Path(scratch))
                 if is_draw(plan, folder.id):
                     remove_predictions(slim)
-                else:
+                elif not judges_single_instances(plan):
                     keep_whole_bags(slim)
                 # The result lists the files that are there now.
                 slim.finish(folder.result())
@@ -90,6 +90,12 @@ def slim_copy(folder: CellFolder, place: Path) -> CellFolder:
     """Return a copy of the folder of a cell, without weights and gallery."""
     copy = shutil.copytree(folder.path, place / folder.id, ignore=LEFT_OUT)
     return CellFolder(Path(copy))
+
+
+def judges_single_instances(plan: Plan) -> bool:
+    """Return whether losses are compared by bags of one instance, whose predictions are then needed."""
+    metrics = {*plan.spec["compare_by"], *(info.primary for info in plan.tasks.values())}
+    return "instance_error" in metrics
 
 
 def remove_predictions(folder: CellFolder) -> None:
