@@ -2,6 +2,7 @@
 
 import errno
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -101,3 +102,16 @@ def test_keeping_that_breaks_leaves_no_archive(
 
 def full_disk(*_: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_single_instances_are_kept_where_losses_are_compared_by_them(
+    parts: ModuleType, tmp_path: Path
+) -> None:
+    run(tmp_path / "here", "exact")
+    here = Root(tmp_path / "here")
+    plan = here.plan("long")
+    here.save(replace(plan, spec=plan.spec | {"compare_by": ["instance_error"]}))
+    parts.keep(here, "long")
+    parts.restore(Root(tmp_path / "there"), "long")
+    after = milbench.results(tmp_path / "there", "long").predictions()["exact", 0]
+    assert {"validation_single", "test_single"} <= set(after.splits)
