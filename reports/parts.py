@@ -62,7 +62,9 @@ def keep(root: Root, name: str) -> Path | None:
                 slim.finish(folder.result())
                 tar.add(slim.path, f"runs/cells/{folder.id}")
                 shutil.rmtree(slim.path)
-            tar.add(root.runs / f"{name}.json", f"runs/{name}.json")
+            plan_file = Path(scratch) / "plan.json"
+            plan_file.write_text(without_folders(plan).to_json(), "utf-8")
+            tar.add(plan_file, f"runs/{name}.json")
 
     archive = place / f"{next_number(place):03}.tar.gz"
     write_atomically(archive, write)
@@ -84,6 +86,12 @@ def restore(root: Root, name: str) -> int:
             tar.extractall(root.path, members, filter="data")
         restored += len(missing)
     return restored
+
+
+def without_folders(plan: Plan) -> Plan:
+    """Return a plan without folders of this machine, which mean nothing elsewhere."""
+    execution = plan.spec["run"] | {"data_dir": None}
+    return replace(plan, command="", spec=plan.spec | {"run": execution})
 
 
 def slim_copy(folder: CellFolder, place: Path) -> CellFolder:
