@@ -43,7 +43,7 @@ METRICS: dict[str, Metric] = {
         "set error",
         "Share of the bags whose predicted label set, the classes with a presence score at or above a threshold, "
         "differs from the true one. The threshold of each network is chosen by this error on validation bags, or on "
-        "training bags where there are none, so that a few bags cannot throw it.",
+        "training bags where there are none, so that a few bags throw it less.",
     ),
     "label_error": Metric(
         "label error",
