@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -61,10 +60,7 @@ def main() -> NoReturn:
     """Run the command line. A mistake of the user ends in one line on standard error and exit code 2."""
     _open_streams()
     try:
-        with _interruptible(), warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", "A worker stopped"
-            )  # joblib replaces one that grew, between two cells
+        with _interruptible():
             if invalid := [
                 word for word in sys.argv[1:] if re.search("[\ud800-\udfff]", word)
             ]:  # bytes of other codes

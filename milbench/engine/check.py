@@ -1,8 +1,6 @@
 """The check of a launch: every loss on the first batch of every task, before any cell is computed."""
 
-import faulthandler
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -29,40 +27,60 @@ from milbench.engine.parts import (
     network_for,
     typical_positions,
 )
-from milbench.engine.run import Processes
+from milbench.engine.run import apply
 from milbench.engine.worker import Job, describe_error, register, set_torch_defaults
 from milbench.errors import UsageError
 from milbench.networks.bag_network import BagNetwork
+from milbench.processes.fresh import FreshProcesses
+from milbench.processes.host import announce_limit
 
-SUM_TOLERANCE = (
-    1e-3  # how far from 1 the probabilities of a position may add up in single precision
-)
+SUM_TOLERANCE = 1e-3
+"""How far from 1 the probabilities of a position may add up in single precision."""
 MANY_POSITIONS = 1024
 """More positions than these make self-attention slow enough to say so."""
-LIMIT = 120.0  # seconds after which a check gives up: the cells will show the problem
+LIMIT = 120.0
+"""Seconds after which a check gives up: the cells will show the problem."""
 
 
-def check_all(jobs: Sequence[Job], processes: Processes) -> list[str]:
-    """Try every loss on the first batch of every task, in another process; return the warnings.
+def check_all(jobs: Sequence[Job], processes: FreshProcesses, at_once: int) -> list[str]:
+    """Try every loss on the first batch of every task, each in a fresh process; return the warnings.
 
     Raises UsageError where a loss does not suit a task, or does not return what a loss must, or a network fails. Any
     other error of a loss or a task, even one that ends the process, is left to the cells: those fail, the others go on.
     """
-    fields = ("loss", "loss_params", "network", "network_params", "task_key")
-    distinct = [
-        *{to_json([getattr(job.cell, name) for name in fields]): job for job in jobs}.values()
-    ]
+    distinct = _distinct(jobs)
     if distinct[0].execution.in_process:
-        checked = [check(job) for job in distinct]
-    else:  # one process imports PyTorch once
-        checked = [
-            result or ("", []) for _, result, _ in processes.apply(check, distinct, by_one=True)
-        ]
-    for error, _ in checked:
+        results = [check(job) for job in distinct]
+    else:
+        result_of = {
+            end.job.cell.id: end.result
+            for end in apply(_check_in_time, distinct, processes, at_once)
+        }
+        # In the order of the plan, in which messages are easier to read.
+        ordered = [result_of[job.cell.id] for job in distinct]
+        results = [result for result in ordered if result is not None]
+    for error, _ in results:
         if error:
             raise UsageError(error)
+    all_warnings = [warning for _, warnings in results for warning in warnings]
     # What a network costs on a task is the same for each of several losses.
-    return [*dict.fromkeys(warning for _, warnings in checked for warning in warnings)]
+    return list(dict.fromkeys(all_warnings))
+
+
+def _distinct(jobs: Sequence[Job]) -> list[Job]:
+    """Return one job of those that differ in nothing but the seed, fold or recipe."""
+    fields = ("loss", "loss_params", "network", "network_params", "task_key")
+    by_settings: dict[str, Job] = {}
+    for job in jobs:
+        settings = to_json([getattr(job.cell, field) for field in fields])
+        by_settings[settings] = job
+    return list(by_settings.values())
+
+
+def _check_in_time(job: Job) -> tuple[str, list[str]]:
+    """Check a job in this process, which is killed where that takes too long."""
+    announce_limit(min(LIMIT, job.execution.timeout or LIMIT))
+    return check(job)
 
 
 def check(job: Job) -> tuple[str, list[str]]:
@@ -73,22 +91,16 @@ def check(job: Job) -> tuple[str, list[str]]:
     cell = job.cell
     subject = f"{cell.loss} with network {cell.network} on the first batch of {cell.task}"
     set_torch_defaults(job.threads)
-    with Path(os.devnull).open("w") as nowhere:  # for the trace of a check that takes too long
-        if not job.execution.in_process:
-            limit = min(LIMIT, job.execution.timeout or LIMIT)
-            faulthandler.dump_traceback_later(limit, exit=True, file=nowhere)
-        try:
-            with process_as_before():
-                warning, cost = _try(job)
-        except UsageError as error:
-            return f"{subject}: {error}", []
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt) and job.execution.in_process:
-                raise
-            return "", []
-        finally:
-            faulthandler.cancel_dump_traceback_later()
-            set_torch_defaults(job.threads)
+    try:
+        with process_as_before():
+            warning, cost = _try(job)
+    except UsageError as error:
+        return f"{subject}: {error}", []
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and job.execution.in_process:
+            # The user has pressed Ctrl-C.
+            raise
+        return "", []
     warnings = [cost] if cost else []
     if warning:
         warnings.append(f"{subject}: {warning}")
@@ -104,9 +116,9 @@ def _try(job: Job) -> tuple[str, str]:
     register(job.local)
     key = cell.task_file or cell.task, to_json(cell.task_params), cell.seed, job.execution.data_dir
     task, bags = _first_batch(*key, cell.task_revision, cell.data)
-    if job.is_draw and "validation" not in getattr(
-        task, "eval_splits", ["validation"]
-    ):  # a task may have its own way
+    # A task that evaluates in a way of its own need not say which splits it has.
+    splits = getattr(task, "eval_splits", ["validation"])
+    if job.is_draw and "validation" not in splits:
         raise UsageError(
             "a search needs validation bags, and the task has none; task.validation=0.1 holds some of a table out"
         )

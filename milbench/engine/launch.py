@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from milbench._utils.code import Code
     from milbench.engine.cell import State, Status
     from milbench.engine.display import Display
-    from milbench.engine.run import Processes
     from milbench.engine.worker import Job
+    from milbench.processes.fresh import FreshProcesses
 
 RERUN = {
     "missing": ("missing",),
@@ -310,22 +310,29 @@ class _Launch:
 
     def _compute(self, schedule: _Schedule, display: Display) -> int:
         """Check the losses, save the plan, run the missing cells and return the exit code."""
-        from milbench.engine.run import Processes
+        from milbench.processes.fresh import shared_processes
 
         jobs = [self._job(schedule, cell) for cell in schedule.to_run]
-        with (
-            display.live() if jobs else nullcontext(),
-            closing(Processes(schedule.workers, schedule.threads)) as processes,
-        ):
-            if jobs:
-                from milbench.engine.check import check_all
+        processes = shared_processes(schedule.threads)
+        try:
+            with display.live() if jobs else nullcontext():
+                if jobs:
+                    self._check(schedule, jobs, display, processes)
+                self._tidy(schedule)
+                plan = self._save_plan(schedule.stage.plan)
+                stage = replace(schedule.stage, plan=plan, cells=schedule.cells)
+                return self._run_jobs(replace(schedule, stage=stage), jobs, display, processes)
+        finally:
+            processes.shutdown()
 
-                for warning in check_all(jobs, processes):
-                    display.print_line(warning)
-            self._tidy(schedule)
-            plan = self._save_plan(schedule.stage.plan)
-            stage = replace(schedule.stage, plan=plan, cells=schedule.cells)
-            return self._run_jobs(stage, jobs, display, processes)
+    def _check(
+        self, schedule: _Schedule, jobs: list[Job], display: Display, processes: FreshProcesses
+    ) -> None:
+        """Try every loss on every task before any cell is computed, and print the warnings."""
+        from milbench.engine.check import check_all
+
+        for warning in check_all(jobs, processes, schedule.workers):
+            display.print_line(warning)
 
     def _tidy(self, schedule: _Schedule) -> None:
         """Tidy the folders of the cells, except of those that failed and are not run again."""
@@ -347,17 +354,18 @@ class _Launch:
             devices=self.devices,
             slots=schedule.slots,
             is_draw=plan.is_searching,
-            is_foreign=_is_foreign(cell),
             local=_notebook_classes(cell),
         )
 
     def _run_jobs(
-        self, stage: _Stage, jobs: list[Job], display: Display, processes: Processes
+        self, schedule: _Schedule, jobs: list[Job], display: Display, processes: FreshProcesses
     ) -> int:
         """Run cells, bring MLflow up to date, print how the stage ended and return the exit code."""
+        from milbench.engine.cluster import ClusterLost
         from milbench.engine.mirror import Mirror
-        from milbench.engine.run import ClusterLost, run_cells
+        from milbench.engine.run import run_cells
 
+        stage = schedule.stage
         if self.execution.rerun == "all":
             for job in jobs:
                 job.folder.remove()
@@ -367,7 +375,8 @@ class _Launch:
         code = 0
         stopped = ""
         try:
-            with closing(run_cells(jobs, processes, self.execution.cluster)) as finished_cells:
+            ends = run_cells(jobs, processes, schedule.workers, self.execution.cluster)
+            with closing(ends) as finished_cells:
                 for cell_id, state in finished_cells:
                     display.print_end(cell_id, state)
         except KeyboardInterrupt:
@@ -388,7 +397,7 @@ class _Launch:
 
 def _check_execution(execution: Execution) -> None:
     """Raise UsageError where settings exclude each other, or the cluster cannot be used."""
-    from milbench.engine.run import check_cluster
+    from milbench.engine.cluster import check_cluster
 
     if execution.in_process and (execution.timeout or execution.cluster):
         raise UsageError(
@@ -401,18 +410,6 @@ def _check_execution(execution: Execution) -> None:
             "--jobs is for the devices of this machine; a cluster has as many jobs as workers"
         )
     check_cluster(execution.cluster)
-
-
-def _is_foreign(cell: Cell) -> bool:
-    """Return whether the loss, task or network of a cell is not milbench's own."""
-    from milbench.networks.registry import registries
-
-    for kind, registry in registries().items():
-        # A network that belongs to a task has no entry.
-        entry = registry.entries.get(getattr(cell, kind))
-        if entry and entry.origin != "milbench":
-            return True
-    return False
 
 
 def _notebook_classes(cell: Cell) -> tuple[tuple[str, Any, Code], ...]:

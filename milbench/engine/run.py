@@ -1,184 +1,132 @@
-"""Run cells in processes of this machine, or on a dask cluster; a process that dies fails one cell."""
+"""Run cells in fresh processes of this machine or of a dask cluster; a process that dies fails one cell alone."""
 
-import logging
 import os
 import re
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
-from functools import partial
-from typing import Any, TypeVar
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
-from milbench._utils import extras
-from milbench._utils.process import uninterrupted
 from milbench.engine.cell import State
-from milbench.engine.spec import MOST_WORKERS
-from milbench.engine.worker import Job, follow_launcher, record_death, run_cell
+from milbench.engine.cluster import ClusterLost, connected
+from milbench.engine.worker import Job, record_death, run_cell
 from milbench.errors import UsageError
+from milbench.processes.fresh import FreshProcesses, ProcessDied, TookTooLong, call_fresh
 
 T = TypeVar("T")
-Ends = Iterator[tuple[Job, T | None, str]]
-"""Jobs as they end, each with its result and "", or None and how its process has died."""
-
-THREADS = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-)
-"""The variables that tell libraries how many threads to have."""
 
 
-class ClusterLost(Exception):  # noqa: N818 it is named for what has happened
-    """Raised when the scheduler of a cluster does not answer any more."""
+@dataclass(frozen=True)
+class End(Generic[T]):
+    """How the process of a job ended: with the result of its function, or by its death."""
+
+    job: Job
+    result: T | None = None
+    death: ProcessDied | None = None
+
+
+Ends = Iterator[End[T]]
 
 
 def run_cells(
-    jobs: Sequence[Job], processes: "Processes", cluster: str | None = None
+    jobs: Sequence[Job], processes: FreshProcesses, at_once: int, cluster: str | None = None
 ) -> Generator[tuple[str, State]]:
     """Run cells and yield the id and the state of each as it ends.
 
-    A cell whose process dies continues from its checkpoint after the others, alone, and has failed if it dies again.
-    A cluster is the address of a dask scheduler, or "local:N". Raises UsageError where there is none, or processes die
-    before they begin.
+    A cell whose process dies is tried once more after the others, alone, from its checkpoint: it may have died because
+    several needed more memory than there is. A cluster is the address of a dask scheduler, or "local:N". Raises
+    UsageError where there is none, or processes die before they begin.
     """
-    if not jobs or jobs[0].execution.in_process:
+    if jobs and jobs[0].execution.in_process:
         yield from map(run_cell, jobs)
         return
-    died = []
-    with _cluster(cluster) as client:
-        compute = partial(_on_cluster, client) if client else partial(processes.apply, run_cell)
-        for job, end, cause in compute(jobs):
-            if end or job.folder.failure() or job.folder.timed_out:
-                yield end or record_death(job, cause)
-            elif job.folder.begun or job.folder.is_done:
-                died.append(job)
+
+    with ExitStack() as stack:
+        if cluster is None:
+
+            def compute(some: Sequence[Job]) -> Ends[tuple[str, State]]:
+                return apply(run_cell, some, processes, at_once)
+
+        else:
+            client = stack.enter_context(connected(cluster))
+
+            def compute(some: Sequence[Job]) -> Ends[tuple[str, State]]:
+                return _on_cluster(client, some)
+
+        to_try_again = []
+        for end in compute(jobs):
+            if end.death is None or _is_final(end):
+                yield _cell_and_state(end)
             else:
-                raise UsageError(f"worker processes die before they begin with a cell: {cause}")
-        for last in died:
-            for job, end, cause in compute([last]):
-                yield end or record_death(job, cause)
+                to_try_again.append(end.job)
+        for job in to_try_again:
+            for end in compute([job]):
+                yield _cell_and_state(end)
 
 
-class Processes:
-    """Processes of this machine, of so many threads each, that apply functions to jobs.
+def _is_final(end: End[Any]) -> bool:
+    """Return whether another try is pointless: the cell took too long, or has recorded an error already."""
+    folder = end.job.folder
+    if isinstance(end.death, TookTooLong) or folder.timed_out or folder.failure():
+        return True
+    if not folder.begun and not folder.is_done:
+        raise UsageError(f"processes die before they begin with a cell: {end.death}")
+    return False
 
-    One that has run somebody's own loss, task or network gets no other cell: what such code may change has no end.
+
+def _cell_and_state(end: End[tuple[str, State]]) -> tuple[str, State]:
+    if end.result is not None:
+        return end.result
+    return record_death(end.job, end.death or ProcessDied())
+
+
+def apply(
+    function: Callable[[Job], T], jobs: Sequence[Job], processes: FreshProcesses, at_once: int
+) -> Ends[T]:
+    """Apply a function to jobs, each in a fresh process and so many at once, and yield each as it ends.
+
+    Where the caller stops early, the processes that still compute are ended.
     """
+    waiting = list(reversed(jobs))
+    running: dict[Future[T], Job] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                job = waiting.pop()
+                running[processes.submit(function, job)] = job
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                yield _end_of(running.pop(future), future)
+    finally:
+        if running:
+            processes.shutdown()
 
-    def __init__(self, count: int, threads: int) -> None:
-        self.count = count
-        self.environment = {"PYTHONUNBUFFERED": "1", **dict.fromkeys(THREADS, str(threads))}
-        self._idle: list[Any] = []
 
-    def apply(
-        self, function: Callable[[Job], T], jobs: Sequence[Job], *, by_one: bool = False
-    ) -> Ends[T]:
-        """Apply a function to jobs, and yield each as it ends; `by_one` process all of them, one after the other."""
-        waiting, running, is_spent = deque(jobs), dict[Any, tuple[Any, Job]](), False
-        try:
-            while waiting or running:
-                with uninterrupted():
-                    while waiting and len(running) < (1 if by_one else self.count):
-                        process = self._idle.pop() if self._idle else self._start()
-                        job = waiting.popleft()
-                        running[process.submit(function, job)] = process, job
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    process, job = running.pop(future)
-                    result, cause = None, ""
-                    try:
-                        result = future.result()
-                    except BrokenProcessPool as error:
-                        exit_codes = re.search(
-                            r"The exit codes of the workers are \{(.*?)\}", str(error)
-                        )
-                        cause = (
-                            exit_codes[1].strip() if exit_codes else ""
-                        ) or "its exit code is not known"
-                    is_spent = job.is_foreign or (is_spent and by_one)
-                    if cause or (is_spent and not (by_one and waiting)):
-                        process.shutdown(kill_workers=True)
-                    else:
-                        self._idle.append(process)
-                    yield job, result, cause
-        finally:
-            self._idle += [process for process, _ in running.values()]
-            if running:
-                self.close()
-
-    def _start(self) -> Any:
-        from joblib.externals.loky import ProcessPoolExecutor
-
-        return ProcessPoolExecutor(
-            1, initializer=follow_launcher, initargs=(os.getpid(),), env=self.environment
-        )
-
-    def close(self) -> None:
-        """End the processes, also those that still compute."""
-        with uninterrupted():
-            while self._idle:
-                self._idle.pop().shutdown(kill_workers=True)
+def _end_of(job: Job, future: Future[T]) -> End[T]:
+    try:
+        return End(job, result=future.result())
+    except ProcessDied as death:
+        return End(job, death=death)
 
 
 def _on_cluster(client: Any, jobs: Sequence[Job]) -> Ends[tuple[str, State]]:
-    """Run cells on a dask cluster. Raises ClusterLost where its scheduler does not answer any more."""
+    """Run cells on a dask cluster, each in a fresh process that its worker starts.
+
+    Raises ClusterLost where the scheduler does not answer any more.
+    """
     from distributed import KilledWorker, as_completed
 
-    futures = {client.submit(run_cell, job, pure=False): job for job in jobs}
-    for future in as_completed(futures, loop=client.loop):
+    job_of = {client.submit(call_fresh, run_cell, job, pure=False): job for job in jobs}
+    for future in as_completed(job_of, loop=client.loop):
+        job = job_of[future]
         try:
-            yield futures[future], future.result(), ""
+            yield _end_of(job, future)
         except KilledWorker:
-            yield futures[future], None, "each worker that computed it died"
+            yield End(job, death=ProcessDied("each worker of the cluster that computed it died"))
         except Exception:
             if client.status != "running":
                 raise ClusterLost from None
             raise
-
-
-def check_cluster(address: str) -> None:
-    """Raise UsageError where dask is not installed, or the address has no form that a cluster can have."""
-    extras.load("distributed", "dask", "--cluster")
-    if number := re.fullmatch(r"local:(.*)", address):
-        if not re.fullmatch(r"[1-9]\d{0,3}", number[1]) or int(number[1]) > MOST_WORKERS:
-            raise UsageError(
-                f"--cluster {address}: expected local:N with N from 1 to {MOST_WORKERS} processes"
-            )
-    elif not re.fullmatch(r"(\w+://)?[^/\s]+:\d+/?", address):
-        raise UsageError(
-            f"--cluster {address}: expected the address of a scheduler, tcp://HOST:PORT, or local:N"
-        )
-
-
-@contextmanager
-def _cluster(address: str | None) -> Iterator[Any]:
-    """Connect to a dask cluster for the block, None for no address; raise UsageError where no scheduler answers."""
-    if address is None:
-        yield None
-        return
-    from distributed import Client, LocalCluster
-
-    for name in [*logging.root.manager.loggerDict, "tornado", "asyncio"]:
-        if name.startswith(
-            ("distributed", "tornado", "asyncio")
-        ):  # cells report what happens to workers
-            logging.getLogger(name).setLevel(logging.CRITICAL)
-    kind, _, number = address.partition(":")
-    with ExitStack() as stack:
-        if kind == "local":
-            with uninterrupted():
-                cluster = LocalCluster(
-                    n_workers=int(number), threads_per_worker=1, dashboard_address=None
-                )
-            address = stack.enter_context(cluster).scheduler_address
-        try:
-            client = stack.enter_context(Client(address, timeout=15, set_as_default=False))
-        except (OSError, ValueError) as error:
-            raise UsageError(f"no dask scheduler answers at {address}: {error}") from None
-        yield client
 
 
 def worker_count(devices: Sequence[str], cells: int, jobs: int | None) -> tuple[int, int]:
@@ -202,8 +150,11 @@ def shard(cells: Sequence[Any], part: str | None) -> list[Any]:
     if part is None:
         return list(cells)
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", part)
-    index, count = (int(match[1]), int(match[2])) if match else (0, 10)
+    if match is None:
+        raise UsageError(f"--shard {part[:40]}: expected i/n, such as 1/10")
+    index = int(match[1])
+    count = int(match[2])
     if not 1 <= index <= count:
-        with_i = " with i from 1 to n" if match else ""
-        raise UsageError(f"--shard {part[:40]}: expected i/n{with_i}, such as 1/{max(count, 1)}")
+        example = f"1/{max(count, 1)}"
+        raise UsageError(f"--shard {part[:40]}: expected i/n with i from 1 to n, such as {example}")
     return list(cells[index - 1 :: count])

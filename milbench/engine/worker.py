@@ -1,18 +1,16 @@
-"""The worker: runs one cell in this process, under the lock of its folder."""
+"""The worker: computes one cell in this process, under the lock of its folder."""
 
 import faulthandler
 import os
 import platform
 import re
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -21,47 +19,58 @@ from typing import Any
 
 from milbench._utils import locks
 from milbench._utils.code import Code
-from milbench._utils.process import STOPPING, TERMINAL_SIGNALS, process_as_before
+from milbench._utils.process import process_as_before
 from milbench._version import __version__
 from milbench.api.plan import Cell
 from milbench.engine.cell import CellFolder, State
 from milbench.engine.spec import Execution
 from milbench.errors import UsageError, disk_failure, message
+from milbench.processes.fresh import ProcessDied, TookTooLong
+from milbench.processes.host import announce_limit
 
-_ONE_CELL = threading.Lock()
-"""Held while a cell is computed: workers of dask may have threads, and torch's generators belong to the process."""
-LIBRARIES = (
-    "torch",
-    "torchvision",
-    "numpy",
-    "scikit-learn",
-)  # distributions whose versions are recorded
+LIBRARIES = ("torch", "torchvision", "numpy", "scikit-learn")
+"""The distributions whose versions are recorded."""
+
+GRACE = 5.0
+"""Seconds after the time limit of a cell at which its process is killed, if it has not ended itself."""
+
+SIGNS_OF_LITTLE_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "_STATUS_ALLOC_FAILED",
+)
+"""What errors say of PyTorch's allocators on a GPU and on Linux, and of NVIDIA's libraries."""
+ADVICE_ON_MEMORY = (
+    "smaller batches need less memory: see the parameters of the task, such as task.batch_bags"
+)
 
 
 @dataclass(frozen=True)
 class Job:
-    """One cell to compute, in plain data that can be sent to another process."""
+    """One cell to compute, as it is sent to the process that computes it."""
 
     cell: Cell
-    label: str  # the name of the cell, with the settings in which cells of its comparison differ
+    label: str
+    """The name of the cell, with the settings in which cells of its comparison differ."""
     folder: CellFolder
     execution: Execution
-    threads: int  # of PyTorch
-    devices: Sequence[
-        str
-    ]  # the worker takes a free one; on a cluster they are as the user gave them, such as ["auto"]
-    slots: int  # how many cells may be computed on a GPU at once
-    is_draw: bool = False  # of a search, for which validation bags choose
-    is_foreign: bool = False  # whether its loss, task or network is not milbench's own
-    local: tuple[
-        tuple[str, Any, Code], ...
-    ] = ()  # kind, class (or function) and code of plug-ins of a notebook
+    threads: int
+    """The threads of PyTorch."""
+    devices: Sequence[str]
+    """The worker takes a free one. On a cluster they are as the user gave them, such as ["auto"]."""
+    slots: int
+    """How many cells may be computed on a GPU at once."""
+    is_draw: bool = False
+    """Whether the cell is a draw of a search, for which validation bags choose."""
+    local: tuple[tuple[str, Any, Code], ...] = ()
+    """Kind, class (or function) and code of each plug-in that was defined in a notebook or script."""
 
 
 def run_cell(job: Job) -> tuple[str, State]:
-    """Train and evaluate the cell of a job; return its id and its state, which an error of a plug-in is recorded in."""
+    """Compute the cell of a job; return its id and its state. An error of a plug-in is recorded in its folder."""
     try:
-        with _ONE_CELL, job.folder.lock() as acquired:
+        with job.folder.lock() as acquired:
             if not acquired:
                 state = State("running", "another process is computing this cell")
             elif job.folder.state(weights=True).status == "done":
@@ -69,59 +78,63 @@ def run_cell(job: Job) -> tuple[str, State]:
             else:
                 with free_device(job.devices, job.slots) as device:
                     state = train_cell(job, job.folder, device)
-    except (
-        OSError,
-        UsageError,
-    ) as error:  # a disk that is full, or has no locks: nothing is recorded
+    except (OSError, UsageError) as error:
+        # The disk is full, or has no locks. Nothing is recorded.
         state = State("missing", disk_failure(error) or str(error))
     return job.cell.id, state
 
 
 def train_cell(job: Job, folder: CellFolder, device: str) -> State:
     """Train the cell on a device, such as "cuda:0"; record the result or the error in its folder; return its state."""
+    set_torch_defaults(job.threads, tf32=job.cell.recipe["precision"] == "tf32")
+    register(job.local)
+    folder.begin(job.cell, job.label, provenance(device))
+    # Not by the time of day, which may be set back meanwhile.
+    begun = time.monotonic()
+    try:
+        result = _train_here(job, folder, device)
+        seconds = time.monotonic() - begun
+        folder.finish(result | {"seconds": seconds, "finished": time.time()})
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and job.execution.in_process:
+            # The user has pressed Ctrl-C.
+            raise
+        return _record_error(job, folder, error)
+    return State("done")
+
+
+def _train_here(job: Job, folder: CellFolder, device: str) -> dict[str, Any]:
+    """Train in this process, which belongs to the cell alone unless the user wants cells in the launching process."""
     import torch
 
     from milbench.engine.train import train
 
-    begun = time.time()
-    set_torch_defaults(job.threads, tf32=job.cell.recipe["precision"] == "tf32")
-    register(job.local)
-    folder.begin(job.cell, job.label, provenance(device))
-    output = nullcontext() if job.execution.in_process else _output_to(folder.output)
-    try:
-        torch.set_flush_denormal(
-            not job.execution.in_process
-        )  # gradients below 1e-38 make some CPUs ten times slower
-        with process_as_before(), output, _time_limit(job.execution.timeout, folder.hang):
-            by_work = job.execution.threads is None
-            result = train(
-                job.cell,
-                folder,
-                torch.device(device),
-                job.execution.data_dir,
-                threads_by_work=by_work,
-            )
-        folder.finish(result | {"seconds": time.time() - begun, "finished": time.time()})
-    except BaseException as error:  # SystemExit and KeyboardInterrupt of a plug-in too
-        if isinstance(error, KeyboardInterrupt) and job.execution.in_process:
-            raise  # Ctrl-C
-        if failure := disk_failure(error) or disk_failure(error.__cause__):
-            return State(
-                "missing", failure
-            )  # the checkpoint stays, from which the same command goes on
-        folder.fail(describe_error(error, job), "".join(traceback.format_exception(error)))
-        if not isinstance(
-            error, UsageError
-        ):  # other data or code, for which the checkpoint is not to blame
-            folder.checkpoint.unlink(missing_ok=True)  # it would fail again from there
-        if "CUDA error" in message(error) and not job.execution.in_process:
-            os._exit(
-                1
-            )  # after a failed assertion on the GPU every later call of CUDA by this process fails as well
-        return State("failed", describe_error(error, job))
-    finally:
-        set_torch_defaults(job.threads)
-    return State("done")
+    threads_by_work = job.execution.threads is None
+    in_process = job.execution.in_process
+    # Gradients below 1e-38 make some CPUs ten times slower.
+    torch.set_flush_denormal(not in_process)
+    around = process_as_before() if in_process else _output_to(folder.output)
+    with around, _time_limit(job.execution.timeout, folder.hang):
+        return train(
+            job.cell,
+            folder,
+            torch.device(device),
+            job.execution.data_dir,
+            threads_by_work=threads_by_work,
+        )
+
+
+def _record_error(job: Job, folder: CellFolder, error: BaseException) -> State:
+    """Record why a cell failed and return its state. A full disk is no failure: the same command goes on."""
+    failure = disk_failure(error) or disk_failure(error.__cause__)
+    if failure:
+        return State("missing", failure)
+    reason = describe_error(error, job)
+    folder.fail(reason, "".join(traceback.format_exception(error)))
+    # From its checkpoint the cell would fail again. A UsageError is about other data or code.
+    if not isinstance(error, UsageError):
+        folder.checkpoint.unlink(missing_ok=True)
+    return State("failed", reason)
 
 
 def provenance(device: str) -> dict[str, str]:
@@ -151,7 +164,8 @@ def code_version() -> str:
         if Path(git("rev-parse", "--show-toplevel")).resolve() != package.parent:
             return ""  # installed into the checkout of another project, whose revision is not that of this code
         dirty = git("status", "--porcelain", "--", ":/milbench", ":/losses", ":/tasks")
-        return git("rev-parse", "HEAD") + " with changes" * bool(dirty)
+        revision = git("rev-parse", "HEAD")
+        return f"{revision} with changes" if dirty else revision
     except (OSError, subprocess.SubprocessError):
         return ""
 
@@ -166,7 +180,7 @@ def register(local: Sequence[tuple[str, Any, Code]]) -> None:
 
 
 def set_torch_defaults(threads: int, *, tf32: bool = False) -> None:
-    """Restore the settings with which torch starts: they belong to the process, and a plug-in may have changed them."""
+    """Give PyTorch the settings that all cells share, whatever they were in this process."""
     import torch
 
     torch.set_default_device(None)
@@ -176,40 +190,53 @@ def set_torch_defaults(threads: int, *, tf32: bool = False) -> None:
     torch.use_deterministic_algorithms(False)
     torch.set_flush_denormal(False)
     torch.set_num_threads(threads)
-    torch.backends.cudnn.benchmark = torch.backends.cudnn.deterministic = False
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = False
     # TF32 reads 11 significant bits of a float32 number: what is called float32 is computed in float32.
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = tf32
 
 
 @contextmanager
-def free_device(devices: Sequence[str], slots: int) -> Iterator[str]:
-    """Hold a slot of a device for the block, a lock that all processes of a user share; of the CPU there are none."""
-    from milbench._utils.devices import resolve_all
-
-    devices = [
-        d for name in devices for d in (resolve_all(name) if name in ("auto", "cuda") else [name])
-    ]
+def free_device(names: Sequence[str], slots: int) -> Iterator[str]:
+    """Hold a slot of one of the devices for the block. All processes of a user share the slots; the CPU has none."""
+    devices = _devices_of_this_machine(names)
     if devices == ["cpu"]:
         yield "cpu"
         return
     folder = Path(tempfile.gettempdir()) / f"milbench-devices-{os.getuid()}"
-    names = [
-        (f"{device.replace(':', '-')}.{slot}.lock", device)
-        for slot in range(slots)
-        for device in devices
-    ]
     while True:
-        for name, device in names:
-            with locks.try_lock(folder / name) as acquired:
-                if acquired:
-                    if device.startswith("cuda:"):
-                        import torch
-
-                        torch.cuda.set_device(device)  # also for what a plug-in puts on "cuda"
-                    yield device
-                    return
+        # First a slot of every device, so that the cells are spread over the devices.
+        for slot in range(slots):
+            for device in devices:
+                lock = folder / f"{device.replace(':', '-')}.{slot}.lock"
+                with locks.try_lock(lock) as acquired:
+                    if acquired:
+                        _make_current(device)
+                        yield device
+                        return
         time.sleep(0.1)
+
+
+def _devices_of_this_machine(names: Sequence[str]) -> list[str]:
+    """Return the devices that names such as "auto" stand for on this machine."""
+    from milbench._utils.devices import resolve_all
+
+    devices: list[str] = []
+    for name in names:
+        if name in ("auto", "cuda"):
+            devices += resolve_all(name)
+        else:
+            devices.append(name)
+    return devices
+
+
+def _make_current(device: str) -> None:
+    """Let "cuda" stand for a GPU in this process, which a plug-in may use by that name."""
+    if device.startswith("cuda:"):
+        import torch
+
+        torch.cuda.set_device(device)
 
 
 @contextmanager
@@ -218,10 +245,11 @@ def _time_limit(seconds: float | None, trace: Path) -> Iterator[None]:
     if seconds is None:
         yield
         return
-    with trace.open(
-        "w"
-    ) as file:  # of a timer that needs neither Python's lock nor a free interpreter
+    with trace.open("w") as file:
+        # The timer of faulthandler fires even while other code holds the interpreter's lock.
         faulthandler.dump_traceback_later(seconds, exit=True, file=file)
+        # A process that is stopped, or whose plug-in has cancelled the timer, is killed by its host.
+        announce_limit(seconds + GRACE)
         try:
             yield
         finally:
@@ -231,61 +259,51 @@ def _time_limit(seconds: float | None, trace: Path) -> Iterator[None]:
 
 @contextmanager
 def _output_to(path: Path) -> Iterator[None]:
-    """Write what this process prints to a file, which stays where there is anything."""
-    kept = {number: os.dup(number) for number in (1, 2)}
+    """Write what this process prints from now on to a file, which is removed if it stays empty."""
+    with path.open("ab") as file:
+        for number in (1, 2):
+            os.dup2(file.fileno(), number)
     try:
-        with path.open("ab") as file:
-            for number in kept:
-                os.dup2(file.fileno(), number)
         yield
     finally:
         for stream in (sys.stdout, sys.stderr):
-            with suppress(Exception):  # of whatever a plug-in has put in its place
+            # A plug-in may have put anything in its place.
+            with suppress(Exception):
                 stream.flush()
-        for number, before in kept.items():
-            os.dup2(before, number)
-            os.close(before)
         if path.exists() and not path.stat().st_size:
             path.unlink()
 
 
-def follow_launcher(launcher: int) -> None:
-    """Print nothing, leave the signals of a terminal to the launching process, and end as soon as that has ended."""
-    for number in TERMINAL_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
-    with Path(os.devnull).open("wb") as nowhere:
-        for stream in (1, 2):
-            os.dup2(nowhere.fileno(), stream)
-
-    def watch() -> None:
-        while os.getppid() == launcher:
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def record_death(job: Job, cause: str) -> tuple[str, State]:
-    """Record why the process of a cell died, the cause being such as an exit code; return the cell's id and state."""
+def record_death(job: Job, death: ProcessDied) -> tuple[str, State]:
+    """Record how the process of a cell died; return the cell's id and state."""
     folder = job.folder
-    if reason := folder.failure():  # it lost its GPU and ended itself
+    reason = folder.failure()
+    if reason:
+        # It has recorded an error before it died.
         return job.cell.id, State("failed", reason)
     trace = folder.hang.read_text("utf-8", "replace") if folder.timed_out else ""
-    if trace:
-        frames = re.findall(
-            r'File "(.+)", line (\d+) in', trace.rpartition("Thread 0x")[2]
-        )  # the main thread is last
-        plugin_frames = [frame for frame in frames if frame[0] in job.cell.plugin_files]
-        place = "".join(
-            f", in {Path(file).name}:{line}" for file, line in (plugin_frames or frames)[:1]
-        )
+    if trace or isinstance(death, TookTooLong):
+        place = _last_place(trace, job.cell.plugin_files)
         reason = f"it took longer than {job.execution.timeout:g} seconds{place}"
     else:
-        reason = f"the process died ({cause}), perhaps out of memory"
+        reason = f"its process died: {death}"
+        if "SIGKILL" in str(death):
+            reason += ", perhaps because memory ran out"
     folder.fail(reason, trace)
     folder.checkpoint.unlink(missing_ok=True)
     return job.cell.id, State("failed", reason)
+
+
+def _last_place(trace: str, plugin_files: Collection[str]) -> str:
+    """Return where the main thread was by a trace of faulthandler, in a plug-in if it was called there; "" for none."""
+    main_thread = trace.rpartition("Thread 0x")[2]
+    frames = re.findall(r'File "(.+)", line (\d+) in', main_thread)
+    plugin_frames = [(file, line) for file, line in frames if file in plugin_files]
+    innermost = plugin_frames or frames
+    if not innermost:
+        return ""
+    file, line = innermost[0]
+    return f", in {Path(file).name}:{line}"
 
 
 def describe_error(error: BaseException, job: Job) -> str:
@@ -296,11 +314,7 @@ def describe_error(error: BaseException, job: Job) -> str:
         return text
     plugin_frames = [frame for frame in frames if frame.filename in job.cell.plugin_files]
     frame = (plugin_frames or frames)[-1]
-    # Of torch's allocators on a GPU and on Linux, and of NVIDIA's libraries.
-    signs = ("out of memory", "can't allocate memory", "not enough memory", "_STATUS_ALLOC_FAILED")
-    small = isinstance(error, MemoryError) or any(sign in text for sign in signs)
-    advice = (
-        "; smaller batches need less memory: see the parameters of the task, such as task.batch_bags"
-        * small
-    )
-    return f"{text} ({Path(frame.filename).name}:{frame.lineno}){advice}"
+    described = f"{text} ({Path(frame.filename).name}:{frame.lineno})"
+    if isinstance(error, MemoryError) or any(sign in text for sign in SIGNS_OF_LITTLE_MEMORY):
+        described += f"; {ADVICE_ON_MEMORY}"
+    return described

@@ -1,0 +1,63 @@
+"""Compute cells on a dask cluster."""
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from milbench._utils import extras
+from milbench._utils.process import uninterrupted
+from milbench.engine.spec import MOST_WORKERS
+from milbench.errors import UsageError
+
+
+class ClusterLost(Exception):  # noqa: N818 it is named for what has happened
+    """Raised when the scheduler of a cluster does not answer any more."""
+
+
+def check_cluster(address: str) -> None:
+    """Raise UsageError where dask is not installed, or the address has no form that a cluster can have."""
+    extras.load("distributed", "dask", "--cluster")
+    number = re.fullmatch(r"local:(.*)", address)
+    if number:
+        if not re.fullmatch(r"[1-9]\d{0,3}", number[1]) or int(number[1]) > MOST_WORKERS:
+            raise UsageError(
+                f"--cluster {address}: expected local:N with N from 1 to {MOST_WORKERS} processes"
+            )
+    elif not re.fullmatch(r"(\w+://)?[^/\s]+:\d+/?", address):
+        raise UsageError(
+            f"--cluster {address}: expected the address of a scheduler, tcp://HOST:PORT, or local:N"
+        )
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Any]:
+    """Connect to a dask cluster for the block and yield its client.
+
+    "local:N" starts N workers on this machine and ends them with the block. Raises UsageError where no scheduler
+    answers.
+    """
+    from distributed import Client, LocalCluster
+
+    _silence_dask()
+    kind, _, number = address.partition(":")
+    with ExitStack() as stack:
+        if kind == "local":
+            with uninterrupted():
+                cluster = LocalCluster(
+                    n_workers=int(number), threads_per_worker=1, dashboard_address=None
+                )
+            address = stack.enter_context(cluster).scheduler_address
+        try:
+            client = stack.enter_context(Client(address, timeout=15, set_as_default=False))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"no dask scheduler answers at {address}: {error}") from None
+        yield client
+
+
+def _silence_dask() -> None:
+    """Keep dask from logging the loss of workers, which the states of cells tell."""
+    for name in [*logging.root.manager.loggerDict, "tornado", "asyncio"]:
+        if name.startswith(("distributed", "tornado", "asyncio")):
+            logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -1,0 +1,323 @@
+"""The host: a process with one thread that has imported everything slow, and forks a fresh process for each call.
+
+    python -m milbench.processes FD
+
+The launcher starts it, and sends calls through a socket, whose file descriptor is FD. Each call is computed by a fork
+of the host, which costs a fiftieth of a second where a new interpreter would import PyTorch for seconds. The host
+itself runs nothing but imports. It touches no GPU and starts no threads, which a fork would not survive.
+
+Three rules leave nothing behind:
+
+- a forked process leads a process group, which is killed when the process has ended, or its time is over;
+- the kernel kills a forked process when the host ends;
+- the host ends when the socket is closed, as it is when the launcher has ended, however that happened.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any, NoReturn
+
+import cloudpickle
+
+from milbench.processes.system import (
+    adopt_orphans,
+    children,
+    describe_end,
+    end_with_parent,
+    kill_group,
+)
+
+PRELOADED = "milbench.preload"
+"""The module that imports what calls need; a cell that imported it by itself would take seconds longer."""
+
+THREADS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+"""The environment variables that tell numerical libraries how many threads to have, when they are loaded."""
+
+OF_THE_HOST = (*THREADS, "PYTHONUNBUFFERED")
+
+RESULT = b"R"
+LIMIT = b"L"
+"""The first byte of a message from a forked process: a result, or seconds to which its time is limited from now on."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a call finds as it is in the launcher."""
+
+    folder: str
+    environment: dict[str, str]
+    path: list[str]
+    """Where Python looks for modules."""
+
+    def restore(self) -> None:
+        """Make them those of this process, except for the variables that the host was started with."""
+        os.chdir(self.folder)
+        own = {name: os.environ[name] for name in OF_THE_HOST if name in os.environ}
+        os.environ.clear()
+        os.environ.update(self.environment | own)
+        sys.path[:] = self.path
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call that the launcher asks for."""
+
+    ticket: int
+    """The number by which the launcher knows the answer."""
+    surroundings: Surroundings
+    content: bytes
+    """Pickled: the function and its arguments."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a call."""
+
+    ticket: int
+    outcome: bytes | None
+    """Pickled: whether the function returned, and its result or the error. None where the process died."""
+    death: str
+    """How the process ended, such as "it ended with exit code 7"."""
+    is_late: bool
+    """Whether the process was killed because its time was over."""
+
+
+@dataclass
+class _Forked:
+    """A process that computes a call."""
+
+    process: int
+    ticket: int
+    connection: Connection | None
+    """What the process sends through; None once the process has closed it."""
+    outcome: bytes | None = None
+    deadline: float | None = None
+    is_late: bool = False
+
+
+class Host:
+    """Forks a process for each call that arrives, and answers when the process has ended."""
+
+    def __init__(self, launcher: Connection) -> None:
+        self.launcher = launcher
+        self.running: dict[int, _Forked] = {}
+        """Process id -> the process."""
+        # The kernel writes a byte into this socket whenever a child has ended.
+        self.ended, ended_writer = socket.socketpair()
+        self.ended.setblocking(False)
+        ended_writer.setblocking(False)
+        self.ended_writer = ended_writer
+        signal.signal(signal.SIGCHLD, _ignore)
+        signal.set_wakeup_fd(ended_writer.fileno(), warn_on_full_buffer=False)
+
+    def serve(self) -> None:
+        """Answer calls until the launcher closes the connection; then kill every process that still computes."""
+        try:
+            while True:
+                for ready in wait([self.launcher, self.ended, *self._open()], self._patience()):
+                    if ready is self.launcher:
+                        self._fork(self.launcher.recv())
+                    elif ready is self.ended:
+                        self.ended.recv(4096)
+                for forked in self.running.values():
+                    self._read(forked)
+                self._reap()
+                self._kill_late()
+        except (EOFError, ConnectionError):
+            # The launcher has closed the connection, or has ended.
+            return
+        finally:
+            for process in self.running:
+                kill_group(process)
+            self.running.clear()
+            self._kill_strays()
+
+    def _open(self) -> list[Connection]:
+        """Return the connections of processes that may still send something."""
+        connections = [forked.connection for forked in self.running.values()]
+        return [connection for connection in connections if connection is not None]
+
+    def _patience(self) -> float | None:
+        """Return the seconds until the next deadline, None where there is none."""
+        deadlines = [
+            forked.deadline
+            for forked in self.running.values()
+            if forked.deadline is not None and not forked.is_late
+        ]
+        if not deadlines:
+            return None
+        return max(0.0, min(deadlines) - time.monotonic())
+
+    def _fork(self, call: Call) -> None:
+        reader, writer = _pipe()
+        process = os.fork()
+        if process == 0:
+            self._compute(call, writer)
+        writer.close()
+        self.running[process] = _Forked(process, call.ticket, reader)
+
+    def _compute(self, call: Call, writer: Connection) -> NoReturn:
+        """Compute a call in the forked process, send its outcome and end."""
+        try:
+            host = os.getppid()
+            os.setsid()
+            end_with_parent(host)
+            adopt_orphans()
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGCHLD, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
+            # No other process may hold an end of these connections open.
+            self.launcher.close()
+            self.ended.close()
+            self.ended_writer.close()
+            for connection in self._open():
+                connection.close()
+            outcome = compute(call, writer)
+            writer.send_bytes(RESULT + outcome)
+            _flush()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+
+    def _read(self, forked: _Forked) -> None:
+        """Take what a process has sent so far."""
+        if forked.connection is None:
+            return
+        try:
+            while forked.connection.poll():
+                message = forked.connection.recv_bytes()
+                if message[:1] == RESULT:
+                    forked.outcome = message[1:]
+                else:
+                    (seconds,) = struct.unpack("d", message[1:])
+                    forked.deadline = time.monotonic() + seconds
+        except (EOFError, OSError):
+            # It has ended, or somebody's code has closed what was open.
+            forked.connection.close()
+            forked.connection = None
+
+    def _reap(self) -> None:
+        """Answer the calls whose processes have ended."""
+        process = _ended_child()
+        while process is not None:
+            # Before the process is reaped: until then no other one can get its number.
+            kill_group(process)
+            _, status = os.waitpid(process, 0)
+            forked = self.running.pop(process, None)
+            if forked is not None:
+                self._answer(forked, status)
+            self._kill_strays()
+            process = _ended_child()
+
+    def _answer(self, forked: _Forked, status: int) -> None:
+        """Send what became of the call of a process that has ended."""
+        self._read(forked)
+        if forked.connection is not None:
+            forked.connection.close()
+        answer = Answer(forked.ticket, forked.outcome, describe_end(status), forked.is_late)
+        self.launcher.send(answer)
+
+    def _kill_strays(self) -> None:
+        """Kill children that compute no call: what processes that have ended left, in groups of their own."""
+        while True:
+            strays = [child for child in children() if child not in self.running]
+            if not strays:
+                return
+            for stray in strays:
+                os.kill(stray, signal.SIGKILL)
+            for stray in strays:
+                os.waitpid(stray, 0)
+
+    def _kill_late(self) -> None:
+        now = time.monotonic()
+        for forked in self.running.values():
+            if forked.deadline is not None and now >= forked.deadline:
+                forked.is_late = True
+                kill_group(forked.process)
+
+
+_to_host: Connection | None = None
+"""The connection of this process to its host, where it computes a call."""
+
+
+def compute(call: Call, connection: Connection) -> bytes:
+    """Compute a call in this process; return its pickled outcome: whether it returned, and the result or the error."""
+    global _to_host  # noqa: PLW0603 a process computes one call
+    _to_host = connection
+    try:
+        call.surroundings.restore()
+        function, arguments = cloudpickle.loads(call.content)
+        outcome = True, function(*arguments)
+    except BaseException as error:
+        outcome = False, error
+    try:
+        pickled: bytes = cloudpickle.dumps(outcome)
+    except Exception as error:
+        problem = RuntimeError(f"{type(outcome[1]).__name__} cannot be sent: {error}")
+        pickled = cloudpickle.dumps((False, problem))
+    return pickled
+
+
+def announce_limit(seconds: float) -> None:
+    """Let the host, if there is one, kill this process where it has not ended in so many seconds from now."""
+    if _to_host is not None:
+        _to_host.send_bytes(LIMIT + struct.pack("d", seconds))
+
+
+def _ended_child() -> int | None:
+    """Return a child that has ended and is not reaped yet, None where there is none."""
+    try:
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return None if ended is None else ended.si_pid
+
+
+def _pipe() -> tuple[Connection, Connection]:
+    reader, writer = os.pipe()
+    return Connection(reader, writable=False), Connection(writer, readable=False)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        flush: Callable[[], Any] | None = getattr(stream, "flush", None)
+        if flush is not None:
+            flush()
+
+
+def _ignore(*_: Any) -> None:
+    """Do nothing: the wakeup socket tells that a child has ended."""
+
+
+def _stop(*_: Any) -> NoReturn:
+    """End the host in order, so that it kills what it has forked."""
+    raise SystemExit(1)
+
+
+def main() -> None:
+    """Import what calls need and serve the launcher."""
+    launcher = Connection(int(sys.argv[1]))
+    # The launcher blocks signals while it starts the host, which would inherit that.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, set(signal.Signals))
+    signal.signal(signal.SIGTERM, _stop)
+    adopt_orphans()
+    importlib.import_module(PRELOADED)
+    Host(launcher).serve()
+    # Nothing is open any more. Taking PyTorch down in order would take a second.
+    os._exit(0)
