@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-TERMINAL_SIGNALS = {
-    signal.SIGINT,
-    signal.SIGHUP,
-}  # which a terminal sends to every process of a group
-STOPPING = TERMINAL_SIGNALS | {signal.SIGTERM}
+TERMINAL_SIGNALS = {signal.SIGINT, signal.SIGHUP}
+"""Signals that a terminal sends to every process of a group."""
+STOPPING = TERMINAL_SIGNALS | {signal.SIGTERM, signal.SIGUSR1}
+"""Signals that end a command in order: of a terminal, of `kill`, and SIGUSR1, by which Slurm announces the end."""
 _around = False
 
 

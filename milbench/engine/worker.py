@@ -10,7 +10,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -113,8 +113,8 @@ def _train_here(job: Job, folder: CellFolder, device: str) -> dict[str, Any]:
     in_process = job.execution.in_process
     # Gradients below 1e-38 make some CPUs ten times slower.
     torch.set_flush_denormal(not in_process)
-    around = process_as_before() if in_process else _output_to(folder.output)
-    with around, _time_limit(job.execution.timeout, folder.hang):
+    output = nullcontext() if in_process else _output_to(folder.output)
+    with process_as_before(), output, _time_limit(job.execution.timeout, folder.hang):
         return train(
             job.cell,
             folder,

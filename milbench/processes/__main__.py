@@ -1,5 +1,10 @@
-"""Start a host. What it imports has this module as __main__, so that a script of the user can take the name."""
+"""Start a host, or compute one call.
+
+What is imported has this module as __main__, so that the classes of a user's script can take that name.
+"""
+
+import sys
 
 from milbench.processes.host import main
 
-main()
+main(sys.argv[1], int(sys.argv[2]))

@@ -22,8 +22,12 @@ import cloudpickle
 from milbench._utils.process import uninterrupted
 from milbench.processes import host
 from milbench.processes.host import Answer, Call, Surroundings
+from milbench.processes.system import describe_end
 
 T = TypeVar("T")
+
+CAN_FORK = sys.platform == "linux"
+"""Whether a process that has imported PyTorch may be forked. On macOS its libraries do not survive that."""
 
 PATIENCE = 10.0
 """Seconds to wait for a host that is asked to end, or has closed its connection."""
@@ -44,37 +48,41 @@ class FreshProcesses(Executor):
     Functions, arguments and results are sent by cloudpickle, so that those of a notebook or a script can be sent too.
     """
 
-    def __init__(self, threads: int = 1) -> None:
+    def __init__(self, threads: int = 1, *, can_fork: bool = CAN_FORK) -> None:
         self._threads = threads
+        self._can_fork = can_fork
         self._lock = threading.Lock()
-        self._host: _Host | None = None
+        self._hosts: list[_Host] = []
 
     def submit(self, function: Callable[..., T], /, *arguments: Any) -> Future[T]:  # type: ignore[override]
         """Start a call in a process of its own."""
         content = cloudpickle.dumps((function, arguments))
         with self._lock:
-            if self._host is None or self._host.has_ended:
-                self._host = _Host(self._threads)
-            return self._host.call(content)
+            self._hosts = [host for host in self._hosts if not host.has_ended]
+            # A host that forks computes all calls, any other one computes one.
+            if not self._hosts or not self._can_fork:
+                self._hosts.append(_Host(self._threads, self._can_fork))
+            return self._hosts[-1].call(content)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = True) -> None:  # noqa: ARG002
         """End the processes, also those that still compute."""
         with self._lock:
-            if self._host is not None:
-                self._host.close()
-                self._host = None
+            while self._hosts:
+                self._hosts.pop().close()
 
 
 class _Host:
     """The host process of a launcher, and the calls that it has not answered."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, can_fork: bool) -> None:
         self._waiting: dict[int, Future[Any]] = {}
         self._tickets = 0
         self._complaints: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 closed with the host
         self._connection, end_of_host = Pipe()
         environment = {"PYTHONUNBUFFERED": "1", **dict.fromkeys(host.THREADS, str(threads))}
-        command = [sys.executable, "-m", host.__package__, str(end_of_host.fileno())]
+        how = "host" if can_fork else "once"
+        self._name = "the process that started it" if can_fork else "it"
+        command = [sys.executable, "-m", host.__package__, how, str(end_of_host.fileno())]
         # A session of its own: what a terminal sends to this process does not reach the host.
         with uninterrupted():
             self._process = subprocess.Popen(
@@ -149,11 +157,11 @@ class _Host:
         try:
             code = self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
-            return "the host of the processes does not answer"
+            return f"{self._name} does not answer"
         self._complaints.seek(0)
         lines = self._complaints.read().decode("utf-8", "replace").splitlines()
         reason = f": {lines[-1]}" if lines else ""
-        return f"the host of the processes ended with exit code {code}{reason}"
+        return f"{self._name} {describe_end(code)}{reason}"
 
 
 def _surroundings() -> Surroundings:

@@ -1,6 +1,6 @@
 """The host: a process with one thread that has imported everything slow, and forks a fresh process for each call.
 
-    python -m milbench.processes FD
+    python -m milbench.processes host FD
 
 The launcher starts it, and sends calls through a socket, whose file descriptor is FD. Each call is computed by a fork
 of the host, which costs a fiftieth of a second where a new interpreter would import PyTorch for seconds. The host
@@ -188,7 +188,11 @@ class Host:
             self.ended_writer.close()
             for connection in self._open():
                 connection.close()
-            outcome = compute(call, writer)
+
+            def limit(seconds: float) -> None:
+                writer.send_bytes(LIMIT + struct.pack("d", seconds))
+
+            outcome = compute(call, limit)
             writer.send_bytes(RESULT + outcome)
             _flush()
         except BaseException:
@@ -230,7 +234,8 @@ class Host:
         self._read(forked)
         if forked.connection is not None:
             forked.connection.close()
-        answer = Answer(forked.ticket, forked.outcome, describe_end(status), forked.is_late)
+        death = f"it {describe_end(os.waitstatus_to_exitcode(status))}"
+        answer = Answer(forked.ticket, forked.outcome, death, forked.is_late)
         self.launcher.send(answer)
 
     def _kill_strays(self) -> None:
@@ -252,14 +257,17 @@ class Host:
                 kill_group(forked.process)
 
 
-_to_host: Connection | None = None
-"""The connection of this process to its host, where it computes a call."""
+_limit: Callable[[float], None] | None = None
+"""Limits the time of this process, where it computes a call."""
 
 
-def compute(call: Call, connection: Connection) -> bytes:
-    """Compute a call in this process; return its pickled outcome: whether it returned, and the result or the error."""
-    global _to_host  # noqa: PLW0603 a process computes one call
-    _to_host = connection
+def compute(call: Call, limit: Callable[[float], None]) -> bytes:
+    """Compute a call in this process; return its pickled outcome: whether it returned, and the result or the error.
+
+    `limit` is how the process asks to be killed after some seconds.
+    """
+    global _limit  # noqa: PLW0603 a process computes one call
+    _limit = limit
     try:
         call.surroundings.restore()
         function, arguments = cloudpickle.loads(call.content)
@@ -275,9 +283,9 @@ def compute(call: Call, connection: Connection) -> bytes:
 
 
 def announce_limit(seconds: float) -> None:
-    """Let the host, if there is one, kill this process where it has not ended in so many seconds from now."""
-    if _to_host is not None:
-        _to_host.send_bytes(LIMIT + struct.pack("d", seconds))
+    """Have this process killed where it has not ended in so many seconds from now, if it computes a call."""
+    if _limit is not None:
+        _limit(seconds)
 
 
 def _ended_child() -> int | None:
@@ -310,11 +318,15 @@ def _stop(*_: Any) -> NoReturn:
     raise SystemExit(1)
 
 
-def main() -> None:
-    """Import what calls need and serve the launcher."""
-    launcher = Connection(int(sys.argv[1]))
-    # The launcher blocks signals while it starts the host, which would inherit that.
+def main(how: str, descriptor: int) -> None:
+    """Serve the launcher, whose connection has a file descriptor: as a "host", or "once"."""
+    launcher = Connection(descriptor)
+    # The launcher blocks signals while it starts this process, which has inherited that.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, set(signal.Signals))
+    if how == "once":
+        from milbench.processes.once import serve_once
+
+        serve_once(launcher)
     signal.signal(signal.SIGTERM, _stop)
     adopt_orphans()
     importlib.import_module(PRELOADED)

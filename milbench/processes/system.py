@@ -39,16 +39,15 @@ def kill_group(process: int) -> None:
         return
 
 
-def describe_end(wait_status: int) -> str:
-    """Say how a process ended, from the status that `os.waitpid` returned, such as "exit code 7"."""
-    code = os.waitstatus_to_exitcode(wait_status)
-    if code >= 0:
-        return f"it ended with exit code {code}"
+def describe_end(exit_code: int) -> str:
+    """Say how a process ended, such as "ended with exit code 7". A negative code is the signal that killed it."""
+    if exit_code >= 0:
+        return f"ended with exit code {exit_code}"
     try:
-        name = signal.Signals(-code).name
+        name = signal.Signals(-exit_code).name
     except ValueError:
-        name = f"signal {-code}"
-    return f"it was killed by {name}"
+        name = f"signal {-exit_code}"
+    return f"was killed by {name}"
 
 
 def _prctl(option: int, value: int) -> None:

@@ -13,10 +13,10 @@ from milbench.engine.cell import CellFolder
 from milbench.engine.check import check_all
 from milbench.engine.parts import set_up
 from milbench.engine.planning import make_plan
-from milbench.engine.run import Processes
 from milbench.engine.spec import Execution, make_spec
 from milbench.engine.train import train_step
 from milbench.engine.worker import Job
+from milbench.processes.fresh import FreshProcesses
 from tests._helpers.command_line import LOSS, PLUGINS, TINY
 from tests._helpers.training import small_cell
 
@@ -32,7 +32,8 @@ def check_many(tmp_path: Path, values: Mapping[str, object]) -> list[str]:
     execution = Execution(in_process=True)
     return check_all(
         [Job(cell, "", CellFolder(tmp_path / cell.id), execution, 1, ["cpu"], 1) for cell in cells],
-        Processes(1, 1),
+        FreshProcesses(),
+        1,
     )
 
 

@@ -10,97 +10,118 @@ import time
 import warnings
 from pathlib import Path
 
-import joblib  # noqa: F401 it sets a variable of the environment when it is imported first
 import psutil
 import pytest
 
-from milbench.engine.cell import CellFolder
+from milbench.engine.cell import CellFolder, State
 from milbench.engine.folders import Root, results
 from milbench.engine.run import worker_count
 from milbench.engine.worker import free_device
 from tests._helpers.command_line import HOSTILE, LOSS, TINY, Milbench, process, wait_for
 
-AWAY = os.environ | {
-    "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"
-}  # the environment of a process whose MLflow is away
+AWAY = os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
+"""The environment of a process whose MLflow is away."""
+
 REASONS = {
     "exit 5": "SystemExit: 5 (hostile_loss.py:",
     "odd": "OddError: <exception str() failed> (hostile_loss.py:",
     "interrupt": "KeyboardInterrupt (hostile_loss.py:",
     "assert": "RuntimeError: CUDA error: device-side assert triggered",
-    "kill": "the process died (",
-    "leave": "the process died (",
+    "kill": "its process died: it was killed by SIGKILL, perhaps because memory ran out",
+    "leave": "its process died: it ended with exit code 0",
     "hang": "it took longer than 12 seconds, in hostile_loss.py:",
+    "hold": "it took longer than 12 seconds, in hostile_loss.py:",
+    "stop": "it took longer than 12 seconds",
 }
+"""What a plug-in does to its process -> how the reason of its cell begins."""
 
 
-def state_of(root: Path) -> dict[str, tuple[str, str]]:
+def states_by_loss(root: Path) -> dict[str, State]:
+    """Return the state of each cell of the last comparison, by the label of its loss."""
     place = Root(root)
     plan = place.plan()
     states = place.states(plan.cells)
-    return {
-        plan.labels[cell.id].loss: (states[cell.id].status, states[cell.id].reason)
-        for cell in plan.cells
-    }
+    return {plan.labels[cell.id].loss: states[cell.id] for cell in plan.cells}
+
+
+@pytest.fixture(scope="module")
+def hostile_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root in which a loss did to its process all that it can do, beside `exact` in the same launch."""
+    root = tmp_path_factory.mktemp("hostile") / "root"
+    hows = ",".join(REASONS)
+    ran = process(
+        "run", "--task", TINY, "--loss", f"{HOSTILE},exact", "-p", f"loss.hostile.how={hows}",
+        "--jobs", "2", "-p", "run.timeout=12", "--root", str(root), env=AWAY,
+    )  # fmt: skip
+    out, err = ran.communicate(timeout=270)
+    assert ran.returncode == 1, (out, err)
+    assert "Traceback" not in out + err
+    assert f"{len(REASONS)} cells failed; to try again, add --rerun failed" in out
+    return root
 
 
 @pytest.mark.timeout(280)
-def test_what_a_plug_in_does_to_its_process_fails_its_own_cell_alone(
+@pytest.mark.parametrize("how", REASONS)
+def test_what_a_plug_in_does_to_its_process_is_named(how: str, hostile_root: Path) -> None:
+    state = states_by_loss(hostile_root)[f"hostile how={how}"]
+    assert state.status == "failed"
+    assert state.reason.startswith(REASONS[how])
+
+
+@pytest.mark.timeout(280)
+def test_the_cells_beside_a_hostile_plug_in_are_done(hostile_root: Path) -> None:
+    assert states_by_loss(hostile_root)["exact"].status == "done"
+
+
+@pytest.mark.timeout(280)
+def test_a_process_that_a_plug_in_has_started_ends_with_its_cell(
     milbench: Milbench, root: Path
 ) -> None:
-    """One of them ends the process of the check as well."""
-    words, how = ["run", "--task", TINY, "--loss", f"{HOSTILE},exact", "-p"], "loss.hostile.how="
-    ran = milbench(*words, f"{how}{','.join(REASONS)}", "--jobs", "2", "-p", "run.timeout=12")
-    assert ran.code == 1, ran
-    assert "Traceback" not in ran.out + ran.err
-    assert f"{len(REASONS)} cells failed; to try again, add --rerun failed" in ran.out
-    states = state_of(root)
-    assert states.pop("exact")[0] == "done"
-    reasons = {
-        label.partition("how=")[2]: reason[: len(REASONS[label.partition("how=")[2]])]
-        for label, (_, reason) in states.items()
-    }
-    assert reasons == REASONS
-    again = milbench(*words, f"{how}kill")
-    assert again.code == 1
-    assert "1 cell failed; to try again, add --rerun failed" in again.out
+    words = ["run", "--task", TINY, "--loss", HOSTILE, "-p", "loss.hostile.how=child"]
+    milbench(*words, "--jobs", "1").done()
+    (output,) = Root(root).cells.glob("*/output.txt")
+    numbers = {int(line) for line in output.read_text().splitlines()}
+    assert numbers
+    assert not [number for number in numbers if psutil.pid_exists(number)]
 
 
-@pytest.mark.timeout(280)
-def test_what_a_plug_in_changes_of_its_process_is_as_before_for_the_next_cell(
+def test_what_a_plug_in_changes_of_its_process_does_not_reach_the_next_cell(
     milbench: Milbench, root: Path, tmp_path: Path
 ) -> None:
     words = ["run", "--task", TINY, "--loss"]
-    assert milbench(*words, "exact", "--root", str(tmp_path / "alone")).code == 0
+    milbench(*words, "exact", "--root", str(tmp_path / "alone")).done()
     (alone,) = Root(tmp_path / "alone").cells.glob("*/weights.safetensors")
-    before = Path.cwd(), dict(os.environ), sys.path[0], sys.getrecursionlimit(), [*warnings.filters]
-    for place, where in (
-        (root, ["-p", "run.in_process=true"]),
-        (tmp_path / "there", ["--jobs", "1"]),
-    ):
-        ran = milbench(
-            *words,
-            f"{HOSTILE},exact",
-            "-p",
-            "loss.hostile.how=change",
-            *where,
-            "--root",
-            str(place),
-        )
-        assert state_of(place)["exact"][0] == "done", ran
-        assert (
-            Root(place).cells / alone.parent.name / alone.name
-        ).read_bytes() == alone.read_bytes()
-        assert (
+    beside = ["-p", "loss.hostile.how=change", "--jobs", "1"]
+    milbench(*words, f"{HOSTILE},exact", *beside)
+    same_cell = Root(root).cells / alone.parent.name / alone.name
+    assert same_cell.read_bytes() == alone.read_bytes()
+
+
+def test_what_a_plug_in_prints_is_kept_beside_its_cell(milbench: Milbench, root: Path) -> None:
+    milbench(
+        "run", "--task", TINY, "--loss", HOSTILE, "-p", "loss.hostile.how=change", "--jobs", "1"
+    )
+    (output,) = Root(root).cells.glob("*/output.txt")
+    assert "printed in a step\n" in output.read_text()
+
+
+def test_a_cell_in_the_launching_process_leaves_it_as_it_was(
+    milbench: Milbench, root: Path
+) -> None:
+    def of_this_process() -> tuple[object, ...]:
+        return (
             Path.cwd(),
             dict(os.environ),
             sys.path[0],
             sys.getrecursionlimit(),
             [*warnings.filters],
-        ) == before
-    (output,) = Root(place).cells.glob("*/output.txt")
-    assert output.parent.name != alone.parent.name
-    assert "printed in a step\n" in output.read_text()
+        )
+
+    before = of_this_process()
+    words = ["run", "--task", TINY, "--loss", f"{HOSTILE},exact", "-p", "loss.hostile.how=change"]
+    milbench(*words, "-p", "run.in_process=true")
+    assert of_this_process() == before
+    assert states_by_loss(root)["exact"].status == "done"
 
 
 def test_what_the_import_of_a_file_does_is_not_seen_by_the_launch(
@@ -123,48 +144,50 @@ def test_what_the_import_of_a_file_does_is_not_seen_by_the_launch(
     )
 
 
+TELLS_TF32 = """
+import torch
+
+from milbench import Loss
+
+
+class Tells(Loss):
+    name = "tells"
+
+    def bag_loss(self, logits, labels, mask):
+        print(torch.backends.cudnn.allow_tf32)
+        return logits.square().mean(dim=(1, 2))
+
+    def scores(self, logits, mask):
+        return logits[:, :-1, 0]
+"""
+
+
 def test_cells_that_ask_for_tf32_alone_get_it(
     milbench: Milbench, root: Path, tmp_path: Path
 ) -> None:
-    tab, file = "\n" + 8 * " ", tmp_path / "tells.py"
-    tells = f"bag_loss(self, *w):{tab}print(torch.backends.cudnn.allow_tf32){tab}return self.value(*w)\n\n    def value"
-    file.write_text(f"import torch\n{LOSS.read_text().replace('bag_loss', tells, 1)}")
-    milbench(
-        "run",
-        "--loss",
-        str(file),
-        "--task",
-        TINY,
-        "-p",
-        "recipe.precision=tf32,float32",
-        "--jobs",
-        "1",
-    ).done()
-    told = {
-        c.recipe["precision"]: Root(root).cells / c.id / "output.txt"
-        for c in Root(root).plan().cells
-    }
-    assert {p: {*path.read_text().split()} for p, path in told.items()} == {
-        "tf32": {"True"},
-        "float32": {"False"},
-    }
+    file = tmp_path / "tells.py"
+    file.write_text(TELLS_TF32)
+    precisions = ["-p", "recipe.precision=tf32,float32"]
+    milbench("run", "--loss", str(file), "--task", TINY, *precisions, "--jobs", "1").done()
+    said = {}
+    for cell in Root(root).plan().cells:
+        output = Root(root).cells / cell.id / "output.txt"
+        said[cell.recipe["precision"]] = set(output.read_text().split())
+    assert said == {"tf32": {"True"}, "float32": {"False"}}
 
 
-@pytest.mark.parametrize(("number", "children"), [(signal.SIGINT, 1), (signal.SIGHUP, 2)])
-def test_a_signal_while_processes_start_is_one_line(
-    number: signal.Signals, children: int, root: Path
-) -> None:
-    heeded = signal.signal(
-        signal.SIGHUP, signal.SIG_DFL
-    )  # under nohup what is started here would ignore it
-    running = process(
-        "run", "--loss", "exact", "--task", TINY, "--jobs", "1", "--root", str(root), env=AWAY
-    )
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_while_processes_start_is_one_line(number: signal.Signals, root: Path) -> None:
+    # Under nohup what is started here would ignore it.
+    heeded = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    words = ["run", "--loss", "exact", "--task", TINY, "--jobs", "1", "--root", str(root)]
+    running = process(*words, env=AWAY)
     signal.signal(signal.SIGHUP, heeded)
-    while len(psutil.Process(running.pid).children()) < children:
+    while not psutil.Process(running.pid).children():
         assert running.poll() is None, running.communicate()
         time.sleep(0.01)
-    os.killpg(running.pid, number)  # as a terminal sends it
+    # As a terminal sends it.
+    os.killpg(running.pid, number)
     _, err = running.communicate(timeout=120)
     assert (running.returncode, err) == (130, "milbench: interrupted\n")
 
@@ -193,7 +216,7 @@ def test_a_launcher_that_is_interrupted_or_killed_leaves_no_worker_and_the_next_
     assert running.returncode == 130, (out, err)
     assert "0 of 1 cell done; the same command continues" in out
     assert "Traceback" not in out + err
-    assert state_of(root)["exact"][0] == "missing"
+    assert states_by_loss(root)["exact"].status == "missing"
     (tmp_path / "gate.reached").unlink()
     running = process(*words, *there, env=AWAY)
     wait_for(running, tmp_path, "gate.reached")
@@ -235,8 +258,20 @@ def test_a_cluster_computes_cells_in_its_workers_and_survives_the_loss_of_one(
     gate.touch()
     out, err = running.communicate(timeout=240)
     assert running.returncode == 0, (out, err)
-    assert {status for status, _ in state_of(root).values()} == {"done"}
+    assert {state.status for state in states_by_loss(root).values()} == {"done"}
     assert "all 4 cells are done" in out
+
+
+@pytest.mark.timeout(280)
+def test_a_cell_that_kills_every_worker_fails_alone_on_a_cluster(
+    milbench: Milbench, root: Path
+) -> None:
+    pytest.importorskip("distributed")
+    words = ["run", "--loss", f"{HOSTILE},exact,noisy-or", "--task", TINY, "--cluster", "local:2"]
+    ran = milbench(*words, "-p", "loss.hostile.how=kill worker")
+    assert ran.code == 1
+    statuses = {label: state.status for label, state in states_by_loss(root).items()}
+    assert statuses == {"hostile how=kill worker": "failed", "exact": "done", "noisy-or": "done"}
 
 
 def test_shards_of_one_plan_end_with_what_one_process_computes(

@@ -1,12 +1,14 @@
 """A loss that diverges, or does to its process whatever a plug-in may do."""
 
 import os
+import re
 import signal
 import sys
 import time
 import warnings
-from typing import Literal
+from collections.abc import Callable
 
+import psutil
 import torch
 from torch import Tensor
 
@@ -31,45 +33,78 @@ def change_the_process() -> None:
         torch.optim.Optimizer.zero_grad = None  # type: ignore[assignment, method-assign]
 
 
+def hang() -> None:
+    """Never return, but leave the cores to others."""
+    while True:
+        time.sleep(0.01)
+
+
+def hold_the_interpreter() -> None:
+    """Run a regular expression that takes years and never releases Python's lock."""
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+
+def start_child() -> None:
+    """Fork a process that never ends, and print its number."""
+    child = os.fork()
+    if child == 0:
+        hang()
+    print(child)
+
+
+def fail_on_the_gpu() -> None:
+    """Fail as torch does where an assertion has failed inside a kernel."""
+    raise RuntimeError("CUDA error: device-side assert triggered")
+
+
+def raise_odd_error() -> None:
+    raise OddError
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def kill_dask_worker() -> None:
+    """Kill the process that has started the host of this one, which on a cluster is a worker."""
+    os.kill(psutil.Process().parent().ppid(), signal.SIGKILL)
+
+
+STRIKES: dict[str, Callable[[], object]] = {
+    "assert": fail_on_the_gpu,
+    "change": change_the_process,
+    "child": start_child,
+    "exit 5": lambda: sys.exit(5),
+    "hang": hang,
+    "hold": hold_the_interpreter,
+    "interrupt": interrupt,
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "kill worker": kill_dask_worker,
+    "leave": lambda: os._exit(0),
+    "odd": raise_odd_error,
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+}
+
+
 class HostileLoss(Loss):
     """Behaves in the check before any cell, and strikes in the cell; `leave` and `change` strike in the check."""
 
     name = "hostile"
 
-    def __init__(
-        self,
-        how: Literal[
-            "diverge", "exit 5", "interrupt", "leave", "kill", "hang", "assert", "odd", "change"
-        ] = "diverge",
-    ) -> None:
+    def __init__(self, how: str = "diverge") -> None:
         super().__init__()
-        self.how, self.calls = how, 0
+        self.how = how
+        self.calls = 0
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         self.calls += logits.requires_grad
         value = logits.square().mean(dim=(1, 2))
         if self.calls < 2 and self.how not in ("leave", "change"):
             return value
-        if self.how == "change":
-            change_the_process()
-            return value
-        if self.how == "odd":
-            raise OddError
-        if self.how == "exit 5":
-            sys.exit(5)
-        if self.how == "interrupt":
-            raise KeyboardInterrupt
-        if self.how == "leave":
-            os._exit(0)
-        if self.how == "assert":  # as torch reports what has failed inside a kernel
-            raise RuntimeError("CUDA error: device-side assert triggered")
-        if self.how == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        while (
-            self.how == "hang"
-        ):  # a loop that only the timer ends, though it leaves the cores to others
-            time.sleep(0.01)
-        return value * float("nan")
+        if self.how == "diverge":
+            return value * float("nan")
+        STRIKES[self.how]()
+        return value
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         return torch.zeros_like(logits[:, :-1, 0])

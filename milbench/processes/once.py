@@ -1,0 +1,48 @@
+"""Compute a single call in this process and end: for systems on which a process with PyTorch cannot be forked.
+
+    python -m milbench.processes once FD
+
+It is slower than a host that forks, since each call imports PyTorch. It keeps the same rules as far as any system can:
+the process leads a group, which it kills when it ends, when its time is over, or when the launcher has ended.
+"""
+
+import os
+import signal
+import threading
+from multiprocessing.connection import Connection
+from typing import NoReturn
+
+from milbench.processes.host import Answer, compute
+
+
+def serve_once(launcher: Connection) -> NoReturn:
+    """Compute one call of the launcher, answer it and end."""
+    call = launcher.recv()
+
+    def limit(seconds: float) -> None:
+        timer = threading.Timer(seconds, end_late)
+        timer.daemon = True
+        timer.start()
+
+    def end_late() -> None:
+        launcher.send(Answer(call.ticket, None, "", is_late=True))
+        _end()
+
+    threading.Thread(target=_end_with, args=(launcher,), daemon=True).start()
+    outcome = compute(call, limit)
+    launcher.send(Answer(call.ticket, outcome, "", is_late=False))
+    _end()
+
+
+def _end_with(launcher: Connection) -> None:
+    """Wait until the launcher closes the connection, as it does when it ends, and end this process then."""
+    try:
+        launcher.recv()
+    except (EOFError, OSError):
+        _end()
+
+
+def _end() -> NoReturn:
+    """Kill the group of this process, which is this process and what it has started."""
+    os.killpg(0, signal.SIGKILL)
+    raise SystemExit(1)

@@ -1,0 +1,280 @@
+"""Fresh processes: what a call does stays in its process, how it ends is told, and nothing of it is left."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from milbench.processes.fresh import FreshProcesses, ProcessDied, TookTooLong, call_fresh
+
+END = 60.0
+"""Seconds in which a process ends that is to end at once, on a busy machine."""
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(True, id="forked"), pytest.param(False, id="started")]
+)
+def processes(request: pytest.FixtureRequest) -> Iterator[FreshProcesses]:
+    """Fresh processes that the tests of this module share: of Linux, and as they are on other systems."""
+    processes = FreshProcesses(can_fork=request.param)
+    yield processes
+    processes.shutdown()
+
+
+def hold_the_interpreter() -> None:
+    """Run a regular expression that takes years and never releases Python's lock."""
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+
+def start_hidden_child(file: Path) -> None:
+    """Start a process as daemons do: forked twice, in a session of its own. Write its number into a file."""
+    if os.fork():
+        os.wait()
+        return
+    os.setsid()
+    hidden = os.fork()
+    if hidden:
+        file.write_text(str(hidden))
+        os._exit(0)
+    time.sleep(1000)
+
+
+def start_child(file: Path) -> None:
+    """Fork a child that lives for long, and write its number into a file."""
+    child = os.fork()
+    if child == 0:
+        time.sleep(1000)
+    file.write_text(str(child))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    last = time.monotonic() + END
+    while not condition():
+        assert time.monotonic() < last
+        time.sleep(0.02)
+
+
+def is_gone(process: int) -> bool:
+    """Return whether a process does not run any more; a zombie may wait for its parent."""
+    try:
+        return bool(psutil.Process(process).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_a_call_returns_its_result(processes: FreshProcesses) -> None:
+    assert processes.submit(divmod, 17, 5).result(END) == (3, 2)
+
+
+def test_each_call_has_a_process_of_its_own(processes: FreshProcesses) -> None:
+    numbers = {processes.submit(os.getpid).result(END) for _ in range(3)}
+    assert len(numbers) == 3
+    assert os.getpid() not in numbers
+
+
+def test_calls_are_computed_at_once(processes: FreshProcesses, tmp_path: Path) -> None:
+    """Each waits for the file of the other one."""
+
+    def meet(mine: str, other: str) -> str:
+        (tmp_path / mine).touch()
+        while not (tmp_path / other).exists():
+            time.sleep(0.01)
+        return mine
+
+    first = processes.submit(meet, "first", "second")
+    second = processes.submit(meet, "second", "first")
+    assert first.result(END) == "first"
+    assert second.result(END) == "second"
+
+
+def test_an_error_of_the_function_is_raised(processes: FreshProcesses) -> None:
+    with pytest.raises(ZeroDivisionError):
+        processes.submit(divmod, 1, 0).result(END)
+
+
+def test_a_result_that_cannot_be_sent_is_an_error(processes: FreshProcesses) -> None:
+    with pytest.raises(RuntimeError, match="generator cannot be sent"):
+        processes.submit(lambda: (number for number in range(3))).result(END)
+
+
+def test_large_arguments_and_results_are_sent(processes: FreshProcesses) -> None:
+    content = os.urandom(5_000_000)
+    assert processes.submit(bytes.swapcase, content).result(END) == content.swapcase()
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        pytest.param(lambda: os._exit(7), "it ended with exit code 7", id="exit"),
+        pytest.param(
+            lambda: os.kill(os.getpid(), signal.SIGKILL), "it was killed by SIGKILL", id="killed"
+        ),
+        pytest.param(os.abort, "it was killed by SIGABRT", id="abort"),
+    ],
+)
+def test_how_a_process_died_is_told(
+    end: Callable[[], None], words: str, processes: FreshProcesses
+) -> None:
+    with pytest.raises(ProcessDied, match=words):
+        processes.submit(end).result(END)
+
+
+def test_code_that_holds_the_interpreter_is_killed_at_its_limit() -> None:
+    with pytest.raises(TookTooLong):
+        call_fresh(hold_the_interpreter, limit=0.5)
+
+
+def test_a_stopped_process_is_killed_at_its_limit() -> None:
+    with pytest.raises(TookTooLong):
+        call_fresh(os.kill, 0, signal.SIGSTOP, limit=0.5)
+
+
+def test_a_child_of_a_call_ends_with_it(processes: FreshProcesses, tmp_path: Path) -> None:
+    file = tmp_path / "child"
+    processes.submit(start_child, file).result(END)
+    wait_until(lambda: is_gone(int(file.read_text())))
+
+
+def test_a_child_that_hides_as_a_daemon_ends_with_its_call(tmp_path: Path) -> None:
+    file = tmp_path / "child"
+    call_fresh(start_hidden_child, file)
+    wait_until(lambda: is_gone(int(file.read_text())))
+
+
+def test_a_thread_that_never_ends_does_not_hold_a_call(processes: FreshProcesses) -> None:
+    def start_thread() -> str:
+        import threading
+
+        threading.Thread(target=time.sleep, args=(1000,)).start()
+        return "done"
+
+    assert processes.submit(start_thread).result(END) == "done"
+
+
+def test_a_call_that_closes_its_files_fails_alone(processes: FreshProcesses) -> None:
+    died = processes.submit(os.closerange, 3, 100)
+    with pytest.raises(ProcessDied):
+        died.result(END)
+    assert processes.submit(abs, -1).result(END) == 1
+
+
+def test_a_call_that_kills_the_host_is_named_and_the_next_one_works() -> None:
+    processes = FreshProcesses()
+    with pytest.raises(ProcessDied, match="SIGKILL"):
+        processes.submit(lambda: os.kill(os.getppid(), signal.SIGKILL)).result(END)
+    assert processes.submit(abs, -1).result(END) == 1
+    processes.shutdown()
+
+
+def test_what_a_call_changes_of_its_process_reaches_no_other(processes: FreshProcesses) -> None:
+    def change() -> None:
+        import torch
+
+        torch.set_default_dtype(torch.float64)
+        os.environ["LEFT_BEHIND"] = "1"
+        os.chdir("/")
+
+    def look() -> tuple[str, str | None, str]:
+        import torch
+
+        return str(torch.get_default_dtype()), os.environ.get("LEFT_BEHIND"), str(Path.cwd())
+
+    processes.submit(change).result(END)
+    assert processes.submit(look).result(END) == ("torch.float32", None, str(Path.cwd()))
+
+
+def test_a_call_finds_the_folder_and_environment_of_its_launcher(
+    processes: FreshProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes.submit(abs, 1).result(END)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SET_LATER", "yes")
+    assert processes.submit(os.getcwd).result(END) == str(tmp_path)
+    assert processes.submit(os.getenv, "SET_LATER").result(END) == "yes"
+
+
+def test_shutting_down_ends_what_still_computes(tmp_path: Path) -> None:
+    file = tmp_path / "process"
+
+    def hang() -> None:
+        file.write_text(str(os.getpid()))
+        hold_the_interpreter()
+
+    processes = FreshProcesses()
+    future = processes.submit(hang)
+    wait_until(lambda: file.exists() and bool(file.read_text()))
+    processes.shutdown()
+    assert is_gone(int(file.read_text()))
+    with pytest.raises(ProcessDied):
+        future.result(END)
+
+
+SCRIPT = """
+import os
+import time
+from pathlib import Path
+
+from milbench.processes.fresh import FreshProcesses
+
+
+class Own:
+    def __init__(self, value):
+        self.value = value
+
+
+def doubled(own):
+    return Own(2 * own.value)
+
+
+print(FreshProcesses().submit(doubled, Own(4)).result().value)
+"""
+
+
+def test_a_script_without_a_guard_sends_its_own_classes(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    ran = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=END, check=False
+    )
+    assert (ran.stdout, ran.stderr) == ("8\n", "")
+
+
+KILLED_LAUNCHER = """
+import os
+import sys
+from pathlib import Path
+
+from milbench.processes.fresh import FreshProcesses
+from tests.processes.test_fresh import hold_the_interpreter, start_hidden_child
+
+
+def hang(folder):
+    start_hidden_child(folder / "hidden")
+    (folder / "process").write_text(str(os.getpid()))
+    hold_the_interpreter()
+
+
+FreshProcesses().submit(hang, Path(sys.argv[1])).result()
+"""
+
+
+def test_a_killed_launcher_leaves_no_process(tmp_path: Path) -> None:
+    """Not even one whose code holds the interpreter, and not what that has started."""
+    repository = Path(__file__).parents[2]
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", KILLED_LAUNCHER, str(tmp_path)], cwd=repository
+    )
+    process = tmp_path / "process"
+    wait_until(lambda: process.exists() and bool(process.read_text()))
+    launcher.kill()
+    launcher.wait()
+    for name in ("process", "hidden"):
+        number = int((tmp_path / name).read_text())
+        wait_until(lambda number=number: is_gone(number))  # type: ignore[misc]
