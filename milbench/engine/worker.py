@@ -187,7 +187,9 @@ def set_torch_defaults(threads: int, *, tf32: bool = False) -> None:
     torch.set_default_dtype(torch.float32)
     torch.set_grad_enabled(True)
     torch.autograd.set_detect_anomaly(False)
-    torch.use_deterministic_algorithms(False)
+    # Setting it imports PyTorch's compiler, which takes more than a second, so it is set only where it must be.
+    if torch.are_deterministic_algorithms_enabled():
+        torch.use_deterministic_algorithms(False)
     torch.set_flush_denormal(False)
     torch.set_num_threads(threads)
     torch.backends.cudnn.benchmark = False

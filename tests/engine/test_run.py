@@ -271,7 +271,7 @@ def test_a_cell_that_kills_every_worker_fails_alone_on_a_cluster(
     ran = milbench(*words, "-p", "loss.hostile.how=kill worker")
     assert ran.code == 1
     statuses = {label: state.status for label, state in states_by_loss(root).items()}
-    assert statuses == {"hostile how=kill worker": "failed", "exact": "done", "noisy-or": "done"}
+    assert statuses == {"hostile": "failed", "exact": "done", "noisy-or": "done"}
 
 
 def test_shards_of_one_plan_end_with_what_one_process_computes(
