@@ -59,9 +59,9 @@ def one_type_a_column(frame: pd.DataFrame) -> pd.DataFrame:
 
     A setting may be a number for one loss, and for another, where it has the same name, a word.
     """
-    columns = {}
+    columns: dict[str, pd.Series] = {}
     for name, column in frame.items():
         types = {type(value) for value in column.dropna()}
         if len(types) > 1 or list in types:
-            columns[name] = column.map(str, na_action="ignore")
+            columns[str(name)] = column.map(str, na_action="ignore")
     return frame.assign(**columns)

@@ -11,7 +11,7 @@ from milbench.data import catalog, sources
 from milbench.data.catalog import Dataset, Part
 from milbench.data.sources import STALLED, Download
 from milbench.errors import UsageError
-from tests._helpers.small_data import write_folder
+from tests._helpers.svhn_files import write_folder
 
 Known = Callable[[Download], Dataset]
 CONTENT = {"toy/raw/a": b"some bytes", "toy/raw/b": b"and others"}
@@ -33,7 +33,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Known:
     """Make a toy data set the only one that the suite knows."""
 
     def register(download: Download) -> Dataset:
-        dataset = Dataset("toy", PARTS, download)
+        dataset = Dataset("toy", PARTS, download, size=1)
         monkeypatch.setattr(catalog, "DATASETS", {"toy": dataset})
         return dataset
 

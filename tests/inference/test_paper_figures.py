@@ -30,9 +30,7 @@ CPU = torch.device("cpu")
 def where(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     root = Root(tmp_path_factory.mktemp("figures"))
     digits = publish(root, cell("extended-digits"), network_of("extended-digits"))
-    numbers = publish(
-        root, cell("house-numbers", contrast="raw", validation=10), network_of("house-numbers")
-    )
+    numbers = publish(root, cell("svhn", contrast="raw", validation=10), network_of("svhn"))
     return root.path, digits, numbers
 
 
@@ -57,7 +55,7 @@ def test_figure_1_shows_test_crops_and_the_class_at_every_position(
     model = load_trained(Root(root).find(numbers), CPU)
     figure, notes = draw_figure("1", model, 5, street_data)
     assert "note: these are other data than the cell's" in notes[0]
-    task = tasks().create("house-numbers", {"validation": 10})
+    task = tasks().create("svhn", {"validation": 10})
     assert isinstance(task, StreetNumbers)
     task.prepare(street_data, CPU)
     crops = task.figure_bags(generator("figure", "1", 5))[0].instances
@@ -97,7 +95,7 @@ def test_figure_4_shows_whole_pictures_with_what_is_read_in_them(
     )
     assert f"wrote {out}\nnext: open {out}" in milbench(*words).done()
     assert Image.open(out).format == "PNG"
-    folder = street_data / "house-numbers" / "test"
+    folder = street_data / "svhn" / "test"
     records = read(folder / "digitStruct.mat")
     drawn = [
         records[n]
