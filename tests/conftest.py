@@ -112,7 +112,7 @@ def milbench(
         command = words[0] if words else ""
         computes = command in ("run", "reproduce")
         takes_root = computes or command in (
-            "report", "status", "sync", "list", "export", "predict", "figure"
+            "report", "status", "sync", "list", "export", "predict"
         )  # fmt: skip
         # In this process, where a test can patch things, unless the test is about workers.
         here = computes and not {"--jobs", "--cluster"} & {*words}

@@ -35,7 +35,7 @@ app = typer.Typer(
 COMMANDS: dict[str, Callable[..., int]] = {  # in the order of `milbench --help`
     "run": run.run, "reproduce": run.reproduce, "report": report.report, "export": export.export,
     "list": list_.list_, "status": status.status, "sync": sync.sync,
-    "predict": predict.predict, "figure": predict.figure, "new": new.new,
+    "predict": predict.predict, "new": new.new,
 }  # fmt: skip
 for name, command in COMMANDS.items():
     app.command(name)(command)

@@ -98,7 +98,6 @@ NOT_UTF_8 = "bad\udcff"  # what Python makes of the byte 0xff in a word of the c
             "Missing option '--cell': milbench status shows the ids of the cells",
         ),
         (("predict", "a.png", "--cell", "abc"), "no cell or run 'abc'"),
-        (("figure", "3", "--cell", "abc", "--out", "x.png"), "'3' is not one of '1', '2', '4'"),
     ],
     ids=lambda value: " ".join(value[-2:])[:40] if isinstance(value, tuple) else "",
 )

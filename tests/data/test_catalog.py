@@ -217,6 +217,21 @@ def test_an_archive_that_is_damaged_or_cut_off_is_refused_in_one_line(
     assert not [*tmp_path.iterdir()]
 
 
+def test_a_fetched_folder_that_lost_a_picture_is_damaged(tmp_path: Path, served: Path) -> None:
+    catalog.fetch("svhn", tmp_path)
+    (tmp_path / "svhn/train/1.png").unlink()
+    row = catalog.DATASETS["svhn"].status(tmp_path)
+    assert row.state == "damaged"
+    assert row.note.startswith(f"{tmp_path / 'svhn/train'} is damaged: expected SHA-256")
+
+
+def test_a_damaged_folder_is_fetched_anew(tmp_path: Path, served: Path) -> None:
+    catalog.fetch("svhn", tmp_path)
+    (tmp_path / "svhn/train/1.png").unlink()
+    assert catalog.fetch("svhn", tmp_path).state == "present"
+    assert tree(tmp_path / "svhn/train") == tree(served / "train")
+
+
 def test_other_pictures_are_accepted_and_never_replaced(tmp_path: Path, served: Path) -> None:
     write_folder(tmp_path / "svhn/train", [(60, 40, ONE)] * 5)
     before = tree(tmp_path)
