@@ -9,6 +9,7 @@ import typer
 
 from milbench._utils import extras
 from milbench._utils.files import expanded, write_atomically
+from milbench._utils.words import counted
 from milbench.cli import options
 from milbench.engine.folders import Root, damaged
 from milbench.errors import UsageError, as_usage
@@ -22,10 +23,9 @@ def export(
     name: options.ComparisonArgument = None,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Write every value of a comparison to a table: a row a cell, epoch and metric.
+    """Write every value of a comparison to a table, a row for each cell, epoch and metric.
 
-    It is the frame that `comparison.frame` has in Python, and that the report is made of. A damaged cell is named, and
-    has no values: exit code 1.
+    The table is `comparison.frame` of the Python interface. A damaged cell is named and has no values: exit code 1.
 
     Example: milbench export demo --out demo.csv
     """
@@ -48,16 +48,16 @@ def export(
             write_atomically(out, one_type_a_column(frame).to_parquet)
 
     problems = damaged(plan, Root(root).states(plan.cells))
-    cells = frame["cell"].nunique()
-    summary = f"wrote {len(frame):,} rows of {cells:,} cells to {out}"
+    cells = counted(frame["cell"].nunique(), "cell")
+    summary = f"wrote {len(frame):,} rows of {cells} to {out}"
     options.say(*problems, summary, then=("open", str(out)))
     return 1 if problems else 0
 
 
 def one_type_a_column(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame as Parquet can hold it: as text where the values of a column have several types.
+    """Return a frame as Parquet can hold it: columns of lists, or of values of several types, become text.
 
-    A setting may be a number for one loss, and for another, where it has the same name, a word.
+    A setting may be a number for one loss, and a word for another that has one of the same name.
     """
     columns: dict[str, pd.Series] = {}
     for name, column in frame.items():
