@@ -40,7 +40,7 @@ class SVHN(StreetNumbers):
     folder = "svhn"
     how_to_get = (
         "fetch it with `milbench data fetch svhn` (and svhn-extra for task.parts=train+extra), or point --data-dir or "
-        "MILBENCH_DATA at a folder with svhn/train and svhn/test; the task house-numbers needs no download"
+        "MILBENCH_DATA at a folder with svhn/train and svhn/test"
     )
 
     published = (

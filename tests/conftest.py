@@ -1,4 +1,3 @@
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from milbench.networks.registry import networks
 from tests._helpers.command_line import Ran
 from tests._helpers.mlflow_server import MlflowServer
 from tests._helpers.small_data import small_data
+from tests._helpers.svhn_files import small_svhn
 
 torch.set_num_threads(1)
 console.width = (
@@ -112,7 +112,7 @@ def milbench(
         command = words[0] if words else ""
         computes = command in ("run", "reproduce")
         takes_root = computes or command in (
-            "report", "status", "sync", "list", "ui", "export", "import", "predict", "figure"
+            "report", "status", "sync", "list", "export", "predict"
         )  # fmt: skip
         # In this process, where a test can patch things, unless the test is about workers.
         here = computes and not {"--jobs", "--cluster"} & {*words}
@@ -147,23 +147,11 @@ def old_files(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 
 @pytest.fixture(scope="session")
-def data_of_all(street_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = small_data(tmp_path_factory.mktemp("all_data"))
-    for name in ("house-numbers", "svhn"):
-        shutil.copytree(street_data / "house-numbers", root / name)
-    return root
+def data_of_all(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_data(tmp_path_factory.mktemp("all_data"))
 
 
 @pytest.fixture(scope="session")
 def street_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from milbench.data import house_numbers
-
-    root = tmp_path_factory.mktemp("data")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            house_numbers, "PICTURES", few := {"house-numbers/train": 60, "house-numbers/test": 20}
-        )
-        patch.setattr(house_numbers, "SEED", 3)  # one of the numbers is written from top to bottom
-        for part in few:
-            house_numbers.make(root, part)
-    return root
+    """A data directory with small files of SVHN alone."""
+    return small_svhn(tmp_path_factory.mktemp("data"))

@@ -7,9 +7,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 import milbench
 from milbench.engine.folders import Root
+from milbench.inference.load import load_trained
 
 REPOSITORY = Path(__file__).parents[1]
 RECIPE = {"epochs": 1, "steps_per_epoch": 1, "evaluation_bags": 20}
@@ -48,6 +50,16 @@ def test_what_is_restored_needs_no_training(parts: ModuleType, tmp_path: Path) -
     assert [state.status for state in there.states(there.plan("long").cells).values()] == ["done"]
     restored = milbench.results(tmp_path / "there", "long").table()
     assert restored["mean"].tolist() == trained["mean"].tolist()
+
+
+def test_a_restored_cell_has_no_weights_to_predict_with(parts: ModuleType, tmp_path: Path) -> None:
+    run(tmp_path / "here", "exact")
+    parts.keep(Root(tmp_path / "here"), "long")
+    there = Root(tmp_path / "there")
+    parts.restore(there, "long")
+    (cell,) = there.plan("long").cells
+    with pytest.raises(milbench.UsageError, match="has no weights: it was kept without them"):
+        load_trained(there.find(cell.id), torch.device("cpu"))
 
 
 def test_an_archive_holds_the_cells_that_earlier_ones_lack(

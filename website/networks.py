@@ -16,7 +16,7 @@ from website.network_pictures import picture
 
 SAMPLES = {
     "extended-digits": (1, 20, 20), "extended-mnist": (1, 56, 56), "mnist": (1, 28, 28), "cifar10": (3, 32, 32),
-    "house-numbers": (3, 64, 64), "image-bags": (3, 64, 64), "svhn": (3, 64, 64),
+    "image-bags": (3, 64, 64), "svhn": (3, 64, 64),
     "handwritten-words": (7, 128), "mnist-bags": (10, 784), "feature-bags": (5, 16), "synthetic-bags": (10, 2),
     "sequence-bags": (32, 124), "sound-events": (32, 124), "soundscapes": (32, 624), "spoken-digits": (32, 124),
 }  # fmt: skip

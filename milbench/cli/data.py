@@ -50,7 +50,7 @@ def fetch(
     name: Annotated[str, typer.Argument(help="A data set: see milbench data list.")],
     data_dir: options.DataDirOption = None,
 ) -> int:
-    """Download a data set and check it; house-numbers is rendered instead, without a download.
+    """Download a data set and check it.
 
     Example: milbench data fetch mnist
     """

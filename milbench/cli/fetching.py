@@ -59,8 +59,8 @@ def fetch_and_report(name: str, root: Path) -> DatasetStatus:
         options.say(f"fetching {name} into {root} ({dataset.about})")
     with as_usage():
         status = catalog.fetch(name, root)
-    checked = "; its checksums are as published" if dataset.size else ""
-    options.say(f"{name} is {status.state} in {status.path}{checked}")
+    checked = status.note or "its checksums are as published"
+    options.say(f"{name} is {status.state} in {status.path}; {checked}")
     return status
 
 

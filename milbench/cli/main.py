@@ -16,7 +16,7 @@ import typer
 
 from milbench._utils.process import STOPPING
 from milbench._version import __version__
-from milbench.cli import data, list_, new, options, predict, report, run, serve, status, transfer
+from milbench.cli import data, export, list_, new, options, predict, report, run, status, sync
 from milbench.engine.folders import Root
 from milbench.errors import INTERRUPTED, UsageError, disk_failure, hint
 
@@ -32,9 +32,9 @@ app = typer.Typer(
     epilog="Example: milbench run demo",
 )
 COMMANDS: dict[str, Callable[..., int]] = {  # in the order of `milbench --help`
-    "run": run.run, "reproduce": run.reproduce, "report": report.report, "export": transfer.export,
-    "import": transfer.import_, "list": list_.list_, "status": status.status, "sync": transfer.sync, "ui": serve.ui,
-    "predict": predict.predict, "figure": predict.figure, "new": new.new,
+    "run": run.run, "reproduce": run.reproduce, "report": report.report, "export": export.export,
+    "list": list_.list_, "status": status.status, "sync": sync.sync,
+    "predict": predict.predict, "new": new.new,
 }  # fmt: skip
 for name, command in COMMANDS.items():
     app.command(name)(command)

@@ -1,4 +1,4 @@
-"""`milbench predict` and `milbench figure`: predictions of a trained network for pictures and other bags."""
+"""`milbench predict`: predictions of a trained network for pictures and other bags."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -103,38 +103,6 @@ def predict(
                 f"{option} is for pictures: {images[0]} holds bags, of which a table is written"
             )
     _write_predicted_bags(models, images, out, positions=positions)
-    return 0
-
-
-def figure(
-    number: Annotated[
-        Literal["1", "2", "4"],
-        typer.Argument(
-            help="1: crops of house numbers; 2: scattered digits; 4: whole house numbers."
-        ),
-    ],
-    cell: CellOption,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="PNG file to write.")],
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the choice of test images.")] = 0,
-    device: options.DeviceOption = "auto",
-    data_dir: options.DataDirOption = None,
-    root: options.RootOption = options.HERE,
-) -> int:
-    """Redraw a figure of arXiv:1811.12346: the predictions of a trained network for test images of its task.
-
-    Example: milbench figure 2 --cell ID --out figure-2.png
-    """
-    from milbench.inference import paper_figures
-
-    if out.is_dir():
-        raise UsageError(
-            f"--out {out} is a folder: name the file, such as {out / f'figure-{number}.png'}"
-        )
-    (model,) = _load([cell], root, device)
-    image, notes = paper_figures.draw_figure(number, model, seed, data_dir)
-    with as_usage():
-        _save(out, image)
-    options.say(*notes, f"wrote {out}", then=("open", str(out)))
     return 0
 
 

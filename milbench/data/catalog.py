@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 from milbench._utils import digests, extras
 from milbench._utils.files import expanded, folder_digest, scratch_folder
-from milbench.data import esc10, house_numbers, ocr_letters, sources, spoken_digits
+from milbench.data import esc10, ocr_letters, sources, spoken_digits
 from milbench.errors import UsageError, as_usage, unknown
 
 ENVIRONMENT = "MILBENCH_DATA"  # the environment variable that names the data directory
-SEAL = ".sha256"  # a file with the digest of its folder as it was fetched or made; folders of others have none
+SEAL = (
+    ".sha256"  # a file with the digest of its folder as it was fetched; folders of others have none
+)
 _downloads = ContextVar("downloads", default=True)
 
 
@@ -90,15 +92,13 @@ class Dataset:
     name: str
     parts: tuple[Part, ...]
     download: sources.Download
-    size: int = 0  # bytes that are downloaded, about; 0: it is made here
+    size: int  # bytes that are downloaded, about
     licence: str = ""
     extra: Extra | None = None
 
     @property
     def about(self) -> str:
         """Its size and licence in words, as a reader needs them before a download."""
-        if not self.size:
-            return "made here, without a download"
         return f"{megabytes(self.size)}, licence: {self.licence or 'not stated'}"
 
     def check_extra(self) -> None:
@@ -134,7 +134,7 @@ class Dataset:
         return DatasetStatus(self.name, folder, "present", self.identity(root), note)
 
     def fetch(self, root: Path) -> None:
-        """Download or make the parts that are missing or damaged, check them and move them into place, one by one."""
+        """Download the parts that are missing or damaged, check them and move them into place, one by one."""
         for part in self.parts:
             if part.is_complete(root):
                 continue
@@ -197,7 +197,7 @@ def named(name: str) -> Dataset:
 
 
 def fetch(name: str, root: Path) -> DatasetStatus:
-    """Download or make a data set below `root` unless it is complete, replacing damaged files; return its state."""
+    """Download a data set below `root` unless it is complete, replacing damaged files; return its state."""
     dataset = named(name)
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -323,9 +323,6 @@ _DATASETS = (
         "svhn", (Part("svhn/train"), Part("svhn/test")), sources.svhn, 680_697_527, _SVHN_LICENCE, _H5,
     ),
     Dataset("svhn-extra", (Part("svhn/extra"),), sources.svhn, 1_955_489_752, _SVHN_LICENCE, _H5),
-    Dataset(
-        "house-numbers", tuple(Part(path) for path in house_numbers.PICTURES), house_numbers.make, extra=_H5,
-    ),
 )  # fmt: skip
 DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in _DATASETS}
 """The data sets that `milbench data` lists, checks and fetches, by name."""

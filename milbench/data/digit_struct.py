@@ -1,4 +1,4 @@
-"""Reader and writer of `digitStruct.mat`, SVHN's list of pictures with one box a digit (Netzer et al. 2011).
+"""Reader of `digitStruct.mat`, SVHN's list of pictures with one box a digit (Netzer et al. 2011).
 
 MATLAB 7.3 files are HDF5. `digitStruct/name` and `digitStruct/bbox` hold an object reference for each picture: to the
 file name as UTF-16 code units, and to a group with the datasets label, left, top, width and height. Each of these is a
@@ -6,7 +6,6 @@ column of references to one number for each digit, or that number itself where a
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,38 +89,3 @@ def _numbers(file: Any, dataset: Any) -> NDArray[Any]:
     return np.array(
         [_numbers(file, h5r.dereference(reference, file)).item() for reference in values.ravel()]
     )
-
-
-def write(path: Path, records: Sequence[Record]) -> None:
-    """Write records in SVHN's format, made in memory: HDF5 reports a full disk by tracebacks that nobody can catch."""
-    h5py = extras.load("h5py", "h5", str(path))
-
-    def refer(place: Any, name: str, values: Sequence[Any]) -> None:
-        column = np.array([[dataset.ref] for dataset in values], dtype=h5py.ref_dtype)
-        place.create_dataset(name, data=column, dtype=h5py.ref_dtype)
-
-    with h5py.File(path.name, "w", driver="core", backing_store=False) as file:
-        pool, names, groups = file.create_group("#refs#"), [], []
-        for n, record in enumerate(records):
-            units = np.frombuffer(record.name.encode("utf-16-le"), dtype="<u2")
-            names.append(pool.create_dataset(f"n{n}", data=units.reshape(-1, 1)))
-            groups.append(pool.create_group(f"b{n}"))
-            labels = [c or ZERO for c in record.classes]
-            for field, values in zip(
-                FIELDS, np.column_stack([labels, record.boxes]).T, strict=True
-            ):
-                if len(values) == 1:
-                    groups[-1].create_dataset(field, data=values.reshape(1, 1))
-                    continue
-                cells = [
-                    pool.create_dataset(f"{field}{n}_{k}", data=[[value]])
-                    for k, value in enumerate(values)
-                ]
-                refer(groups[-1], field, cells)
-        structure = file.create_group("digitStruct")
-        structure.attrs["MATLAB_class"] = np.bytes_("struct")
-        refer(structure, "name", names)
-        refer(structure, "bbox", groups)
-        file.flush()
-        content = file.id.get_file_image()
-    path.write_bytes(content)

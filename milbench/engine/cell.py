@@ -25,7 +25,7 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -46,8 +46,6 @@ LISTED = (
     "task.json", "gallery.npz", WEIGHTS,
 )  # fmt: skip
 """The files that belong to a finished cell."""
-EXPORTED = r"(?!mlflow|progress)[a-z][a-z_]*(-\d+)?\.(json|csv|npz|safetensors|txt|pt)"
-"""The names of files that mean something on another machine."""
 SMALL = 65_536
 """Bytes of weights whose digest is computed whenever the state of a cell is asked for, as those of other files are."""
 
@@ -288,22 +286,6 @@ class CellFolder:
             json.dumps([self.id, result, files]).encode()
         )  # of another cell, too, it is another one
         return json.dumps({**result, "files": files, "digest": digest}).encode() + b"\n"
-
-    def export(self, left_out: Collection[str]) -> dict[str, bytes]:
-        """Return the files of the cell that mean something on another machine, by name, some left out."""
-        files = {}
-        for path in sorted(
-            self.path.iterdir()
-        ):  # a checkpoint before the history that goes beyond it
-            if re.fullmatch(EXPORTED, path.name) and path.name not in left_out:
-                with suppress(
-                    FileNotFoundError
-                ):  # the checkpoint of a cell that is finished in this moment
-                    files[path.name] = path.read_bytes()
-        if listed := json.loads(files.get(self._result.name, b"{}")).get("files"):
-            listed = {name: entry for name, entry in listed.items() if name not in left_out}
-            files[self._result.name] = self._result_content(self.result(), listed)
-        return files
 
     def cell(self) -> Cell:
         """Return the cell. Raises UsageError where the folder does not tell."""

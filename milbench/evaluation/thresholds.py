@@ -31,6 +31,7 @@ def choose_threshold(
     *,
     by: Literal["sets", "labels"],
     near: float | None = None,
+    weights: Floats | None = None,
 ) -> float:
     """Return the threshold with the most right answers, smoothed so that one lucky candidate does not win.
 
@@ -52,6 +53,7 @@ def choose_threshold(
         near: to be set for bags that were trained on. A network may separate them by a wide gap, in
             which every threshold is as good. The threshold is then `near` if it lies in the best gap,
             else the middle of the best gap that is nearest to it.
+        weights: (n,), above 0: how much the right answers of each bag count; None: all alike.
 
     Returns:
         A finite number.
@@ -69,13 +71,14 @@ def choose_threshold(
         return _above_all(candidates)
     if labels.all():
         return min(EVEN_ODDS, float(candidates[0]))
+    bag_weights = _with_mean_one(weights, len(labels))
     steps = (
         _steps_by_sets(scores, labels, candidates)
         if by == "sets"
         else _steps_by_labels(scores, labels, candidates)
     )
-    right = steps.count_right(np.ones(len(labels)))
-    reach = _uncertainty(steps, len(labels))
+    right = steps.count_right(bag_weights)
+    reach = _uncertainty(steps, bag_weights)
     smooth = _moving_average(_moving_average(right, reach), reach)
     best = np.flatnonzero(
         smooth >= smooth.max() - 1e-9 * len(labels)
@@ -135,14 +138,23 @@ def _steps_by_labels(scores: Floats, labels: Bools, candidates: Floats) -> _Step
     )
 
 
-def _uncertainty(steps: _Steps, bags: int) -> int:
+def _with_mean_one(weights: Floats | None, bags: int) -> Floats:
+    """Return the weights (n,) of bags on the scale of bags that all count alike."""
+    if weights is None:
+        return np.ones(bags)
+    scaled: Floats = weights / weights.mean()
+    return scaled
+
+
+def _uncertainty(steps: _Steps, weights: Floats) -> int:
     """Return how far the best candidate moves between bootstrap samples: the standard deviation of its rank."""
+    bags = len(weights)
     # The number of bags is the seed, so that all losses get the same samples.
     rng = np.random.default_rng(bags)
     ranks = []
     for _ in range(RESAMPLES):
         times = np.bincount(rng.integers(bags, size=bags), minlength=bags).astype(float)
-        right = steps.count_right(times)
+        right = steps.count_right(times * weights)
         ranks.append(_middle(np.flatnonzero(right == right.max())))
     return round(float(np.std(ranks)))
 

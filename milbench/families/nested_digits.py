@@ -19,17 +19,6 @@ from milbench.evaluation.evaluate import EvalSplit
 from milbench.families.fixed_bags import Lazy, draw_in_rounds
 from milbench.families.image_bags import DIGITS, ImageTask, single_instance_bags
 
-TRIES = 1000  # to put digits onto a canvas without overlap
-FIGURE_2 = (
-    (1.3, 1.3, 1),
-    (1.5, 4.6, 3),
-    (4.5, 2.0, 5),
-    (4.5, 4.5, 8),
-    (3.0, 2.0, 3),
-    (3.0, 4.6, 7),
-)
-"""The canvases of the paper's Figure 2: height and width in sides of a digit, and the number of digits."""
-
 
 def nest_digits(
     digits: LabelledImages, index: Tensor, tops: Tensor, lefts: Tensor, height: int, width: int
@@ -89,8 +78,6 @@ class NestedDigits(ImageTask):
     ] = ()  # what fixed canvases depend on besides task, split and number of digits
     num_classes = DIGITS
     primary = "instance_error"
-    figures = ("2",)
-    """Of arXiv:1811.12346, see `milbench.inference.paper_figures`."""
     chance = 1 - 1 / DIGITS
 
     def __init__(
@@ -112,7 +99,7 @@ class NestedDigits(ImageTask):
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         splits = self.load(data_dir).to(device)
-        self._train, self._test = splits.train, splits.test
+        self._train = splits.train
         self.training_count = len(splits.train) // self.digits_per_bag
         # Without a validation split, thresholds are chosen on canvases of training digits, and nothing is reported.
         self.calibration = None if splits.validation else self._canvases("validation", splits.train)
@@ -130,25 +117,6 @@ class NestedDigits(ImageTask):
         order = draw_in_rounds(len(self._train), bags * self.digits_per_bag, rng)
         for index in order.view(bags, self.digits_per_bag).split(self.batch_bags):
             yield draw_canvases(self._train, index, self.sizes, rng)
-
-    def figure_bags(self, rng: torch.Generator) -> list[Bags]:
-        return [self.test_canvas(high, wide, count, rng) for high, wide, count in FIGURE_2]
-
-    def test_canvas(self, high: float, wide: float, count: int, rng: torch.Generator) -> Bags:
-        """Return a canvas of `high` x `wide` sides of a digit with `count` random test digits, fewer if no more fit."""
-        side = self._test.pixels.shape[-1]
-        height, width = round(high * side), round(wide * side)
-        places: list[tuple[int, int]] = []
-        for _ in range(TRIES):
-            top = int(torch.randint(height - side + 1, (), generator=rng))
-            left = int(torch.randint(width - side + 1, (), generator=rng))
-            if len(places) < count and all(
-                max(abs(top - t), abs(left - x)) >= side for t, x in places
-            ):
-                places.append((top, left))
-        index = torch.randint(len(self._test), (1, len(places)), generator=rng)
-        tops, lefts = torch.tensor(places).T.unsqueeze(1)
-        return nest_digits(self._test, index, tops, lefts, height, width)
 
     def _canvases(self, split: Split, digits: LabelledImages) -> list[Bags]:
         """Draw the fixed canvases of a split: every digit once in random order before any digit again."""

@@ -29,7 +29,7 @@ from milbench.families.image_bags import DIGITS, ImageTask
 from milbench.networks.convolutional import HOUSE_NUMBERS
 from milbench.networks.standardise import StandardiseImages
 
-FIGURE_1, CROPS_PER_EVAL_BATCH = 8, 250
+CROPS_PER_EVAL_BATCH = 250
 CALIBRATION_CROPS = (
     1000  # to train on, by which threshold and decoder are chosen without a validation split
 )
@@ -63,8 +63,6 @@ class StreetNumbers(ImageTask):
     inputs = 3
     white = 256  # so that pixels are in [0, 1)
     primary = "transcription_error"
-    figures = ("1", "4")
-    """Of arXiv:1811.12346, see `milbench.inference.paper_figures`."""
     folder: ClassVar[str]  # of train, test and extra, below the data directory
     how_to_get: ClassVar[str]  # the data, for the error message where they are missing
 
@@ -117,7 +115,7 @@ class StreetNumbers(ImageTask):
         }
         train, count = numbers["train"], len(numbers["train"])
         # The pictures of train count from 0 on, then those of test.
-        self._test = numbers["test"].numbered(count)
+        test = numbers["test"].numbered(count)
         self.max_labels = max(
             len({*row} - {-1}) for crops in parts.values() for row in crops.classes.tolist()
         )
@@ -153,7 +151,7 @@ class StreetNumbers(ImageTask):
         if self.validation:
             crops_to_validate = replace(train[validated], numbers=to_device(validated, device))
             self.eval_splits["validation"] = EvalSplit((), self._batches(crops_to_validate))
-        self.eval_splits["test"] = EvalSplit((), self._batches(self._test))
+        self.eval_splits["test"] = EvalSplit((), self._batches(test))
 
     @property
     def steps_per_epoch(self) -> int:
@@ -201,16 +199,6 @@ class StreetNumbers(ImageTask):
         return reading.complete(
             evaluate_bags(score, self.eval_splits, self.calibration, reading, limit, labels)
         )
-
-    def figure_bags(self, rng: torch.Generator) -> list[Bags]:
-        return [number_bags(self._test[torch.randperm(len(self._test), generator=rng)[:FIGURE_1]])]
-
-    def figure_pictures(self, data_dir: Path | None) -> list[tuple[Path, tuple[int, ...]]]:
-        folder = catalog.data_dir(data_dir) / self.folder / "test"
-        return [
-            (folder / record.name, record.classes)
-            for record in digit_struct.read(folder / digit_struct.FILE)
-        ]
 
     def _batches(self, images: LabelledImages) -> Lazy[Bags]:
         return Lazy.of(images[: self.evaluation_limit], CROPS_PER_EVAL_BATCH, number_bags)

@@ -67,7 +67,7 @@ def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = N
     cell = cell or folder.cell()
     subject = f"cell {folder.id} ({cell})"
     if not folder.weights.exists():
-        raise UsageError(f"{subject} has no weights: it was imported without them (--no-weights)")
+        raise UsageError(f"{subject} has no weights: it was kept without them")
     check_unchanged(cell)
     set_torch_defaults(torch.get_num_threads())
     task = task_for(cell)

@@ -8,10 +8,8 @@ from matplotlib.figure import Figure
 from PIL.Image import Image
 
 from milbench._utils.images import grey
-from milbench._utils.palette import INK, MUTED, class_colours
+from milbench._utils.palette import INK, MUTED
 from milbench._utils.pictures import (
-    RIGHT,
-    WRONG,
     draw_classes,
     extent_of,
     literal,
@@ -76,37 +74,10 @@ def draw_prediction(axes: Axes, model: Trained, picture: Image, prediction: Pred
     _name_components(axes, model, prediction)
 
 
-def draw_letters(axes: Axes, model: Trained, picture: Image, prediction: Prediction) -> None:
-    """Write the most probable class at every position of a picture, the fainter the less probable."""
-    classes, strengths = (
-        prediction.probs.argmax(dim=0).numpy(),
-        prediction.probs.amax(dim=0).numpy(),
-    )
-    ys, xs = (centres.numpy() for centres in prediction.centres)
-    axes.set(xlim=(0, picture.width), ylim=(picture.height, 0), aspect="equal", facecolor="black")
-    names = model.task.class_names
-    colours = class_colours(len(names))
-    for c in np.unique(classes[classes < len(names)]):
-        rows, columns = (classes == c).nonzero()
-        opacity = 0.4 + 0.6 * strengths[rows, columns]
-        axes.scatter(
-            xs[columns],
-            ys[rows],
-            s=24,
-            marker=f"$\\mathbf{{{names[c]}}}$",
-            color=colours[c],
-            alpha=opacity,
-            lw=0,
-        )
-
-
-def write_caption(axes: Axes, read: str, below: str, truth: str | None = None) -> None:
-    """Write the text read above a picture, with a verdict if the truth is known, and details below it."""
-    verdict, colour = "", INK
-    if truth is not None:
-        verdict, colour = ("  ✓", RIGHT) if read == truth else (f"  ✗ {truth}", WRONG)
-    head = textwrap.fill(f"{read or 'nothing'}{verdict}", LINE_LENGTH // 2)
-    axes.set_title(literal(head), loc="left", color=colour, fontsize=14, fontweight="bold")
+def write_caption(axes: Axes, read: str, below: str) -> None:
+    """Write the text read above a picture, and details below it."""
+    head = textwrap.fill(read or "nothing", LINE_LENGTH // 2)
+    axes.set_title(literal(head), loc="left", color=INK, fontsize=14, fontweight="bold")
     lines = [textwrap.fill(line, LINE_LENGTH) for line in below.splitlines()]
     axes.set_xlabel(literal("\n".join(lines)), loc="left", color=MUTED, fontsize=9)
 

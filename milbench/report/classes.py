@@ -7,8 +7,6 @@ from milbench.report.formatting import readable, significant
 from milbench.report.study import Study
 from milbench.report.tables import Table
 
-Counts = dict[str, dict[str, list[int]]]
-"""Cell -> class -> its counts."""
 SCORES = "Of the label sets of test bags, over all seeds."
 CONFUSION = (
     "In % of the test bags with the row's class: it is predicted, or missed, and the column's wrongly "

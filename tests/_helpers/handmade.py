@@ -22,7 +22,7 @@ COLOURS = {1: 0, 2: 1, 9: 2}
 NETWORKS = {
     "extended-digits": "conv",
     "extended-mnist": "paper",
-    "house-numbers": "small",
+    "svhn": "small",
     "synthetic-bags": "mlp",
 }
 
@@ -52,7 +52,7 @@ def network_of(name: str) -> Network:
         middle = head.kernel_size[0] // 2
         assert head.bias is not None
         head.bias[:-1] = -100
-        if name == "house-numbers":
+        if name == "svhn":
             for cls, channel in COLOURS.items():
                 head.bias[cls] = -10
                 head.weight[cls, channel, middle, middle] = 30

@@ -5,7 +5,6 @@ import json
 import pickle
 import struct
 import zlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,8 @@ from PIL import Image, ImageDraw
 from scipy.io import wavfile
 from torch import Tensor
 
-from milbench.data import digit_struct
-from milbench.data.digit_struct import Record
 from tests._helpers import sequence_files
+from tests._helpers.svhn_files import small_svhn
 
 
 def write_idx(path: Path, values: Tensor) -> None:
@@ -180,42 +178,6 @@ def small_images(folder: Path, count: int = 60) -> Path:
     return folder
 
 
-Digits = Sequence[tuple[float, float, float, float, float]]
-"""Label (1 to 10), left, top, width and height of each digit."""
-
-
-def write_struct(path: Path, records: Sequence[tuple[str, Digits]]) -> None:
-    """Write a digitStruct.mat, perhaps a wrong one, by the writer that tests/data/test_digit_struct.py checks."""
-    made = []
-    for name, digits in records:
-        numbers = np.array(digits, float).reshape(-1, 5)
-        made.append(
-            Record(
-                name,
-                tuple(0 if label == 10 else int(label) for label in numbers[:, 0]),
-                numbers[:, 1:],
-            )
-        )
-    digit_struct.write(path, made)
-
-
-def picture(width: int, height: int, seed: int = 0) -> Any:
-    """Smooth coloured noise (height, width, 3) uint8."""
-    coarse = np.random.default_rng(seed).integers(0, 256, (4, 5, 3), dtype=np.uint8)
-    return np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC))
-
-
-def write_folder(folder: Path, pictures: Sequence[tuple[int, int, Digits]]) -> Path:
-    """Write 1.png, 2.png, ... of these widths and heights, and their digitStruct.mat."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for n, (width, height, _) in enumerate(pictures, start=1):
-        Image.fromarray(picture(width, height, n)).save(folder / f"{n}.png")
-    write_struct(
-        folder / "digitStruct.mat", [(f"{n}.png", p[2]) for n, p in enumerate(pictures, start=1)]
-    )
-    return folder
-
-
 def bomb(side: int) -> bytes:
     """Return a PNG file whose header promises a square picture of this side."""
 
@@ -238,7 +200,7 @@ PARAMS: dict[str, dict[str, Any]] = {
         name: {"any_data": True, "validation": 20}
         for name in ("mnist", "extended-mnist", "cifar10")
     },
-    **{name: {"validation": 20} for name in ("svhn", "house-numbers")},
+    "svhn": {"validation": 20},
     "mnist-bags": {"any_data": True, "train_bags": 24},
     "sound-events": {"train_bags": 64},
     "spoken-digits": {"any_data": True, "train_bags": 64},
@@ -252,7 +214,7 @@ PARAMS: dict[str, dict[str, Any]] = {
 
 
 def small_data(root: Path) -> Path:
-    """Write a small data set of every task into a folder, but for house numbers."""
+    """Write a small data set of every task into a folder."""
     for write in (
         small_clips,
         small_letters,
@@ -261,6 +223,7 @@ def small_data(root: Path) -> Path:
         small_mnist,
         small_table,
         small_images,
+        small_svhn,
     ):
         write(root)
     sequence_files.small_table(root)

@@ -91,17 +91,13 @@ NOT_UTF_8 = "bad\udcff"  # what Python makes of the byte 0xff in a word of the c
         (("export",), "Missing option '--out'"),
         (
             ("export", "--out", "mine.txt"),
-            "--out mine.txt: expected a name that ends in .zip, .csv or .json",
+            "--out mine.txt: expected a name that ends in .csv or .parquet",
         ),
-        (("export", "--out", "mine.csv", "--no-weights"), "are for a .zip file"),
-        (("import", "nowhere.zip"), "nowhere.zip is not there"),
-        (("import", TINY), "is not a milbench export: File is not a zip file"),
         (
             ("predict", "a.png"),
             "Missing option '--cell': milbench status shows the ids of the cells",
         ),
         (("predict", "a.png", "--cell", "abc"), "no cell or run 'abc'"),
-        (("figure", "3", "--cell", "abc", "--out", "x.png"), "'3' is not one of '1', '2', '4'"),
     ],
     ids=lambda value: " ".join(value[-2:])[:40] if isinstance(value, tuple) else "",
 )

@@ -138,11 +138,7 @@ def test_the_list_of_networks_says_what_each_suits(
 
     assert listed("gru", "sound-events") == listed("gru", "sequence-bags")
     assert listed("gru", "sound-events")[2] == "stride=4, width=48"
-    assert (
-        listed("small", "house-numbers")
-        == listed("small", "svhn")
-        != listed("small", "extended-mnist")
-    )
+    assert listed("small", "svhn") != listed("small", "extended-mnist")
     assert listed("paper", "cifar10") != listed("paper", "cifar10 (losses with a class head)")
     assert listed("context", "every task")[2:] == ["layers=1, heads=4", "every task", "milbench"]
     assert listed("set-transformer", "losses with a sigmoid head")[4] == "milbench"

@@ -222,7 +222,7 @@ def test_every_study_begins_with_what_two_cores_can_do_and_says_what_limits_ever
         assert paper.recipe["head_init"] == "paper"
 
 
-@pytest.mark.parametrize("task", ["house-numbers", "extended-digits"])
+@pytest.mark.parametrize("task", ["svhn", "extended-digits"])
 def test_a_dry_run_reckons_with_the_bags_that_are_evaluated(
     task: str, milbench: Milbench, street_data: Path
 ) -> None:
@@ -262,7 +262,7 @@ def test_the_published_comparison_on_svhn_runs_on_files_of_its_format(
     milbench: Milbench, street_data: Path, tmp_path: Path
 ) -> None:
     """The real SVHN is at hand on few machines; what reads and trains on it is tried on all."""
-    shutil.copytree(street_data / "house-numbers", tmp_path / "svhn")
+    shutil.copytree(street_data / "svhn", tmp_path / "svhn")
     words = [
         "section-5-4",
         "--preset",

@@ -11,7 +11,7 @@ from milbench.data import catalog, sources
 from milbench.data.catalog import Dataset, Part
 from milbench.data.sources import STALLED, Download
 from milbench.errors import UsageError
-from tests._helpers.small_data import write_folder
+from tests._helpers.svhn_files import write_folder
 
 Known = Callable[[Download], Dataset]
 CONTENT = {"toy/raw/a": b"some bytes", "toy/raw/b": b"and others"}
@@ -33,7 +33,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Known:
     """Make a toy data set the only one that the suite knows."""
 
     def register(download: Download) -> Dataset:
-        dataset = Dataset("toy", PARTS, download)
+        dataset = Dataset("toy", PARTS, download, size=1)
         monkeypatch.setattr(catalog, "DATASETS", {"toy": dataset})
         return dataset
 
@@ -215,6 +215,21 @@ def test_an_archive_that_is_damaged_or_cut_off_is_refused_in_one_line(
     with pytest.raises(UsageError, match=r"cannot fetch spoken-digits .*: Compressed file ended"):
         catalog.fetch("spoken-digits", tmp_path)
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_fetched_folder_that_lost_a_picture_is_damaged(tmp_path: Path, served: Path) -> None:
+    catalog.fetch("svhn", tmp_path)
+    (tmp_path / "svhn/train/1.png").unlink()
+    row = catalog.DATASETS["svhn"].status(tmp_path)
+    assert row.state == "damaged"
+    assert row.note.startswith(f"{tmp_path / 'svhn/train'} is damaged: expected SHA-256")
+
+
+def test_a_damaged_folder_is_fetched_anew(tmp_path: Path, served: Path) -> None:
+    catalog.fetch("svhn", tmp_path)
+    (tmp_path / "svhn/train/1.png").unlink()
+    assert catalog.fetch("svhn", tmp_path).state == "present"
+    assert tree(tmp_path / "svhn/train") == tree(served / "train")
 
 
 def test_other_pictures_are_accepted_and_never_replaced(tmp_path: Path, served: Path) -> None:

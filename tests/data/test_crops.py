@@ -14,7 +14,7 @@ from milbench.data import crops as crops_module
 from milbench.data.crops import CROP_SIDE, CropVariant, crop, load, window
 from milbench.data.digit_struct import Record, read
 from milbench.errors import UsageError
-from tests._helpers.small_data import picture, write_folder, write_struct
+from tests._helpers.svhn_files import noise, write_folder, write_struct
 
 
 def record(*boxes: tuple[float, float, float, float]) -> Record:
@@ -94,7 +94,7 @@ def test_a_box_that_overlaps_by_less_than_a_pixel_still_has_a_window() -> None:
 
 @pytest.mark.parametrize("variant", get_args(CropVariant))
 def test_pixels_are_an_antialiased_bicubic_resize_of_the_window(variant: CropVariant) -> None:
-    pixels = picture(300, 200, seed=1)
+    pixels = noise(300, 200, seed=1)
     marked = record((120, 60, 30, 70), (152, 66, 28, 70))
     made, _ = crop(marked, Image.fromarray(pixels), variant)
     left, top, right, bottom = window(marked, 300, 200, variant)
@@ -162,7 +162,7 @@ def test_pictures_are_cropped_once_for_each_variant_and_protocol(
 
 def test_other_pictures_or_records_make_new_crops(folder: Path) -> None:
     made = [load(folder, "paper")]
-    Image.fromarray(picture(60, 40, seed=9)).save(folder / "1.png")
+    Image.fromarray(noise(60, 40, seed=9)).save(folder / "1.png")
     made.append(load(folder, "paper"))
     write_struct(
         folder / "digitStruct.mat",
@@ -194,7 +194,7 @@ def test_what_is_cut_short_or_lost_is_made_again(
 def test_bad_input_leaves_the_cache_as_it_was(folder: Path) -> None:
     load(folder, "paper")
     before = {path: path.read_bytes() for path in (folder.parent / ".crops").rglob("*.*")}
-    Image.fromarray(picture(8, 8)).save(folder / "2.png")
+    Image.fromarray(noise(8, 8)).save(folder / "2.png")
     outside = (
         f"{folder / '2.png'} has 8x8 pixels, and box 1 of 2 in digitStruct.mat is wholly outside"
     )

@@ -36,7 +36,7 @@ def test_a_step_of_every_loss_needs_no_value_from_the_device(
 ) -> None:
     """Tensors on `meta` have no values: what the host would wait for raises. By psgd, with a second derivative too."""
     ordered = variant.load().supervision == "order"
-    task = "cifar10" if variant.one_class else "house-numbers" if ordered else "extended-digits"
+    task = "cifar10" if variant.one_class else "svhn" if ordered else "extended-digits"
     steps_on_meta(
         variant, task, data_of_all, {"optimizer": "psgd", "precision": "float32"}, steps=1
     )
@@ -124,7 +124,7 @@ def test_a_batch_of_every_task_reaches_the_gpu_without_waiting(task: str, on_gpu
 @pytest.mark.parametrize(
     ("variant", "task"),
     [
-        (v, "cifar10" if v.one_class else "house-numbers" if v.loss == "ctc" else "synthetic-bags")
+        (v, "cifar10" if v.one_class else "svhn" if v.loss == "ctc" else "synthetic-bags")
         for v in VARIANTS
     ],
     ids=str,

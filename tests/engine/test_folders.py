@@ -1,12 +1,13 @@
-"""The store is folders: they can be copied, moved, merged and deleted, and exported as a checked zip."""
+"""The store is folders: they can be copied, packed, moved, merged and deleted."""
 
 import json
 import os
-import random
 import shutil
-import zipfile
+import tarfile
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from milbench.engine.cell import CellFolder
 from milbench.engine.folders import Root
@@ -60,111 +61,43 @@ def test_losses_that_are_run_one_after_the_other_are_in_one_comparison(
     assert {cell.loss for cell in Root(root).plan().cells} == {"mean"}
 
 
-def test_an_export_goes_on_elsewhere(milbench: Milbench, root: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def unpacked(milbench: Milbench, root: Path, tmp_path: Path) -> Path:
+    """Another root, with a finished comparison that was packed by tar in the first, which is gone."""
     assert milbench(*WORDS, "exact").code == 0
-    assert milbench("export", "--out", str(tmp_path / "all.zip")).code == 0
+    packed = tmp_path / "store.tar.gz"
+    with tarfile.open(packed, "w:gz") as tar:
+        tar.add(root / "runs", "runs")
+    shutil.rmtree(root)
     there = tmp_path / "there"
-    ran = milbench("import", str(tmp_path / "all.zip"), "--root", str(there))
-    assert ran.code == 0, ran
-    assert "added 2 of 2 cells to tiny" in ran.out
-    assert numbers(there) == numbers(root)
-    for words in ([*WORDS, "exact"], ["run", "tiny"]):  # the spec came with it
-        assert ", 0 to run" in milbench(*words, "--root", str(there)).out
-    assert (
-        "3 cells, 1 to run"
-        in milbench("run", "tiny", "--seeds", "0-2", "--dry-run", "--root", str(there)).out
-    )
-    cell = next(path for path in Root(there).cells.iterdir() if path.is_dir())
-    (cell / "result.json").unlink()
-    (Root(root).cells / cell.name / "result.json").unlink()
-    (cell / "checkpoint.pt").touch()
-    assert milbench("export", "--out", str(tmp_path / "half.zip")).code == 0
-    assert (
-        "added 0 of 2 cells"
-        in milbench("import", str(tmp_path / "half.zip"), "--root", str(there)).out
-    )
-    assert (cell / "checkpoint.pt").exists(), (
-        "what goes on here is worth more than what is not done there"
-    )
-    assert (
-        "added 1 of 2 cells"
-        in milbench("import", str(tmp_path / "all.zip"), "--root", str(there)).out
-    )
-    assert milbench("export", "--out", str(tmp_path / "t.csv")).code == 0
-    assert (
-        (tmp_path / "t.csv")
-        .read_text()
-        .startswith("task,loss,network,recipe,supervision,seed,status")
-    )
+    with tarfile.open(packed) as tar:
+        tar.extractall(there, filter="data")
+    return there
 
 
-def forged(tmp_path: Path, member: str, content: bytes = b"x") -> Path:
-    path = tmp_path / "forged.zip"
-    shutil.copy(tmp_path / "good.zip", path)
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr(member, content)
-    return path
-
-
-def test_only_an_export_is_imported(milbench: Milbench, root: Path, tmp_path: Path) -> None:
-    assert milbench("run", "--loss", "exact", "--task", TINY).code == 0
-    assert milbench("export", "--out", str(tmp_path / "good.zip")).code == 0
-    cell = Root(root).plan().cells[0].id
-    there = tmp_path / "there"
-    for member in (
-        "../escaped.json", "/abs.json", f"cells/{cell}/x.py", "cells/0123456789abcdef/cell.json",
-        f"cells/{cell}/a/b.json", f"cells/{cell}/history.csv/",
-    ):  # fmt: skip
-        complaint = milbench(
-            "import", str(forged(tmp_path, member)), "--root", str(there)
-        ).complaint()
-        assert "an export has no" in complaint
-    with (
-        zipfile.ZipFile(tmp_path / "good.zip") as good,
-        zipfile.ZipFile(tmp_path / "typed.zip", "w") as typed,
-    ):
-        for name in good.namelist():
-            typed.writestr(
-                name, b'{"costs": [1]}' if name.endswith("result.json") else good.read(name)
-            )
-        typed.comment = good.comment
-    complaint = milbench("import", str(tmp_path / "typed.zip"), "--root", str(there)).complaint()
-    assert f"cell {cell} is damaged" in complaint
-    (tmp_path / "text.zip").write_text("no zip at all")
-    os.mkfifo(tmp_path / "fifo")
-    for name in ("text.zip", "fifo", ".", "absent.zip", "/dev/zero"):
-        milbench("import", str(tmp_path / name), "--root", str(there)).complaint()
-    cut = (tmp_path / "good.zip").read_bytes()
-    (tmp_path / "cut.zip").write_bytes(cut[: len(cut) // 2])
-    milbench("import", str(tmp_path / "cut.zip"), "--root", str(there)).complaint()
-    assert not [path for path in there.rglob("*") if path.is_file()], "nothing half-imported"
-    assert not (tmp_path / "escaped.json").exists()
-
-
-def test_an_archive_with_a_flipped_bit_is_imported_whole_or_not_at_all(
-    milbench: Milbench, root: Path, tmp_path: Path
+def test_status_of_an_unpacked_store_says_that_all_is_done(
+    milbench: Milbench, unpacked: Path
 ) -> None:
-    assert milbench("run", "--loss", "exact", "--task", TINY).code == 0
-    assert milbench("export", "--out", str(tmp_path / "good.zip")).code == 0
-    content = (tmp_path / "good.zip").read_bytes()
-    chance = random.Random(0)
-    for trial in range(100):
-        place = (
-            chance.randrange(len(content))
-            if trial % 2
-            else len(content) - chance.randrange(1, 1500)
-        )
-        flipped = (
-            content[:place]
-            + bytes([content[place] ^ 1 << chance.randrange(8)])
-            + content[place + 1 :]
-        )
-        (tmp_path / "bad.zip").write_bytes(flipped)
-        there = tmp_path / str(trial)
-        if milbench("import", str(tmp_path / "bad.zip"), "--root", str(there)).code == 0:
-            assert numbers(there) == numbers(root), place
-        else:
-            assert not [path for path in there.rglob("*") if path.is_file()], place
+    said = milbench("status", "--root", str(unpacked)).done()
+    assert "2 of 2 cells done" in said
+
+
+def test_an_unpacked_store_has_a_report(milbench: Milbench, unpacked: Path) -> None:
+    milbench("report", "--root", str(unpacked)).done()
+    assert (unpacked / "reports/tiny/index.html").exists()
+
+
+def test_nothing_of_an_unpacked_store_is_trained_again(milbench: Milbench, unpacked: Path) -> None:
+    before = numbers(unpacked)
+    said = milbench("run", "tiny", "--root", str(unpacked)).done()
+    assert ", 0 to run" in said
+    assert numbers(unpacked) == before
+
+
+def test_an_unpacked_store_goes_on_with_further_seeds(milbench: Milbench, unpacked: Path) -> None:
+    words = ["run", "tiny", "--seeds", "0-2", "--dry-run"]
+    said = milbench(*words, "--root", str(unpacked)).done()
+    assert "3 cells, 1 to run" in said
 
 
 def test_a_damaged_plan_is_one_line_and_never_replaced_by_a_smaller_one(
@@ -183,13 +116,10 @@ def test_a_damaged_plan_is_one_line_and_never_replaced_by_a_smaller_one(
         whole | {"spec": {}},
         whole | {"cells": [whole["cells"][0] | {"recipe": recipe | {"epochs": "x"}}]},
     ]  # fmt: skip
-    with zipfile.ZipFile(root / "x.zip", "w") as archive:
-        archive.writestr("comparison.json", json.dumps(damages[-1]))
-    assert "plan is damaged" in milbench("import", str(root / "x.zip")).complaint()
     for damage in damages:
         text = damage if isinstance(damage, str) else json.dumps(damage)
         plan.write_text(text)
-        export = ["export", "--out", str(root / "y.zip")]
+        export = ["export", "--out", str(root / "frame.csv")]
         for command in (["status"], ["report"], ["sync"], [*words, "noisy-or"], export):
             assert f"{plan}: the plan is damaged" in milbench(*command).complaint()
         assert plan.read_text() == text

@@ -1,20 +1,27 @@
 """MLflow shows what folders hold: on SQLite, and on a server that is away, dies half way, comes back or refuses."""
 
 import http.server
+import json
+import os
+import shlex
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
 from milbench.engine.folders import Root
 from milbench.engine.mirror import address
 from tests._helpers.command_line import HOSTILE, TINY, Milbench, process
-from tests._helpers.mlflow_server import MlflowServer
+from tests._helpers.mlflow_server import MlflowServer, free_port
 
 pytestmark = [pytest.mark.mirrored, pytest.mark.timeout(240)]
 WORDS = ["run", "--loss", f"exact,{HOSTILE}", "--task", TINY, "--seeds", "0-1"]
@@ -211,27 +218,39 @@ def test_paths_of_any_characters_hold_a_database(milbench: Milbench, tmp_path: P
     assert (root / "runs/mlflow.db").exists()
 
 
-def test_the_pages_of_mlflow_open_on_runs(root: Path, milbench: Milbench) -> None:
-    from urllib.request import urlopen
-
-    from tests._helpers.mlflow_server import free_port
-
-    assert milbench("run", "--loss", "exact", "--task", TINY).code == 0
+@pytest.fixture
+def pages(milbench: Milbench, root: Path) -> Iterator[str]:
+    """The address of MLflow's own pages, started by the command that `milbench sync` names."""
+    milbench("run", "--loss", "exact", "--task", TINY).done()
+    last = milbench("sync").done().splitlines()[-1]
+    command = shlex.split(last.removeprefix("next: "))
+    assert command[:2] == ["mlflow", "ui"]
     port = free_port()
-    running = process("ui", "--port", str(port), "--root", str(root))
-    try:
-        assert running.stdout is not None
-        said = running.stdout.readline() + running.stdout.readline()
-        assert f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning" in said
-        while True:
-            try:
-                url = f"http://127.0.0.1:{port}/api/2.0/mlflow/experiments/get-by-name?experiment_name=tiny"
-                with urlopen(url, timeout=60) as answer:
-                    assert b"custom_model_development" in answer.read()
-                    break
-            except OSError:
-                assert running.poll() is None
-                time.sleep(0.2)
-    finally:
-        running.kill()
-        running.communicate()
+    server = subprocess.Popen(
+        [sys.executable, "-m", *command, "--port", str(port), "--workers", "1"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    yield f"http://127.0.0.1:{port}/api/2.0/mlflow"
+    os.killpg(server.pid, signal.SIGKILL)
+    server.wait()
+
+
+def test_the_pages_of_mlflow_show_a_run_and_its_files(pages: str, root: Path) -> None:
+    wait_until_it_answers(f"{pages}/experiments/search?max_results=1")
+    (run,) = runs(root)
+    address = f"{pages}/artifacts/list?run_id={run.info.run_id}"
+    with urlopen(address, timeout=60) as answer:
+        files = json.loads(answer.read())["files"]
+    assert "weights.safetensors" in {file["path"] for file in files}
+
+
+def wait_until_it_answers(address: str) -> None:
+    while True:
+        try:
+            urlopen(address, timeout=60).close()
+        except OSError:
+            time.sleep(0.2)
+        else:
+            return

@@ -154,6 +154,22 @@ def test_within_a_gap_the_preferred_value_or_the_middle_is_taken(
     assert choose_threshold(presence, labels, by="sets", near=near) == expected
 
 
+@pytest.mark.parametrize(("heavy", "names_all"), [(True, True), (False, False)])
+def test_heavier_bags_decide_the_threshold(heavy: bool, names_all: bool) -> None:
+    """Half of the bags are right where the class is named in all, the others where in none."""
+    labels = np.array([[True], [False]] * 20)
+    presence = np.array([[1.0], [2.0]] * 20)
+    weights = np.where(labels[:, 0] == heavy, 9.0, 1.0)
+    threshold = choose_threshold(presence, labels, by="sets", weights=weights)
+    assert bool(threshold <= 1) == names_all
+
+
+def test_equal_weights_change_no_threshold() -> None:
+    presence, labels = drawn(np.random.default_rng(6), bags=50, classes=3, distance=1.0)
+    weighted = choose_threshold(presence, labels, by="sets", weights=np.full(50, 3.0))
+    assert weighted == choose_threshold(presence, labels, by="sets")
+
+
 def test_the_choice_is_repeatable() -> None:
     presence, labels = drawn(np.random.default_rng(5), bags=50, classes=3, distance=1.0)
     first = choose_threshold(presence.copy(), labels.copy(), by="sets")

@@ -1,4 +1,4 @@
-"""house-numbers and svhn: what they make of pictures in SVHN's format."""
+"""svhn: what it makes of pictures in SVHN's format."""
 
 import itertools
 import shutil
@@ -17,33 +17,32 @@ from milbench.data.digit_struct import read
 from milbench.engine.parts import typical_positions
 from milbench.errors import UsageError
 from tests._helpers.command_line import Ran
-from tests._helpers.small_data import write_folder
+from tests._helpers.svhn_files import write_folder
 from tests._helpers.tasks import new_network, prepared
 
 
 @pytest.fixture(scope="module")
 def root(street_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The rendered pictures, in svhn's folder too, with an extra part."""
+    """The drawn pictures, with an extra part."""
     root = tmp_path_factory.mktemp("root")
-    shutil.copytree(street_data / "house-numbers", root / "house-numbers")
-    shutil.copytree(street_data / "house-numbers", root / "svhn")
+    shutil.copytree(street_data / "svhn", root / "svhn")
     shutil.copytree(root / "svhn" / "train", root / "svhn" / "extra")
     return root
 
 
-def make(root: Path, name: str = "house-numbers", **params: Any) -> Any:
-    return prepared(name, root, **{"validation": 10, **params})
+def make(root: Path, **params: Any) -> Any:
+    return prepared("svhn", root, **{"validation": 10, **params})
 
 
 def test_bags_are_crops_with_the_set_of_their_digits(root: Path) -> None:
     task = make(root)
     (bags,) = task.eval_splits["test"].bags
-    crops = load(root / "house-numbers/test", "paper")
+    crops = load(root / "svhn/test", "paper")
     assert bags.instances.shape == (20, 3, 64, 64)
     assert torch.equal(
         (bags.instances * 256).permute(0, 2, 3, 1).byte(), torch.from_numpy(crops.crops)
     )
-    for n, record in enumerate(read(root / "house-numbers/test/digitStruct.mat")):
+    for n, record in enumerate(read(root / "svhn/test/digitStruct.mat")):
         assert set(bags.labels[n].nonzero().flatten().tolist()) == set(record.classes)
         assert tuple(c for c in bags.truth.classes[n].tolist() if c >= 0) == record.classes
         count = len(record.classes)
@@ -58,9 +57,7 @@ def test_an_epoch_has_every_training_crop_once_and_none_of_validation(root: Path
     held = torch.cat([bags.instances for bags in task.eval_splits["validation"].bags]).flatten(1)
     together = torch.cat([seen, held])
     whole = (
-        torch.from_numpy(load(root / "house-numbers/train", "paper").crops)
-        .permute(0, 3, 1, 2)
-        .flatten(1)
+        torch.from_numpy(load(root / "svhn/train", "paper").crops).permute(0, 3, 1, 2).flatten(1)
         / 256
     )
     assert len(held) == 10
@@ -80,7 +77,7 @@ def numbers_in(task: Any, root: Path, epoch: int) -> list[list[int]]:
 
 
 def test_with_extra_a_batch_is_of_one_third(root: Path) -> None:
-    task = make(root, "svhn", parts="train+extra", validation=0, augmentation=False)
+    task = make(root, parts="train+extra", validation=0, augmentation=False)
     assert task.steps_per_epoch == (60 + 60) // 32
     sources, pools = list[str](), {"both": range(60), "0": range(0, 60, 2), "1": range(1, 60, 2)}
     for epoch in range(40):
@@ -135,13 +132,13 @@ def test_by_the_published_protocol_batches_are_blocks_of_one_order_a_cell(root: 
 
 @pytest.mark.parametrize(("size", "millions"), [("small", 1.0), ("medium", 3.9), ("large", 7.5)])
 def test_the_published_networks(size: str, millions: float) -> None:
-    task = load_task("house-numbers")
+    task = load_task("svhn")
     network = new_network(task, size)
     count = sum(p.numel() for p in network.parameters())
     assert count / 2**20 == pytest.approx(millions, abs=0.05)
     assert network(torch.zeros(1, 3, 64, 64)).shape == (1, 11, 28, 28)
     assert typical_positions(network, task) == 26 * 26
-    assert typical_positions(network, load_task("house-numbers", augmentation=False)) == 28 * 28
+    assert typical_positions(network, load_task("svhn", augmentation=False)) == 28 * 28
 
 
 def middles(task: Any, truth: Any) -> list[list[tuple[int, int, int]]]:
@@ -201,16 +198,10 @@ def test_an_oracle_makes_no_errors(root: Path) -> None:
 
 
 def test_the_data_are_named_for_what_they_are(root: Path) -> None:
-    for name, params, caption in (
-        ("house-numbers", {}, "house-numbers, 60 train / 20 test, sha256 "),
-        ("svhn", {}, "SVHN-format images, 60 train / 20 test, sha256 "),
-        (
-            "svhn",
-            {"parts": "train+extra"},
-            "SVHN-format images, 60 train / 20 test / 60 extra, sha256 ",
-        ),
-    ):
-        assert load_task(name, **params).check_data(root).startswith(caption)
+    caption = load_task("svhn").check_data(root)
+    assert caption.startswith("SVHN-format images, 60 train / 20 test, sha256 ")
+    caption = load_task("svhn", parts="train+extra").check_data(root)
+    assert caption.startswith("SVHN-format images, 60 train / 20 test / 60 extra, sha256 ")
     assert load_task("svhn", crop="tight").check_data(root) == load_task("svhn").check_data(root)
 
 
@@ -219,10 +210,9 @@ def test_bad_parameters_and_bad_pictures_are_one_line(
 ) -> None:
     with pytest.raises(UsageError, match="validation = 60 leaves none of 60 training pictures"):
         make(root, validation=60)
-    for name, verb in (("svhn", "fetch"), ("house-numbers", "make")):
-        complaint = f"/{name}/train/digitStruct.mat; {verb} it with `milbench data fetch {name}"
-        with pytest.raises(UsageError, match=complaint):
-            load_task(name).check_data(tmp_path)
+    complaint = "/svhn/train/digitStruct.mat; fetch it with `milbench data fetch svhn"
+    with pytest.raises(UsageError, match=complaint):
+        load_task("svhn").check_data(tmp_path)
     ones = [(1.0, 20.0, 5.0, 12.0, 20.0)]
     for part in ("train", "test"):
         write_folder(tmp_path / "svhn" / part, [(60, 40, ones)] * 3)

@@ -36,7 +36,7 @@ DECODER = ComponentDecoder(
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory) -> Any:
     root = Root(tmp_path_factory.mktemp("cells"))
-    digits, numbers = network_of("extended-digits"), network_of("house-numbers")
+    digits, numbers = network_of("extended-digits"), network_of("svhn")
     strict: dict[str, Any] = {"threshold": 100.0, "metrics": {"test/set_error": 0.84}}
     strongest: dict[str, Any] = {
         "threshold": 0.0,
@@ -46,15 +46,11 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return SimpleNamespace(
         root=root.path,
         digits=publish(root, cell("extended-digits"), digits),
-        numbers=publish(root, cell("house-numbers", contrast="raw"), numbers),
-        decoder=publish(
-            root, cell("house-numbers", seed=1, contrast="raw"), numbers, decoder=learnt
-        ),
+        numbers=publish(root, cell("svhn", contrast="raw"), numbers),
+        decoder=publish(root, cell("svhn", seed=1, contrast="raw"), numbers, decoder=learnt),
         sets=publish(root, cell("synthetic-bags"), torch.nn.Linear(1, 1)),
         strict=publish(root, cell("extended-digits", seed=5000), digits, **strict),
-        strongest=publish(
-            root, cell("house-numbers", seed=3, contrast="raw"), numbers, **strongest
-        ),
+        strongest=publish(root, cell("svhn", seed=3, contrast="raw"), numbers, **strongest),
         failed=publish(root, cell("extended-digits", seed=1), None),
     )
 

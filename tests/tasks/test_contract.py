@@ -30,8 +30,7 @@ TRIED: dict[str, tuple[str, dict[str, Any]]] = {
     "SaturatedBags": ("synthetic-bags", FEW | {"num_classes": 8, "min_size": 4, "max_size": 5, "label_sets": "uniform",
                                                "labels_per_bag": 4, "imbalance": 100}),
     "ExtendedDigits": ("extended-digits", FEW),
-    # svhn has the files of house-numbers' family, and no others.
-    **{name.title().replace("-", ""): (name, params) for name, params in PARAMS.items() if name != "svhn"},
+    **{name.title().replace("-", ""): (name, params) for name, params in PARAMS.items()},
     "MNISTBagsOfAllClasses": ("mnist-bags", PARAMS["mnist-bags"] | {"labels": "all", "bag_size": 3}),
     "Tiny": (TINY, {}),
     "Template": (str(REPOSITORY / "milbench" / "templates" / "my_task.py"), {}),
@@ -66,7 +65,7 @@ class TestSyntheticBagsValidatedOnErrors(TestFewSyntheticBagsWithErrors):
 
 def test_every_built_in_task_has_contract_tests() -> None:
     registry = tasks()
-    tried = {task for task, _ in TRIED.values()} | {"svhn"}
+    tried = {task for task, _ in TRIED.values()}
     assert {n for n in registry.names() if registry.entry(n).origin == "milbench"} <= tried
 
 
@@ -99,9 +98,7 @@ def test_parameters_that_do_not_fit_together_are_one_line(
     assert f"{task}: " in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "name", sorted({*tasks().names()} - {"svhn"})
-)  # whose files are those of house-numbers
+@pytest.mark.parametrize("name", sorted(tasks().names()))
 def test_an_evaluation_can_be_limited_to_few_bags(name: str, data_of_all: Path) -> None:
     task, limit = load_task(name, **PARAMS.get(name, {})), 4
     task.evaluation_limit = limit
@@ -115,7 +112,7 @@ def test_an_evaluation_can_be_limited_to_few_bags(name: str, data_of_all: Path) 
     found = task.evaluate(score)
     assert max(sizes) == limit
     # Bags and single instances of two splits; house numbers for a threshold, then two splits at three scales.
-    assert sum(sizes) <= (7 if name == "house-numbers" else 4) * limit
+    assert sum(sizes) <= (7 if name == "svhn" else 4) * limit
     assert found.predictions is not None
     by_metric = outcomes(found.predictions)
     assert {"set_error", "label_error", "own_label_error"} <= set(by_metric)
@@ -125,7 +122,7 @@ def test_an_evaluation_can_be_limited_to_few_bags(name: str, data_of_all: Path) 
 
 
 ORIGINS: list[tuple[str, dict[str, Any]]] = [
-    *((name, PARAMS.get(name, {})) for name in sorted({*tasks().names()} - {"svhn"})),
+    *((name, PARAMS.get(name, {})) for name in sorted(tasks().names())),
     ("handwritten-words", PARAMS["handwritten-words"] | {"bags": "drawn"}),
     ("mnist-bags", PARAMS["mnist-bags"] | {"labels": "all"}),
 ]

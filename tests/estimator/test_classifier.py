@@ -1,4 +1,4 @@
-"""The estimator: scikit-learn's conventions, every form of bags and labels, and the training of a cell."""
+"""The estimator: scikit-learn's conventions, and every form of bags and labels."""
 
 import pickle
 from typing import Any
@@ -7,47 +7,27 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
 
-from milbench import BagClassifier, Bags, Network, UsageError
+from milbench import BagClassifier, Bags, UsageError
 from milbench.losses import LogSumExp, NoisyOr
 
+from .examples import Line, drawn, short
+
 CANNOT = {
-    "check_methods_subset_invariance": "networks compute in float32, and its tolerance is 1e-7"
+    "check_methods_subset_invariance": "networks compute in float32, and its tolerance is 1e-7",
+    "check_sample_weight_equivalence_on_dense_data": (
+        "repeated bags make more batches, and so more steps"
+    ),
 }
-
-
-def drawn(seed: int, count: int = 60) -> tuple[list[NDArray[np.float64]], NDArray[np.int64]]:
-    """Return bags of three features and label sets (B, 2): class c occurs where feature c of an instance is large."""
-    rng = np.random.default_rng(seed)
-    bags, labels = [], np.zeros((count, 2), np.int64)
-    for bag in range(count):
-        kinds = rng.integers(0, 4, rng.integers(2, 6))  # 2 and 3: background
-        bags.append(
-            0.3 * rng.normal(size=(len(kinds), 3))
-            + 3 * np.eye(4)[kinds][:, :3] * (kinds < 2)[:, None]
-        )
-        labels[bag, [k for k in kinds if k < 2]] = 1
-    return bags, labels
 
 
 BAGS, LABELS = drawn(0)
 NEW, TRUTH = drawn(1)
-
-
-class Line(Network):
-    def __init__(self, features: int, classes: int) -> None:
-        super().__init__()
-        self.head = torch.nn.Linear(features, classes + 1)
-
-    def forward(self, instances: torch.Tensor) -> torch.Tensor:
-        fitted: torch.Tensor = self.head(instances).transpose(1, 2)
-        return fitted
 
 
 class Pooled(Line):
@@ -58,11 +38,6 @@ class Pooled(Line):
 
     def mask_of(self, bags: Bags) -> None:
         return None
-
-
-def short(**params: Any) -> BagClassifier:
-    settings: dict[str, Any] = {"epochs": 8, "recipe": {"lr": 1e-2}, "device": "cpu"}
-    return BagClassifier(**settings | params)
 
 
 def test_it_learns_label_sets_in_the_form_in_which_they_are_given() -> None:
@@ -208,6 +183,29 @@ def test_probabilities_do_not_depend_on_the_threshold() -> None:
 def test_scikit_learns_own_checks_pass() -> None:
     """Its arrays of rows are bags of one instance."""
     check_estimator(short(epochs=10, threshold=0.0), expected_failed_checks=CANNOT)
+
+
+def test_print_shows_what_differs_from_the_defaults() -> None:
+    assert repr(BagClassifier()) == "BagClassifier()"
+    changed = BagClassifier("noisy-or", tol=0.01, class_weight={"owl": 2.0}, warm_start=True)
+    shown = " ".join(repr(changed).split())
+    assert shown == (
+        "BagClassifier(class_weight={'owl': 2.0}, loss='noisy-or', tol=0.01, warm_start=True)"
+    )
+
+
+def test_every_parameter_is_copied_by_clone() -> None:
+    changes: dict[str, Any] = {
+        "class_weight": "balanced",
+        "early_stopping": True,
+        "validation_fraction": 0.3,
+        "n_iter_no_change": 5,
+        "tol": 0.1,
+        "warm_start": True,
+        "verbose": True,
+    }
+    copied = clone(BagClassifier().set_params(**changes)).get_params()
+    assert {name: copied[name] for name in changes} == changes
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,64 @@
+"""`milbench sync`: copy to MLflow what it lacks of a comparison."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from milbench.cli import options
+from milbench.engine.folders import Root
+from milbench.errors import UsageError
+
+
+def sync(
+    name: options.ComparisonArgument = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Copy every comparison of the store.")
+    ] = False,
+    log_models: Annotated[
+        bool, typer.Option("--log-models", help="Log every network as an MLflow model.")
+    ] = False,
+    root: options.RootOption = options.HERE,
+) -> int:
+    """Copy to MLflow the results of a comparison that it lacks. Exit code 1 if something could not be copied.
+
+    Example: milbench sync demo
+    """
+    from milbench.engine.mirror import synchronise, without_password
+
+    place = Root(root)
+    if everything and name is not None:
+        raise UsageError(f"--all and {name} exclude each other: every comparison, or one")
+    names = place.names() if everything else []
+    if not names:
+        names = [place.plan(name).name]
+
+    problems = synchronise(place, names, log_models=log_models)
+    if problems:
+        again = ["milbench", "sync"]
+        again += ["--all"] if everything else names
+        if log_models:
+            again.append("--log-models")
+        options.say(*problems, then=again, root=root)
+        return 1
+
+    server = without_password(os.environ.get("MLFLOW_TRACKING_URI", ""))
+    shown_by = server or str(place.database.relative_to(place.path))
+    is_web_page = server.startswith("http")
+    pages = ["open", server] if is_web_page else command_for_pages(place)
+    options.say(f"MLflow is up to date: {', '.join(names)} ({shown_by})", then=pages)
+    return 0
+
+
+def command_for_pages(place: Root) -> list[str]:
+    """Return the command that shows MLflow's own pages on a store, until Ctrl-C."""
+    from sqlalchemy.engine import URL
+
+    here = Path.cwd()
+    is_below = place.path.is_relative_to(here)
+    database = place.database.relative_to(here) if is_below else place.database
+    artifacts = place.artifacts.relative_to(here) if is_below else place.artifacts
+    address = URL.create("sqlite", database=str(database)).render_as_string()
+    store = ["--backend-store-uri", address]
+    return ["mlflow", "ui", *store, "--artifacts-destination", str(artifacts)]

@@ -1,0 +1,66 @@
+"""Bags in every form that a classifier takes, as the rows of all instances and sizes of bags."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from milbench.errors import UsageError, unknown
+
+
+def read_rows(X: Any) -> tuple[Any, list[int] | None]:
+    """Return the instances (N, D) of all bags, and the size of each bag.
+
+    The instances are a data frame where bags are. The sizes are None where X is a matrix: each of
+    its rows is a bag of one instance. Raises UsageError where bags do not suit each other.
+    """
+    if hasattr(X, "__array__") and not hasattr(X, "shape"):
+        X = np.asarray(X)
+    if _is_sequence_of_bags(X):
+        return _concatenated(list(X))
+    return X, None
+
+
+def select_columns(frame: pd.DataFrame, columns: Iterable[Any]) -> pd.DataFrame:
+    """Return some columns of a data frame by name. Raises UsageError where one is missing."""
+    columns = list(columns)
+    for name in columns:
+        if name not in frame:
+            raise unknown("column", str(name), map(str, frame.columns))
+    return frame[columns]
+
+
+def _is_sequence_of_bags(X: Any) -> bool:
+    if not hasattr(X, "shape"):
+        return True
+    if len(X.shape) == 3:
+        return True
+    return len(X.shape) == 1 and X.dtype == object
+
+
+def _concatenated(bags: list[Any]) -> tuple[Any, list[int]]:
+    """Return the rows (N, D) of listed bags, a data frame where bags are, and their sizes."""
+    if bags and all(isinstance(bag, pd.DataFrame) for bag in bags):
+        bags = [select_columns(bag, bags[0].columns) for bag in bags]
+        rows: Any = pd.concat(bags)
+    else:
+        bags = [np.atleast_2d(np.asarray(bag)) for bag in bags]
+        _check_shapes(bags)
+        rows = np.concatenate(bags)
+    for number, bag in enumerate(bags):
+        if len(bag) == 0:
+            raise UsageError(f"bag {number} has no instances: leave it out")
+    return rows, [len(bag) for bag in bags]
+
+
+def _check_shapes(bags: list[Any]) -> None:
+    """Raise UsageError unless there are bags, all of them (K, D) with the same D."""
+    features = {bag.shape[1:] for bag in bags}
+    if len(features) == 1 and bags[0].ndim == 2:
+        return
+    shapes = sorted({str(bag.shape) for bag in bags})
+    listed = ", ".join(shapes[:5]) or "none"
+    raise UsageError(
+        f"bags must be arrays (K, D) of instances with the same D features, got {listed}"
+    )

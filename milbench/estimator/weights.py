@@ -1,0 +1,124 @@
+"""Weights of bags: those that are given, times those of the classes in a bag."""
+
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milbench.errors import UsageError, unknown
+from milbench.estimator.labels import Bools, LabelForm
+
+Floats = NDArray[np.float64]
+
+
+def read_sample_weight(sample_weight: Any, bags: int) -> Floats | None:
+    """Return the weights (B,) of bags as a new array; None where none are given.
+
+    Raises UsageError unless there is one weight a bag, each of them finite and 0 or more, and one
+    above 0.
+    """
+    if sample_weight is None:
+        return None
+    try:
+        weights = np.array(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise UsageError("sample_weight must have a number for each bag") from None
+    if weights.shape != (bags,):
+        raise UsageError(f"sample_weight has the shape {weights.shape}, expected ({bags},)")
+    for number, weight in enumerate(weights.tolist()):
+        _check_weight(f"sample_weight[{number}]", weight)
+    if not weights.any():
+        raise UsageError("sample_weight is zero for every bag: no bag is left to train on")
+    return weights
+
+
+def weigh_bags(
+    sample_weight: Floats | None, class_weight: Any, labels: Bools, form: LabelForm
+) -> Floats | None:
+    """Return the weight (B,) of each bag, that of its classes times its own; None: all count alike.
+
+    Args:
+        sample_weight: (B,), the weights that were given.
+        class_weight: the parameter of `BagClassifier`, which describes it.
+        labels: the label sets (B, C).
+        form: the form in which the labels were given.
+    """
+    of_classes = _class_weights_of_bags(class_weight, sample_weight, labels, form)
+    if of_classes is None:
+        return sample_weight
+    weights = of_classes if sample_weight is None else of_classes * sample_weight
+    total = weights.sum()
+    if not np.isfinite(total):
+        raise UsageError("class_weight: the product over the classes of a bag is too large")
+    if total == 0:
+        raise UsageError("class_weight: no bag has a weight above zero, nothing can be learnt")
+    return weights
+
+
+def _class_weights_of_bags(
+    class_weight: Any, sample_weight: Floats | None, labels: Bools, form: LabelForm
+) -> Floats | None:
+    """Return the weight (B,) of each bag by its classes; None where class_weight is."""
+    if class_weight is None:
+        return None
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        counts = np.ones(len(labels)) if sample_weight is None else sample_weight
+        return _balanced(labels, counts)
+    if isinstance(class_weight, Mapping):
+        return _by_class(class_weight, labels, form)
+    raise UsageError(
+        "class_weight must be None, 'balanced' or a dict from classes to weights, got "
+        f"{class_weight!r}"
+    )
+
+
+def _balanced(labels: Bools, counts: Floats) -> Floats:
+    """Return (B,), the product over the classes of a weight that balances each of them.
+
+    By it the bags with the class have the same total weight as those without it.
+
+    Args:
+        labels: the label sets (B, C).
+        counts: (B,), how often each bag counts in the totals.
+    """
+    weights = np.ones(len(labels))
+    for has_class in labels.T:
+        is_value = (has_class, ~has_class)
+        totals = [counts[chosen].sum() for chosen in is_value]
+        occurring = sum(total > 0 for total in totals)
+        for chosen, total in zip(is_value, totals, strict=True):
+            if total > 0:
+                weights[chosen] *= counts.sum() / (occurring * total)
+    return weights
+
+
+def _by_class(class_weight: Mapping[Any, Any], labels: Bools, form: LabelForm) -> Floats:
+    """Return (B,), the product of the weights of the classes in each bag, 1 where one has none."""
+    classes = [_plain(name) for name in form.classes]
+    named = {_plain(name): weight for name, weight in class_weight.items()}
+    for name, weight in named.items():
+        if name not in classes:
+            raise unknown("class in class_weight", str(name), map(str, classes))
+        _check_weight(f"class_weight[{name!r}]", weight)
+    if form.is_binary:
+        # The label sets are (B, 1): a bag without the second value has the first one.
+        labels = np.concatenate([~labels, labels], axis=1)
+    weights = np.ones(len(labels))
+    with np.errstate(over="ignore"):  # the caller looks at the product
+        for name, has_class in zip(classes, labels.T, strict=True):
+            weights[has_class] *= named.get(name, 1.0)
+    return weights
+
+
+def _plain(name: Any) -> Any:
+    """Return a class as Python's own type, which a message shows as it is written."""
+    return name.item() if isinstance(name, np.generic) else name
+
+
+def _check_weight(subject: str, weight: Any) -> None:
+    """Raise UsageError unless a weight is a finite number, 0 or more."""
+    is_number = isinstance(weight, Real) and not isinstance(weight, bool)
+    if not is_number or not 0 <= weight < np.inf:
+        raise UsageError(f"{subject} is {weight!r}, expected a finite number, 0 or more")

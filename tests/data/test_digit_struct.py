@@ -1,0 +1,99 @@
+"""digitStruct.mat, SVHN's list of pictures: what is read of it, and what is refused."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from milbench.data import digit_struct
+from milbench.errors import UsageError
+from tests._helpers.svhn_files import write_struct
+
+ONE = [(10.0, 3.0, -2.0, 11.0, 20.0)]
+THREE = [(1.0, 5.0, 6.0, 7.0, 8.0), (10.0, 13.0, 6.5, 8.0, 9.0), (9.0, 22.0, 7.0, 6.0, 8.0)]
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """A digitStruct.mat with a number of two digits and one of a single digit."""
+    path = tmp_path / "digitStruct.mat"
+    two = [(4.0, 1.0, -2.0, 3.0, 4.0), (10.0, 5.0, 6.5, 7.0, 8.0)]
+    write_struct(path, [("3.png", two), ("x.png", [(10.0, 1.0, 1.0, 1.0, 1.0)])])
+    return path
+
+
+def test_the_files_of_these_tests_have_the_structure_of_svhn(written: Path) -> None:
+    """Read back by the few lines that every reader of SVHN has, not by the code under test."""
+    with h5py.File(written) as file:
+        names, boxes = file["digitStruct/name"], file["digitStruct/bbox"]
+        assert names.shape == boxes.shape == (2, 1)
+        assert ["".join(chr(c) for c in file[r][:, 0]) for r in names[:, 0]] == ["3.png", "x.png"]
+        two, one = (file[r] for r in boxes[:, 0])
+        assert [file[r][0, 0] for r in two["label"][:, 0]] == [4, 10]
+        assert [file[r][0, 0] for r in two["height"][:, 0]] == [4, 8]
+        assert one["label"].shape == (1, 1)
+        assert one["label"][0, 0] == 10
+        assert one["left"].dtype == np.float64
+
+
+def test_records_have_digits_and_boxes_in_the_order_of_reading(written: Path) -> None:
+    first, second = digit_struct.read(written)
+    assert (first.name, first.classes) == ("3.png", (4, 0))
+    assert first.boxes.tolist() == [[1, -2, 3, 4], [5, 6.5, 7, 8]]
+    assert (second.name, second.classes) == ("x.png", (0,))
+    assert second.boxes.tolist() == [[1, 1, 1, 1]]
+
+
+def other_count(path: Path) -> None:
+    write_struct(path, [("1.png", ONE), ("2.png", THREE)])
+    with h5py.File(path, "r+") as file:
+        group = file[file["digitStruct/bbox"][1, 0]]
+        del group["top"]
+        group["top"] = np.ones((1, 1))
+
+
+def huge(path: Path) -> None:
+    """Declare a million million names and store none."""
+    write_struct(path, [("1.png", ONE)])
+    with h5py.File(path, "r+") as file:
+        kind = file["digitStruct/name"].dtype
+        del file["digitStruct/name"]
+        file["digitStruct"].create_dataset(
+            "name", shape=(10**12, 1), dtype=kind, compression="gzip"
+        )
+
+
+def truncated(path: Path) -> None:
+    write_struct(path, [(f"{n}.png", THREE) for n in range(20)])
+    path.write_bytes(path.read_bytes()[:-5000])
+
+
+def given(digits: Any) -> Callable[[Path], None]:
+    return lambda path: write_struct(path, [("1.png", ONE), ("2.png", digits)])
+
+
+@pytest.mark.parametrize(("write", "complaint"), [
+    (lambda path: None, r"digitStruct.mat not found$"),
+    (lambda path: path.write_bytes(b"MATLAB 5.0"), r"digitStruct.mat is damaged: no HDF5 file"),
+    (lambda path: write_struct(path, []), r"digitStruct.mat has no records"),
+    (lambda path: write_struct(path, [("1.png", ONE), ("1.png", ONE)]), "record 2 names 1.png a second time"),
+    (lambda path: write_struct(path, [("../1.png", ONE)]), "record 1 names '../1.png', which is no plain name"),
+    (given([]), r"record 2 \(2.png\) has {'label': \[\], .* for each digit"),
+    (given([(1, float("nan"), 2, 3, 4)]), r"record 2 \(2.png\) has .*'left': \[nan\]"),
+    (given([(11, 1, 2, 3, 4)]), r"record 2 \(2.png\) has .*'label': \[11.0\], .* expected a label from 1 to 10"),
+    (given([(1, 1, 2, 0, 4)]), r"record 2 \(2.png\) has .*'width': \[0.0\]"),
+    (other_count, r"record 2 \(2.png\) has .*'top': \[1.0\], 'width': \[7.0, 8.0, 6.0\]"),
+    (truncated, "is damaged"),
+    (huge, "is damaged: no HDF5 file with SVHN's records"),
+])  # fmt: skip
+def test_what_is_wrong_is_named(
+    tmp_path: Path, write: Callable[[Path], None], complaint: str
+) -> None:
+    path = tmp_path / "digitStruct.mat"
+    write(path)
+    with pytest.raises(UsageError, match=complaint) as caught:
+        digit_struct.read(path)
+    assert str(caught.value).startswith(str(path))
