@@ -34,7 +34,7 @@ def import_all() -> None:
 
 
 def make_one_step() -> None:
-    """Make a step with one weight, counting its operations: PyTorch then imports what it leaves until the first step."""
+    """Make a step with one weight and count its operations: PyTorch imports some things only then."""
     weight = torch.ones(1, requires_grad=True)
     optimizer = torch.optim.AdamW([weight])
     with FlopCounterMode(display=False):

@@ -43,22 +43,21 @@ LIMIT = 120.0
 
 
 def check_all(jobs: Sequence[Job], processes: FreshProcesses, at_once: int) -> list[str]:
-    """Try every loss on the first batch of every task, each in a fresh process; return the warnings.
+    """Try every loss on the first batch of every task, in fresh processes; return the warnings.
 
     Raises UsageError where a loss does not suit a task, or does not return what a loss must, or a network fails. Any
     other error of a loss or a task, even one that ends the process, is left to the cells: those fail, the others go on.
     """
     distinct = _distinct(jobs)
+    result_of: dict[str, tuple[str, list[str]]] = {}
     if distinct[0].execution.in_process:
-        results = [check(job) for job in distinct]
+        for job in distinct:
+            result_of[job.cell.id] = check(job)
     else:
-        result_of = {
-            end.job.cell.id: end.result
-            for end in apply(_check_in_time, distinct, processes, at_once)
-        }
-        # In the order of the plan, in which messages are easier to read.
-        ordered = [result_of[job.cell.id] for job in distinct]
-        results = [result for result in ordered if result is not None]
+        for end in apply(_check_group, _groups(distinct), processes, at_once):
+            result_of |= end.result or {}
+    # In the order of the plan, in which messages are easier to read.
+    results = [result_of[job.cell.id] for job in distinct if job.cell.id in result_of]
     for error, _ in results:
         if error:
             raise UsageError(error)
@@ -77,10 +76,26 @@ def _distinct(jobs: Sequence[Job]) -> list[Job]:
     return list(by_settings.values())
 
 
-def _check_in_time(job: Job) -> tuple[str, list[str]]:
-    """Check a job in this process, which is killed where that takes too long."""
-    announce_limit(min(LIMIT, job.execution.timeout or LIMIT))
-    return check(job)
+def _groups(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Return the jobs that one process checks: those of a task, which it prepares once.
+
+    A plug-in has a process of its own, so that nothing it does there makes another check fail.
+    """
+    groups: dict[str, list[Job]] = {}
+    for job in jobs:
+        has_plugin = job.cell.plugin_files or job.local
+        key = job.cell.id if has_plugin else job.cell.task_key
+        groups.setdefault(key, []).append(job)
+    return list(groups.values())
+
+
+def _check_group(jobs: Sequence[Job]) -> dict[str, tuple[str, list[str]]]:
+    """Check jobs in this process, which is killed where that takes too long; return the results by cell id."""
+    results: dict[str, tuple[str, list[str]]] = {}
+    for job in jobs:
+        announce_limit(min(LIMIT, job.execution.timeout or LIMIT))
+        results[job.cell.id] = check(job)
+    return results
 
 
 def check(job: Job) -> tuple[str, list[str]]:

@@ -14,19 +14,21 @@ from milbench.engine.worker import Job, record_death, run_cell
 from milbench.errors import UsageError
 from milbench.processes.fresh import FreshProcesses, ProcessDied, TookTooLong, call_fresh
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class End(Generic[T]):
-    """How the process of a job ended: with the result of its function, or by its death."""
+class End(Generic[A, T]):
+    """How the process ended that applied a function to an argument: with a result, or by its death."""
 
-    job: Job
+    argument: A
     result: T | None = None
     death: ProcessDied | None = None
 
 
-Ends = Iterator[End[T]]
+CellEnd = End[Job, tuple[str, State]]
+"""How the process of a cell ended; its result is the id and the state of the cell."""
 
 
 def run_cells(
@@ -45,13 +47,13 @@ def run_cells(
     with ExitStack() as stack:
         if cluster is None:
 
-            def compute(some: Sequence[Job]) -> Ends[tuple[str, State]]:
+            def compute(some: Sequence[Job]) -> Iterator[CellEnd]:
                 return apply(run_cell, some, processes, at_once)
 
         else:
             client = stack.enter_context(connected(cluster))
 
-            def compute(some: Sequence[Job]) -> Ends[tuple[str, State]]:
+            def compute(some: Sequence[Job]) -> Iterator[CellEnd]:
                 return _on_cluster(client, some)
 
         to_try_again = []
@@ -59,15 +61,15 @@ def run_cells(
             if end.death is None or _is_final(end):
                 yield _cell_and_state(end)
             else:
-                to_try_again.append(end.job)
+                to_try_again.append(end.argument)
         for job in to_try_again:
             for end in compute([job]):
                 yield _cell_and_state(end)
 
 
-def _is_final(end: End[Any]) -> bool:
+def _is_final(end: CellEnd) -> bool:
     """Return whether another try is pointless: the cell took too long, or has recorded an error already."""
-    folder = end.job.folder
+    folder = end.argument.folder
     if isinstance(end.death, TookTooLong) or folder.timed_out or folder.failure():
         return True
     if not folder.begun and not folder.is_done:
@@ -75,26 +77,26 @@ def _is_final(end: End[Any]) -> bool:
     return False
 
 
-def _cell_and_state(end: End[tuple[str, State]]) -> tuple[str, State]:
+def _cell_and_state(end: CellEnd) -> tuple[str, State]:
     if end.result is not None:
         return end.result
-    return record_death(end.job, end.death or ProcessDied())
+    return record_death(end.argument, end.death or ProcessDied())
 
 
 def apply(
-    function: Callable[[Job], T], jobs: Sequence[Job], processes: FreshProcesses, at_once: int
-) -> Ends[T]:
-    """Apply a function to jobs, each in a fresh process and so many at once, and yield each as it ends.
+    function: Callable[[A], T], arguments: Sequence[A], processes: FreshProcesses, at_once: int
+) -> Iterator[End[A, T]]:
+    """Apply a function to arguments, each in a fresh process and so many at once, and yield each end.
 
     Where the caller stops early, the processes that still compute are ended.
     """
-    waiting = list(reversed(jobs))
-    running: dict[Future[T], Job] = {}
+    waiting = list(reversed(arguments))
+    running: dict[Future[T], A] = {}
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
-                job = waiting.pop()
-                running[processes.submit(function, job)] = job
+                argument = waiting.pop()
+                running[processes.submit(function, argument)] = argument
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 yield _end_of(running.pop(future), future)
     finally:
@@ -102,14 +104,14 @@ def apply(
             processes.shutdown()
 
 
-def _end_of(job: Job, future: Future[T]) -> End[T]:
+def _end_of(argument: A, future: Future[T]) -> End[A, T]:
     try:
-        return End(job, result=future.result())
+        return End(argument, result=future.result())
     except ProcessDied as death:
-        return End(job, death=death)
+        return End(argument, death=death)
 
 
-def _on_cluster(client: Any, jobs: Sequence[Job]) -> Ends[tuple[str, State]]:
+def _on_cluster(client: Any, jobs: Sequence[Job]) -> Iterator[CellEnd]:
     """Run cells on a dask cluster, each in a fresh process that its worker starts.
 
     Raises ClusterLost where the scheduler does not answer any more.
