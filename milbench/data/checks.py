@@ -22,11 +22,11 @@ from milbench.data.splits import BagSplit, count_folds, divided_groups, split_ba
 from milbench.data.table import SPLITS, abbreviate, is_group_name, is_id_name, words_of
 from milbench.data.table_files import column_names, is_text, row_name
 from milbench.data.table_options import (
-    LEFT_OUT,
     LIST_MARK,
     FeatureOptions,
     Kind,
     TableOptions,
+    leave_out,
     listed,
 )
 from milbench.data.written_numbers import thousands_remedy
@@ -84,10 +84,9 @@ def check_bags(
     of_kind = {"features": _features, "images": _images, "sequences": _sequences}[options.kind]
     findings = list(of_kind(bags))
     groups = _columns_to_group_by(bags, options)
-    if isinstance(options, FeatureOptions):
-        if np.isfinite(bags.store.means).all():
-            findings += _odd_features(bags, options, list(groups))
-            findings += _time_stamps(bags, options)
+    if isinstance(options, FeatureOptions) and np.isfinite(bags.store.means).all():
+        findings += _odd_features(bags, options, list(groups))
+        findings += _time_stamps(bags, options)
         if not quick:
             findings += _far_values(bags)
             findings += _thousands(bags, options)
@@ -261,11 +260,8 @@ def _time_stamps(bags: OwnBags, options: FeatureOptions) -> Iterator[Finding]:
 
 def _leave_out(bags: OwnBags, options: FeatureOptions, names: Sequence[str]) -> str:
     """Return the option that leaves features out, for a message; "" where none would be left, or they are of files."""
-    if options.of_files or len(names) == len(bags.feature_names):
-        return ""
-    parts = [options.features] if options.features else []
-    parts += [f"{LEFT_OUT}{name}" for name in names]
-    return f" (-p task.features={quote(LIST_MARK.join(parts))} leaves them out)"
+    flag = "" if options.of_files else leave_out(options.features, names, bags.feature_names)
+    return f" ({flag} leaves them out)" if flag else ""
 
 
 def _constant_features(bags: OwnBags, names: Sequence[str], counted: str = "") -> Iterator[Finding]:
@@ -280,8 +276,6 @@ def _constant_features(bags: OwnBags, names: Sequence[str], counted: str = "") -
 
 def _far_values(bags: OwnBags) -> Iterator[Finding]:
     """Yield a finding for features with one value far from all others: -9999 often stands for a missing value."""
-    if not np.isfinite(bags.store.means).all():
-        return
     low, next_low, next_high, high = bags.store.ends().astype(
         np.float64
     )  # single precision has no differences of 1e38

@@ -59,6 +59,10 @@ def parse_list(text: str) -> list[Any]:
         raise ValueError("it is an object, expected the list alone")
     if not is_list(value):
         raise ValueError("expected a list in JSON or Python")
+    for item in value:
+        is_infinite = isinstance(item, float) and math.isinf(item)
+        if is_infinite or not isinstance(item, str | bytes | int | float | None):
+            raise ValueError("expected a list of text or numbers")
     return list(value)
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from operator import lt
 from pathlib import Path
-from shlex import quote
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +26,7 @@ from milbench.data.table_files import (
     read_chunks,
     row_name,
 )
-from milbench.data.table_options import LEFT_OUT, LIST_MARK, TableOptions, listed
+from milbench.data.table_options import LIST_MARK, TableOptions, leave_out, listed
 from milbench.data.written_numbers import are_meant_as_numbers, as_numbers, writing_remedy
 from milbench.errors import UsageError, hint
 
@@ -298,9 +297,9 @@ class Table:
         is_column = column in column_names(self.path, self.form)
         if is_column and got.strip():
             remedy = writing_remedy(self.path, self.form, column, names)
-        if not remedy and features is not None and len(names) > 1:
-            parts = [part for part in (features, f"{LEFT_OUT}{column}") if part]
-            remedy = f"; -p task.features={quote(LIST_MARK.join(parts))} leaves the column out"
+        if not remedy and features is not None:
+            flag = leave_out(features, [column], names)
+            remedy = f"; {flag} leaves the column out" if flag else ""
         return UsageError(
             f"{self.place(int(rows[0]))}: column {column!r} is {got!r}, expected a number{more}{remedy}"
         )

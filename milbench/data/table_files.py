@@ -32,6 +32,8 @@ WIDE = 1000
 """Columns. pandas keeps each column of a wider table for itself, and a copy has them together."""
 _LONGEST_NAME = 60
 """Characters of a column's name that a message shows."""
+_MOST_ABOVE = 20
+"""Lines above a header that a message looks for."""
 _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 _SPELLED = {"\t": "tab", " ": "space"}
 """How an option names a separator that would be hard to type."""
@@ -99,7 +101,10 @@ def column_names(path: Path, form: TableFormat = USUAL) -> list[str]:
     with _as_table(path):
         if not is_text(path):
             return [name.strip() for name in parquet_names(path)]
-        return _header(path, form.separator_of(path))
+        names = _header(path, form.separator_of(path))
+    if not names:
+        raise _empty(path)
+    return names
 
 
 def read_chunks(
@@ -170,7 +175,7 @@ def separator_remedy(path: Path, form: TableFormat, name: str = "") -> str:
     fitting = [separator for separator in others if _fits(path, separator, name)]
     if fitting:
         return "; " + ", and ".join(_read_by(path, separator) for separator in fitting)
-    return _line_above(path, name)
+    return _lines_above(path, form, name)
 
 
 def _read_by(path: Path, separator: str) -> str:
@@ -179,16 +184,23 @@ def _read_by(path: Path, separator: str) -> str:
     return f"-p task.field_separator={spelled} reads {columns}"
 
 
-def _line_above(path: Path, name: str) -> str:
-    """Return the end of a message where the first line names a separator, as Excel writes it, and does not fit."""
+def _lines_above(path: Path, form: TableFormat, name: str) -> str:
+    """Return the end of a message where lines stand above the header, "" elsewhere; one may name a separator."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        first = file.readline().strip()
-    given = re.fullmatch(r'"?sep=(.)"?', first, re.IGNORECASE)
-    if given and _fits(path, given[1], name, above=1):
-        flag = ""
-        if given[1] != SEPARATORS[path.suffix.lower()]:
-            flag = f" and give -p task.field_separator={quote(given[1])}"
-        return f"; the first line {first!r} is not the header: remove it{flag}"
+        lines = list(islice(file, _MOST_ABOVE + 1))
+    # Excel writes this line.
+    given = re.fullmatch(r'"?sep=(.)"?', lines[0].strip(), re.IGNORECASE)
+    if not given and not name:
+        # Any row could be the header.
+        return ""
+    separator = given[1] if given else form.separator_of(path)
+    for above in range(1, len(lines)):
+        is_blank = not lines[above].strip()
+        if not is_blank and _fits(path, separator, name, above=above):
+            flag = ""
+            if separator != form.separator_of(path):
+                flag = f" and give -p task.field_separator={quote(separator)}"
+            return f"; the header is line {above + 1}: remove what is above it{flag}"
     return ""
 
 
@@ -223,9 +235,13 @@ def _as_table(path: Path) -> Iterator[None]:
         reason = f"it is no text in UTF-8 ({error.reason}, byte {error.start}); save it so (in Excel: CSV UTF-8)"
         raise UsageError(f"{path} cannot be read as a table: {reason}") from None
     except pd.errors.EmptyDataError:
-        raise UsageError(f"{path} is empty, expected a header and a row an instance") from None
+        raise _empty(path) from None
     except Exception as error:  # noqa: BLE001 every reader has errors of its own for a damaged file
         raise UsageError(f"{path} cannot be read as a table: {error}") from None
+
+
+def _empty(path: Path) -> UsageError:
+    return UsageError(f"{path} is empty, expected a header and a row an instance")
 
 
 def _header(path: Path, separator: str) -> list[str]:

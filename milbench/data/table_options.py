@@ -1,8 +1,10 @@
 """The parameters of tasks on one's own tables: how a table is read, how its bags are split and batched."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -167,6 +169,25 @@ def format_of(options: Mapping[str, str]) -> TableFormat:
         if name not in FORM:
             raise unknown("option of a text file", name, FORM)
     return TableOptions(table="", **options).form  # type: ignore[arg-type]
+
+
+def leave_out(features: str, names: Sequence[str], every: Sequence[str]) -> str:
+    """Return the option that leaves columns out of the features, "" where it cannot name them, or none would be left.
+
+    Args:
+        features: the parameter that chose the features.
+        names: the columns to leave out.
+        every: all features.
+    """
+    others = [name for name in every if name not in names]
+    for name in names:
+        if LIST_MARK in name or any(fnmatchcase(other, name) for other in others):
+            return ""
+    if not others:
+        return ""
+    parts = [features] if features else []
+    parts += [f"{LEFT_OUT}{name}" for name in names]
+    return f"-p task.features={quote(LIST_MARK.join(parts))}"
 
 
 def listed(text: str) -> list[str]:

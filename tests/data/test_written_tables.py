@@ -107,9 +107,26 @@ def test_no_separator_is_named_by_which_rows_have_other_fields(tmp_path: Path) -
 def test_a_line_above_the_header_is_to_be_removed(tmp_path: Path) -> None:
     path = write(tmp_path, "sep=;\nbag;labels;f\nr1;a;1\nr2;b;2\n")
     text = complaint(path)
-    assert "the first line 'sep=;' is not the header: remove it" in text
+    assert "the header is line 2: remove what is above it" in text
     below = write(tmp_path, path.read_text().partition("\n")[2])
     assert features(below, **options_in(text)) == [1, 2]
+
+
+@pytest.mark.parametrize("above", ["# by R\n", "Birds, 2024\n\n", "a,b,c\n1,2,3\n"])
+def test_the_line_of_the_header_is_named(tmp_path: Path, above: str) -> None:
+    path = write(tmp_path, f"{above}bag,labels,f\nr1,a,1\nr2,,2\n")
+    line = above.count("\n") + 1
+    assert complaint(path).endswith(f"the header is line {line}: remove what is above it")
+
+
+def test_a_row_with_other_fields_is_not_taken_above_the_header(tmp_path: Path) -> None:
+    path = write(tmp_path, "bag,labels,f\nr1,a,1,5\nr2,,2\nr3,a,3\n")
+    assert complaint(path).endswith("expected 3 as in the header, separated by commas")
+
+
+@pytest.mark.parametrize("text", ["", "\n\n"])
+def test_an_empty_file_is_said_to_be_empty(tmp_path: Path, text: str) -> None:
+    assert "is empty, expected a header" in complaint(write(tmp_path, text))
 
 
 def test_the_option_that_reads_numbers_is_named(tmp_path: Path) -> None:
@@ -232,6 +249,12 @@ def test_time_stamps_among_features_are_warned_of(tmp_path: Path, factor: int) -
     (finding,) = [finding for finding in found if "time stamps" in finding.what]
     assert "2020-09-13" in finding.detail
     assert load(path, **options_in(finding.what)).feature_names == ["f"]
+
+
+@pytest.mark.parametrize("name", ["t;u", "*"])
+def test_no_option_is_named_that_would_leave_out_others(tmp_path: Path, name: str) -> None:
+    text = complaint(write(tmp_path, f"bag,labels,f,{name}\nr1,a,1,2\nr2,,1,\n"))
+    assert "task.features" not in text
 
 
 def test_a_unit_in_brackets_is_no_list(tmp_path: Path) -> None:
