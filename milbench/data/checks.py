@@ -19,7 +19,7 @@ from milbench.data.group_columns import MISSING, stands_in_train_and_test
 from milbench.data.label_cells import LIST, class_name, classes_in
 from milbench.data.own_bags import OwnBags
 from milbench.data.splits import BagSplit, count_folds, divided_groups, split_bags
-from milbench.data.table import SPLITS, abbreviate, is_group_name, is_id_name, words_of
+from milbench.data.table import SPLITS, Annotation, abbreviate, is_group_name, is_id_name, words_of
 from milbench.data.table_files import column_names, is_text, row_name
 from milbench.data.table_options import (
     LIST_MARK,
@@ -333,65 +333,77 @@ def _thousands(bags: OwnBags, options: FeatureOptions) -> Iterator[Finding]:
 def _images(bags: OwnBags) -> Iterator[Finding]:
     sizes = np.zeros((1, 2), np.int32) if bags.sizes is None else bags.sizes
     areas = sizes.prod(axis=1)
-    small, large = ("x".join(map(str, sizes[image])) for image in (areas.argmin(), areas.argmax()))
-    yield Finding("fact", "images", f"{len(bags):,}, of {small} to {large} pixels")
+    smallest = _size_text(sizes[areas.argmin()])
+    largest = _size_text(sizes[areas.argmax()])
+    yield Finding("fact", "images", f"{len(bags):,}, of {smallest} to {largest} pixels")
     if bags.marks is not None:
         boxed = f"{bags.marked().sum():,} of {len(bags):,} images"
         yield Finding("fact", "boxes", f"{boxed} have a box of every class")
-        outside = [
-            f"{row} has {width} x {height} pixels"
-            for row, boxes, (width, height) in zip(
-                _with_rows(bags), bags.marks, sizes.tolist(), strict=True
-            )
-            if any(
-                box[0] >= width or box[1] >= height or box[2] <= 0 or box[3] <= 0
-                for _, box in boxes
-            )
-        ]
+        outside = []
+        rows = _with_rows(bags)
+        for row, boxes, (width, height) in zip(rows, bags.marks, sizes.tolist(), strict=True):
+            if any(_is_outside(box, width, height) for box in boxes):
+                outside.append(f"{row} has {width} x {height} pixels")
         yield from _list_names("fatal", "boxes outside their image", outside, 4)
-    plain = [bags.bags[image] for image in np.flatnonzero((bags.store.squares == 0).all(axis=1))]
-    if len(plain) == len(bags):
-        yield Finding("fatal", "images", "all are of one colour: nothing can be told from them")
+    is_plain = (bags.store.squares == 0).all(axis=1)
+    if is_plain.all():
+        detail = "all are of one colour: nothing can be told from them"
+        yield Finding("fatal", "images", detail)
     else:
+        plain = [bags.bags[image] for image in np.flatnonzero(is_plain)]
         yield from _list_names("warning", "images of one colour", plain)
 
 
+def _size_text(size: NDArray[np.int32]) -> str:
+    width, height = size.tolist()
+    return f"{width}x{height}"
+
+
+def _is_outside(box: Annotation, width: int, height: int) -> bool:
+    """Return whether no pixel of an image is in a box."""
+    left, top, right, bottom = box.place
+    return left >= width or top >= height or right <= 0 or bottom <= 0
+
+
 def _sequences(bags: OwnBags) -> Iterator[Finding]:
-    lengths, rate, rows = bags.store.sizes, bags.frames_per_second, _with_rows(bags)
+    lengths = bags.store.sizes
+    rate = bags.frames_per_second
+    rows = _with_rows(bags)
     low, high, middle = lengths.min(), lengths.max(), np.median(lengths)
-    yield Finding(
-        "fact", "sequences", f"{len(bags):,}, of {low:,} to {high:,} frames, median {middle:,.0f}"
-    )
-    yield Finding(
-        "fact", "time", f"{low / rate:.3g} to {high / rate:.3g} seconds, {rate:g} frames a second"
-    )
+    frames = f"{low:,} to {high:,} frames, median {middle:,.0f}"
+    yield Finding("fact", "sequences", f"{len(bags):,}, of {frames}")
+    seconds = f"{low / rate:.3g} to {high / rate:.3g} seconds, {rate:g} frames a second"
+    yield Finding("fact", "time", seconds)
     yield Finding("fact", "features", f"{bags.store.width} in every frame")
     if bags.marks is not None:
         marked = int(bags.marked().sum())
-        yield Finding(
-            "fact", "events", f"{marked:,} of {len(bags):,} sequences have an event of every class"
-        )
-        late = [
-            f"{row} lasts {end:.3g} seconds and has {bags.class_names[cls]!r} from {start:g}"
-            for row, events, end in zip(rows, bags.marks, lengths / rate, strict=True)
-            for cls, (start, *_) in events
-            if start >= end
-        ]
+        detail = f"{marked:,} of {len(bags):,} sequences have an event of every class"
+        yield Finding("fact", "events", detail)
+        late = []
+        for row, events, end in zip(rows, bags.marks, lengths / rate, strict=True):
+            for cls, (start, *_) in events:
+                if start >= end:
+                    name = bags.class_names[cls]
+                    late.append(f"{row} lasts {end:.3g} seconds and has {name!r} from {start:g}")
         yield from _list_names("fatal", "events after the end", late, 4)
-    broken = [rows[n] for n in np.flatnonzero(~np.isfinite(bags.store.means).all(axis=1))]
+    is_broken = ~np.isfinite(bags.store.means).all(axis=1)
+    broken = [rows[number] for number in np.flatnonzero(is_broken)]
     yield from _list_names("fatal", "sequences with values that are not finite", broken, 20)
     numbers = [str(number) for number in range(bags.store.width)]
     yield from _constant_features(bags, numbers, " (counted from 0)")
     if not bags.store.constant().all():
-        unchanged = [rows[n] for n in np.flatnonzero((bags.store.squares == 0).all(axis=1))]
+        is_unchanged = (bags.store.squares == 0).all(axis=1)
+        unchanged = [rows[number] for number in np.flatnonzero(is_unchanged)]
         yield from _list_names("warning", "sequences that never change", unchanged)
 
 
 def _with_rows(bags: OwnBags) -> list[str]:
-    return [
-        f"{name} ({row_name(bags.path, row).rpartition(', ')[2]})"
-        for row, name in enumerate(bags.bags)
-    ]
+    """Return the names of bags with the rows they are in, for tables with a row a bag."""
+    names = []
+    for row, name in enumerate(bags.bags):
+        place = row_name(bags.path, row).rpartition(", ")[2]
+        names.append(f"{name} ({place})")
+    return names
 
 
 def _labels(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
@@ -650,71 +662,78 @@ def _joined_by(separator: str, names: Sequence[str]) -> list[str]:
 
 
 def _sizes_of_sets(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
-    counts, sizes = bags.labels.sum(axis=1), bags.store.sizes
-    if many := int((counts > EXACT_LABEL_LIMIT).sum()):
+    counts = bags.labels.sum(axis=1)
+    many = int((counts > EXACT_LABEL_LIMIT).sum())
+    if many:
         method = "exact trains on its certified lower bound there (method=auto), and method=exact refuses them"
         detail = f"{many:,} bags have more than {EXACT_LABEL_LIMIT} classes: {method}"
         yield Finding("warning", "large label sets", detail)
-    if isinstance(options, FeatureOptions) and (
-        small := [bags.bags[b] for b in np.flatnonzero(counts > sizes)]
-    ):
-        text = f"{len(small):,} have more classes than instances: {abbreviate(small)}"
-        leaves_out = options.small_bags == "leave-out"
-        remedy = "they are left out"
-        if not leaves_out:
-            remedy = "-p task.small_bags=leave-out leaves them out"
-        yield Finding(
-            "warning" if leaves_out else "fatal",
-            "bags with too few instances",
-            f"{text} ({remedy})",
-        )
+    if isinstance(options, FeatureOptions):
+        yield from _small_bags(bags, options)
     if options.kind == "sequences":
-        rows, positions = _with_rows(bags), -(-sizes // STRIDE)
-        named = [
-            f"{rows[b]} has {counts[b]} classes and {sizes[b]:,} frames" for b in range(len(rows))
-        ]
-        short, none = (
-            np.flatnonzero((counts > positions) & (counts <= sizes)),
-            np.flatnonzero(counts > sizes),
-        )
-        yield from _list_names(
-            "fatal", "sequences with too few frames", [named[b] for b in none], 4
-        )
-        what = (
-            f"sequences with too few positions of {STRIDE} frames (-p network.stride=1 gives more)"
-        )
-        yield from _list_names("warning", what, [named[b] for b in short], 4)
+        yield from _short_sequences(bags)
+
+
+def _small_bags(bags: OwnBags, options: FeatureOptions) -> Iterator[Finding]:
+    is_small = bags.labels.sum(axis=1) > bags.store.sizes
+    if not is_small.any():
+        return
+    small = [bags.bags[bag] for bag in np.flatnonzero(is_small)]
+    detail = f"{len(small):,} have more classes than instances: {abbreviate(small)}"
+    if options.small_bags == "leave-out":
+        level: Level = "warning"
+        remedy = "they are left out"
+    else:
+        level = "fatal"
+        remedy = "-p task.small_bags=leave-out leaves them out"
+    yield Finding(level, "bags with too few instances", f"{detail} ({remedy})")
+
+
+def _short_sequences(bags: OwnBags) -> Iterator[Finding]:
+    """Yield findings for sequences with more classes than frames, or than positions of a network."""
+    counts = bags.labels.sum(axis=1)
+    sizes = bags.store.sizes
+    # A begun block of frames is a position.
+    positions = -(-sizes // STRIDE)
+    named = [
+        f"{row} has {count} classes and {size:,} frames"
+        for row, count, size in zip(_with_rows(bags), counts, sizes, strict=True)
+    ]
+    lacks_frames = counts > sizes
+    lacks_positions = (counts > positions) & ~lacks_frames
+    without = [named[bag] for bag in np.flatnonzero(lacks_frames)]
+    short = [named[bag] for bag in np.flatnonzero(lacks_positions)]
+    yield from _list_names("fatal", "sequences with too few frames", without, 4)
+    what = f"sequences with too few positions of {STRIDE} frames (-p network.stride=1 gives more)"
+    yield from _list_names("warning", what, short, 4)
 
 
 def _duplicates(bags: OwnBags, kind: Kind) -> Iterator[Finding]:
-    groups = defaultdict[bytes, list[int]](list)
+    """Yield findings for bags of equal content; equal sequences that may be trained and tested on are fatal."""
+    of_content = defaultdict[bytes, list[int]](list)
     for bag, digest in enumerate(bags.store.digests):
-        groups[digest.tobytes()].append(bag)
-    twins = [group for group in groups.values() if len(group) > 1]
+        of_content[digest.tobytes()].append(bag)
+    twins = [equal for equal in of_content.values() if len(equal) > 1]
     across: Level = "fatal" if kind == "sequences" else "warning"
     what = "bags" if kind == "features" else kind
-    names = _with_rows(bags) if across == "fatal" else bags.bags
-    named = [" = ".join(names[b] for b in twin) for twin in twins]
+    names = _with_rows(bags) if kind == "sequences" else bags.bags
+    # Bags with one of these in common are in one part of a split.
+    parts = bags.split or bags.groups or bags.bags
+    named, differing, apart = [], [], []
+    for equal in twins:
+        text = " = ".join(names[bag] for bag in equal)
+        named.append(text)
+        if len(np.unique(bags.labels[equal], axis=0)) > 1:
+            differing.append(text)
+        if len({parts[bag] for bag in equal}) > 1:
+            apart.append(text)
     yield from _list_names("warning", f"{what} of equal content", named, 4)
-    differing = [
-        name
-        for twin, name in zip(twins, named, strict=True)
-        if len({*map(bytes, bags.labels[twin])}) > 1
-    ]
     yield from _list_names("warning", f"equal {what}, other labels", differing, 4)
-    if bags.split or across == "fatal":
-        parts = bags.split or bags.groups or bags.bags
-        split_twins = [
-            name
-            for twin, name in zip(twins, named, strict=True)
-            if len({parts[b] for b in twin}) > 1
-        ]
-        where = (
-            "in two parts"
-            if bags.split
-            else "that may get into two parts, being in no common group"
-        )
-        yield from _list_names(across, f"equal {what} {where}", split_twins, 4)
+    if bags.split:
+        yield from _list_names(across, f"equal {what} in two parts", apart, 4)
+    elif across == "fatal":
+        where = "that may get into two parts, being in no common group"
+        yield from _list_names(across, f"equal {what} {where}", apart, 4)
 
 
 def _list_names(level: Level, what: str, names: Sequence[str], most: int = 8) -> Iterator[Finding]:

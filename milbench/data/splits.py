@@ -224,17 +224,13 @@ def _columns_of_parts(path: Path, options: TableOptions) -> dict[str, list[str]]
 
 
 def _read_json(path: Path, table: OwnBags) -> list[list[Fold]]:
-    def parts_of(fold: Any) -> dict[str, list[str]]:
-        parts = fold if isinstance(fold, dict) else {"test": fold}
-        return {PARTS[part.casefold()]: [*map(str, bags)] for part, bags in parts.items()}
-
+    """Return repetitions of folds from a file. Raises UsageError where it has none, or other bags than the table."""
     try:
-        names = [[*map(parts_of, repetition)] for repetition in json.loads(path.read_text("utf-8"))]
-        if (
-            not names
-            or len({*map(len, names)}) != 1
-            or not all("test" in fold for folds in names for fold in folds)
-        ):
+        repetitions = json.loads(path.read_text("utf-8"))
+        names = [[_named_parts(fold) for fold in folds] for folds in repetitions]
+        lengths = {len(folds) for folds in names}
+        have_tests = all("test" in fold for folds in names for fold in folds)
+        if len(lengths) != 1 or not have_tests:
             raise ValueError("expected repetitions of equally many folds, each with test bags")
     except KeyError as error:
         raise UsageError(
@@ -242,26 +238,33 @@ def _read_json(path: Path, table: OwnBags) -> list[list[Fold]]:
         ) from None
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UsageError(f"{path} cannot be read as folds, lists of test bags: {error}") from None
-    for r, repetition in enumerate(names):
-        if len(repetition) > 1 and all(
-            fold.keys() == {"test"} for fold in repetition
-        ):  # a cross-validation
-            where = f"{path}, repetition {r}"
-            numbered = _number_bags(
-                where, table, {str(n): fold["test"] for n, fold in enumerate(repetition)}, "fold"
-            )
-            placed = np.concatenate([*numbered.values()])
-            if missing := [table.bags[bag] for bag in np.setdiff1d(np.arange(len(table)), placed)]:
-                raise UsageError(
-                    f"{where}: {len(missing)} bags are in no fold: {abbreviate(missing)}"
-                )
-    return [
-        [
-            _number_bags(f"{path}, repetition {r}, fold {n}", table, fold)
-            for n, fold in enumerate(repetition)
-        ]
-        for r, repetition in enumerate(names)
-    ]
+    numbered: list[list[Fold]] = []
+    for r, folds in enumerate(names):
+        where = f"{path}, repetition {r}"
+        if len(folds) > 1 and all(fold.keys() == {"test"} for fold in folds):
+            _check_cross_validation(where, table, folds)
+        numbered.append(
+            [_number_bags(f"{where}, fold {n}", table, fold) for n, fold in enumerate(folds)]
+        )
+    return numbered
+
+
+def _named_parts(fold: Any) -> dict[str, list[str]]:
+    """Return the names of the bags of each part; a list is that of the bags to test on."""
+    parts = fold if isinstance(fold, dict) else {"test": fold}
+    return {PARTS[part.casefold()]: [str(bag) for bag in bags] for part, bags in parts.items()}
+
+
+def _check_cross_validation(
+    where: str, table: OwnBags, folds: Sequence[Mapping[str, Sequence[str]]]
+) -> None:
+    """Raise UsageError where folds do not hold every bag once."""
+    tested = {str(number): fold["test"] for number, fold in enumerate(folds)}
+    numbered = _number_bags(where, table, tested, "fold")
+    placed = np.concatenate(list(numbered.values()))
+    missing = [table.bags[bag] for bag in np.setdiff1d(np.arange(len(table)), placed)]
+    if missing:
+        raise UsageError(f"{where}: {len(missing)} bags are in no fold: {abbreviate(missing)}")
 
 
 def _number_bags(
@@ -269,24 +272,25 @@ def _number_bags(
 ) -> Fold:
     """Return the numbers of named bags. Raises UsageError for a name that is none, or a bag or group in two parts."""
     number = {bag: n for n, bag in enumerate(table.bags)}
-    # Where columns have different lengths, pandas writes names that are whole numbers with decimals.
-    named = {
-        part: [n if n in number else n.removesuffix(".0") for n in names]
-        for part, names in parts.items()
-    }
+    named: dict[str, list[str]] = {}
+    for part, names in parts.items():
+        # Where columns have different lengths, pandas writes names that are whole numbers with decimals.
+        named[part] = [name if name in number else name.removesuffix(".0") for name in names]
     counts = Counter(name for names in named.values() for name in names)
-    part_of = {name: part for part, names in named.items() for name in names}
-    groups = (
-        [table.groups[number[name]] for name in part_of if name in number] if table.groups else ()
-    )
-    faults = {
-        f"no bags of {table.path}": [name for name in counts if name not in number],
-        f"bags in two {kind}s": [name for name, count in counts.items() if count > 1],
-        f"groups of {table.path} in two {kind}s": divided_groups(groups, [*part_of.values()]),
-    }
-    for what, names in faults.items():
-        if names:
-            raise UsageError(f"{where}: {what}: {abbreviate(names)}")
+    unknown = [name for name in counts if name not in number]
+    if unknown:
+        raise UsageError(f"{where}: no bags of {table.path}: {abbreviate(unknown)}")
+    several = [name for name, count in counts.items() if count > 1]
+    if several:
+        raise UsageError(f"{where}: bags in two {kind}s: {abbreviate(several)}")
+    if table.groups:
+        part_of = {name: part for part, names in named.items() for name in names}
+        groups = [table.groups[number[name]] for name in part_of]
+        divided = divided_groups(groups, list(part_of.values()))
+        if divided:
+            raise UsageError(
+                f"{where}: groups of {table.path} in two {kind}s: {abbreviate(divided)}"
+            )
     return {
         part: np.array([number[name] for name in names], np.int64) for part, names in named.items()
     }
@@ -296,9 +300,8 @@ def divided_groups(groups: Sequence[str], parts: Sequence[object]) -> list[str]:
     """Return the groups whose bags are in several parts, such as parts of a split or folds."""
     first: dict[str, object] = {}
     pairs = zip(groups, parts, strict=False)
-    return list(
-        dict.fromkeys(group for group, part in pairs if first.setdefault(group, part) != part)
-    )
+    divided = [group for group, part in pairs if first.setdefault(group, part) != part]
+    return list(dict.fromkeys(divided))
 
 
 def official_split(folds: NDArray[np.int64], count: int, seed: int) -> BagSplit:
