@@ -66,7 +66,7 @@ class FeatureBags(TableBags):
             most = int(self.own_bags(data_dir).labels.sum(axis=1).max())
             if self.instances < most:
                 raise UsageError(
-                    f"{self.name}: instances = {self.instances} are fewer than the {most} classes of a bag"
+                    f"{self.name}: task.instances={self.instances} are fewer than the {most} classes of a bag"
                 )
             caption += (
                 f"; {self.instances:,} instances of a bag a step, label sets hold for the whole bag"

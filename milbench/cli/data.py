@@ -95,13 +95,24 @@ def table_(
     labels: Annotated[
         str, typer.Option("--labels", metavar="COLUMN", help="Column of labels in the CSV file.")
     ] = "",
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-p",
+            "--set",
+            metavar="task.KEY=VALUE",
+            help="How the CSV file is written, such as task.field_separator=';'.",
+        ),
+    ] = None,
 ) -> int:
     """Write a table of the images, recordings or feature files in a folder, and tell where its labels come from.
 
     Example: milbench data table pictures
     """
     from milbench.data.folder_tables import table_of_folder
+    from milbench.data.table_options import format_of
 
+    form = format_of(_task_settings(setting or ()))
     if out is None:
         if not folder.name:  # "." and "/" have no name beside which a table could stand
             name = folder.resolve().name or "bags"
@@ -110,7 +121,7 @@ def table_(
             )
         out = folder.with_name(f"{folder.resolve().name}.csv")
     with as_usage():
-        summary, check = table_of_folder(folder, out, labels)
+        summary, check = table_of_folder(folder, out, labels, form)
     options.say(summary, then=check)
     return 0
 
@@ -173,14 +184,18 @@ def check(
     from milbench._utils.console import console
     from milbench.data.checks import Finding, check_bags, checked_splits, fatal
     from milbench.data.own_bags import load_bags
-    from milbench.data.table_files import unusual_form
+    from milbench.data.table_files import USUAL
 
     reading = _options(table, setting or ())
     path = Path(reading.table)
     bags = load_bags(path, reading)
     findings = check_bags(bags, reading, splits=checked_splits(bags, reading))
-    if form := unusual_form(path, reading.decimal):
-        findings.insert(0, Finding("fact", "fields", form))
+    form = reading.form
+    if form != USUAL:
+        marks = f"decimals behind {form.decimal!r}"
+        if form.thousands:
+            marks += f", thousands apart by {form.thousands!r}"
+        findings.insert(0, Finding("fact", "fields", f"separated by {form.marks(path)}, {marks}"))
     report = Table(
         *(Column(c, overflow="fold") for c in ("", "what", "found")),
         title=str(path),
@@ -204,34 +219,70 @@ def check(
     return 0
 
 
-def _options(table: Path | None, settings: Sequence[str]) -> TableOptions:
-    """Return the options of the task that reads the table, by the settings of a run."""
-    from milbench.api.parameters import check_params, constructor_parameters, parsed, type_of
-    from milbench.data import table_options
-    from milbench.data.table_files import column_names
+def _task_settings(settings: Sequence[str]) -> dict[str, str]:
+    """Return the parameters of the task among the settings of a run. Raises UsageError for another form."""
     from milbench.engine.flags import SETTABLE
 
     texts: dict[str, str] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
         section, *names = key.strip().split(".")
-        if equals and (section in ("recipe", "loss", "network", "run", "tune") or key in SETTABLE):
-            continue  # it is not about data
+        is_of_others = section in ("recipe", "loss", "network", "run", "tune") or key in SETTABLE
+        if equals and is_of_others:
+            continue
         if not equals or section != "task" or not names:
             raise UsageError(f"-p {setting}: expected task.KEY=VALUE, such as task.labels=species")
-        texts[names[-1]] = value.strip()
-    if (path := table or Path(texts.get("table", ""))) == Path():
+        # A tab or a space is a value, too.
+        texts[names[-1]] = value.strip() or value
+    return texts
+
+
+def _first_value(text: str) -> str:
+    """Return the first of several values with commas between them, which milbench run compares."""
+    return text.partition(",")[0] if text.strip(", \t") else text
+
+
+def _options(table: Path | None, settings: Sequence[str]) -> TableOptions:
+    """Return the options of the task that reads the table, by the settings of a run."""
+    from milbench.api.parameters import check_params, constructor_parameters, parsed, type_of
+
+    texts = {name: _first_value(text) for name, text in _task_settings(settings).items()}
+    path = table or Path(texts.get("table", ""))
+    if path == Path():
         raise UsageError("no table given: milbench data check TABLE, such as birds.csv")
-    kinds: dict[str, type[TableOptions]] = {
-        "bag": table_options.FeatureOptions, "image": table_options.ImageOptions, "file": table_options.SequenceOptions,
-    }  # fmt: skip
-    columns = column_names(path)
-    options = kinds[next((name for name in kinds if texts.get(name, name) in columns), "bag")]
+    options = _kind_of_task(path, texts)
     parameters = constructor_parameters(options)
     values: dict[str, Any] = {"table": str(path)}
     for name, text in texts.items():
-        value = (
-            text.split(",")[0] if text.strip(",") else text
-        )  # the first of several, which milbench run compares
-        values[name] = parsed(value, type_of(parameters[name])) if name in parameters else value
+        is_known = name in parameters
+        values[name] = parsed(text, type_of(parameters[name])) if is_known else text
     return options(**check_params(f"{options.kind} of {path}", options, values))
+
+
+def _kind_of_task(path: Path, texts: dict[str, str]) -> type[TableOptions]:
+    """Return the options of the task that reads a table: by the column that is given, else by the columns it has.
+
+    Raises UsageError where it has none of them, and another separator would show one.
+    """
+    from milbench.data import table_options
+    from milbench.data.table_files import column_names, separator_remedy, shown_names
+
+    kinds: dict[str, type[TableOptions]] = {
+        "bag": table_options.FeatureOptions,
+        "image": table_options.ImageOptions,
+        "file": table_options.SequenceOptions,
+    }
+    form = table_options.format_of(
+        {name: texts[name] for name in table_options.FORM if name in texts}
+    )
+    columns = column_names(path, form)
+    for known in (texts, columns):
+        for name, kind in kinds.items():
+            if name in known:
+                return kind
+    for name in kinds:
+        remedy = separator_remedy(path, form, name)
+        if remedy:
+            expected = "expected a column bag, image or file"
+            raise UsageError(f"{path} has the columns {shown_names(columns)}, {expected}{remedy}")
+    return kinds["bag"]

@@ -83,9 +83,14 @@ def open_all(
 
 def open_features(path: Path, key: str = "") -> BagFile:
     """Return the features (K, D) in a file, see `_chosen`; any error where there are none. Nothing is unpickled."""
+    ending = path.suffix.lower()
+    # A zarr store is a folder.
+    if path.exists() and ending == ".zarr":
+        raise ValueError(f"zarr is not read, expected a file {', '.join(_READERS)}")
     if not path.is_file():
         raise ValueError("not found")
-    if (reader := _READERS.get(path.suffix.lower())) is None:
+    reader = _READERS.get(ending)
+    if reader is None:
         raise ValueError(f"expected a file {', '.join(_READERS)}")
     return _require_numbers(_open_array(reader, path, key), "instances")
 
@@ -103,7 +108,7 @@ def open_frames(path: Path, options: SequenceOptions) -> BagFile:
                 _require_numbers(array, "frames"), frames_per_second=options.frames_per_second
             )
         if options.sample_rate is None:
-            raise ValueError("it is a waveform, which needs sample_rate")
+            raise ValueError("it is a waveform, which needs -p task.sample_rate (samples a second)")
         return _wave_frames(array.shape[0], options.sample_rate, array.read, options)
     if suffix not in AUDIO:
         raise ValueError(f"its name does not end in .npy or {', '.join(AUDIO)}")
@@ -180,10 +185,23 @@ def _wave_frames(
 @contextmanager
 def _npy(path: Path) -> Iterator[Arrays]:
     with _PARSER:
-        mapped = np.load(
-            path, mmap_mode="r", allow_pickle=False
-        )  # an error if it is shorter than its header claims
+        if _npy_type(path).hasobject:
+            raise ValueError(
+                "it holds pickled objects, which are not read; np.save writes an array of numbers without them"
+            )
+        # An error if the file is shorter than its header claims.
+        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     yield {"": mapped}
+
+
+def _npy_type(path: Path) -> np.dtype[Any]:
+    """Return the type of the array in a file .npy, from its header."""
+    with path.open("rb") as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0
+        if version > (1, 0):
+            read = np.lib.format.read_array_header_2_0
+        return np.dtype(read(file)[2])
 
 
 @contextmanager
@@ -245,11 +263,26 @@ def _choose_array(key: str, names: list[str]) -> str:
         name: [word for word in words_of(name) if word in _FEATURES | _OTHERS] for name in names
     }
     candidates = [name for name in names if not words[name] or words[name][-1] in _FEATURES]
+    groups = _groups_of(candidates)
+    if len(groups) > 1:
+        raise ValueError(
+            f"it holds {len(candidates)} arrays in {len(groups)} groups ({abbreviate(groups, 3)}); "
+            "expected a file for each bag, or -p task.key=… with the name of one array"
+        )
     if names and not candidates:
         raise ValueError(f"it holds only {abbreviate(names)}; expected features")
     if len(candidates) != 1 and FEATURES not in names:
-        raise ValueError(f"expected one array, or a key (there are: {abbreviate(names)})")
+        raise ValueError(
+            f"expected one array, or -p task.key with the name of one (there are: {abbreviate(names)})"
+        )
     return FEATURES if FEATURES in names else candidates[0]
+
+
+def _groups_of(names: list[str]) -> list[str]:
+    """Return the groups of a file that has an array of one name in every group, such as a group a slide; else none."""
+    groups = [name.rpartition("/")[0] for name in names]
+    last = {name.rpartition("/")[2] for name in names}
+    return groups if len(last) == 1 and len(set(groups)) == len(groups) > 1 else []
 
 
 _READERS: dict[str, Reader] = {

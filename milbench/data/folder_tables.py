@@ -9,15 +9,25 @@ from PIL import Image
 
 from milbench.data.bag_files import AUDIO
 from milbench.data.table import PARTS, abbreviate, read_table
-from milbench.data.table_files import column_names, is_table, write_table
-from milbench.data.table_options import FEATURE_FILES
+from milbench.data.table_files import (
+    USUAL,
+    TableFormat,
+    column_names,
+    is_table,
+    separator_remedy,
+    shown_names,
+    write_table,
+)
+from milbench.data.table_options import FEATURE_FILES, LIST_MARK
 from milbench.errors import UsageError
 
 _LABELS = ("labels", "label", "classes", "class", "species", "target", "category", "diagnosis", "y")
 """Names of columns of labels, the likeliest first."""
 
 
-def table_of_folder(folder: Path, out: Path, labels: str = "") -> tuple[str, list[str]]:
+def table_of_folder(
+    folder: Path, out: Path, labels: str = "", form: TableFormat = USUAL
+) -> tuple[str, list[str]]:
     """Write a table of the files in a folder; return what was taken for what, and the command to run next.
 
     Where one CSV is among the files, it says the `labels`, a column of it; else the folders in the folder do.
@@ -28,110 +38,144 @@ def table_of_folder(folder: Path, out: Path, labels: str = "") -> tuple[str, lis
         )
     if out.exists():
         raise UsageError(f"{out} is there already; --out names another table")
-    Image.init()
-    endings = {"path": FEATURE_FILES, "file": AUDIO, "image": [*Image.EXTENSION]}
     files = sorted(
         path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")
     )
     tables = [path for path in files if is_table(path)]
-    of_kind = {
-        name: [path for path in files if path.suffix.lower() in ends]
-        for name, ends in endings.items()
-    }
-    kinds = [name for name, paths in of_kind.items() if paths]
-    if len(kinds) != 1 or len(tables) > 1:
-        has = ", ".join(
-            f"{len(of_kind[name])} {'/'.join(sorted({p.suffix for p in of_kind[name]}))}"
-            for name in kinds
-        )
-        raise UsageError(
-            f"{folder} has {len(tables)} tables and files {has or 'of no known kind'}, expected one kind"
-        )
-    (column,) = kinds
-    label, labelled = (_label_by_table, tables[0]) if tables else (_label_by_folders, folder)
-    frame, source = label(labelled, of_kind[column], labels)
+    column, of_kind = _files_of_one_kind(folder, files, tables)
+    if tables:
+        frame, source = _label_by_table(tables[0], of_kind, labels, form)
+    else:
+        frame, source = _label_by_folders(folder, of_kind)
     paths = [Path(os.path.relpath(path, out.parent)).as_posix() for path in frame.pop("")]
     frame.insert(0, column, paths)
+    check = ["milbench", "data", "check", str(out)]
     if column == "path":
         frame.insert(0, "bag", [str(Path(path).with_suffix("")) for path in paths])
+        check += ["-p", "task.features=@path"]
     write_table(frame, out)
-    check = [
-        "milbench",
-        "data",
-        "check",
-        str(out),
-        *["-p", "task.features=@path"] * (column == "path"),
-    ]
     return f"{out}: {len(frame):,} rows; labels are {source}", check
 
 
-def _label_by_folders(folder: Path, files: list[Path], labels: str) -> tuple[pd.DataFrame, str]:  # noqa: ARG001
+def _files_of_one_kind(
+    folder: Path, files: list[Path], tables: list[Path]
+) -> tuple[str, list[Path]]:
+    """Return the column for the files that a task reads, and these files. Raises UsageError for several kinds."""
+    Image.init()
+    endings = {"path": FEATURE_FILES, "file": AUDIO, "image": tuple(Image.EXTENSION)}
+    of_kind = {}
+    for name, ends in endings.items():
+        members = [path for path in files if path.suffix.lower() in ends]
+        if members:
+            of_kind[name] = members
+    if len(of_kind) != 1 or len(tables) > 1:
+        counts = []
+        for members in of_kind.values():
+            kinds = "/".join(sorted({path.suffix for path in members}))
+            counts.append(f"{len(members)} {kinds}")
+        has = ", ".join(counts) or "of no known kind"
+        raise UsageError(
+            f"{folder} has {len(tables)} tables and files {has}, expected one kind; features are read from files "
+            f"{', '.join(FEATURE_FILES)}, sounds from {', '.join(AUDIO)}"
+        )
+    (found,) = of_kind.items()
+    return found
+
+
+def _label_by_folders(folder: Path, files: list[Path]) -> tuple[pd.DataFrame, str]:
     """Return the files (column "") in folders of a class, with their labels, and where these are from."""
     parts = [path.relative_to(folder).parts for path in files]
-    are_split = all(
-        len(names) > 2 and names[0].casefold() in PARTS for names in parts
-    )  # as train/cat/1.png
-    rows = [
-        (path, names[are_split]) for path, names in zip(files, parts, strict=True) if len(names) > 1
-    ]
+    # Such as train/cat/1.png
+    are_split = all(len(names) > 2 and names[0].casefold() in PARTS for names in parts)
+    level = 1 if are_split else 0
+    rows = []
+    for path, names in zip(files, parts, strict=True):
+        if len(names) > 1:
+            rows.append((path, names[level]))
     if not rows:
         raise UsageError(
             f"{folder} has neither folders, one a class, nor a CSV that says the labels of its files"
         )
     counts = Counter(name for _, name in rows)
-    source = "the names of its folders: " + abbreviate(
-        [f"{name} ({n:,})" for name, n in counts.items()]
-    )
-    source += f"; {len(files) - len(rows):,} files in no folder of a class are left out" * (
-        len(files) > len(rows)
-    )
+    named = abbreviate([f"{name} ({count:,})" for name, count in counts.items()])
+    source = f"the names of its folders: {named}"
+    if len(rows) < len(files):
+        source += f"; {len(files) - len(rows):,} files in no folder of a class are left out"
     frame = pd.DataFrame(rows, columns=["", "labels"])
-    return frame.assign(split=[names[0] for names in parts]) if are_split else frame, source
+    if are_split:
+        frame = frame.assign(split=[names[0] for names in parts])
+    return frame, source
 
 
-def _label_by_table(path: Path, files: list[Path], labels: str) -> tuple[pd.DataFrame, str]:
+def _label_by_table(
+    path: Path, files: list[Path], labels: str, form: TableFormat
+) -> tuple[pd.DataFrame, str]:
     """Return the rows of a table whose files exist (column ""), with their labels, and where these are from."""
-    table = read_table(path, column_names(path))
-    files_by_name: dict[str, set[Path]] = {}
-    for file in files:
-        for name in (file.name, file.stem, Path(os.path.relpath(file, path.parent)).as_posix()):
-            files_by_name.setdefault(name, set()).add(file)
+    table = read_table(path, column_names(path, form), form)
     texts = {name: table.texts(name).tolist() for name in table.columns}
-    file_column = max(texts, key=lambda name: sum(text in files_by_name for text in texts[name]))
-    if several := [text for text in texts[file_column] if len(files_by_name.get(text, ())) > 1]:
-        named = abbreviate(sorted(map(str, files_by_name[several[0]])), 2)
-        raise UsageError(
-            f"{path}: {several[0]!r} names several files, {named}; expected their paths"
-        )
-    row_files = [next(iter(files_by_name.get(text, {None}))) for text in texts.pop(file_column)]
-    if not any(row_files):
-        raise UsageError(f"{path}: no column has the names of the files, such as {files[0].name}")
+    file_column, row_files = _files_of_rows(path, files, texts, form)
+    del texts[file_column]
     frame = table.frame.drop(columns=file_column)
-    likely = [name for word in _LABELS for name in texts if name.casefold() == word] or [*texts][
-        : len(texts) == 1
-    ]
-    marks = [name for name in texts if {*texts[name]} == {"0", "1"}]
-    if labels or likely:
-        table.column(labels := labels or likely[0], "the labels")
-        source, frame = f"the column {labels!r}", frame.rename(columns={labels: "labels"})
+    label_column = labels or _likely_labels(list(texts))
+    marks = [name for name, values in texts.items() if set(values) == {"0", "1"}]
+    if label_column:
+        table.column(label_column, "the labels")
+        source = f"the column {label_column!r}"
+        frame = frame.rename(columns={label_column: "labels"})
     elif len(marks) > 1:
-        rows = zip(*(texts[name] for name in marks), strict=True)
-        sets = [
-            ";".join(name for name, mark in zip(marks, row, strict=True) if mark == "1")
-            for row in rows
-        ]
-        source, frame = (
-            f"the columns {abbreviate(marks)} of 0 and 1",
-            frame.drop(columns=marks).assign(labels=sets),
-        )
+        source = f"the columns {abbreviate(marks)} of 0 and 1"
+        sets = []
+        for row in zip(*(texts[name] for name in marks), strict=True):
+            present = [name for name, mark in zip(marks, row, strict=True) if mark == "1"]
+            sets.append(LIST_MARK.join(present))
+        frame = frame.drop(columns=marks).assign(labels=sets)
     else:
         raise UsageError(
             f"{path}: which column has the labels? --labels names it (it has: {abbreviate([*texts])})"
         )
     frame.insert(0, "", row_files)
     source += f" of {path}, whose column {file_column!r} names the files"
-    missing, unnamed = row_files.count(None), len({*files} - {*row_files})
-    source += f"; {missing:,} rows without a file are left out" * bool(missing)
-    return frame[
-        frame[""].notna()
-    ], source + f"; {unnamed:,} files without a row are left out" * bool(unnamed)
+    missing = row_files.count(None)
+    unnamed = len(set(files) - set(row_files))
+    if missing:
+        source += f"; {missing:,} rows without a file are left out"
+    if unnamed:
+        source += f"; {unnamed:,} files without a row are left out"
+    return frame[frame[""].notna()], source
+
+
+def _likely_labels(names: list[str]) -> str:
+    """Return the column that is named like labels, or the only one; "" for none."""
+    for word in _LABELS:
+        for name in names:
+            if name.casefold() == word:
+                return name
+    return names[0] if len(names) == 1 else ""
+
+
+def _files_of_rows(
+    path: Path, files: list[Path], texts: dict[str, list[str]], form: TableFormat
+) -> tuple[str, list[Path | None]]:
+    """Return the column that names most files, and the file of each row, None for no file. Raises UsageError."""
+    named: dict[str, set[Path]] = {}
+    for file in files:
+        relative = Path(os.path.relpath(file, path.parent)).as_posix()
+        for name in (file.name, file.stem, relative):
+            named.setdefault(name, set()).add(file)
+    column = max(texts, key=lambda name: sum(text in named for text in texts[name]))
+    row_files: list[Path | None] = []
+    for text in texts[column]:
+        found = sorted(named.get(text, ()))
+        if len(found) > 1:
+            several = abbreviate([str(file) for file in found], 2)
+            raise UsageError(
+                f"{path}: {text!r} names several files, {several}; expected their paths"
+            )
+        row_files.append(found[0] if found else None)
+    if not any(row_files):
+        remedy = separator_remedy(path, form)
+        raise UsageError(
+            f"{path}: no column has the names of the files, such as {files[0].name} "
+            f"(it has: {shown_names(list(texts))}){remedy}"
+        )
+    return column, row_files

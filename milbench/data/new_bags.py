@@ -20,6 +20,7 @@ from milbench.data.bag_files import (
 from milbench.data.bags_store import single
 from milbench.data.image_files import decode_image
 from milbench.data.in_order import read_all
+from milbench.data.list_columns import with_lists_as_columns
 from milbench.data.own_bags import feature_files
 from milbench.data.table import abbreviate, group_rows, read_table, take_rows
 from milbench.data.table_files import is_table
@@ -71,7 +72,7 @@ def new_images(
     files: dict[str, Path] = {}
     for path in _expand_folders(paths, sorted(Image.EXTENSION)):
         names = (
-            read_table(path, (options.image,)).unique(options.image, "image")
+            read_table(path, options.texts, options.form).unique(options.image, "image")
             if is_table(path)
             else [str(path)]
         )
@@ -95,7 +96,7 @@ def new_sequences(
     files = _expand_folders(paths, (".npy", *AUDIO))
     sequence_files = [str(path.absolute()) for path in files if not is_table(path)]
     sources = [
-        (path, read_table(path, (options.file,)).unique(options.file, "sequence"))
+        (path, read_table(path, options.texts, options.form).unique(options.file, "sequence"))
         for path in files
         if is_table(path)
     ]
@@ -130,13 +131,14 @@ def _expand_folders(paths: Iterable[Path], endings: Sequence[str]) -> list[Path]
 def _bags_of_table(
     path: Path, options: FeatureOptions, feature_names: Sequence[str]
 ) -> Iterable[tuple[str, BagFile]]:
-    table = read_table(path, (options.bag, options.features.removeprefix("@")), options.decimal)
+    table = read_table(path, options.texts, options.form)
     if options.of_files:
         bags = take_rows(table, options.bag, "bag")
         opened = open_all(
             partial(open_features, key=options.key), path, feature_files(bags, options)
         )
         return zip(bags.names, opened, strict=True)
+    table = with_lists_as_columns(table, options)
     bags = group_rows(table, options.bag)
     for name in feature_names:
         table.column(name, "a feature")

@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,14 +30,13 @@ from milbench.data.bag_files import (
 from milbench.data.bags_store import BagStore, row_parts, write_files
 from milbench.data.image_files import decode_image
 from milbench.data.in_order import prefetched
+from milbench.data.label_cells import class_name
+from milbench.data.list_columns import with_lists_as_columns
 from milbench.data.table import (
     NAMES,
-    SEPARATOR,
     Annotation,
     Bagged,
     Table,
-    abbreviate,
-    class_name,
     group_rows,
     is_group_name,
     is_id_name,
@@ -45,9 +44,27 @@ from milbench.data.table import (
     set_text,
     take_rows,
 )
-from milbench.data.table_files import read_chunks, row_name
-from milbench.data.table_options import FeatureOptions, ImageOptions, SequenceOptions, TableOptions
+from milbench.data.table_files import (
+    column_names,
+    read_chunks,
+    require_columns,
+    row_name,
+    shown_names,
+)
+from milbench.data.table_options import (
+    FEATURE_FILES,
+    LEFT_OUT,
+    LIST_MARK,
+    UNREAD_FILES,
+    FeatureOptions,
+    ImageOptions,
+    SequenceOptions,
+    TableOptions,
+    listed,
+)
 from milbench.errors import UsageError
+
+_BAG = "the bag that an instance belongs to"
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,34 +72,43 @@ class OwnBags:
     """The B bags of a table, in the order of their first rows, with their instances; None is what is not known."""
 
     path: Path
-    bags: list[str]  # their names
-    labels: NDArray[np.bool_]  # (B, C), their label sets
+    bags: list[str]
+    """Their names."""
+    labels: NDArray[np.bool_]
+    """(B, C), their label sets."""
     class_names: list[str]
     store: BagStore
     _: KW_ONLY
-    groups: list[str] | None = None  # of the bags, such as the patient that each belongs to
-    split: list[str] | None = None  # of the bags, each one of SPLITS
-    ignored: Sequence[str] = ()  # columns that are not used
-    likely_group: str = (
-        ""  # the column that seems to say which bags belong together, where none was named
-    )
-    likely_split: str = ""  # the column that seems to hold parts of a split, where none was named
-    marks: list[list[Annotation]] | None = (
-        None  # of images, boxes; of sequences, events as they begin
-    )
-    digest: str = (
-        ""  # of names, labels, instances and annotations, independent of the format of the files
-    )
-    feature_names: Sequence[str] = ()  # of tables of features
-    rows: NDArray[np.int64] | None = (
-        None  # (N,) of the table, from which instances come; None: the rows are the bags
-    )
-    instance_classes: NDArray[np.int64] | None = None  # (N,), C for background
-    coords: NDArray[np.float32] | None = None  # (N, 2), x and y of each instance
-    sizes: NDArray[np.int32] | None = (
-        None  # (B, 2), width and height of images before they were fitted into squares
-    )
-    kind: str = ""  # of all files, such as "a waveform of 16000 samples a second"
+    groups: list[str] | None = None
+    """Of the bags, such as the patient that each belongs to."""
+    split: list[str] | None = None
+    """Of the bags, each one of SPLITS."""
+    ignored: Sequence[str] = ()
+    """Columns that are not used."""
+    shared_columns: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Columns that several bags share and no bag splits, with the number of each bag's value, -1 for none."""
+    split_column: str = ""
+    """The column that can be taken for a split, where none was named."""
+    label_texts: Sequence[str] = ()
+    """The different fields of the column of labels; none of lists and of columns of 0 and 1."""
+    nothing: Mapping[str, int] = field(default_factory=dict)
+    """The labels that mean no class, with the number of bags that have each."""
+    marks: list[list[Annotation]] | None = None
+    """Of images, boxes; of sequences, events as they begin."""
+    digest: str = ""
+    """Of names, labels, instances and annotations, independent of the format of the files."""
+    feature_names: Sequence[str] = ()
+    """Of tables of features."""
+    rows: NDArray[np.int64] | None = None
+    """(N,) of the table, from which instances come; None: the rows are the bags."""
+    instance_classes: NDArray[np.int64] | None = None
+    """(N,), C for background."""
+    coords: NDArray[np.float32] | None = None
+    """(N, 2), x and y of each instance."""
+    sizes: NDArray[np.int32] | None = None
+    """(B, 2), width and height of images before they were fitted into squares."""
+    kind: str = ""
+    """Of all files, such as "a waveform of 16000 samples a second"."""
     frames_per_second: float = 0.0
 
     def __len__(self) -> int:
@@ -111,15 +137,13 @@ def load_bags(path: Path, options: TableOptions) -> OwnBags:
             "images": _pack_images,
             "sequences": _pack_sequences,
         }
-        bags = pack[options.kind](folder, path, options, declare)
-        record = (
-            vars(bags.store)
-            | vars(bags)
-            | {"digest": _digest(bags), "files": [*map(str, bags.store.files)]}
-        )
-        return {
-            name: value for name, value in record.items() if name not in ("path", "store", "packed")
-        }
+        bags: OwnBags = pack[options.kind](folder, path, options, declare)
+        record = {**vars(bags.store), **vars(bags)}
+        record["digest"] = _digest(bags)
+        record["files"] = [str(file) for file in bags.store.files]
+        for name in ("path", "store", "packed"):
+            del record[name]
+        return record
 
     cached = cached_arrays(cache_place(path, "bags") / f"{path.name}-{key}", path.parent, write)
     statistics = {
@@ -139,7 +163,8 @@ def load_bags(path: Path, options: TableOptions) -> OwnBags:
 def _pack_images(
     folder: Path, path: Path, options: ImageOptions, declare: DeclareInputs
 ) -> OwnBags:
-    table = read_table(path, (options.image, "boxes", *_text_columns(options)))
+    require_columns(path, options.form, {options.image: "the paths of images"})
+    table = read_table(path, options.texts, options.form)
     bags = take_rows(table, options.image, "image")
     declare(bags.names)
     sizes = np.zeros((len(bags.names), 2), np.int32)
@@ -162,7 +187,8 @@ def _pack_images(
 def _pack_sequences(
     folder: Path, path: Path, options: SequenceOptions, declare: DeclareInputs
 ) -> OwnBags:
-    table = read_table(path, (options.file, "events", *_text_columns(options)))
+    require_columns(path, options.form, {options.file: "the paths of recordings or arrays"})
+    table = read_table(path, options.texts, options.form)
     bags = take_rows(table, options.file, "sequence")
     annotated = _annotations(bags, options, {options.file}, "events")
     declare(bags.names)
@@ -173,107 +199,169 @@ def _pack_sequences(
     )
 
 
-def _text_columns(options: TableOptions) -> tuple[str, str, str]:
-    return options.labels, options.group, options.split
-
-
 def _annotations(
     bags: Bagged, options: TableOptions, other_columns: set[str], marks: str = ""
 ) -> dict[str, Any]:
     """Return what columns say of bags; `other_columns` have another use, and `marks` has boxes or events."""
-    labels, names, label_columns = bags.labels(options)
-    groups, split = bags.values(options.group, "group"), bags.split(options.split)
-    reserved = {*label_columns, *NAMES, *_text_columns(options), marks}
-    others = [name for name in bags.table.columns if name not in reserved]
-    return {
-        "path": bags.table.path, "bags": bags.names, "labels": labels, "class_names": names,
-        "groups": groups, "split": split, "ignored": [name for name in others if name not in other_columns],
-        "likely_group": "" if groups else bags.likely_group(others, labels, split),
-        "likely_split": "" if split else bags.likely_split(others),
-        "marks": bags.marks(marks, labels, names) if marks else None,
-    }  # fmt: skip
+    labels = bags.labels(options)
+    groups = bags.values(options.group, "group")
+    split = bags.split(options.split)
+    used = {*labels.columns, *NAMES, options.labels, options.group, options.split, marks}
+    others = [name for name in bags.table.columns if name not in used]
+    annotated: dict[str, Any] = {
+        "path": bags.table.path,
+        "bags": bags.names,
+        "labels": labels.sets,
+        "class_names": labels.names,
+        "groups": groups,
+        "split": split,
+        "ignored": [name for name in others if name not in other_columns],
+        "label_texts": labels.texts,
+        "nothing": {label: int(has.sum()) for label, has in labels.nothing.items()},
+        "marks": None,
+    }
+    if groups is None:
+        annotated["shared_columns"] = bags.shared_columns(others)
+    if split is None:
+        annotated["split_column"] = bags.split_column(others)
+    if marks:
+        annotated["marks"] = bags.marks(marks, labels.sets, labels.names, labels.nothing)
+    return annotated
 
 
 def _pack_features(
     folder: Path, path: Path, options: FeatureOptions, declare: DeclareInputs
 ) -> OwnBags:
-    """Pack the bags of a table with a row an instance, in chunks of its rows; the first one says what is a feature."""
-    text = {options.bag, options.features.removeprefix("@"), *_text_columns(options)}
+    """Pack the bags of a table with a row an instance, or with a row a bag and a file of features for each."""
+    _check_columns(path, options)
     if options.of_files:
-        return _pack_feature_files(folder, read_table(path, text), options, declare)
-    names, others = list[str](), list[pd.DataFrame]()
-    with (in_rows := folder / "rows_of_table.npy").open("wb") as out:
-        for frame in prefetched(read_chunks(path, {*NAMES, *text}, options.decimal)):
-            chunk = Table(path, frame)
-            if not others:
-                names = _feature_names(chunk, options)
-                write_header(out, np.dtype(np.float32), (0, len(names)))
-            out.write(chunk.numbers(names).data)
-            others.append(frame.drop(columns=names))
-        table = Table(path, pd.concat(others))
-        out.seek(0)
-        write_header(out, np.dtype(np.float32), (len(table.frame), len(names)))
+        table = read_table(path, options.texts, options.form)
+        return _pack_feature_files(folder, table, options, declare)
+    in_rows = folder / "rows_of_table.npy"
+    names, table = _write_rows(in_rows, path, options)
     features = np.load(in_rows, mmap_mode="r", allow_pickle=False)
-    named = {
-        name: features[:, n]
-        for n, name in enumerate(names)
-        if is_group_name(name) or is_id_name(name)
-    }
-    bags = group_rows(Table(path, table.frame.assign(**named)) if named else table, options.bag)
+    bags = group_rows(table, options.bag)
     coords = table.matching(options.coords, "of x and y")
     annotated = _annotations(bags, options, {options.bag, *coords, *names})
     order = np.argsort(bags.codes, kind="stable")
-    classes = bags.instance_classes(annotated["labels"], annotated["class_names"])
+    classes = bags.instance_classes(
+        annotated["labels"], annotated["class_names"], annotated["nothing"]
+    )
     offsets = np.searchsorted(bags.codes[order], np.arange(len(bags.names) + 1))
     parts = row_parts(features, order, offsets, str(path))
     store = write_files(folder, parts, "parts")
-    if parts[0].mapped:  # bag follows bag in the table
+    if parts[0].mapped:
+        # Bag follows bag in the table.
         in_rows.replace(folder / "instances.npy")
     else:
         in_rows.unlink()
     return OwnBags(
-        **annotated, store=store, feature_names=names, rows=order,
+        **annotated,
+        store=store,
+        feature_names=names,
+        rows=order,
         instance_classes=None if classes is None else classes[order],
         coords=table.numbers(coords)[order] if coords else None,
-    )  # fmt: skip
+    )
+
+
+def _write_rows(in_rows: Path, path: Path, options: FeatureOptions) -> tuple[list[str], Table]:
+    """Write the features of the rows of a table; return their names, and the other columns.
+
+    It is read in chunks of rows, of which the first one says what is a feature. Features that are named like ids or
+    groups are kept as columns, too: they may say which bags belong together.
+    """
+    names: list[str] = []
+    features_alone: list[str] = []
+    others: list[pd.DataFrame] = []
+    text = {*NAMES, *options.texts}
+    with in_rows.open("wb") as out:
+        for frame in prefetched(read_chunks(path, text, options.form)):
+            chunk = with_lists_as_columns(Table(path, frame, options.form), options)
+            if not others:
+                names = _feature_names(chunk, options)
+                features_alone = [
+                    name for name in names if not is_group_name(name) and not is_id_name(name)
+                ]
+                write_header(out, np.dtype(np.float32), (0, len(names)))
+            _check_lists(chunk, names)
+            out.write(chunk.numbers(names, options.features).data)
+            others.append(chunk.frame.drop(columns=features_alone))
+        table = Table(path, pd.concat(others), options.form)
+        out.seek(0)
+        write_header(out, np.dtype(np.float32), (len(table.frame), len(names)))
+    return names, table
+
+
+def _check_columns(path: Path, options: FeatureOptions) -> None:
+    """Raise UsageError where a table has not the columns that are needed, or `features` names what is not read."""
+    require_columns(path, options.form, {options.bag: _BAG})
+    pattern = options.features
+    ending = Path(pattern).suffix.lower()
+    if options.of_files or pattern in column_names(path, options.form):
+        return
+    if ending in FEATURE_FILES:
+        expected = f"such as task.features='features/*{ending}', where * is the name of the bag"
+        raise UsageError(
+            f"task.features={pattern!r} is one file, expected a file for each bag, {expected}"
+        )
+    if ending in UNREAD_FILES:
+        raise UsageError(
+            f"task.features={pattern!r}: files {ending} are not read, expected {', '.join(FEATURE_FILES)}"
+        )
+
+
+def _check_lists(chunk: Table, names: Sequence[str]) -> None:
+    """Raise UsageError where lists of numbers are shorter than those in the rows before."""
+    for name in names:
+        if name not in chunk.frame:
+            column = name.rpartition("[")[0]
+            raise UsageError(
+                f"{chunk.place(0)}: column {column!r} has not the length of the lists in the rows before"
+            )
 
 
 def _feature_names(table: Table, options: FeatureOptions) -> list[str]:
+    """Return the columns that are features. Raises UsageError where there is none, or where one is no feature."""
     coords = table.matching(options.coords, "of x and y")
     if len(coords) not in (0, 2):
+        columns = "1 column" if len(coords) == 1 else f"{len(coords)} columns"
         raise UsageError(
-            f"{table.path}: coords = {options.coords!r} names {len(coords)} options, expected x and y"
+            f"{table.path}: task.coords={options.coords!r} names {columns}, expected x and y"
         )
-    reserved = {
-        *table.label_columns(options.labels),
-        *NAMES,
-        options.bag,
-        options.group,
-        options.split,
-    }
-    table.column(options.bag, "the bag that an instance belongs to")
-    if pattern := options.features:  # a "*" skips columns of names and labels
-        listed = {part.strip() for part in pattern.split(SEPARATOR)}
-        names_or_labels = reserved - {
-            "features",
-            "image",
-            "boxes",
-        }  # which are names in other tables alone
-        if wrong := [name for name in table.columns if name in listed & names_or_labels]:
-            named = f"the features {pattern!r} name the column {wrong[0]!r}"
-            raise UsageError(f"{table.path}: {named}, which holds names or labels")
-        names = [
-            n for n in table.matching(pattern, "of features") if n in listed or n not in reserved
-        ]
+    label_columns = table.label_columns(options.labels)
+    reserved = {*label_columns, *NAMES, options.bag, options.group, options.split}
+    parts = listed(options.features)
+    wanted = [part for part in parts if not part.startswith(LEFT_OUT)]
+    unwanted = [part.removeprefix(LEFT_OUT) for part in parts if part.startswith(LEFT_OUT)]
+    left_out = set(table.matching(LIST_MARK.join(unwanted), "to leave out of the features"))
+    candidates = [name for name in table.columns if name not in left_out]
+    if wanted:
+        names = _wanted_features(table, options, wanted, reserved)
+        names = [name for name in names if name not in left_out]
     else:
         names = table.holds_numbers(
-            [name for name in table.columns if name not in {*reserved, *coords}]
+            [name for name in candidates if name not in reserved and name not in coords]
         )
     if not names:
         raise UsageError(
-            f"{table.path} has no column of numbers for features (it has: {abbreviate(table.columns)})"
+            f"{table.path} has no column of numbers for features (it has: {shown_names(table.columns)})"
         )
     return names
+
+
+def _wanted_features(
+    table: Table, options: FeatureOptions, wanted: list[str], reserved: set[str]
+) -> list[str]:
+    """Return the columns that `features` names; a pattern skips columns of names and labels, which may not be named."""
+    # These columns are names in other tables alone.
+    names_or_labels = reserved - {"features", "image", "boxes"}
+    for name in table.columns:
+        if name in wanted and name in names_or_labels:
+            named = f"the features {options.features!r} name the column {name!r}"
+            raise UsageError(f"{table.path}: {named}, which holds names or labels")
+    names = table.matching(LIST_MARK.join(wanted), "of features")
+    return [name for name in names if name in wanted or name not in reserved]
 
 
 def feature_files(bags: Bagged, options: FeatureOptions) -> list[str]:
@@ -294,35 +382,47 @@ def _pack_feature_files(
     store = replace(write_files(folder, files), files=[*map(Path, names)])
     coords = [file.named[COORDINATES]() for file in files if COORDINATES in file.named]
     are_places = [part.shape for part in coords] == [(file.shape[0], 2) for file in files]
-    sets = np.pad(annotated["labels"], ((0, 0), (0, 1)), constant_values=True)
-    labelled_files = (
-        zip(files, sets, strict=True) if all(CLASSES in file.named for file in files) else ()
-    )
-    classes = [_classes_in(file, annotated["class_names"], has) for file, has in labelled_files]
     return OwnBags(
-        **annotated, store=store, feature_names=[f"f{number}" for number in range(files[0].shape[1])],
-        instance_classes=np.concatenate(classes) if classes else None,
+        **annotated,
+        store=store,
+        feature_names=[f"f{number}" for number in range(files[0].shape[1])],
+        instance_classes=_classes_in_files(files, annotated),
         coords=np.concatenate(coords).astype(np.float32) if are_places else None,
-    )  # fmt: skip
+    )
 
 
-def _classes_in(file: BagFile, class_names: list[str], has: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _classes_in_files(
+    files: Sequence[BagFile], annotated: Mapping[str, Any]
+) -> NDArray[np.int64] | None:
+    """Return the classes of all instances, None unless every file has them."""
+    if any(CLASSES not in file.named for file in files):
+        return None
+    # Every bag may hold background, which is the last.
+    allowed = np.pad(annotated["labels"], ((0, 0), (0, 1)), constant_values=True)
+    names, nothing = annotated["class_names"], annotated["nothing"]
+    classes = [
+        _classes_in(file, names, nothing, has) for file, has in zip(files, allowed, strict=True)
+    ]
+    return np.concatenate(classes)
+
+
+def _classes_in(
+    file: BagFile, class_names: list[str], nothing: Collection[str], has: NDArray[np.bool_]
+) -> NDArray[np.int64]:
     """Return the classes (K,) of the instances in a file, by names or numbers there; "" and -1 are background."""
-    classes, count = file.named[CLASSES](), len(class_names)
+    classes = file.named[CLASSES]()
+    count = len(class_names)
     if classes.dtype.kind not in "iu":
-        texts = [
-            text.decode() if isinstance(text, bytes) else str(text)
-            for text in classes.ravel().tolist()
-        ]
-        number = {"": -1, **{name: c for c, name in enumerate(class_names)}}
-        classes = np.array([number.get(class_name(text), count + 1) for text in texts])
+        number = {name: c for c, name in enumerate(class_names)}
+        number |= dict.fromkeys(["", *nothing], -1)
+        numbers = []
+        for value in classes.ravel().tolist():
+            text = value.decode() if isinstance(value, bytes) else str(value)
+            numbers.append(number.get(class_name(text), count + 1))
+        classes = np.array(numbers)
     classes = np.where(classes == -1, count, classes.astype(np.int64).ravel())
-    if (
-        classes.shape != file.shape[:1]
-        or classes.min() < 0
-        or classes.max() > count
-        or not has[classes].all()
-    ):
+    is_one_each = classes.shape == file.shape[:1]
+    if not is_one_each or classes.min() < 0 or classes.max() > count or not has[classes].all():
         expected = f"one of the bag's {set_text(class_names)} or background an instance"
         raise UsageError(f"{file.name}: {CLASSES} are not {expected}")
     return classes

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from milbench.data.own_bags import OwnBags
 from milbench.data.table import PARTS, SPLITS, abbreviate, read_table
-from milbench.data.table_files import column_names
+from milbench.data.table_files import column_names, missing_column
 from milbench.data.table_options import TableOptions
 from milbench.errors import UsageError
 
@@ -43,60 +43,106 @@ class BagSplit(NamedTuple):
 def split_bags(table: OwnBags, options: TableOptions, seed: int) -> BagSplit:
     """Return the split of a seed: by a column, by folds, or drawn. Raises UsageError."""
     every = np.arange(len(table))
-    if not options.test:  # for use
-        return BagSplit(every, every[:0], every[:0])
+    none = every[:0]
+    if not options.test:
+        # A network for use is trained on all bags.
+        return BagSplit(every, none, none)
     if table.split:
-        if options.folds or options.splits:
-            other = f"folds = {options.folds}" if options.folds else f"splits = {options.splits!r}"
-            raise UsageError(
-                f"{table.path} has a column {options.split!r}: {other} would be another split"
-            )
-        column, seed = np.array(table.split), 0  # one split for every seed
-        train, validation, tested = (np.flatnonzero(column == part) for part in BagSplit._fields)
-    elif folds := _find_folds(table, options):
-        k, r = len(folds[0]), len(folds)
-        seed *= k * r > 1  # a single split is that of every seed
-        if seed >= k * r:
-            raise UsageError(
-                f"seed {seed}: {r} x {k} folds are the seeds 0-{k * r - 1}, one a fold"
-            )
-        parts = {part: np.sort(bags) for part, bags in folds[seed // k][seed % k].items()}
-        tested, validation = parts["test"], parts.get("validation", every[:0])
-        train = parts.get("train", np.setdiff1d(every, np.union1d(tested, validation)))
+        # The split is the same for every seed.
+        seed = 0
+        split = _split_of_column(table, options)
+    elif options.folds or options.splits:
+        folds = _find_folds(table, options)
+        seed = _seed_of_folds(folds, seed)
+        split = _split_of_fold(folds, seed, every)
     else:
         train, tested = _draw_part(table, every, options.test, seed)
-        validation = every[:0]
-    left = (
-        len(train) / len(table)
-        if table.split or options.folds or options.splits
-        else 1 - options.test
+        split = BagSplit(train, none, tested)
+    if len(split.validation):
+        if not len(split.train):
+            raise _nothing_to_train_on(table, options)
+        return split
+    return _with_validation(table, options, split, seed)
+
+
+def _split_of_column(table: OwnBags, options: TableOptions) -> BagSplit:
+    if options.folds:
+        raise _other_split(table, options, f"task.folds={options.folds}")
+    if options.splits:
+        raise _other_split(table, options, f"task.splits={options.splits!r}")
+    column = np.array(table.split)
+    return BagSplit(*(np.flatnonzero(column == part) for part in BagSplit._fields))
+
+
+def _other_split(table: OwnBags, options: TableOptions, other: str) -> UsageError:
+    return UsageError(
+        f"{table.path} has a column {options.split!r}: {other} would be another split"
     )
-    held_out = 0.0 if len(validation) else options.validation
-    if held_out >= left:
+
+
+def _seed_of_folds(folds: Sequence[Sequence[Fold]], seed: int) -> int:
+    """Return the seed that names a fold; 0 where there is one, which is that of every seed. Raises UsageError."""
+    repeats = len(folds)
+    count = len(folds[0])
+    if count * repeats == 1:
+        return 0
+    if seed >= count * repeats:
         raise UsageError(
-            f"{table.path}: no bag is left to train on, with validation = {options.validation:g}"
+            f"seed {seed}: {repeats} x {count} folds are the seeds 0-{count * repeats - 1}, one a fold"
         )
-    if held_out:
-        train, validation = _draw_part(table, train, held_out / left, seed)
+    return seed
+
+
+def _split_of_fold(
+    folds: Sequence[Sequence[Fold]], seed: int, every: NDArray[np.int64]
+) -> BagSplit:
+    repetition, number = divmod(seed, len(folds[0]))
+    parts = {part: np.sort(bags) for part, bags in folds[repetition][number].items()}
+    tested = parts["test"]
+    validation = parts.get("validation", every[:0])
+    train = parts.get("train", np.setdiff1d(every, np.union1d(tested, validation)))
     return BagSplit(train, validation, tested)
+
+
+def _with_validation(table: OwnBags, options: TableOptions, split: BagSplit, seed: int) -> BagSplit:
+    """Hold out some of the bags to train on, as the options say. Raises UsageError where none would be left."""
+    is_drawn = not (table.split or options.folds or options.splits)
+    left = 1 - options.test if is_drawn else len(split.train) / len(table)
+    if options.validation >= left:
+        raise _nothing_to_train_on(table, options)
+    if not options.validation:
+        return split
+    train, validation = _draw_part(table, split.train, options.validation / left, seed)
+    return BagSplit(train, validation, split.test)
+
+
+def _nothing_to_train_on(table: OwnBags, options: TableOptions) -> UsageError:
+    return UsageError(
+        f"{table.path}: no bag is left to train on, with task.validation={options.validation:g}"
+    )
 
 
 def count_folds(table: OwnBags, options: TableOptions) -> tuple[int, int] | None:
     """Return how many folds and repetitions there are, None for none."""
+    if options.folds:
+        return options.folds, options.repeats
     if not options.splits:
-        return (options.folds, options.repeats) if options.folds else None
+        return None
     folds = _find_folds(table, options)
-    return (len(folds[0]), len(folds)) if len(folds) * len(folds[0]) > 1 else None
+    count = len(folds[0])
+    return (count, len(folds)) if len(folds) * count > 1 else None
 
 
 def mean_overlap(table: OwnBags, options: TableOptions) -> float:
     """Return the test bags for each training bag, of folds or splits by seed; 0 where all seeds have one split."""
     if options.splits:
-        k, r = count_folds(table, options) or (0, 0)
-        sizes = np.array(
-            [[*map(len, split_bags(table, options, seed))] for seed in range(k * r)]
-        ).reshape(-1, 3)
-        return float(sizes[:, 2].sum() / max(1, sizes[:, 0].sum()))
+        count, repeats = count_folds(table, options) or (0, 0)
+        tested = trained = 0
+        for seed in range(count * repeats):
+            split = split_bags(table, options, seed)
+            tested += len(split.test)
+            trained += len(split.train)
+        return tested / max(1, trained)
     if table.split:
         return 0.0
     test = 1 / options.folds if options.folds else options.test
@@ -105,69 +151,86 @@ def mean_overlap(table: OwnBags, options: TableOptions) -> float:
 
 def split_files(table: OwnBags, options: TableOptions) -> list[Path]:
     """Return the files of the splits of others: the one that is named, or one a fold, by their numbers."""
-    folder, pattern = table.path.parent, options.splits
+    pattern = options.splits
+    if not pattern:
+        return []
+    folder = table.path.parent
     path = folder / pattern.replace("*", table.path.stem)
-    if not pattern or path.is_file() or "*" not in pattern:
-        return [path] * bool(pattern)
+    if path.is_file() or "*" not in pattern:
+        return [path]
     start, end = pattern.split("*", 1)
-    numbers = {
-        str(file.relative_to(folder))[len(start) :].removesuffix(end): file
-        for file in folder.glob(pattern)
-    }
-    if not (
-        files := [numbers[number] for number in sorted(filter(str.isdecimal, numbers), key=int)]
-    ):
+    numbered: list[tuple[int, Path]] = []
+    for file in folder.glob(pattern):
+        number = str(file.relative_to(folder))[len(start) :].removesuffix(end)
+        if number.isdecimal():
+            numbered.append((int(number), file))
+    if not numbered:
         raise UsageError(
             f"there is no {path}, and no file {folder / pattern} with a number for the '*'"
         )
-    return files
+    return [file for _, file in sorted(numbered)]
 
 
 def _find_folds(table: OwnBags, options: TableOptions) -> Sequence[Sequence[Fold]]:
-    """Return repetitions of folds, of a file or drawn; none where neither is asked for. Raises UsageError."""
-    if options.folds > (units := len(set(table.groups or table.bags))):
-        what = "groups" if table.groups else "bags"
-        raise UsageError(f"{table.path}: folds = {options.folds} are more than its {units} {what}")
+    """Return repetitions of folds, of a file or drawn. Raises UsageError."""
     if options.folds:
-        seeds, every = range(options.repeats), np.arange(len(table))
-        return [
-            [{"test": test} for test in _draw_folds(table, every, options.folds, seed)]
-            for seed in seeds
-        ]
+        return _drawn_folds(table, options)
     files = split_files(table, options)
-    if files and files[0].suffix.lower() == ".json":
+    if files[0].suffix.lower() == ".json":
         return _read_json(files[0], table)
-    return [[_number_bags(file, table, _columns_of_parts(file)) for file in files]] if files else []
+    return [[_number_bags(file, table, _columns_of_parts(file, options)) for file in files]]
 
 
-def _columns_of_parts(path: Path) -> dict[str, list[str]]:
-    """Return the names of the bags of each part from a table with a column a part, as CLAM writes it."""
-    table = read_table(path, column_names(path))
-    parts = {PARTS[name.casefold()]: name for name in table.columns if name.casefold() in PARTS}
-    if lacking := {"train", "test"} - parts.keys():
+def _drawn_folds(table: OwnBags, options: TableOptions) -> list[list[Fold]]:
+    units = len(set(table.groups or table.bags))
+    if options.folds > units:
+        what = "groups" if table.groups else "bags"
         raise UsageError(
-            f"{path} has no column {min(lacking)!r}, expected the columns train, val and test"
+            f"{table.path}: task.folds={options.folds} are more than its {units} {what}"
         )
-    texts = {part: table.texts(name) for part, name in parts.items()}
+    every = np.arange(len(table))
+    repetitions: list[list[Fold]] = []
+    for repetition in range(options.repeats):
+        folds = _draw_folds(table, every, options.folds, repetition)
+        repetitions.append([{"test": test} for test in folds])
+    return repetitions
+
+
+def _columns_of_parts(path: Path, options: TableOptions) -> dict[str, list[str]]:
+    """Return the names of the bags of each part from a table with a column a part, as CLAM writes it.
+
+    A column lists the bags of a part; or there is a row a bag, and its column is true.
+    """
+    names = column_names(path, options.form)
+    parts = {PARTS[name.casefold()]: name for name in names if name.casefold() in PARTS}
+    for part in ("test", "train"):
+        if part not in parts:
+            raise missing_column(
+                path, options.form, part, "expected the columns train, val and test"
+            )
+    table = read_table(path, names, options.form)
+    texts = {part: table.texts(name).tolist() for part, name in parts.items()}
     marks = {part: [text.casefold() for text in of_part] for part, of_part in texts.items()}
-    if all({*of_part} <= {"true", "false"} for of_part in marks.values()):  # a row a bag
-        bags = table.texts(table.columns[0])
-        return {part: bags[np.array(of_part) == "true"].tolist() for part, of_part in marks.items()}
-    return {part: [*filter(None, of_part.tolist())] for part, of_part in texts.items()}
+    has_a_row_a_bag = all(set(of_part) <= {"true", "false"} for of_part in marks.values())
+    bags = table.texts(table.columns[0]).tolist()
+    named: dict[str, list[str]] = {}
+    for part, of_part in texts.items():
+        if has_a_row_a_bag:
+            pairs = zip(bags, marks[part], strict=True)
+            named[part] = [bag for bag, mark in pairs if mark == "true"]
+        else:
+            named[part] = [text for text in of_part if text]
+    return named
 
 
 def _read_json(path: Path, table: OwnBags) -> list[list[Fold]]:
-    def parts_of(fold: Any) -> dict[str, list[str]]:
-        parts = fold if isinstance(fold, dict) else {"test": fold}
-        return {PARTS[part.casefold()]: [*map(str, bags)] for part, bags in parts.items()}
-
+    """Return repetitions of folds from a file. Raises UsageError where it has none, or other bags than the table."""
     try:
-        names = [[*map(parts_of, repetition)] for repetition in json.loads(path.read_text("utf-8"))]
-        if (
-            not names
-            or len({*map(len, names)}) != 1
-            or not all("test" in fold for folds in names for fold in folds)
-        ):
+        repetitions = json.loads(path.read_text("utf-8"))
+        names = [[_named_parts(fold) for fold in folds] for folds in repetitions]
+        lengths = {len(folds) for folds in names}
+        have_tests = all("test" in fold for folds in names for fold in folds)
+        if len(lengths) != 1 or not have_tests:
             raise ValueError("expected repetitions of equally many folds, each with test bags")
     except KeyError as error:
         raise UsageError(
@@ -175,26 +238,33 @@ def _read_json(path: Path, table: OwnBags) -> list[list[Fold]]:
         ) from None
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UsageError(f"{path} cannot be read as folds, lists of test bags: {error}") from None
-    for r, repetition in enumerate(names):
-        if len(repetition) > 1 and all(
-            fold.keys() == {"test"} for fold in repetition
-        ):  # a cross-validation
-            where = f"{path}, repetition {r}"
-            numbered = _number_bags(
-                where, table, {str(n): fold["test"] for n, fold in enumerate(repetition)}, "fold"
-            )
-            placed = np.concatenate([*numbered.values()])
-            if missing := [table.bags[bag] for bag in np.setdiff1d(np.arange(len(table)), placed)]:
-                raise UsageError(
-                    f"{where}: {len(missing)} bags are in no fold: {abbreviate(missing)}"
-                )
-    return [
-        [
-            _number_bags(f"{path}, repetition {r}, fold {n}", table, fold)
-            for n, fold in enumerate(repetition)
-        ]
-        for r, repetition in enumerate(names)
-    ]
+    numbered: list[list[Fold]] = []
+    for r, folds in enumerate(names):
+        where = f"{path}, repetition {r}"
+        if len(folds) > 1 and all(fold.keys() == {"test"} for fold in folds):
+            _check_cross_validation(where, table, folds)
+        numbered.append(
+            [_number_bags(f"{where}, fold {n}", table, fold) for n, fold in enumerate(folds)]
+        )
+    return numbered
+
+
+def _named_parts(fold: Any) -> dict[str, list[str]]:
+    """Return the names of the bags of each part; a list is that of the bags to test on."""
+    parts = fold if isinstance(fold, dict) else {"test": fold}
+    return {PARTS[part.casefold()]: [str(bag) for bag in bags] for part, bags in parts.items()}
+
+
+def _check_cross_validation(
+    where: str, table: OwnBags, folds: Sequence[Mapping[str, Sequence[str]]]
+) -> None:
+    """Raise UsageError where folds do not hold every bag once."""
+    tested = {str(number): fold["test"] for number, fold in enumerate(folds)}
+    numbered = _number_bags(where, table, tested, "fold")
+    placed = np.concatenate(list(numbered.values()))
+    missing = [table.bags[bag] for bag in np.setdiff1d(np.arange(len(table)), placed)]
+    if missing:
+        raise UsageError(f"{where}: {len(missing)} bags are in no fold: {abbreviate(missing)}")
 
 
 def _number_bags(
@@ -202,24 +272,25 @@ def _number_bags(
 ) -> Fold:
     """Return the numbers of named bags. Raises UsageError for a name that is none, or a bag or group in two parts."""
     number = {bag: n for n, bag in enumerate(table.bags)}
-    # Where columns have different lengths, pandas writes names that are whole numbers with decimals.
-    named = {
-        part: [n if n in number else n.removesuffix(".0") for n in names]
-        for part, names in parts.items()
-    }
+    named: dict[str, list[str]] = {}
+    for part, names in parts.items():
+        # Where columns have different lengths, pandas writes names that are whole numbers with decimals.
+        named[part] = [name if name in number else name.removesuffix(".0") for name in names]
     counts = Counter(name for names in named.values() for name in names)
-    part_of = {name: part for part, names in named.items() for name in names}
-    groups = (
-        [table.groups[number[name]] for name in part_of if name in number] if table.groups else ()
-    )
-    faults = {
-        f"no bags of {table.path}": [name for name in counts if name not in number],
-        f"bags in two {kind}s": [name for name, count in counts.items() if count > 1],
-        f"groups of {table.path} in two {kind}s": divided_groups(groups, [*part_of.values()]),
-    }
-    for what, names in faults.items():
-        if names:
-            raise UsageError(f"{where}: {what}: {abbreviate(names)}")
+    unknown = [name for name in counts if name not in number]
+    if unknown:
+        raise UsageError(f"{where}: no bags of {table.path}: {abbreviate(unknown)}")
+    several = [name for name, count in counts.items() if count > 1]
+    if several:
+        raise UsageError(f"{where}: bags in two {kind}s: {abbreviate(several)}")
+    if table.groups:
+        part_of = {name: part for part, names in named.items() for name in names}
+        groups = [table.groups[number[name]] for name in part_of]
+        divided = divided_groups(groups, list(part_of.values()))
+        if divided:
+            raise UsageError(
+                f"{where}: groups of {table.path} in two {kind}s: {abbreviate(divided)}"
+            )
     return {
         part: np.array([number[name] for name in names], np.int64) for part, names in named.items()
     }
@@ -229,9 +300,8 @@ def divided_groups(groups: Sequence[str], parts: Sequence[object]) -> list[str]:
     """Return the groups whose bags are in several parts, such as parts of a split or folds."""
     first: dict[str, object] = {}
     pairs = zip(groups, parts, strict=False)
-    return list(
-        dict.fromkeys(group for group, part in pairs if first.setdefault(group, part) != part)
-    )
+    divided = [group for group, part in pairs if first.setdefault(group, part) != part]
+    return list(dict.fromkeys(divided))
 
 
 def official_split(folds: NDArray[np.int64], count: int, seed: int) -> BagSplit:

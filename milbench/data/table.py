@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from operator import lt
 from pathlib import Path
@@ -16,8 +15,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from milbench.data.table_files import DECIMAL_COMMA, column_names, read_chunks, row_name
-from milbench.data.table_options import TableOptions
+from milbench.data.group_columns import MISSING, is_shared_and_unsplit
+from milbench.data.label_cells import class_name, classes_in, is_list, shown, text_of
+from milbench.data.table_files import (
+    USUAL,
+    TableFormat,
+    column_names,
+    is_text,
+    missing_column,
+    read_chunks,
+    row_name,
+)
+from milbench.data.table_options import LIST_MARK, TableOptions, leave_out, listed
+from milbench.data.written_numbers import are_meant_as_numbers, as_numbers, writing_remedy
 from milbench.errors import UsageError, hint
 
 NAMES = (
@@ -29,18 +39,24 @@ NAMES = (
     "features",
     "image",
     "boxes",
-)  # never numbers
-SEPARATOR = ";"  # between the columns or classes that a parameter lists
+)
+"""Columns that never hold numbers."""
 SPLITS = ("train", "validation", "test")
-PARTS = {part: part for part in SPLITS} | {
+PARTS = {
+    "train": "train",
     "training": "train",
+    "validation": "validation",
+    "val": "validation",
+    "valid": "validation",
+    "validate": "validation",
+    "dev": "validation",
+    "tune": "validation",
+    "tuning": "validation",
+    "test": "test",
     "testing": "test",
-}  # by the names that people write
-PARTS |= dict.fromkeys(("val", "valid", "validate", "dev", "tune", "tuning"), "validation")
-_LABEL_SETS = "the classes of a bag; for columns of 0 and 1 task.labels='wren;owl' lists them"
-_LISTED = re.compile(
-    r"[^\s\[\](){}'\",][^\[\](){}'\",]*"
-)  # a name in a list as Python, NumPy and JSON write it
+}
+"""The parts of a split by the names that people write."""
+_LABEL_SETS = "the classes of a bag; for columns of 0 and 1 -p task.labels='wren;owl' lists them"
 
 
 class Annotation(NamedTuple):
@@ -50,12 +66,25 @@ class Annotation(NamedTuple):
     place: tuple[float, ...]
 
 
+class LabelSets(NamedTuple):
+    """What the rows of a table say of classes."""
+
+    sets: NDArray[np.bool_]  # (N, C)
+    names: list[str]  # of the classes
+    columns: list[str]  # that they were read from
+    texts: list[str]  # the different fields of a column of text, [] for other columns
+    nothing: dict[
+        str, NDArray[np.bool_]
+    ]  # label that means no class -> (N,), the rows that have it
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """The rows of a table. Text is kept as it is: a label "NA" is a label, and an empty field is ""."""
 
     path: Path
     frame: pd.DataFrame
+    form: TableFormat = field(default=USUAL)
 
     @property
     def columns(self) -> list[str]:
@@ -66,108 +95,234 @@ class Table:
         """Return how a message names a row, counted from 0 where these rows begin."""
         return row_name(self.path, row + int(self.frame.index[0]))
 
+    def short_place(self, row: int) -> str:
+        """Return how a message names a row of the table that it has named before."""
+        return self.place(row).rpartition(", ")[2]
+
     def column(self, name: str, what: str) -> pd.Series[Any]:
         """Return a column. Raises UsageError, which says what it should hold, where there is none."""
         if name not in self.frame:
-            names = column_names(self.path)  # not all may have been read
-            has = f"{hint(name, names)} (it has: {abbreviate(names)})"
-            raise UsageError(f"{self.path} has no column {name!r} ({what}){has}")
+            raise missing_column(self.path, self.form, name, what)
         return self.frame[name]
 
     def texts(self, name: str, what: str = "") -> pd.Categorical[str]:
-        """Return a column as text, without spaces around it; what is missing is "", and texts are as they begin."""
+        """Return a column as text, without spaces around it; what is missing is "", and texts are as they begin.
+
+        Raises UsageError for a value that is no text, number or date.
+        """
         values = self.column(name, what)
-        if (
-            values.dtype == object
-        ):  # lists, as Parquet may hold them, are written as NumPy writes them
-            values = values.map(str, na_action="ignore")
-        codes, unique_values = pd.factorize(
-            values
-        )  # few texts are different, and work is done once for each
-        texts = [str(value).strip() for value in unique_values.tolist()] + [""] * bool(
-            (codes < 0).any()
-        )
-        return pd.Categorical(texts, categories=list(dict.fromkeys(texts)))[codes]
+        try:
+            # Few texts are different, and work is done once for each.
+            codes, unique_values = pd.factorize(values)
+        except TypeError:
+            # Lists and objects cannot be counted.
+            raise self._no_text(name, values) from None
+        try:
+            texts = [text_of(value).strip() for value in unique_values.tolist()]
+        except ValueError:
+            raise self._no_text(name, values) from None
+        if (codes < 0).any():
+            # An empty field has the number -1, which is the last text.
+            texts.append("")
+        categories = list(dict.fromkeys(texts))
+        return pd.Categorical(texts, categories=categories)[codes]
+
+    def _no_text(self, name: str, values: pd.Series[Any]) -> UsageError:
+        """Return the error of the first value that is no text."""
+        for row, value in enumerate(values):
+            try:
+                text_of(value)
+            except ValueError as error:
+                return UsageError(f"{self.place(row)}: column {name!r} is {shown(value)}: {error}")
+        return UsageError(f"{self.path}: the column {name!r} is no text")
 
     def filled(self, name: str, what: str, expected: str) -> pd.Categorical[str]:
         """Return a column as text. Raises UsageError for an empty field."""
         texts = self.texts(name, what)
-        if (empty := texts == "").any():
-            raise UsageError(
-                f"{self.place(int(empty.argmax()))}: the column {name!r} is empty, expected {expected}"
-            )
+        is_empty = texts == ""
+        if is_empty.any():
+            place = self.place(int(is_empty.argmax()))
+            raise UsageError(f"{place}: the column {name!r} is empty, expected {expected}")
         return texts
 
     def unique(self, name: str, kind: str) -> list[str]:
         """Return a column that names a `kind` of thing, such as an image, in each row. UsageError: one twice."""
-        names = self.filled(
-            name, f"the path or name of a row's {kind}", f"the path or name of its {kind}"
-        ).tolist()
+        what = f"the path or name of a row's {kind}"
+        names: list[str] = self.filled(name, what, f"the path or name of its {kind}").tolist()
         if len(set(names)) < len(names):
             row = int(pd.Series(names).duplicated().argmax())
-            twice = f"{names[row]!r} is the {kind} of {self.place(names.index(names[row])).rpartition(', ')[2]} too"
+            first = self.short_place(names.index(names[row]))
+            twice = f"{names[row]!r} is the {kind} of {first} too"
             raise UsageError(f"{self.place(row)}: {twice}, expected a row for each")
         return names
 
     def matching(self, pattern: str, what: str) -> list[str]:
-        """Return the columns of names or patterns with ";" between them. Raises UsageError where one names none."""
+        """Return the columns of names or patterns with ";" between them. Raises UsageError where one names none.
+
+        A list of numbers is columns `name[0]`, `name[1]`, …, all of which its name names.
+        """
         columns: dict[str, None] = {}
-        for part in filter(None, map(str.strip, pattern.split(SEPARATOR))):
-            names = [name for name in self.columns if name == part or fnmatchcase(name, part)]
+        for part in listed(pattern):
+            numbered = re.compile(re.escape(part) + r"\[\d+\]")
+            names = [
+                name
+                for name in self.columns
+                if name == part or fnmatchcase(name, part) or numbered.fullmatch(name)
+            ]
             if not names:
-                self.column(part, f"a column {what}")
+                raise missing_column(self.path, self.form, part, f"a column {what}")
             columns |= dict.fromkeys(names)
         return list(columns)
 
     def label_columns(self, where: str) -> list[str]:
         """Return the column of label sets, or the columns of 0 and 1 that a pattern or list names."""
-        return (
-            self.matching(where, "of 0 and 1, one a class")
-            if SEPARATOR in where or "*" in where
-            else [where]
-        )
+        if LIST_MARK in where or "*" in where:
+            return self.matching(where, "of 0 and 1, one a class")
+        return [where]
 
-    def numbers(self, names: list[str]) -> NDArray[np.float32]:
-        """Return columns (N, D) as numbers. Raises UsageError where a field holds none."""
-        frame = self.frame[names]
-        if text := [name for name, dtype in frame.dtypes.items() if dtype.kind not in "biuf"]:
-            frame = frame.assign(
-                **{str(name): pd.to_numeric(frame[name], errors="coerce") for name in text}
-            )
-        with np.errstate(
-            over="ignore"
-        ):  # what single precision cannot hold becomes infinite, which the checks name
-            values = np.ascontiguousarray(frame.to_numpy(np.float32))
-        missing = np.isnan(values)
-        if missing.any():
-            column = int(missing.any(axis=0).argmax())
-            rows = np.flatnonzero(missing[:, column])
-            got = str(self.frame[names[column]].iloc[rows[0]])
-            choice = "; task.features names the columns to take, where this is none" * (
-                not re.search(r"[^\W\d]", got)
-            )
+    def label_sets(self, options: TableOptions) -> LabelSets:
+        """Return the classes of every row, by the options. Raises UsageError for a field that is no label set."""
+        columns = self.label_columns(options.labels)
+        texts: list[str] = []
+        if columns == [options.labels]:
+            names, sets, texts = self._sets_in_column(options.labels, options.separator)
+        else:
+            names, sets = columns, self._indicators(columns)
+        nothing = {}
+        for label in map(class_name, listed(options.nothing)):
+            nothing[label] = np.zeros(len(sets), bool)
+            if label in names:
+                column = names.index(label)
+                nothing[label] = sets[:, column]
+                sets = np.delete(sets, column, axis=1)
+                names = [name for name in names if name != label]
+        if options.classes:
+            names, sets = self._in_order(names, sets, options.classes)
+        return LabelSets(sets, names, columns, texts, nothing)
+
+    def _sets_in_column(
+        self, where: str, separator: str
+    ) -> tuple[list[str], NDArray[np.bool_], list[str]]:
+        """Return the classes in a column, the label sets (N, C), and the different texts, [] of lists."""
+        values = self.column(where, _LABEL_SETS)
+        fields: Sequence[Any]
+        if not is_text(self.path) and values.map(is_list).any():
+            empty: tuple[Any, ...] = ()
+            # A list that is missing is nan or None.
+            fields = [value if is_list(value) or not pd.isna(value) else empty for value in values]
+            codes = np.arange(len(fields))
+            texts: list[str] = []
+        else:
+            column = self.texts(where, _LABEL_SETS)
+            texts = column.categories.tolist()
+            fields = texts
+            codes = column.codes
+        classes_of = []
+        for number, value in enumerate(fields):
+            try:
+                classes_of.append(classes_in(value, separator))
+            except ValueError as error:
+                place = self.place(int((codes == number).argmax()))
+                raise UsageError(f"{place}: column {where!r} is {shown(value)}: {error}") from None
+        names = sorted(frozenset[str]().union(*classes_of))
+        number_of = {name: number for number, name in enumerate(names)}
+        sets = np.zeros((len(fields), len(names)), bool)
+        for row, classes in enumerate(classes_of):
+            sets[row, [number_of[name] for name in classes]] = True
+        return names, sets[codes], texts
+
+    def _indicators(self, columns: list[str]) -> NDArray[np.bool_]:
+        """Return label sets (N, C) from columns of 0 and 1."""
+        values = self.frame[columns].apply(pd.to_numeric, errors="coerce")
+        is_wrong = ~values.isin([0, 1]).to_numpy()
+        if is_wrong.any():
+            row, column = (int(i[0]) for i in np.nonzero(is_wrong))
+            got = str(self.frame[columns[column]].iloc[row])
             raise UsageError(
-                f"{self.place(int(rows[0]))}: column {names[column]!r} is {got!r}, expected a number"
-                + (
-                    " with a decimal point, or task.decimal=,"
-                    if re.fullmatch(DECIMAL_COMMA, got)
-                    else choice
-                )
-                + (f" (and so in {rows.size - 1} more rows)" if rows.size > 1 else "")
+                f"{self.place(row)}: column {columns[column]!r} is {got!r}, expected 0 or 1"
             )
+        return np.asarray(values.to_numpy() == 1)
+
+    def _in_order(
+        self, names: list[str], sets: NDArray[np.bool_], classes: str
+    ) -> tuple[list[str], NDArray[np.bool_]]:
+        """Return the classes and label sets in the order of a parameter. Raises UsageError for a class not in it."""
+        order = [class_name(name) for name in listed(classes)]
+        if len(set(order)) < len(order):
+            raise UsageError(
+                f"{self.path}: task.classes={classes!r} names a class twice, expected each once"
+            )
+        strangers = [number for number, name in enumerate(names) if name not in order]
+        is_strange = sets[:, strangers].any(axis=1)
+        if is_strange.any():
+            row = int(is_strange.argmax())
+            stranger = min(names[number] for number in strangers if sets[row, number])
+            raise unknown_class(self.place(row), stranger, order)
+        ordered = np.zeros((len(sets), len(order)), bool)
+        for number, name in enumerate(order):
+            if name in names:
+                ordered[:, number] = sets[:, names.index(name)]
+        return order, ordered
+
+    def numbers(self, names: list[str], features: str | None = None) -> NDArray[np.float32]:
+        """Return columns (N, D) as numbers. Raises UsageError where a field holds none.
+
+        The message names an option that reads the column, if one does; else one that leaves it out, where `features`
+        is the parameter that chose the columns.
+        """
+        frame = self.frame[names]
+        changed = {}
+        for name, dtype in frame.dtypes.items():
+            if dtype.kind not in "biuf" or isinstance(dtype, pd.api.extensions.ExtensionDtype):
+                changed[str(name)] = as_numbers(frame[name], self.form)
+        if changed:
+            frame = frame.assign(**changed)
+        # What single precision cannot hold becomes infinite, which the checks name.
+        with np.errstate(over="ignore"):
+            values = np.ascontiguousarray(frame.to_numpy(np.float32))
+        is_missing = np.isnan(values)
+        if is_missing.any():
+            column = int(is_missing.any(axis=0).argmax())
+            rows = np.flatnonzero(is_missing[:, column])
+            raise self._no_number(names, names[column], rows, features)
         return values
 
+    def _no_number(
+        self, names: list[str], column: str, rows: NDArray[np.int64], features: str | None
+    ) -> UsageError:
+        got = str(self.frame[column].iloc[rows[0]])
+        more = f" (and so in {rows.size - 1} more rows)" if rows.size > 1 else ""
+        remedy = ""
+        # A number of a list is no column of the file.
+        is_column = column in column_names(self.path, self.form)
+        if is_column and got.strip():
+            remedy = writing_remedy(self.path, self.form, column, names)
+        if not remedy and features is not None:
+            flag = leave_out(features, [column], names)
+            remedy = f"; {flag} leaves the column out" if flag else ""
+        return UsageError(
+            f"{self.place(int(rows[0]))}: column {column!r} is {got!r}, expected a number{more}{remedy}"
+        )
+
     def holds_numbers(self, names: list[str]) -> list[str]:
-        """Return those of the columns that hold numbers, perhaps with mistakes, which `numbers` then names."""
-        kinds = {name: dtype.kind for name, dtype in self.frame.dtypes.items()}
-        # A column without a name is the index that pandas and R write. Times are text in a CSV file, and so here.
-        named = [
-            name for name in names if not _NAMELESS.fullmatch(name) and kinds[name] not in "Mm"
-        ]
-        filled = self.frame[named].notna().any()
-        return [
-            n for n in named if (filled[n] if kinds[n] in "biuf" else _are_numbers(self.frame[n]))
-        ]
+        """Return those of the columns that hold numbers, perhaps with mistakes, which `numbers` then names.
+
+        Text of a Parquet file is text, whatever is in it.
+        """
+        # Of a table with very many columns each look at one by itself would take long.
+        kinds = {str(name): dtype.kind for name, dtype in self.frame.dtypes.items()}
+        has_values = dict(zip(names, self.frame[names].notna().any().tolist(), strict=True))
+        chosen = []
+        for name in names:
+            # A column without a name is the index that pandas and R write.
+            if _NAMELESS.fullmatch(name) or not has_values[name]:
+                continue
+            is_number = kinds[name] in "biuf"
+            if not is_number and is_text(self.path):
+                is_number = are_meant_as_numbers(self.frame[name], self.form)
+            if is_number:
+                chosen.append(name)
+        return chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,57 +343,26 @@ class Bagged:
         before = self.first[self.codes]
         rows = np.flatnonzero((values != values[before]).any(axis=1))
         if rows.size:
-            row, first = int(rows[0]), int(before[rows[0]])
-            earlier = f"{text(first)} in {self.table.place(first).rpartition(', ')[2]}"
-            differing = (
-                f"bag {self.names[self.codes[row]]!r} has the {what} {text(row)}, and {earlier}"
-            )
+            row = int(rows[0])
+            first = int(before[row])
+            bag = self.names[self.codes[row]]
+            earlier = f"{text(first)} in {self.table.short_place(first)}"
+            differing = f"bag {bag!r} has the {what} {text(row)}, and {earlier}"
             raise UsageError(
                 f"{self.table.place(row)}: {differing}; expected the same in all rows of a bag"
             )
 
-    def labels(self, options: TableOptions) -> tuple[NDArray[np.bool_], list[str], list[str]]:
-        """Return label sets (B, C), the classes, and the columns that they were read from."""
-        table, where = self.table, options.labels
-        label_columns = table.label_columns(where)
-        if label_columns != [where]:
-            names, sets = label_columns, _indicators(table, label_columns)
-        else:
-            texts, mark = table.texts(where, _LABEL_SETS), options.separator
-            parts = [
-                _LISTED.findall(text) if mark == "list" else text.split(mark or None)
-                for text in texts.categories
-            ]
-            of_text = [{*map(class_name, names)} - {""} for names in parts]
-            names = sorted(set().union(*of_text))
-            sets = np.array([[name in classes for name in names] for classes in of_text], bool)
-            sets = sets.reshape(len(of_text), -1)
-            sets = sets[texts.codes]
-        if options.classes:
-            class_order = [
-                class_name(name) for name in options.classes.split(SEPARATOR) if name.strip()
-            ]
-            if len(set(class_order)) < len(class_order):
-                raise UsageError(
-                    f"{table.path}: classes = {options.classes!r} names a class twice, expected each once"
-                )
-            strange = sets[:, [name not in class_order for name in names]].any(axis=1)
-            if strange.any():
-                row = int(strange.argmax())
-                stranger = min(
-                    n
-                    for n, has in zip(names, sets[row], strict=True)
-                    if has and n not in class_order
-                )
-                raise unknown_class(table.place(row), stranger, class_order)
-            columns = [names.index(name) if name in names else len(names) for name in class_order]
-            sets, names = np.pad(sets, ((0, 0), (0, 1)))[:, columns], class_order
-        if not names:
+    def labels(self, options: TableOptions) -> LabelSets:
+        """Return the label sets of the bags."""
+        of_rows = self.table.label_sets(options)
+        sets, names = of_rows.sets, np.array(of_rows.names, object)
+        if not len(names):
             raise UsageError(
-                f"{table.path}: the column {where!r} names no class in any row, expected some labels"
+                f"{self.table.path}: the column {options.labels!r} names no class in any row, expected some labels"
             )
-        self._check_alike(sets, "labels", lambda row: set_text(np.array(names)[sets[row]].tolist()))
-        return sets[self.first], names, label_columns
+        self._check_alike(sets, "labels", lambda row: set_text(names[sets[row]].tolist()))
+        nothing = {label: rows[self.first] for label, rows in of_rows.nothing.items()}
+        return of_rows._replace(sets=sets[self.first], nothing=nothing)
 
     def values(self, name: str, usual: str) -> list[str] | None:
         """Return a column's value for every bag, None where there is none of the `usual` name."""
@@ -250,113 +374,132 @@ class Bagged:
 
     def split(self, column: str) -> list[str] | None:
         """Return the part of every bag from a column, None for no such column."""
-        if (values := self.values(column, "split")) is None:
+        values = self.values(column, "split")
+        if values is None:
             return None
-        if wrong := [value for value in values if value.casefold() not in PARTS]:
-            place = self.table.place(int((self.table.texts(column) == wrong[0]).argmax()))
-            raise UsageError(
-                f"{place}: split {wrong[0]!r}{hint(wrong[0], SPLITS)}, expected {', '.join(SPLITS)}"
-            )
+        for value in values:
+            if value.casefold() not in PARTS:
+                row = int((self.table.texts(column) == value).argmax())
+                near = hint(value, SPLITS)
+                raise UsageError(
+                    f"{self.table.place(row)}: split {value!r}{near}, expected {', '.join(SPLITS)}"
+                )
         split = [PARTS[value.casefold()] for value in values]
-        if empty := [part for part in ("train", "test") if part not in split]:
-            raise UsageError(
-                f"{self.table.path}: the column {column!r} puts no bag into {empty[0]}"
-            )
+        for part in ("train", "test"):
+            if part not in split:
+                raise UsageError(
+                    f"{self.table.path}: the column {column!r} puts no bag into {part}"
+                )
         return split
 
-    def likely_split(self, names: Sequence[str]) -> str:
-        """Return the first column that holds parts of a split, "" for none."""
-        texts = {
-            name: {text.casefold() for text in self.table.texts(name).categories} for name in names
-        }
-        return next(
-            (name for name in names if len(texts[name]) > 1 and texts[name] <= PARTS.keys()), ""
-        )
-
-    def likely_group(
-        self, names: Sequence[str], labels: NDArray[np.bool_], split: Sequence[str] | None
-    ) -> str:
-        """Return the column that most likely says which bags belong together, such as patients; "" for none."""
-        table, first, likely = self.table, self.first, dict[str, float]()
-        sets = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
+    def split_column(self, names: Sequence[str]) -> str:
+        """Return the first column that can be taken for a split, "" for none."""
         for name in names:
-            texts = table.frame[name].astype(str)
-            codes, values = pd.factorize(texts.mask(texts.isin(["", "nan", "None"])))
-            of_bags, has_value = codes[first], codes[first] >= 0
-            # Several bags share a value, in several parts of a split, and no bag has two.
-            is_shared = 1 < len(values) < has_value.sum() and (
-                has_value.all() or is_group_name(name)
-            )
-            pairs = {pair for pair in zip(of_bags, split or (), strict=False) if pair[0] >= 0}
-            is_apart = split is None or len(pairs) > len(values)
-            if not (is_shared and is_apart) or (codes != of_bags[self.codes]).any():
+            texts = {text.casefold() for text in self._texts_or_none(name)}
+            if len(texts) > 1 and texts <= PARTS.keys():
+                try:
+                    self.split(name)
+                except UsageError:
+                    continue
+                return name
+        return ""
+
+    def _texts_or_none(self, name: str) -> list[str]:
+        """Return the different texts of a column, none of a column of lists or objects."""
+        try:
+            return self.table.texts(name).categories.tolist()
+        except UsageError:
+            return []
+
+    def shared_columns(self, names: Sequence[str]) -> dict[str, list[int]]:
+        """Return the columns that several bags share and no bag splits, with the number of every bag's value.
+
+        A column of numbers is looked at where it is named like an id or a group: others measure something.
+        """
+        shared = {}
+        for name in names:
+            is_number = self.table.frame[name].dtype.kind in "biufMm"
+            if is_number and not (is_id_name(name) or is_group_name(name)):
                 continue
-            is_label = (
-                sets.max() + 1 == len(values) == len({*zip(of_bags, sets, strict=True)})
-            )  # in other words
-            is_id = not is_label and (
-                table.frame[name].dtype.kind not in "biufMm" or is_id_name(name)
-            )
-            if is_group_name(name) or (
-                is_id and len(values) >= max(_GROUPS_AT_LEAST, len(first) / _GROUPS_AT_LEAST)
-            ):
-                likely[name] = 2 * is_group_name(name) + len(values) / len(first)
-        return max(likely, key=lambda name: likely[name], default="")
+            values = self._numbered(name)
+            if is_shared_and_unsplit(values, self.codes):
+                shared[name] = values[self.first].tolist()
+        return shared
+
+    def _numbered(self, name: str) -> NDArray[np.int64]:
+        """Return (N,), the number of the value of each row, -1 for an empty field, and for lists and objects."""
+        try:
+            texts = self.table.texts(name)
+        except UsageError:
+            return np.full(len(self.codes), MISSING)
+        is_empty = np.isin(texts.categories, ["", "nan", "None"])
+        return np.where(is_empty[texts.codes], MISSING, texts.codes).astype(np.int64)
 
     def instance_classes(
-        self, labels: NDArray[np.bool_], names: list[str]
+        self, labels: NDArray[np.bool_], names: list[str], nothing: Collection[str] = ()
     ) -> NDArray[np.int64] | None:
-        """Return (N,) the class of every row from the column `instance_label`, C where it is empty: background."""
+        """Return (N,) the class of every row from the column `instance_label`; C is background.
+
+        A field is background where it is empty or holds a label that means no class.
+        """
         if "instance_label" not in self.table.frame:
             return None
         texts = self.table.texts("instance_label", "the class of an instance")
-        number = {"": len(names), **{name: c for c, name in enumerate(names)}}
+        number = {name: c for c, name in enumerate(names)}
+        number |= dict.fromkeys(["", *nothing], len(names))
         label_names = [class_name(text) for text in texts.categories]
         for text, name in zip(texts.categories, label_names, strict=True):
             if name not in number:
                 raise unknown_class(self.table.place(int((texts == text).argmax())), name, names)
         classes: NDArray[np.int64] = np.array([number[name] for name in label_names])[texts.codes]
-        foreign = ~np.pad(labels, ((0, 0), (0, 1)), constant_values=True)[self.codes, classes]
-        if foreign.any():
-            place, name = self.table.place(int(foreign.argmax())), names[classes[foreign.argmax()]]
+        # Every bag may hold background.
+        allowed = np.pad(labels, ((0, 0), (0, 1)), constant_values=True)
+        is_foreign = ~allowed[self.codes, classes]
+        if is_foreign.any():
+            row = int(is_foreign.argmax())
             raise UsageError(
-                f"{place}: an instance of {name!r}, which is not among its bag's labels"
+                f"{self.table.place(row)}: an instance of {names[classes[row]]!r}, "
+                "which is not among its bag's labels"
             )
         return classes
 
     def marks(
-        self, column: str, labels: NDArray[np.bool_], names: list[str]
+        self,
+        column: str,
+        labels: NDArray[np.bool_],
+        names: list[str],
+        nothing: Collection[str] = (),
     ) -> list[list[Annotation]] | None:
-        """Return the marks of every bag from a column, see `EXPECTED`; an empty field has none."""
+        """Return the marks of every bag from a column, see `EXPECTED`; an empty field has none.
+
+        Marks of labels that mean no class are left out.
+        """
         if column not in self.table.frame:
             return None
         every_mark = []
         for row, text in enumerate(self.table.texts(column, column)):
-            marks = _marks(text, column, names, self.table.place(row)) if text else []
-            marked, expected = (
-                {mark.cls for mark in marks},
-                set(np.flatnonzero(labels[row]).tolist()),
-            )
-            if text and marked != expected:
-                marked_text, label_text = (
-                    set_text(names[c] for c in classes) for classes in (marked, expected)
-                )
-                what = f"expected one of every class of the labels {label_text} and of no other, or an empty field"
-                raise UsageError(
-                    f"{self.table.place(row)}: the {column} are of {marked_text}, {what}"
-                )
+            place = self.table.place(row)
+            marks: list[Annotation] = []
+            if text:
+                marks = _marks(text, column, names, nothing, place)
+                _check_complete(marks, column, labels[row], names, place)
             every_mark.append(marks)
         return every_mark
 
 
-EXPECTED = {  # the form of a mark in a column of marks
+EXPECTED = {
     "boxes": "[class, left, top, right, bottom] in pixels, left < right and top < bottom",
     "events": "[class, start, end] in seconds, 0 <= start < end",
 }
-FARTHEST = 1e12  # pixels or seconds; a mark that lies farther is a mistake
+"""The form of a mark in a column of marks."""
+FARTHEST = 1e12
+"""Pixels or seconds; a mark that lies farther is a mistake."""
 
 
-def _marks(text: str, column: str, names: list[str], place: str) -> list[Annotation]:
+def _marks(
+    text: str, column: str, names: list[str], nothing: Collection[str], place: str
+) -> list[Annotation]:
+    """Return the marks in a field. Raises UsageError."""
     try:
         items = [(class_name(str(name)), ends) for name, *ends in json.loads(text)]
     except (ValueError, TypeError, RecursionError) as error:
@@ -364,23 +507,43 @@ def _marks(text: str, column: str, names: list[str], place: str) -> list[Annotat
         raise UsageError(
             f"{place}: {column} {text[:60]!r} cannot be read ({error}), {expected}"
         ) from None
-    half = 1 if column == "events" else 2
+    marks = []
     for name, ends in items:
-        are_numbers = len(ends) == 2 * half and all(
-            type(n) in (int, float) and abs(n) < FARTHEST for n in ends
-        )
-        if (
-            not are_numbers
-            or not all(map(lt, ends[:half], ends[half:]))
-            or (column == "events" and ends[0] < 0)
-        ):
-            raise UsageError(
-                f"{place}: {column}: {str([name, *ends])[:60]} is wrong; expected {EXPECTED[column]}"
-            )
+        if not _are_ends(ends, column):
+            got = str([name, *ends])[:60]
+            raise UsageError(f"{place}: {column}: {got} is wrong; expected {EXPECTED[column]}")
+        if name in nothing:
+            continue
         if name not in names:
             raise unknown_class(place, name, names)
-    marks = [Annotation(names.index(name), tuple(ends)) for name, ends in items]
+        marks.append(Annotation(names.index(name), tuple(ends)))
     return sorted(marks, key=lambda mark: mark.place) if column == "events" else marks
+
+
+def _are_ends(ends: list[Any], column: str) -> bool:
+    """Return whether values are the ends of a mark: those where it begins first, then those where it ends."""
+    half = 1 if column == "events" else 2
+    if len(ends) != 2 * half:
+        return False
+    for end in ends:
+        if type(end) not in (int, float) or not abs(end) < FARTHEST:
+            return False
+    if column == "events" and ends[0] < 0:
+        return False
+    return all(map(lt, ends[:half], ends[half:]))
+
+
+def _check_complete(
+    marks: list[Annotation], column: str, labels: NDArray[np.bool_], names: list[str], place: str
+) -> None:
+    """Raise UsageError where marks are not of all classes of a label set (C,), and of no other."""
+    marked = {mark.cls for mark in marks}
+    expected = set(np.flatnonzero(labels).tolist())
+    if marked != expected:
+        marked_text = set_text(names[c] for c in marked)
+        label_text = set_text(names[c] for c in expected)
+        what = f"expected one of every class of the labels {label_text} and of no other, or an empty field"
+        raise UsageError(f"{place}: the {column} are of {marked_text}, {what}")
 
 
 def take_rows(table: Table, column: str, kind: str) -> Bagged:
@@ -402,25 +565,13 @@ def words_of(name: str) -> list[str]:
 
 def is_group_name(name: str) -> bool:
     """Return whether a column is named like what bags share, such as case_id or patient."""
-    words = {*words_of(name)}
-    return bool(words & _GROUPS) and words <= _GROUPS | _IDS | {
-        "number",
-        "no",
-        "nr",
-        "code",
-        "name",
-        "barcode",
-    }
+    words = set(words_of(name))
+    return bool(words & _GROUPS) and words <= _GROUPS | _IDS | _NUMBERS
 
 
 def is_id_name(name: str) -> bool:
     """Return whether a column is named like one of ids, such as lesion_id."""
     return not _IDS.isdisjoint(words_of(name))
-
-
-def class_name(text: str) -> str:
-    """Return the name of a class without spaces around it, and with one of Unicode's two forms of letters such as é."""
-    return unicodedata.normalize("NFC", text.strip())
 
 
 def unknown_class(place: str, name: str, names: list[str]) -> UsageError:
@@ -441,10 +592,11 @@ def abbreviate(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + more
 
 
-def read_table(path: Path, text: Collection[str] = (), decimal: str = "") -> Table:
+def read_table(path: Path, text: Collection[str] = (), form: TableFormat = USUAL) -> Table:
     """Return a table, in which some columns beside those of `NAMES` hold text. Raises UsageError."""
-    chunks = [*read_chunks(path, {*NAMES, *text}, decimal)]
-    return Table(path, chunks[0] if len(chunks) == 1 else pd.concat(chunks))
+    chunks = list(read_chunks(path, {*NAMES, *text}, form))
+    frame = chunks[0] if len(chunks) == 1 else pd.concat(chunks)
+    return Table(path, frame, form)
 
 
 _GROUPS = {
@@ -453,29 +605,6 @@ _GROUPS = {
     "session", "recording", "video", "pid", "mrn",
 }  # fmt: skip
 _IDS = {"id", "ids", "uid", "idx"}
-_GROUPS_AT_LEAST = (
-    5  # and that many bags for each at most: a diagnosis has fewer values, or more bags for each
-)
-_NUMBER = r"(?=.*\d)\s*[-+\u2212]?(\d{1,3}([.,'\s]\d{3})+|\d*)([.,]\d+)?([eE][-+]?\d+)?\s*%?\s*"  # as languages have it
-_NAMELESS = re.compile(r"Unnamed: \d+(\.\d+)*")  # the name that pandas gives to columns without one
-
-
-def _are_numbers(fields: pd.Series[Any]) -> bool:
-    """Return whether most fields are numbers, all are or are empty, or most are as many languages write numbers."""
-    is_number, text = pd.to_numeric(fields, errors="coerce").notna(), fields.astype(str)
-    if is_number.mean() > 0.5 or text.str.fullmatch(_NUMBER).mean() > 0.5:
-        return True
-    empty = fields.isna() | (text.str.strip() == "")
-    return bool(is_number.any() and (is_number | empty).all())
-
-
-def _indicators(table: Table, label_columns: list[str]) -> NDArray[np.bool_]:
-    values = table.frame[label_columns].apply(pd.to_numeric, errors="coerce")
-    wrong = ~values.isin([0, 1]).to_numpy()
-    if wrong.any():
-        row, column = (int(i[0]) for i in np.nonzero(wrong))
-        got = str(table.frame[label_columns[column]].iloc[row])
-        raise UsageError(
-            f"{table.place(row)}: column {label_columns[column]!r} is {got!r}, expected 0 or 1"
-        )
-    return np.asarray(values.to_numpy() == 1)
+_NUMBERS = {"number", "no", "nr", "code", "name", "barcode"}
+_NAMELESS = re.compile(r"Unnamed: \d+(\.\d+)*")
+"""The name that pandas gives to columns without one."""

@@ -1,45 +1,73 @@
-"""Files of tables: read in chunks of rows, with messages that name the row of a mistake; and written."""
+"""Files of tables: read in chunks of rows, with messages that name the row of a mistake; and written.
+
+A text file has commas between its fields, or tabs if it ends in .tsv; `TableFormat` says where it is written otherwise.
+Its first line is the header. Nothing about a file is guessed. A message may name an option that reads the file, and
+then this option has been tried on the whole file.
+"""
 
 import csv
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache, partial
-from itertools import chain, islice
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from shlex import quote
 
 import pandas as pd
 
 from milbench._utils import extras
 from milbench._utils.files import write_atomically
-from milbench.errors import UsageError, closest
+from milbench.data.parquet_files import parquet_names, read_parquet
+from milbench.errors import UsageError, closest, hint
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 ENDINGS = (*SEPARATORS, ".parquet")
 _KINDS = " or ".join((", ".join(ENDINGS[:-1]), ENDINGS[-1]))
-CHUNK = 1 << 23  # fields of a table that are in memory together, of text files
-WIDE = (
-    1000  # columns; pandas keeps each one of a wider table for itself, and a copy has them together
-)
-SAMPLE = 1 << 16  # characters of a text file that say how numbers are written
-DECIMAL_COMMA = r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*"
-_MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", ":": "colons", " ": "spaces"}
-_RARE = ":~^# "  # separators where the header has none of the usual ones
+CHUNK = 1 << 23
+"""Fields of a table that are in memory together, of text files."""
+WIDE = 1000
+"""Columns. pandas keeps each column of a wider table for itself, and a copy has them together."""
+_LONGEST_NAME = 60
+"""Characters of a column's name that a message shows."""
+_MOST_ABOVE = 20
+"""Lines above a header that a message looks for."""
+_MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
+_SPELLED = {"\t": "tab", " ": "space"}
+"""How an option names a separator that would be hard to type."""
+
+# The csv module refuses a field of more than 131,072 characters. A header that is read by another separator than its
+# own is one such field, and so may be a list of boxes. A C long has 32 bits on some systems.
+csv.field_size_limit(2**31 - 1)
 
 
-class Form(NamedTuple):
-    """How a text file has a table: what separates fields, the lines above the header, the mark before decimals."""
+@dataclass(frozen=True, kw_only=True)
+class TableFormat:
+    """How the fields of a text file are written.
 
-    separator: str
-    above: int
-    decimal: str
+    Args:
+        separator: the character between fields; "": a comma, or a tab in a file .tsv.
+        decimal: the mark before decimals.
+        thousands: the mark between thousands; "" for none.
+    """
 
-    @property
-    def marks(self) -> str:
-        """What separates fields, in words."""
-        return _MARKS.get(self.separator, self.separator)
+    separator: str = ""
+    decimal: str = "."
+    thousands: str = ""
+
+    def separator_of(self, path: Path) -> str:
+        """Return the character between the fields of a text file."""
+        return self.separator or SEPARATORS[path.suffix.lower()]
+
+    def marks(self, path: Path) -> str:
+        """Return in words what separates the fields of a text file."""
+        separator = self.separator_of(path)
+        return _MARKS.get(separator, repr(separator))
+
+
+USUAL = TableFormat()
 
 
 def is_table(path: Path) -> bool:
@@ -47,43 +75,50 @@ def is_table(path: Path) -> bool:
     return path.suffix.lower() in ENDINGS
 
 
+def is_text(path: Path) -> bool:
+    """Return whether a table is a text file."""
+    return path.suffix.lower() in SEPARATORS
+
+
 def check_kind(path: Path) -> None:
     """Raise UsageError where a name has no ending of a table, or one that needs an extra which is not installed."""
     if not is_table(path):
-        raise UsageError(
-            f"{path}: expected a table {_KINDS}, got a file {path.suffix or 'without an ending'}"
-        )
-    if path.suffix.lower() not in SEPARATORS:
+        ending = path.suffix or "without an ending"
+        raise UsageError(f"{path}: expected a table {_KINDS}, got a file {ending}")
+    if not is_text(path):
         extras.load("pyarrow", "parquet", str(path))
 
 
 def row_name(path: Path, row: int) -> str:
     """Return how a message names a row, counted from 0 below the header: as an editor shows it, else from 1."""
-    if path.suffix.lower() not in SEPARATORS:
-        return f"{path}, row {row + 1}"
-    above = _form(path, path.stat().st_mtime_ns).above if path.is_file() else 0
-    return f"{path}, row {row + 2 + above}"
+    number = row + 2 if is_text(path) else row + 1
+    return f"{path}, row {number}"
 
 
-def column_names(path: Path) -> list[str]:
-    """Return the names of the columns of a table; of text the header alone is read."""
+def column_names(path: Path, form: TableFormat = USUAL) -> list[str]:
+    """Return the names of the columns of a table, from its header alone."""
     _check_file(path)
-    if path.suffix.lower() not in SEPARATORS:
-        return list(next(read_chunks(path, ())).columns)
     with _as_table(path):
-        return [name.strip() for name in next(_rows(path, form_of(path)), [])]
+        if not is_text(path):
+            return [name.strip() for name in parquet_names(path)]
+        names = _header(path, form.separator_of(path))
+    if not names:
+        raise _empty(path)
+    return names
 
 
-def read_chunks(path: Path, text: Collection[str], decimal: str = "") -> Iterator[pd.DataFrame]:
+def read_chunks(
+    path: Path, text: Collection[str], form: TableFormat = USUAL
+) -> Iterator[pd.DataFrame]:
     """Yield the rows of a table, in which some columns hold text, and never numbers; indices are numbers of rows."""
     _check_file(path)
-    is_text, is_empty = path.suffix.lower() in SEPARATORS, True
+    is_empty = True
     with _as_table(path):
-        for frame in (
-            _csv(path, text, decimal) if is_text else [pd.read_parquet(path).reset_index(drop=True)]
-        ):
+        frames = _read_text(path, text, form) if is_text(path) else iter([read_parquet(path, text)])
+        for frame in frames:
             frame.columns = pd.Index([str(name).strip() for name in frame.columns])
-            if len(twice := frame.columns[frame.columns.duplicated()]):
+            twice = frame.columns[frame.columns.duplicated()]
+            if len(twice):
                 raise UsageError(f"{path}: several columns are named {twice[0]!r}, expected one")
             if len(frame):
                 is_empty = False
@@ -100,17 +135,93 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
     write_atomically(path, partial(write, index=False))
 
 
+def require_columns(path: Path, form: TableFormat, columns: dict[str, str]) -> None:
+    """Raise UsageError where a table lacks a column; `columns` says what each one should hold."""
+    names = column_names(path, form)
+    for name, what in columns.items():
+        if name not in names:
+            raise missing_column(path, form, name, what)
+
+
+def missing_column(path: Path, form: TableFormat, name: str, what: str) -> UsageError:
+    """Return the error that a table lacks a column: with the columns it has, and the option that reads it if any."""
+    names = column_names(path, form)
+    remedy = separator_remedy(path, form, name)
+    near = "" if remedy else hint(name, names)
+    shown = shown_names(names)
+    if is_text(path) and len(names) == 1:
+        shown += f", with {form.marks(path)} between fields"
+    return UsageError(f"{path} has no column {name!r} ({what}){near} (it has: {shown}){remedy}")
+
+
+def shown_names(names: Sequence[str], most: int = 8) -> str:
+    """Return names of columns for a message: the first `most`, the longest ones cut, and how many more there are."""
+    shown = []
+    for name in names[:most]:
+        is_long = len(name) > _LONGEST_NAME
+        shown.append(name[:_LONGEST_NAME] + "…" if is_long else name)
+    text = ", ".join(shown)
+    return f"{text} and {len(names) - most} more" if len(names) > most else text
+
+
+def separator_remedy(path: Path, form: TableFormat, name: str = "") -> str:
+    """Return the end of a message with the separator by which a table has a column, or several; "" for none.
+
+    It has been tried: by this separator all rows have as many fields as the header.
+    """
+    if not is_text(path):
+        return ""
+    others = [separator for separator in _MARKS if separator != form.separator_of(path)]
+    fitting = [separator for separator in others if _fits(path, separator, name)]
+    if fitting:
+        return "; " + ", and ".join(_read_by(path, separator) for separator in fitting)
+    return _lines_above(path, form, name)
+
+
+def _read_by(path: Path, separator: str) -> str:
+    spelled = quote(_SPELLED.get(separator, separator))
+    columns = shown_names(_header(path, separator))
+    return f"-p task.field_separator={spelled} reads {columns}"
+
+
+def _lines_above(path: Path, form: TableFormat, name: str) -> str:
+    """Return the end of a message where lines stand above the header, "" elsewhere; one may name a separator."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        lines = list(islice(file, _MOST_ABOVE + 1))
+    # Excel writes this line.
+    given = re.fullmatch(r'"?sep=(.)"?', lines[0].strip(), re.IGNORECASE)
+    if not given and not name:
+        # Any row could be the header.
+        return ""
+    separator = given[1] if given else form.separator_of(path)
+    for above in range(1, len(lines)):
+        is_blank = not lines[above].strip()
+        if not is_blank and _fits(path, separator, name, above=above):
+            flag = ""
+            if separator != form.separator_of(path):
+                flag = f" and give -p task.field_separator={quote(separator)}"
+            return f"; the header is line {above + 1}: remove what is above it{flag}"
+    return ""
+
+
+def _fits(path: Path, separator: str, name: str, above: int = 0) -> bool:
+    """Return whether a header has several fields, the one that is named too, and each row as many."""
+    rows = _rows(path, separator, above=above)
+    header = [field.strip() for field in next(rows, [])]
+    if len(header) < 2 or (name and name not in header):
+        return False
+    return all(len(row) == len(header) for row in rows)
+
+
 def _check_file(path: Path) -> None:
     if path.is_dir():
         writes = f"`milbench data table {path}` writes one of the files in it"
         raise UsageError(f"{path} is a folder, expected a table: a file {_KINDS}; {writes}")
     if not path.is_file():
-        near = closest(
-            path.name, [other.name for other in path.parent.glob("*") if is_table(other)]
-        )
-        raise UsageError(
-            f"there is no table {path}{f'; did you mean {near!r} beside it?' if near else ''}"
-        )
+        tables = [other.name for other in path.parent.glob("*") if is_table(other)]
+        near = closest(path.name, tables)
+        meant = f"; did you mean {near!r} beside it?" if near else ""
+        raise UsageError(f"there is no table {path}{meant}")
     check_kind(path)
 
 
@@ -124,155 +235,141 @@ def _as_table(path: Path) -> Iterator[None]:
         reason = f"it is no text in UTF-8 ({error.reason}, byte {error.start}); save it so (in Excel: CSV UTF-8)"
         raise UsageError(f"{path} cannot be read as a table: {reason}") from None
     except pd.errors.EmptyDataError:
-        raise UsageError(f"{path} is empty, expected a header and a row an instance") from None
+        raise _empty(path) from None
     except Exception as error:  # noqa: BLE001 every reader has errors of its own for a damaged file
         raise UsageError(f"{path} cannot be read as a table: {error}") from None
 
 
-def form_of(path: Path, decimal: str = "") -> Form:
-    """Return how a text file has a table; UsageError where numbers such as 1,234 may be two things."""
-    form = _form(path, path.stat().st_mtime_ns)
-    if decimal or form.separator == ",":
-        return form._replace(decimal=decimal or ".")
-    if form.decimal == "?":
-        what = f"its fields are separated by {form.marks}, and numbers such as 1,234 may have decimals or not"
-        raise UsageError(
-            f"{path}: {what}; task.decimal=, says that commas are decimal, task.decimal=. that none is"
-        )
-    return form
+def _empty(path: Path) -> UsageError:
+    return UsageError(f"{path} is empty, expected a header and a row an instance")
 
 
-def unusual_form(path: Path, decimal: str) -> str:
-    """Describe what separates fields and marks decimals where that is not what the ending says; "" elsewhere."""
-    if (usual := SEPARATORS.get(path.suffix.lower())) is None:
-        return ""
-    form = form_of(path, decimal)
-    separated = f"separated by {form.marks}" * (form.separator != usual)
-    return ", ".join(filter(None, [separated, "with decimal commas" * (form.decimal == ",")]))
+def _header(path: Path, separator: str) -> list[str]:
+    """Return the fields of the first line, without spaces around them."""
+    return [name.strip() for name in next(_rows(path, separator), [])]
 
 
-@lru_cache(maxsize=64)
-def _form(path: Path, changed: int) -> Form:  # noqa: ARG001 the time of the change makes a new file be read
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        first, sample = file.readline(), file.read(SAMPLE)
-    lines = [
-        *filter(None, sample.splitlines()[: None if len(sample) < SAMPLE else -1])
-    ]  # the last one may be cut
-    usual = SEPARATORS[path.suffix.lower()]
-    if given := re.fullmatch(r'"?sep=(.)"?', first.rstrip("\r\n"), re.IGNORECASE):
-        separator = given[1]
-    else:
-        candidates = usual + (",;\t|" if re.search(r"[,;\t|]", first) else _RARE)
-        is_usual = usual in first
-        separator = max(
-            candidates,
-            key=lambda mark: (
-                _count_fields([first, *lines[:20]], mark),
-                is_usual and mark == usual,
-                first.count(mark),
-            ),
-        )
-    fields = [field.strip() for row in csv.reader(lines, delimiter=separator) for field in row]
-    with_comma = [field for field in fields if re.fullmatch(DECIMAL_COMMA, field)]
-    decimal = "."
-    if with_comma and not any(
-        re.fullmatch(r"[-+]?\d*\.\d+([eE][-+]?\d+)?", field) for field in fields
-    ):
-        is_clear = any(not re.fullmatch(r"[-+]?[1-9]\d{0,2},\d{3}", field) for field in with_comma)
-        decimal = "," if is_clear else "?"
-    return Form(separator, int(bool(given)), decimal)
-
-
-def _count_fields(lines: Sequence[str], separator: str) -> int:
-    """Return how many fields all lines have by a separator, 0 where they have different numbers of them."""
-    counts = {*map(len, csv.reader(lines, delimiter=separator, skipinitialspace=True))}
-    return counts.pop() if len(counts) == 1 and len(lines) > 1 and counts != {1} else 0
-
-
-def _csv(path: Path, text: Collection[str], decimal: str) -> Iterator[pd.DataFrame]:
-    form = form_of(path, decimal)
-    header = next(_rows(path, form), [])
+def _read_text(path: Path, text: Collection[str], form: TableFormat) -> Iterator[pd.DataFrame]:
+    """Yield the rows of a text file. Raises UsageError where a row has not as many fields as the header."""
+    separator = form.separator_of(path)
+    header = next(_rows(path, separator), [])
     for name, count in Counter(map(str.strip, header)).items():
-        if name and count > 1:  # pandas would rename the second
+        # pandas would give the second one another name.
+        if name and count > 1:
             raise UsageError(f"{path}, row 1: {count} columns are named {name!r}, expected one")
+    # To give a type for each of so many columns would take far longer than a converter for each column of text.
+    converters = {name: str for name in header if name.strip() in text}
+    rows_a_chunk = max(64, CHUNK // max(1, len(header)))
     chunks = pd.read_csv(
-        path, sep=form.separator, keep_default_na=False, encoding="utf-8-sig", skipinitialspace=True, low_memory=False,
-        skiprows=form.above, decimal=form.decimal,
-        chunksize=max(64, CHUNK // max(1, len(header))),
-        converters={name: str for name in header if name.strip() in text},  # types of so many columns take far longer
-    )  # fmt: skip
-    rows, checked = 0, False
-    for chunk in chunks:
+        path,
+        sep=separator,
+        decimal=form.decimal,
+        keep_default_na=False,
+        encoding="utf-8-sig",
+        skipinitialspace=True,
+        low_memory=False,
+        chunksize=rows_a_chunk,
+        converters=converters,
+    )
+    row = 0
+    is_checked = False
+    while True:
+        try:
+            chunk = next(chunks, None)
+        except pd.errors.ParserError:
+            _check_widths(path, header, form)
+            raise
+        if chunk is None:
+            break
         frame = chunk.copy() if len(header) > WIDE else chunk
-        last = frame.iloc[:, -1]
-        numbers = pd.RangeIndex(rows, rows + len(frame))
-        # In a row with too few fields the last one is empty; one with too many makes the first ones an index. To count
-        # the fields of all rows takes as long as to read the table.
-        if not (
-            checked or (frame.index.equals(numbers) and not (last.isna() | (last == "")).any())
-        ):
-            checked = True
-            for row, fields in enumerate(_rows(path, form), start=-1):
-                if len(fields) != len(header):
-                    complaint = f"got {len(fields)} fields, expected {len(header)} as in the header"
-                    raise UsageError(
-                        f"{row_name(path, row)}: {complaint}, separated by {form.marks}"
-                    )
+        numbers = pd.RangeIndex(row, row + len(frame))
+        if not is_checked and _may_be_ragged(frame, numbers):
+            # To count the fields of all rows takes as long as to read the table: it is done once, where needed.
+            _check_widths(path, header, form)
+            is_checked = True
         frame.index = numbers
-        rows += len(frame)
+        row += len(frame)
         yield frame
+    if _count_lines(path) > row + 1:
+        is_number = [pd.api.types.is_numeric_dtype(dtype) for dtype in frame.dtypes]
+        _check_quotes(path, form, is_number)
+
+
+def _may_be_ragged(frame: pd.DataFrame, numbers: pd.RangeIndex) -> bool:
+    """Return whether a row may have too many fields, so that the first are an index, or too few: the last is empty."""
+    last = frame.iloc[:, -1]
+    has_empty = bool((last.isna() | (last == "")).any())
+    return has_empty or not frame.index.equals(numbers)
+
+
+def _check_widths(path: Path, header: Sequence[str], form: TableFormat) -> None:
+    """Raise UsageError for the first row that has not as many fields as the header."""
+    separator = form.separator_of(path)
+    for row, fields in enumerate(_rows(path, separator), start=-1):
+        if len(fields) != len(header):
+            complaint = f"got {len(fields)} fields, expected {len(header)} as in the header"
+            remedy = separator_remedy(path, form)
+            raise UsageError(
+                f"{row_name(path, row)}: {complaint}, separated by {form.marks(path)}{remedy}"
+            )
+
+
+def _count_lines(path: Path) -> int:
     with path.open("rb") as file:
-        lines = sum(block.count(b"\n") for block in iter(partial(file.read, 1 << 20), b""))
-    if lines > rows + 1 + form.above:
-        _check_quotes(path, form, [pd.api.types.is_numeric_dtype(dtype) for dtype in frame.dtypes])
+        blocks = iter(partial(file.read, 1 << 20), b"")
+        return sum(block.count(b"\n") for block in blocks)
 
 
-def _rows(path: Path, form: Form, *, strict: bool = False) -> Iterator[list[str]]:
-    """Yield the fields of the rows of a text file, header first; `strict` as in csv.reader."""
-    mark = form.separator
+def _rows(
+    path: Path, separator: str, *, above: int = 0, strict: bool = False
+) -> Iterator[list[str]]:
+    """Yield the fields of the rows of a text file, header first, below some lines; `strict` as in csv.reader."""
+    # A space behind a quotation mark is no mistake.
+    behind_quote = re.compile(rf'" +(?={re.escape(separator)}|\r?\n|$)')
     with path.open(encoding="utf-8-sig", newline="") as file:
-        below = islice(file, form.above, None)
-        # A space behind a quotation mark is no mistake.
-        lines = (
-            (re.sub(rf'" +(?={re.escape(mark)}|\r?\n|$)', '"', line) for line in below)
-            if strict
-            else below
-        )
-        yield from filter(
-            None, csv.reader(lines, delimiter=mark, skipinitialspace=True, strict=strict)
-        )
+        lines: Iterator[str] = islice(file, above, None)
+        if strict:
+            lines = (behind_quote.sub('"', line) for line in lines)
+        for fields in csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=strict):
+            if fields:
+                yield fields
 
 
-def _check_quotes(path: Path, form: Form, numeric: Sequence[bool]) -> None:
-    """Raise UsageError for a row whose quotation mark is closed in a later row; `numeric` says which columns are."""
-    row = -1  # the header
+def _check_quotes(path: Path, form: TableFormat, is_number: Sequence[bool]) -> None:
+    """Raise UsageError for a row whose quotation mark is closed in a later row; `is_number` says which columns are."""
+    row = -1
     try:
-        for fields in _rows(path, form, strict=True):
-            if any(
-                "\n" in text and _holds_rows(text, form, numeric, at)
-                for at, text in enumerate(fields)
-            ):
-                break
+        for fields in _rows(path, form.separator_of(path), strict=True):
+            for column, text in enumerate(fields):
+                if "\n" in text and _holds_rows(path, text, form, is_number, column):
+                    raise _open_quote(path, row)
             row += 1
-        else:
-            return
     except csv.Error as error:
-        if "expected after" not in str(
-            error
-        ):  # else something stands between a quotation mark and the next field
-            return
+        # Something stands between a quotation mark and the next field.
+        if "expected after" in str(error):
+            raise _open_quote(path, row) from None
+
+
+def _open_quote(path: Path, row: int) -> UsageError:
     remedy = 'one that is part of a text is written twice, in quotation marks, as in "5"" wide"'
-    raise UsageError(
+    return UsageError(
         f"{row_name(path, row)}: a quotation mark is closed in a later row, expected in its own; {remedy}"
     )
 
 
-def _holds_rows(text: str, form: Form, numeric: Sequence[bool], column: int) -> bool:
+def _holds_rows(
+    path: Path, text: str, form: TableFormat, is_number: Sequence[bool], column: int
+) -> bool:
     """Return whether the lines of a field are the end of a row, rows, and the beginning of one, by their numbers."""
-    lines = [line.rstrip("\r").split(form.separator) for line in text.split("\n")]
-    expected = [numeric[column:], *[numeric] * (len(lines) - 2), numeric[: column + 1]]
-    if [*map(len, lines)] != [*map(len, expected)]:
-        return False
-    pairs = zip(chain(*lines), chain(*expected), strict=True)
-    numbers = [piece.replace(form.decimal, ".") for piece, is_number in pairs if is_number]
+    separator = form.separator_of(path)
+    lines = [line.rstrip("\r").split(separator) for line in text.split("\n")]
+    between = [is_number] * (len(lines) - 2)
+    expected = [is_number[column:], *between, is_number[: column + 1]]
+    numbers = []
+    for pieces, are_numbers in zip(lines, expected, strict=True):
+        if len(pieces) != len(are_numbers):
+            return False
+        for piece, is_one in zip(pieces, are_numbers, strict=True):
+            if is_one:
+                numbers.append(piece.replace(form.decimal, "."))
     return bool(numbers) and bool(pd.to_numeric(pd.Series(numbers), errors="coerce").notna().all())

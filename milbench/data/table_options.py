@@ -1,33 +1,69 @@
 """The parameters of tasks on one's own tables: how a table is read, how its bags are split and batched."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from milbench.errors import UsageError
+from milbench.data.table_files import TableFormat
+from milbench.errors import UsageError, unknown
 
 Kind = Literal["features", "images", "sequences"]
 Count = Annotated[int, Field(ge=1)]
 CountOrNone = Annotated[int, Field(ge=0)]
-FEATURE_FILES = (".npy", ".npz", ".h5", ".hdf5", ".pt", ".pth", ".safetensors")  # their endings
-_LATER = {  # parameters that do not change what is read
+FEATURE_FILES = (".npy", ".npz", ".h5", ".hdf5", ".pt", ".pth", ".safetensors")
+"""The endings of files of features."""
+UNREAD_FILES = (
+    ".zarr",
+    ".mat",
+    ".pkl",
+    ".pickle",
+    ".joblib",
+    ".parquet",
+    ".csv",
+    ".feather",
+    ".zip",
+)
+"""The endings of other files that people have features in."""
+LIST_MARK = ";"
+"""What stands between the names of columns or classes that one parameter lists."""
+LEFT_OUT = "!"
+"""How a column begins that `features` leaves out."""
+_CHARACTERS = {"tab": "\t", r"\t": "\t", "space": " "}
+"""Characters of an option that are hard to type, by the words for them."""
+_DECIMALS = ("", ".", ",")
+_THOUSANDS = ("", ",", ".", "'", " ", "space")
+FORM = ("field_separator", "decimal", "thousands")
+"""The parameters that `TableFormat` holds."""
+_LATER = {
     "table", "splits", "folds", "repeats", "test", "validation", "batch_bags", "batch_instances", "instances",
     "small_bags", "flip", "crop",
 }  # fmt: skip
+"""Parameters that do not change what is read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """The parameters of every task on a table. Raises UsageError where a split leaves no bag to train on.
+    """The parameters of every task on a table. Raises UsageError where they contradict each other.
+
+    They are made once, from the parameters of a task, and given to all that reads the table, its files or its splits.
 
     Args:
         table: path of the table, from the current folder or the folder of the data.
         labels: the column of label sets; or a pattern such as "has_*", or a list with ";", of columns with 0 and 1.
         classes: the classes in their order, with ";" between them; "": those that occur, sorted.
-        separator: what stands between the classes of a label set; "" for spaces, "list" for ['a', 'b'].
-        decimal: the mark before the decimals of numbers in a text file; "": a comma where that is certain.
+        separator: what stands between the classes of a label set; "" for spaces, "list" for a list in JSON or Python.
+            Lists of a Parquet file are lists whatever it is.
+        field_separator: the character between the fields of a text file, or "tab" or "space"; "": a comma, in a file
+            .tsv a tab.
+        decimal: the mark before the decimals of numbers in a text file; "": a point, or a comma where points are
+            between thousands.
+        thousands: the mark between the thousands of numbers in a text file, or "space"; "": none.
+        nothing: labels that mean no class, with ";" between them, such as "Background;No Finding".
         group: the column of what bags share, such as a patient, who is then in one part of a split.
         split: the column of the part that a bag is in: train, validation (val, valid, dev) or test.
         splits: the splits of others, one a seed, from the folder of the table: CSV files with the columns train, val
@@ -43,11 +79,16 @@ class TableOptions:
     """
 
     kind: ClassVar[Kind]
+    added: ClassVar[dict[str, Any]] = {"field_separator": "", "thousands": "", "nothing": ""}
+    """Parameters that came later, at the values at which a table is read as before."""
     table: str
     labels: str = "labels"
     classes: str = ""
     separator: str = ";"
+    field_separator: str = ""
     decimal: Literal["", ".", ","] = ""
+    thousands: Literal["", ",", ".", "'", " ", "space"] = ""
+    nothing: str = ""
     group: str = "group"
     split: str = "split"
     splits: str = ""
@@ -58,30 +99,101 @@ class TableOptions:
     batch_bags: Count = 32
 
     def __post_init__(self) -> None:
+        self._check_form()
+        self._check_split()
+        both = [name for name in listed(self.nothing) if name in listed(self.classes)]
+        if both:
+            raise UsageError(f"{both[0]!r} is in task.classes and in task.nothing, expected one")
+
+    def _check_form(self) -> None:
+        separator = self.form.separator
+        is_mark = len(separator) == 1 and not separator.isalnum() and separator not in '"\r\n'
+        if separator and not is_mark:
+            expected = "expected one character such as ';', or tab or space"
+            raise UsageError(f"task.field_separator={separator!r}: {expected}")
+        if self.decimal not in _DECIMALS:
+            raise UsageError(f"task.decimal={self.decimal!r}: expected a point or a comma")
+        if self.thousands not in _THOUSANDS:
+            expected = "expected a comma, a point, an apostrophe or space"
+            raise UsageError(f"task.thousands={self.thousands!r}: {expected}")
+        if self.form.decimal == self.form.thousands:
+            mark = self.form.decimal
+            raise UsageError(f"{mark!r} is task.decimal and task.thousands, expected two marks")
+
+    def _check_split(self) -> None:
         folds, validation = self.folds, self.validation
         if folds == 1:
             raise UsageError(
-                "folds = 1 leaves no bag to train on, expected 2 or more, or 0 for none"
+                "task.folds=1 leaves no bag to train on, expected 2 or more, or 0 for none"
             )
         if not self.test and (folds or self.splits):
-            other = f"folds = {folds}" if folds else f"splits = {self.splits!r}"
-            raise UsageError(f"{other} are tested on, and test = 0 tests on no bag: leave one out")
+            other = f"task.folds={folds}" if folds else f"task.splits={self.splits!r}"
+            raise UsageError(
+                f"{other} are tested on, and task.test=0 tests on no bag: leave one out"
+            )
         if self.repeats > 1 and not folds:
             raise UsageError(
-                f"repeats = {self.repeats} needs the number of folds, such as folds = 10"
+                f"task.repeats={self.repeats} needs the number of folds, such as task.folds=10"
             )
         if folds and self.splits:
             raise UsageError(
-                f"folds = {folds} would be other folds than those of splits = {self.splits!r}"
+                f"task.folds={folds} would be other folds than those of task.splits={self.splits!r}"
             )
-        if (1 / folds if folds else self.test) + validation >= 1:
-            tested = f"folds = {folds}" if folds else f"test = {self.test:g}"
-            raise UsageError(f"{tested} and validation = {validation:g} leave no bag to train on")
+        tested = 1 / folds if folds else self.test
+        if tested + validation >= 1:
+            said = f"task.folds={folds}" if folds else f"task.test={self.test:g}"
+            raise UsageError(f"{said} and task.validation={validation:g} leave no bag to train on")
+
+    @property
+    def form(self) -> TableFormat:
+        """How the fields of a text file are written."""
+        return table_format(self.field_separator, self.decimal, self.thousands)
 
     @property
     def reading(self) -> dict[str, Any]:
         """The parameters that change what is read."""
         return {name: value for name, value in vars(self).items() if name not in _LATER}
+
+
+def table_format(field_separator: str = "", decimal: str = "", thousands: str = "") -> TableFormat:
+    """Return how the fields of a text file are written, by the parameters of a task."""
+    separator = _CHARACTERS.get(field_separator, field_separator)
+    between_thousands = _CHARACTERS.get(thousands, thousands)
+    usual = "," if between_thousands == "." else "."
+    return TableFormat(separator=separator, decimal=decimal or usual, thousands=between_thousands)
+
+
+def format_of(options: Mapping[str, str]) -> TableFormat:
+    """Return how the fields of a text file are written, by the options of a command. UsageError for others."""
+    for name in options:
+        if name not in FORM:
+            raise unknown("option of a text file", name, FORM)
+    return TableOptions(table="", **options).form  # type: ignore[arg-type]
+
+
+def leave_out(features: str, names: Sequence[str], every: Sequence[str]) -> str:
+    """Return the option that leaves columns out of the features, "" where it cannot name them, or none would be left.
+
+    Args:
+        features: the parameter that chose the features.
+        names: the columns to leave out.
+        every: all features.
+    """
+    others = [name for name in every if name not in names]
+    for name in names:
+        if LIST_MARK in name or any(fnmatchcase(other, name) for other in others):
+            return ""
+    if not others:
+        return ""
+    parts = [features] if features else []
+    parts += [f"{LEFT_OUT}{name}" for name in names]
+    return f"-p task.features={quote(LIST_MARK.join(parts))}"
+
+
+def listed(text: str) -> list[str]:
+    """Return the names in a parameter that lists columns or classes."""
+    names = [part.strip() for part in text.split(LIST_MARK)]
+    return [name for name in names if name]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +202,9 @@ class FeatureOptions(TableOptions):
 
     Args:
         bag: the column of the names of bags.
-        features: the columns of features as a pattern or list; "": all other columns that hold numbers. Or files, from
-            the folder of the table: "@file", the column `file` has their paths; "h5_files/*.h5", "*" is the bag's name.
+        features: the columns of features as a pattern or list; "": all other columns that hold numbers, or lists of
+            numbers of one length; "!when" leaves a column out. Or files, from the folder of the table: "@file", the
+            column `file` has their paths; "h5_files/*.h5", "*" is the bag's name.
         key: of the features in files that hold several arrays; "": the only one, or `features`.
         coords: two columns, "x;y", of where instances are in the plane; "": none, or `coords` in files that have it.
         batch_instances: the number of instances in a batch to train or evaluate on, at most, the padding of smaller
@@ -115,8 +228,16 @@ class FeatureOptions(TableOptions):
     @property
     def of_files(self) -> bool:
         """Whether the features of each bag are in a file of its own."""
-        pattern = "*" in self.features and Path(self.features).suffix.lower() in FEATURE_FILES
-        return pattern or self.features.startswith("@")
+        is_pattern = "*" in self.features and Path(self.features).suffix.lower() in FEATURE_FILES
+        return is_pattern or self.features.startswith("@")
+
+    @property
+    def texts(self) -> set[str]:
+        """The columns that hold text."""
+        names = {self.bag, self.labels, self.group, self.split}
+        if self.features.startswith("@"):
+            names.add(self.features.removeprefix("@"))
+        return names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,10 +261,16 @@ class ImageOptions(TableOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _refuse_pattern("image", self.image)
         if self.crop >= self.size:
             raise UsageError(
-                f"crop = {self.crop} may leave nothing of an image of size = {self.size}"
+                f"task.crop={self.crop} may leave nothing of an image of task.size={self.size}"
             )
+
+    @property
+    def texts(self) -> set[str]:
+        """The columns that hold text."""
+        return {self.image, self.labels, self.group, self.split, "boxes"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,3 +292,21 @@ class SequenceOptions(TableOptions):
     bands: Annotated[int, Field(ge=1, le=512)] = 32
     sample_rate: Annotated[int, Field(ge=100)] | None = None
     batch_instances: Count = 1 << 21
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _refuse_pattern("file", self.file)
+
+    @property
+    def texts(self) -> set[str]:
+        """The columns that hold text."""
+        return {self.file, self.labels, self.group, self.split, "events"}
+
+
+def _refuse_pattern(parameter: str, name: str) -> None:
+    """Raise UsageError where files are given in place of the name of a column of them."""
+    if "*" in name:
+        remedy = "`milbench data table FOLDER` writes a table of the files in a folder"
+        raise UsageError(
+            f"task.{parameter}={name!r} is a pattern of files, expected the name of the column of their paths; {remedy}"
+        )

@@ -61,6 +61,7 @@ class TableBags(FixedBags):
 
     primary = "set_error"
     revision = 2
+    added = TableOptions.added
     Options: ClassVar[type[TableOptions]]
     """The parameters of the constructor."""
     options: TableOptions

@@ -100,7 +100,7 @@ def test_every_setting_of_a_run_is_taken_and_the_plan_repeats_the_warnings(
     ]
     given = [word for setting in words for word in ("-p", setting)]
     shown = milbench("data", "check", "t.csv", *given).done()
-    assert "'a,b' may be several classes; task.separator=',' takes them apart" in shown.replace(
+    assert "'a,b' may be several classes; -p task.separator=, takes them apart" in shown.replace(
         "\n", " "
     )
     assert shown.endswith(" -p task.separator=,\n"), "the next command reads them so"
@@ -121,7 +121,7 @@ def test_every_setting_of_a_run_is_taken_and_the_plan_repeats_the_warnings(
     )
     plan = " ".join(milbench(*run, *given[2:], "--dry-run").done().split())
     assert (
-        "t.csv: classes that read like several: 'a,b' may be several classes; task.separator=','"
+        "t.csv: classes that read like several: 'a,b' may be several classes; -p task.separator=,"
         in plan
     )
     assert plan.count("task.group=patient_id") == 1
@@ -150,7 +150,8 @@ def test_a_folder_becomes_a_table_that_says_what_was_taken_for_labels(
     assert "`milbench data table pics` writes one" in milbench("data", "check", "pics").complaint()
     rows = "".join(f"s{n};{'ab'[n % 2]};P{n}\n" for n in range(7))
     Path("slides/about.csv").write_text(f"slide;diagnosis;case_id\n{rows}")
-    said = milbench("data", "table", "slides", "--out", "bags.csv").done()
+    semicolons = ("-p", "task.field_separator=;")
+    said = milbench("data", "table", "slides", "--out", "bags.csv", *semicolons).done()
     assert (
         "labels are the column 'diagnosis' of slides/about.csv, whose column 'slide' names the files"
         in said
@@ -161,7 +162,7 @@ def test_a_folder_becomes_a_table_that_says_what_was_taken_for_labels(
         in milbench("data", "check", "bags.csv", "-p", "task.features=@path").done()
     )
     words = ("data", "table", "slides", "--out", "marks.csv")
-    assert "no column 'lables'" in milbench(*words, "--labels", "lables").complaint()
+    assert "no column 'lables'" in milbench(*words, *semicolons, "--labels", "lables").complaint()
     Path("slides/about.csv").write_text(
         "slide,wren,owl\n" + "".join(f"s{n},{n % 2},{n // 3}\n" for n in range(6))
     )
@@ -218,3 +219,84 @@ def test_a_table_of_the_current_folder_needs_a_name(
     monkeypatch.chdir(tmp_path)
     complaint = milbench("data", "table", ".").complaint()
     assert complaint.endswith(f"milbench data table . --out {tmp_path.name}.csv")
+
+
+def test_the_folder_of_a_table_names_the_separator_of_its_csv(
+    milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("slides").mkdir()
+    for name in ("s0", "s1"):
+        np.save(f"slides/{name}.npy", np.eye(2))
+    Path("slides/about.csv").write_text("slide;label\ns0;a\ns1;\n")
+    complaint = milbench("data", "table", "slides").complaint()
+    assert complaint.endswith("-p task.field_separator=';' reads slide, label")
+    said = milbench("data", "table", "slides", "-p", "task.field_separator=;").done()
+    assert "slides.csv: 2 rows; labels are the column 'label'" in said
+
+
+def test_a_table_is_checked_by_the_options_that_its_messages_name(
+    milbench: Milbench, tmp_path: Path
+) -> None:
+    table = tmp_path / "t.csv"
+    rows = [f"r{n};{'owl' * (n % 2)};{n},5" for n in range(20)]
+    table.write_text("\n".join(["bag;labels;pitch", *rows]))
+    words = ["data", "check", str(table)]
+    for named in ("-p task.field_separator=';'", "-p task.decimal=,"):
+        assert named in milbench(*words).complaint()
+        words += shlex.split(named)
+    shown = milbench(*words).done()
+    assert "separated by semicolons, decimals behind ','" in shown
+    assert shown.splitlines()[-1].endswith("-p 'task.field_separator=;' -p task.decimal=,")
+
+
+@pytest.mark.parametrize("kind", ["image", "file"])
+def test_a_table_of_images_or_sequences_names_its_separator(
+    milbench: Milbench, tmp_path: Path, kind: str
+) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text(f"{kind};labels\na.png;x\nb.png;\n")
+    complaint = milbench("data", "check", str(table)).complaint()
+    assert complaint.endswith(f"-p task.field_separator=';' reads {kind}, labels")
+
+
+def test_a_tab_and_a_space_are_separators_on_the_command_line(
+    milbench: Milbench, tmp_path: Path
+) -> None:
+    for name, mark in {"tab": "\t", "space": " "}.items():
+        table = tmp_path / f"{name}.csv"
+        rows = [f"r{n},{'owl' if n % 2 else 'wren'},{n}" for n in range(6)]
+        table.write_text("\n".join(["bag,labels,pitch", *rows]).replace(",", mark))
+        for given in (name, mark):
+            words = ("data", "check", str(table), "-p", f"task.field_separator={given}")
+            assert "1: pitch" in milbench(*words).done()
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("task.file=audio/*.wav", "is a pattern of files, expected the name of the column"),
+        ("task.features=slides/*.zarr", "files .zarr are not read, expected .npy"),
+        ("task.features=all.h5", "is one file, expected a file for each bag"),
+        ("task.decimal=x", "decimal"),
+        ("task.folds=1", "task.folds=1 leaves no bag to train on"),
+    ],
+)
+def test_what_is_not_read_is_one_line(
+    milbench: Milbench, tmp_path: Path, setting: str, expected: str
+) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("bag,labels,f\na,x,1\nb,,2\n")
+    assert expected in milbench("data", "check", str(table), "-p", setting).complaint()
+
+
+def test_the_plan_names_labels_that_may_mean_no_class(milbench: Milbench, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    labels = ["wren", "owl", "Background", "No Finding"]
+    rows = [f"r{n},{labels[n % 4]},{n}" for n in range(40)]
+    table.write_text("\n".join(["bag,labels,f", *rows]))
+    words = ["run", "--loss", "exact", "--task", "feature-bags", "-p", f"task.table={table}"]
+    plan = " ".join(milbench(*words, "--dry-run").done().split())
+    assert "-p task.nothing='Background;No Finding' reads it so, and 20 of 40 bags" in plan
+    words += ["-p", "task.nothing=Background;No Finding"]
+    assert "read like nothing" not in milbench(*words, "--dry-run").done()

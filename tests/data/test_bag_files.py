@@ -62,7 +62,9 @@ def test_every_format_gives_the_same_features_and_keeps_their_type(
 def test_a_key_names_one_of_several_arrays(tmp_path: Path, name: str, key: str) -> None:
     write(tmp_path, name, x=FEATURES, other=FEATURES[:1])
     assert np.array_equal(bag_features(tmp_path, [name], key)[0], FEATURES)
-    with pytest.raises(UsageError, match="expected one array, or a key"):
+    with pytest.raises(
+        UsageError, match=r"expected one array, or -p task\.key with the name of one"
+    ):
         bag_features(tmp_path, [name])
     with pytest.raises(UsageError, match=f"no '{key}s'; did you mean '{key}'"):
         bag_features(tmp_path, [name], f"{key}s")
@@ -159,3 +161,27 @@ def test_classes_of_instances_come_with_the_file(tmp_path: Path, values: list[An
         UsageError, match=r"s1.npz: instance_labels cannot be read: Object arrays cannot be loaded"
     ):
         load_bags(tmp_path / "t.csv", FeatureOptions(table="", features="*.npz"))
+
+
+@pytest.mark.parametrize("values", [np.array([1, "a", None], object), np.array([{"a": 1}])])
+def test_a_pickled_array_is_one_line_that_says_so(tmp_path: Path, values: Any) -> None:
+    np.save(tmp_path / "a.npy", values, allow_pickle=True)
+    with pytest.raises(UsageError, match=r"row 2: a\.npy: it holds pickled objects, which are not"):
+        bag_features(tmp_path, ["a.npy"])
+
+
+def test_a_store_of_zarr_is_one_line_that_says_what_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.zarr").mkdir()
+    with pytest.raises(UsageError, match=r"zarr is not read, expected a file \.npy"):
+        bag_features(tmp_path, ["a.zarr"])
+
+
+def test_a_file_with_a_group_for_each_slide_is_one_line(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "all.h5", "w") as file:
+        for slide in ("s1", "s2", "s3"):
+            file[f"{slide}/features"] = FEATURES
+            file[f"{slide}/coords"] = FEATURES
+    with pytest.raises(
+        UsageError, match=r"3 arrays in 3 groups \(s1, s2, s3\); expected a file for"
+    ):
+        bag_features(tmp_path, ["all.h5"])

@@ -120,11 +120,13 @@ def test_a_row_a_bag_with_a_file_of_features(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "columns", "complaint"), [
     (TEXT.replace("bag,", "bags,"), {}, r"no column 'bag' .*did you mean 'bags'"),
-    (TEXT.replace(",", ";"), {}, r"row 2: got 6 fields, expected 5 as in the header, separated by semicolons"),
+    (TEXT.replace(",", ";"), {"field_separator": ";"},
+     r"row 2: got 6 fields, expected 5 as in the header, separated by semicolons"),
     (TEXT.replace("b,,2", ",,2"), {}, r"row 3: the column 'bag' is empty"),
     (TEXT.replace("b,,5", "b,cat,5"), {}, r"row 6: bag 'b' has the labels \{cat\}, and \{\} in row 3"),
     (TEXT, {"classes": "cat;dogs;eel"}, r"row 2: 'dog' is no class; did you mean 'dogs'"),
-    ("bag,labels,f,g\na,x,1,\nb,,2,\nc,,3,1\n", {}, r"row 2: column 'g' is '', expected a number; task.features names"),
+    ("bag,labels,f,g\na,x,1,\nb,,2,\nc,,3,1\n", {},
+     r"row 2: column 'g' is '', expected a number \(and so in 1 more rows\); -p task.features='!g' leaves"),
     (TEXT, {"features": "*t;bag"}, r"the features '\*t;bag' name the column 'bag', which holds names or labels"),
     (TEXT, {"features": "kind"}, r"row 2: column 'kind' is 'x', expected a number \(and so in 4 more rows\)"),
     (TEXT, {"labels": "size*"}, r"row 3: column 'size' is '2', expected 0 or 1"),
@@ -183,7 +185,7 @@ def test_names_of_bags_stay_text(tmp_path: Path) -> None:
      "quote.csv, row 2: a quotation mark is closed in a later row, expected in its own"),
     ("middle.csv", b'bag,note,labels,f0\na,"foo,x,1\nb,bar",y,2\nc,p,y,3\n',
      "middle.csv, row 2: a quotation mark is closed in a later row"),
-    ("ragged.csv", b"bag,labels\na,b,c,d\ne,f\n1,2,3,4,5,6\n", "cannot be read as a table"),
+    ("ragged.csv", b"bag,labels\na,b,c,d\ne,f\n1,2,3,4,5,6\n", "ragged.csv, row 2: got 4 fields, expected 2"),
 ])  # fmt: skip
 def test_what_is_no_table_is_named_in_one_line(
     tmp_path: Path, name: str, content: bytes | str | dict[str, list[Any]] | None, complaint: str

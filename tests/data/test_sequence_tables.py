@@ -67,7 +67,7 @@ def test_all_files_that_cannot_be_read_are_in_one_line(tmp_path: Path) -> None:
         f"t.csv, row {row}: {name}: " in str(caught.value) for row, name in enumerate(bad, start=3)
     )
     assert "good.npy" not in str(caught.value)
-    assert "needs sample_rate" in str(caught.value)
+    assert "needs -p task.sample_rate" in str(caught.value)
 
 
 def test_files_that_do_not_fit_together_are_named(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_folds_hold_every_bag_once_in_each_repetition_and_a_seed_is_a_fold() -> 
     ('[[["b0", "b1"], ["b1", "b2", "b3"]]]', 0, "bags in two folds: b1"),
     ('[[["b0"], ["b3"]]]', 0, "2 bags are in no fold: b1, b2"),
     ('[[["b0", "b1"], ["b2", "b3"]]]', 2, r"repetition 0: groups of .*bags.csv in two folds: g0, g1"),
-    ('[[{"train": [], "test": ["b0"]}]]', 0, "no bag is left to train on, with validation = 0"),
+    ('[[{"train": [], "test": ["b0"]}]]', 0, "no bag is left to train on, with task.validation=0"),
     ('[[["b0", "b2"], ["b1", "b3"]]]', 2, ""),
 ])  # fmt: skip
 def test_folds_of_a_file_that_do_not_fit_are_named(
@@ -118,7 +118,7 @@ def test_folds_of_a_file_that_do_not_fit_are_named(
 
 
 def test_too_few_bags_are_named() -> None:
-    with pytest.raises(UsageError, match="folds = 5 are more than its 4 bags"):
+    with pytest.raises(UsageError, match=r"task\.folds=5 are more than its 4 bags"):
         split_bags(table(4), TableOptions(table="", folds=5), 0)
     with pytest.raises(
         UsageError, match="1 group cannot be split into two parts, expected at least 2 groups"

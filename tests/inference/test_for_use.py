@@ -52,7 +52,9 @@ def test_all_bags_are_trained_on_and_none_is_evaluated(
     prepared.prepare(None, torch.device("cpu"))
     seen = sum(len(bags) for bags in prepared.train_batches(0, torch.Generator()))
     assert (seen, prepared.eval_splits) == (12, {})
-    with pytest.raises(UsageError, match="folds = 3 are tested on, and test = 0 tests on no bag"):
+    with pytest.raises(
+        UsageError, match=r"task\.folds=3 are tested on, and task\.test=0 tests on no bag"
+    ):
         load_task(task, table="mine.csv", test=0, folds=3)
     settings = [f"task.table={tmp_path / 'mine.csv'}", "task.test=0", "recipe.epochs=1"]
     words = [word for setting in settings for word in ("-p", setting)]

@@ -72,11 +72,11 @@ def test_every_built_in_task_has_contract_tests() -> None:
 @pytest.mark.parametrize(("task", "params", "complaint"), [
     ("extended-digits", {"digits_per_bag": 50}, "digits_per_bag = 50 is too large: at most 9 digits of 8 pixels fit"),
     ("extended-digits", {"bags_per_epoch": 99_999_999_999_999}, "bags_per_epoch = 99999999999999 is wrong.* 10000000"),
-    ("image-bags", {"crop": 32}, "crop = 32 may leave nothing of an image of size = 32"),
-    ("feature-bags", {"folds": 1}, "folds = 1 leaves no bag to train on"),
-    ("feature-bags", {"folds": 3, "splits": "x.json"}, "folds = 3 would be other folds than those of splits"),
-    ("feature-bags", {"repeats": 3}, "repeats = 3 needs the number of folds"),
-    ("feature-bags", {"folds": 2, "validation": 0.5}, "folds = 2 and validation = 0.5 leave no bag to train on"),
+    ("image-bags", {"crop": 32}, "task.crop=32 may leave nothing of an image of task.size=32"),
+    ("feature-bags", {"folds": 1}, "task.folds=1 leaves no bag to train on"),
+    ("feature-bags", {"folds": 3, "splits": "x.json"}, "task.folds=3 would be other folds than those of task.splits"),
+    ("feature-bags", {"repeats": 3}, "task.repeats=3 needs the number of folds"),
+    ("feature-bags", {"folds": 2, "validation": 0.5}, "task.folds=2 and task.validation=0.5 leave no bag to train on"),
     *(("synthetic-bags", SMALL | params, complaint) for params, complaint in (
         ({"min_size": 6}, "min_size = 6 is larger than max_size = 3"),
         ({"num_classes": 3, "label_sets": "together"}, "together needs pairs of classes, num_classes = 3 is odd"),

@@ -195,7 +195,9 @@ def test_bags_that_are_no_use_are_refused_before_anything_runs(tmp_path: Path) -
     ):
         load_task("feature-bags", table=str(path)).check_data(None)
     split = write_table(tmp_path, split=["test" if bag % 2 else "train" for bag in range(SHAPE[0])])
-    with pytest.raises(UsageError, match="has a column 'split': folds = 3 would be another split"):
+    with pytest.raises(
+        UsageError, match=r"has a column 'split': task\.folds=3 would be another split"
+    ):
         make(split, folds=3)
 
 
@@ -238,7 +240,9 @@ def test_a_sample_of_instances_is_drawn_by_the_seed_and_all_are_evaluated(tmp_pa
     } <= whole | {(0.0, 0.0, 0.0)}
     assert max(bags.instances.shape[1] for bags in task.eval_splits["test"].bags) > 3
     assert "label sets hold for the whole bag" in task.check_data(None), "plan and report say it"
-    with pytest.raises(UsageError, match="instances = 1 are fewer than the 2 classes of a bag"):
+    with pytest.raises(
+        UsageError, match=r"task\.instances=1 are fewer than the 2 classes of a bag"
+    ):
         make(tmp_path / "mine.csv", instances=1)
 
 

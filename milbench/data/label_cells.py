@@ -1,0 +1,126 @@
+"""The classes in one field of a column of labels: separated by a mark, or a list.
+
+A list is a list of a Parquet file, JSON, or a literal of Python (a list, a tuple or a set). Its items are classes as
+they stand: a name may have any character in it. What is no list is an error, and nothing is cut out of it.
+"""
+
+import ast
+import io
+import json
+import math
+import tokenize
+import unicodedata
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+LIST = "list"
+"""The separator of classes that are written as a list."""
+LONGEST = 60
+"""Characters of a value that a message shows."""
+
+
+def class_name(text: str) -> str:
+    """Return the name of a class without spaces around it, and with one of Unicode's two forms of letters such as é."""
+    return unicodedata.normalize("NFC", text.strip())
+
+
+def classes_in(value: Any, separator: str) -> frozenset[str]:
+    """Return the classes in a field, none of an empty one. Raises ValueError, with a reason, for what is no label set.
+
+    Args:
+        value: text, or a list of a Parquet file, whatever the separator.
+        separator: what stands between the classes in a text; "" for spaces, "list" for a list.
+    """
+    if is_list(value):
+        names = _item_texts(value)
+    elif not isinstance(value, str):
+        raise ValueError("expected text or a list")
+    elif not value.strip():
+        names = []
+    elif separator == LIST:
+        names = _item_texts(parse_list(value))
+    else:
+        names = value.split(separator or None)
+    classes = {class_name(name) for name in names}
+    return frozenset(classes - {""})
+
+
+def is_list(value: Any) -> bool:
+    """Return whether a value of a column is a list, as Parquet files have them."""
+    return isinstance(value, list | tuple | set | np.ndarray)
+
+
+def parse_list(text: str) -> list[Any]:
+    """Return the items of a list in JSON or Python. Raises ValueError, with a reason, for another text."""
+    value = _parse(text)
+    if isinstance(value, dict):
+        raise ValueError("it is an object, expected the list alone")
+    if not is_list(value):
+        raise ValueError("expected a list in JSON or Python")
+    for item in value:
+        is_infinite = isinstance(item, float) and math.isinf(item)
+        if is_infinite or not isinstance(item, str | bytes | int | float | None):
+            raise ValueError("expected a list of text or numbers")
+    return list(value)
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        value = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        raise ValueError("expected a list in JSON or Python") from None
+    # Python joins two texts without a comma between them. numpy prints its arrays so.
+    if _has_adjacent_texts(text):
+        raise ValueError("two of its texts have no comma between them")
+    return value
+
+
+def _has_adjacent_texts(text: str) -> bool:
+    previous = None
+    for token in tokenize.generate_tokens(io.StringIO(text.strip()).readline):
+        if token.type in (tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT):
+            continue
+        if token.type == previous == tokenize.STRING:
+            return True
+        previous = token.type
+    return False
+
+
+def _item_texts(items: Iterable[Any]) -> list[str]:
+    return [text_of(item) for item in items if not _is_missing(item)]
+
+
+def _is_missing(value: Any) -> bool:
+    return (
+        value is None or value is np.ma.masked or (isinstance(value, float) and math.isnan(value))
+    )
+
+
+def text_of(value: Any) -> str:
+    """Return a value as text. Raises ValueError, with a reason, for lists, objects and bytes that are no text."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            raise ValueError("its bytes are no text in UTF-8") from None
+    if is_list(value):
+        raise ValueError("expected one value, not a list")
+    if isinstance(value, dict):
+        raise ValueError("expected one value, not an object")
+    return str(value)
+
+
+def shown(value: Any) -> str:
+    """Return a value for a message, cut where it is long."""
+    text = repr(value.tolist() if isinstance(value, np.ndarray) else value)
+    return text if len(text) <= LONGEST else text[:LONGEST] + "…"

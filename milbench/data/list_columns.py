@@ -1,0 +1,99 @@
+"""Columns whose fields are lists of numbers, such as embeddings: a column for each number."""
+
+import json
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from milbench.data.label_cells import shown
+from milbench.data.table import NAMES, Table
+from milbench.data.table_options import LEFT_OUT, FeatureOptions, listed
+from milbench.errors import UsageError
+
+
+def with_lists_as_columns(table: Table, options: FeatureOptions) -> Table:
+    """Return a table in which a column of lists of numbers is the columns `name[0]`, `name[1]` and so on.
+
+    Columns of names and labels are left as they are. Raises UsageError, which names the row, where two lists have other
+    lengths.
+    """
+    # A column `features` may hold the features themselves.
+    kept = {*NAMES, *options.texts} - {"features"}
+    lists = []
+    for name, dtype in zip(table.columns, table.frame.dtypes, strict=True):
+        may_be_feature = dtype.kind == "O" and name not in kept and _is_asked_for(name, options)
+        if may_be_feature and _holds_lists(table.frame[name]):
+            lists.append(name)
+    if not lists:
+        return table
+    parts = [
+        _columns_of(table, name) if name in lists else table.frame[[name]] for name in table.columns
+    ]
+    return Table(table.path, pd.concat(parts, axis=1), table.form)
+
+
+def _is_asked_for(name: str, options: FeatureOptions) -> bool:
+    """Return whether `features` names a column, or numbers of its lists, or none at all, and does not leave it out."""
+    parts = listed(options.features)
+    unwanted = [part.removeprefix(LEFT_OUT) for part in parts if part.startswith(LEFT_OUT)]
+    if name in unwanted or any(fnmatchcase(name, part) for part in unwanted):
+        return False
+    wanted = [part for part in parts if not part.startswith(LEFT_OUT)]
+    of_lists = [part.partition("[")[0] for part in wanted]
+    named = [*wanted, *of_lists]
+    return not wanted or name in named or any(fnmatchcase(name, part) for part in named)
+
+
+def _holds_lists(values: "pd.Series[Any]") -> bool:
+    """Return whether the first field that is filled is a list of numbers."""
+    for value in values:
+        if isinstance(value, np.ndarray) or (isinstance(value, str) and value.strip()):
+            return _numbers_in(value) is not None
+    return False
+
+
+def _numbers_in(value: Any) -> NDArray[Any] | None:
+    """Return the numbers in a field, nan for one that is missing; None where it is no list of numbers."""
+    if isinstance(value, str):
+        value = _parse(value)
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        if not all(item is None or isinstance(item, int | float) for item in value):
+            return None
+        value = np.array(value, float)
+    if not isinstance(value, np.ndarray) or value.ndim != 1 or not value.size:
+        return None
+    return value if value.dtype.kind in "biuf" else None
+
+
+def _parse(text: str) -> NDArray[np.float64] | None:
+    """Return the numbers of a list in JSON, None for another text."""
+    if not text.lstrip().startswith("["):
+        return None
+    try:
+        items = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if any(type(item) not in (int, float) for item in items):
+        return None
+    return np.array(items, float)
+
+
+def _columns_of(table: Table, name: str) -> pd.DataFrame:
+    """Return the columns of a column of lists. Raises UsageError for a field that is none, or of another length."""
+    arrays: list[NDArray[Any]] = []
+    for row, value in enumerate(table.frame[name]):
+        array = _numbers_in(value)
+        if array is None or np.isnan(array).any():
+            expected = "expected a list of numbers in every row"
+            raise UsageError(f"{table.place(row)}: column {name!r} is {shown(value)}, {expected}")
+        if arrays and array.size != arrays[0].size:
+            first = f"{arrays[0].size} as in {table.short_place(0)}"
+            raise UsageError(
+                f"{table.place(row)}: the list in column {name!r} has {array.size} numbers, expected {first}"
+            )
+        arrays.append(array)
+    names = [f"{name}[{number}]" for number in range(arrays[0].size)]
+    return pd.DataFrame(np.stack(arrays), index=table.frame.index, columns=names)

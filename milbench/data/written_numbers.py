@@ -1,0 +1,181 @@
+"""Numbers as a text file has them, and the options that would read a column which does not hold numbers as it is."""
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from milbench.data.table_files import TableFormat, is_text, read_chunks
+
+_WRITINGS = (
+    (".", ""),
+    (",", ""),
+    (".", ","),
+    (",", "."),
+    (".", " "),
+    (",", " "),
+    (".", "'"),
+    (",", "'"),
+)
+"""Marks before decimals and between thousands that people use; those with fewer options first."""
+_SPELLED = {" ": "space", "'": r"\'"}
+_LIKE_NUMBER = re.compile(r"(?=.*\d)\s*[-+\u2212]?[\d.,'\s\u00a0\u202f]*([eE][-+]?\d+)?\s*%?\s*")
+"""A text that some language writes for a number."""
+
+
+def as_numbers(values: "pd.Series[Any]", form: TableFormat) -> "pd.Series[Any]":
+    """Return a column as floating-point numbers, nan where a field holds none."""
+    if values.dtype.kind in "biuf":
+        # A nullable integer becomes a float with nan; other columns stay as they are.
+        is_nullable = isinstance(values.dtype, pd.api.extensions.ExtensionDtype)
+        return values.astype("Float64").astype(float) if is_nullable else values
+    if form.decimal == "." and not form.thousands:
+        return pd.to_numeric(values, errors="coerce")
+    texts = values.astype(str).str.strip()
+    if form.thousands == " ":
+        # Typographers write a space that does not break.
+        texts = texts.str.replace(r"[\u00a0\u202f]", " ", regex=True)
+    is_number = texts.str.fullmatch(_pattern(form))
+    plain = texts.where(is_number, "")
+    if form.thousands:
+        plain = plain.str.replace(form.thousands, "", regex=False)
+    plain = plain.str.replace(form.decimal, ".", regex=False)
+    return pd.to_numeric(plain, errors="coerce")
+
+
+def _pattern(form: TableFormat) -> str:
+    """Return the regular expression of a number: the thousands of a number with marks have three digits each."""
+    whole = r"\d*"
+    if form.thousands:
+        mark = re.escape(form.thousands)
+        whole = rf"(?:\d{{1,3}}(?:{mark}\d{{3}})+|\d*)"
+    decimals = rf"(?:{re.escape(form.decimal)}\d*)?"
+    return rf"(?=[^eE]*\d)[-+]?{whole}{decimals}(?:[eE][-+]?\d+)?"
+
+
+def are_meant_as_numbers(values: "pd.Series[Any]", form: TableFormat) -> bool:
+    """Return whether a column of text is one of numbers, perhaps with mistakes: most fields are, or all filled ones.
+
+    What some language writes for a number counts, too, so that a column which another option would read is refused and
+    not left out.
+    """
+    is_number = as_numbers(values, form).notna()
+    if is_number.mean() > 0.5:
+        return True
+    texts = values.astype(str)
+    if texts.str.fullmatch(_LIKE_NUMBER).mean() > 0.5:
+        return True
+    is_empty = values.isna() | (texts.str.strip() == "")
+    return bool(is_number.any()) and bool((is_number | is_empty).all())
+
+
+def writing_remedy(path: Path, form: TableFormat, column: str, others: Sequence[str]) -> str:
+    """Return the end of a message with the options that read a column as numbers, "" for none.
+
+    They have been tried: all fields of the column are numbers by them, and other columns of numbers stay as they are.
+    """
+    chunks = [chunk[column] for chunk in read_chunks(path, {column}, form)]
+    texts = pd.concat(chunks)
+    readings: list[tuple[TableFormat, NDArray[np.float64]]] = []
+    for decimal, thousands in _WRITINGS:
+        candidate = replace(form, decimal=decimal, thousands=thousands)
+        numbers = as_numbers(texts, candidate).to_numpy(float)
+        is_known = any(np.array_equal(numbers, other) for _, other in readings)
+        if candidate == form or np.isnan(numbers).any() or is_known:
+            continue
+        readings.append((candidate, numbers))
+    neighbours = [name for name in others if name != column]
+    readings = [
+        (candidate, numbers)
+        for candidate, numbers in readings
+        if _keeps_others(path, form, candidate, neighbours)
+    ]
+    if not readings:
+        return ""
+    if len(readings) == 1:
+        return f"; {_flags(readings[0][0], form)} reads the whole column as numbers"
+    row = _row_that_differs([numbers for _, numbers in readings])
+    said = [f"{_flags(one, form)} (it is then {numbers[row]:.12g})" for one, numbers in readings]
+    return f"; several options read {str(texts.iloc[row])!r} as a number: {', or '.join(said)}"
+
+
+def _row_that_differs(readings: Sequence[NDArray[np.float64]]) -> int:
+    return int((readings[0] != readings[1]).argmax())
+
+
+def _flags(candidate: TableFormat, form: TableFormat) -> str:
+    """Return the options that differ from those of a form, as the command line has them."""
+    flags = []
+    if candidate.decimal != form.decimal:
+        flags.append(f"-p task.decimal={candidate.decimal}")
+    if candidate.thousands != form.thousands:
+        flags.append(f"-p task.thousands={_SPELLED.get(candidate.thousands, candidate.thousands)}")
+    return " ".join(flags)
+
+
+def _keeps_others(
+    path: Path,
+    form: TableFormat,
+    candidate: TableFormat,
+    others: Collection[str],
+    free: str = "",
+) -> bool:
+    """Return whether each other column that holds numbers holds the same ones in another form.
+
+    Columns whose fields all match the regular expression `free` may hold others.
+    """
+    if not is_text(path):
+        # Other columns are numbers by their type.
+        return True
+    is_kept = dict.fromkeys(others, True)
+    is_free = dict.fromkeys(others, bool(free))
+    for chunk in read_chunks(path, set(others), form):
+        for name in others:
+            if name not in chunk:
+                # It is a number of a list.
+                continue
+            now = as_numbers(chunk[name], form).to_numpy(float)
+            then = as_numbers(chunk[name], candidate).to_numpy(float)
+            if not np.isnan(now).any() and not np.array_equal(now, then):
+                is_kept[name] = False
+            if free and not chunk[name].str.strip().str.fullmatch(free).all():
+                is_free[name] = False
+    return all(is_kept[name] or is_free[name] for name in others)
+
+
+def thousands_remedy(path: Path, form: TableFormat, column: str, others: Sequence[str]) -> str:
+    """Return the option that reads 5.050 as five thousand in a column that is written so, "" where it is not.
+
+    The mark of decimals is between thousands where exactly three digits follow it in every field that has it, while
+    others have no mark: whoever writes 5.050 for a fraction writes 553.000, too. The option has been tried.
+    """
+    mark = form.decimal
+    texts = pd.concat([chunk[column] for chunk in read_chunks(path, {column}, form)])
+    texts = texts.astype(str).str.strip()
+    marked = rf"[-+]?[1-9]\d{{0,2}}{re.escape(mark)}\d{{3}}"
+    plain = r"[-+]?\d{1,3}"
+    is_marked = texts.str.fullmatch(marked)
+    is_plain = texts.str.fullmatch(plain)
+    if not (is_marked.any() and is_plain.any() and (is_marked | is_plain).all()):
+        return ""
+    other_decimal = "," if mark == "." else "."
+    candidate = replace(form, decimal=other_decimal, thousands=mark)
+    if as_numbers(texts, candidate).isna().any():
+        return ""
+    neighbours = [name for name in others if name != column]
+    if not _keeps_others(path, form, candidate, neighbours, f"{marked}|{plain}"):
+        return ""
+    example = texts[is_marked].iloc[0]
+    number = as_numbers(pd.Series([example]), candidate).iloc[0]
+    flag = f"-p task.thousands={mark}"
+    # A comma is the mark of decimals without being asked for where points are between thousands.
+    if mark == "," and form.decimal == ",":
+        flag = f"-p task.decimal=. {flag}"
+    return (
+        f"{column} has {example} beside {texts[is_plain].iloc[0]}; {flag} reads it as {number:.0f}"
+    )

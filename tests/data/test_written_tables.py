@@ -1,0 +1,269 @@
+"""Text files as people write them: what an option reads, and that a message names an option which does."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from milbench.data.checks import check_bags
+from milbench.data.own_bags import OwnBags, load_bags
+from milbench.data.table_options import FeatureOptions, ImageOptions, SequenceOptions
+from milbench.errors import UsageError
+
+SEMICOLONS: dict[str, Any] = {"field_separator": ";"}
+DECIMAL_COMMA: dict[str, Any] = {"field_separator": ";", "decimal": ","}
+
+
+def write(folder: Path, text: str, name: str = "t.csv") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode())
+    return path
+
+
+def load(path: Path, **options: Any) -> OwnBags:
+    return load_bags(path, FeatureOptions(table=str(path), **options))
+
+
+def features(path: Path, **options: Any) -> list[float]:
+    """Return the features of all instances, row after row."""
+    packed = load(path, **options).store.packed
+    assert packed is not None
+    return [float(value) for value in packed.ravel()]
+
+
+def complaint(path: Path, **options: Any) -> str:
+    with pytest.raises(UsageError) as caught:
+        load(path, **options)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def options_in(text: str) -> dict[str, str]:
+    """Return the options of the task that a message names."""
+    words = shlex.split(" ".join(re.findall(r"task\.[a-z_]+=(?:'[^']*'|\S+)", text)))
+    return dict(word.removeprefix("task.").split("=", 1) for word in words)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "expected"),
+    [
+        pytest.param("bag,labels,f\nr1,a,0.5\nr2,,1e1\n", {}, [0.5, 10], id="usual"),
+        pytest.param("bag;labels;f\nr1;a;0,5\nr2;;1,5e1\n", DECIMAL_COMMA, [0.5, 15], id="europe"),
+        pytest.param("bag;labels;f\nr1;a;0.5\nr2;;1,5\n", SEMICOLONS, None, id="two-decimal-marks"),
+        pytest.param("bag|labels|f\nr1|a|0.5\nr2||2\n", {"field_separator": "|"}, [0.5, 2], id="bars"),
+        pytest.param("bag\tlabels\tf\nr1\ta\t1\nr2\t\t2\n", {"field_separator": "tab"}, [1, 2], id="tabs"),
+        pytest.param("bag labels f\nr1 a 1\nr2 b 2\n", {"field_separator": "space"}, [1, 2], id="spaces"),
+        pytest.param('bag,labels,f\nr1,a,"0,5"\nr2,,"1,5"\n', {"decimal": ","}, [0.5, 1.5], id="quoted"),
+        pytest.param('bag,labels,f\nr1,a,"5,050"\nr2,,553\n', {"thousands": ","}, [5050, 553], id="thousands"),
+        pytest.param('bag,labels,f\nr1,a,"1,234,567.5"\nr2,,1\n', {"thousands": ","}, [1234567.5, 1], id="millions"),
+        pytest.param("bag,labels,f\nr1,a,5.050\nr2,,553\n", {"thousands": "."}, [5050, 553], id="dots"),
+        pytest.param("bag;labels;f\nr1;a;1.234,5\nr2;;-2\n", {**DECIMAL_COMMA, "thousands": "."}, [1234.5, -2],
+                     id="dots-and-comma"),
+        pytest.param("bag,labels,f\nr1,a,1 234\nr2,,5\u202f530\n", {"thousands": "space"}, [1234, 5530], id="gaps"),
+        pytest.param('bag,labels,f\nr1,a,"1,5"\nr2,,2\n', {"thousands": ","}, None, id="thousands-of-one-digit"),
+    ],
+)  # fmt: skip
+def test_options_say_how_numbers_and_fields_are_written(
+    tmp_path: Path, text: str, options: dict[str, str], expected: list[float] | None
+) -> None:
+    path = write(tmp_path, text)
+    if expected is None:
+        assert "expected a number" in complaint(path, **options)
+    else:
+        assert features(path, **options) == pytest.approx(expected)
+
+
+def test_a_file_of_tabs_needs_no_option(tmp_path: Path) -> None:
+    path = write(tmp_path, "bag\tlabels\tf\nr1\ta\t1\nr2\t\t2\n", "t.tsv")
+    assert features(path) == [1, 2]
+
+
+@pytest.mark.parametrize("separator", [";", "|", "\t", " "])
+def test_a_missing_column_names_the_separator_that_shows_it(tmp_path: Path, separator: str) -> None:
+    rows = ["bag,labels,f", "r1,a,1", "r2,b,2"]
+    path = write(tmp_path, "\n".join(rows).replace(",", separator))
+    text = complaint(path)
+    assert "has no column 'bag'" in text
+    assert "reads bag, labels, f" in text
+    assert features(path, **options_in(text)) == [1, 2]
+
+
+def test_fields_that_do_not_fit_name_the_separator(tmp_path: Path) -> None:
+    """By commas the first line is one field, and other lines are two."""
+    path = write(tmp_path, "id;labels;f\nr1;a;0,5\nr2;b;1,5\n")
+    text = complaint(path, bag="id")
+    assert features(path, bag="id", decimal=",", **options_in(text)) == [0.5, 1.5]
+
+
+def test_no_separator_is_named_by_which_rows_have_other_fields(tmp_path: Path) -> None:
+    path = write(tmp_path, "bag;labels;f\nr1;a;1\nr2;b\n")
+    assert "field_separator" not in complaint(path)
+
+
+def test_a_line_above_the_header_is_to_be_removed(tmp_path: Path) -> None:
+    path = write(tmp_path, "sep=;\nbag;labels;f\nr1;a;1\nr2;b;2\n")
+    text = complaint(path)
+    assert "the header is line 2: remove what is above it" in text
+    below = write(tmp_path, path.read_text().partition("\n")[2])
+    assert features(below, **options_in(text)) == [1, 2]
+
+
+@pytest.mark.parametrize("above", ["# by R\n", "Birds, 2024\n\n", "a,b,c\n1,2,3\n"])
+def test_the_line_of_the_header_is_named(tmp_path: Path, above: str) -> None:
+    path = write(tmp_path, f"{above}bag,labels,f\nr1,a,1\nr2,,2\n")
+    line = above.count("\n") + 1
+    assert complaint(path).endswith(f"the header is line {line}: remove what is above it")
+
+
+def test_a_row_with_other_fields_is_not_taken_above_the_header(tmp_path: Path) -> None:
+    path = write(tmp_path, "bag,labels,f\nr1,a,1,5\nr2,,2\nr3,a,3\n")
+    assert complaint(path).endswith("expected 3 as in the header, separated by commas")
+
+
+@pytest.mark.parametrize("text", ["", "\n\n"])
+def test_an_empty_file_is_said_to_be_empty(tmp_path: Path, text: str) -> None:
+    assert "is empty, expected a header" in complaint(write(tmp_path, text))
+
+
+def test_the_option_that_reads_numbers_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, 'bag,labels,p,f\nr1,a,0.84,"5,050"\nr2,,1.5,553\n')
+    text = complaint(path)
+    assert options_in(text) == {"thousands": ","}, "a decimal comma would spoil the other column"
+    assert features(path, **options_in(text)) == pytest.approx([0.84, 5050, 1.5, 553])
+
+
+def test_both_options_are_named_where_both_read_a_column(tmp_path: Path) -> None:
+    path = write(tmp_path, "bag;labels;f\nr1;a;6,096\nr2;;3,158\n")
+    text = complaint(path, **SEMICOLONS)
+    assert "-p task.decimal=, (it is then 6.096)" in text
+    assert "-p task.thousands=, (it is then 6096)" in text
+
+
+@pytest.mark.parametrize("fields", [["1,5", "two"], ["1,5", "1.5"], ["1,5", ""]])
+def test_no_option_is_named_that_reads_a_part_of_a_column(
+    tmp_path: Path, fields: list[str]
+) -> None:
+    rows = [f'r{n},a,{n},"{field}"' for n, field in enumerate([fields[0], *fields])]
+    text = complaint(write(tmp_path, "\n".join(["bag,labels,p,f", *rows])))
+    assert "decimal" not in text
+    assert "thousands" not in text
+
+
+def test_points_between_thousands_are_warned_of(tmp_path: Path) -> None:
+    path = write(tmp_path, "bag,labels,f\nr1,a,5.050\nr2,,553\nr3,a,1.250\n")
+    options = FeatureOptions(table=str(path))
+    (text,) = [
+        finding.detail
+        for finding in check_bags(load_bags(path, options), options)
+        if finding.what == "numbers that may have marks between thousands"
+    ]
+    assert features(path, thousands=options_in(text)["thousands"]) == [5050, 553, 1250]
+
+
+@pytest.mark.parametrize("fields", ["1.250 2.500 3.000", "1.25 2 3", "0.125 2 3", "1250 2 3"])
+def test_usual_fractions_are_not_taken_for_thousands(tmp_path: Path, fields: str) -> None:
+    rows = [f"r{n},{'a' * (n % 2)},{field}" for n, field in enumerate(fields.split())]
+    path = write(tmp_path, "\n".join(["bag,labels,f", *rows]))
+    options = FeatureOptions(table=str(path))
+    found = check_bags(load_bags(path, options), options)
+    assert not [finding for finding in found if "thousands" in finding.what]
+
+
+def test_images_and_sequences_are_read_by_the_same_options(tmp_path: Path) -> None:
+    from PIL import Image
+
+    for name in "ab":
+        Image.linear_gradient("L").save(tmp_path / f"{name}.png")
+        np.save(tmp_path / f"{name}.npy", np.random.default_rng(ord(name)).normal(size=(4, 2)))
+    images = write(tmp_path, "image;labels;size\na.png;wren;0,5\nb.png;;1,5\n", "i.csv")
+    sequences = write(tmp_path, "file;labels;size\na.npy;wren;0,5\nb.npy;;1,5\n", "s.csv")
+    assert load_bags(images, ImageOptions(table="", **DECIMAL_COMMA)).bags == ["a.png", "b.png"]
+    assert load_bags(sequences, SequenceOptions(table="", **DECIMAL_COMMA)).bags == [
+        "a.npy",
+        "b.npy",
+    ]
+
+
+def test_splits_of_others_are_read_by_the_same_options(tmp_path: Path) -> None:
+    from milbench.data.splits import split_bags
+
+    rows = [f"r{n};{'a' * (n % 2)};{n},5" for n in range(4)]
+    path = write(tmp_path, "\n".join(["bag;labels;f", *rows]))
+    write(tmp_path, "train;val;test\nr0;r1;r2\nr3;;\n", "split.csv")
+    options = FeatureOptions(table=str(path), splits="split.csv", **DECIMAL_COMMA)
+    parts = [part.tolist() for part in split_bags(load_bags(path, options), options, 0)]
+    assert parts == [[0, 3], [1], [2]]
+
+
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_a_header_of_many_characters_is_read(tmp_path: Path, separator: str) -> None:
+    names = [f"gene_{number}_of_a_long_name" for number in range(9_000)]
+    header = separator.join(["bag", "labels", *names])
+    assert len(header) > 200_000
+    rows = [separator.join([f"r{n}", "a" * (n % 2), *[str(n)] * len(names)]) for n in range(3)]
+    path = write(tmp_path, "\n".join([header, *rows]))
+    assert load(path, field_separator=separator).store.width == len(names)
+    shown = complaint(path, field_separator="|")
+    assert len(shown) < 1000
+    assert options_in(shown) == {"field_separator": separator}
+
+
+def test_a_name_of_many_characters_is_read_and_cut_in_messages(tmp_path: Path) -> None:
+    path = write(tmp_path, f"bag,labels,{'x' * 200_000}\nr1,a,1\nr2,,2\n")
+    assert features(path) == [1, 2]
+    assert len(complaint(path, bag="slide")) < 500
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"field_separator": "ab"}, "task.field_separator='ab': expected one character"),
+        ({"decimal": ",", "thousands": ","}, "',' is task.decimal and task.thousands"),
+        ({"nothing": "a", "classes": "a;b"}, "'a' is in task.classes and in task.nothing"),
+    ],
+)
+def test_options_that_contradict_each_other_are_one_line(
+    options: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(expected)):
+        FeatureOptions(table="", **options)
+
+
+def test_a_column_can_be_left_out_of_the_features(tmp_path: Path) -> None:
+    path = write(tmp_path, "bag,labels,f,g,when\nr1,a,1,2,3\nr2,,4,5,6\n")
+    assert load(path, features="!when").feature_names == ["f", "g"]
+    assert load(path, features="*;!when;!g").feature_names == ["f"]
+    assert "has no column 'wen'" in complaint(path, features="!wen")
+
+
+@pytest.mark.parametrize("factor", [1, 1_000, 10**6, 10**9])
+def test_time_stamps_among_features_are_warned_of(tmp_path: Path, factor: int) -> None:
+    rows = [f"r{n},{'a' * (n % 2)},{n},{(1_600_000_000 + 60 * n) * factor}" for n in range(4)]
+    path = write(tmp_path, "\n".join(["bag,labels,f,when", *rows]))
+    options = FeatureOptions(table=str(path))
+    found = check_bags(load_bags(path, options), options)
+    (finding,) = [finding for finding in found if "time stamps" in finding.what]
+    assert "2020-09-13" in finding.detail
+    assert load(path, **options_in(finding.what)).feature_names == ["f"]
+
+
+@pytest.mark.parametrize("name", ["t;u", "*"])
+def test_no_option_is_named_that_would_leave_out_others(tmp_path: Path, name: str) -> None:
+    text = complaint(write(tmp_path, f"bag,labels,f,{name}\nr1,a,1,2\nr2,,1,\n"))
+    assert "task.features" not in text
+
+
+def test_a_unit_in_brackets_is_no_list(tmp_path: Path) -> None:
+    path = write(tmp_path, 'bag,labels,f,speed [m/s]\nr1,a,0.5,"5,050"\nr2,,1.5,553\n')
+    text = complaint(path)
+    assert options_in(text) == {"thousands": ","}
+    assert load(path, features="!speed [m/s]").feature_names == ["f"]
+
+
+def test_no_feature_is_to_be_left_out_for_a_coordinate(tmp_path: Path) -> None:
+    path = write(tmp_path, "bag,labels,f,x,y\nr1,a,1,2,3\nr2,,1,two,3\n")
+    assert complaint(path, coords="x;y").endswith("column 'x' is 'two', expected a number")
