@@ -1,9 +1,12 @@
 """Sums of numbers that are given by their logarithms, with derivatives that are right in every mode.
 
-The functions of torch have the right value and gradient, and are fast. In other modes they fail: the second derivative of
-`logaddexp` is NaN under the transforms of `torch.func` where one term stands for log 0, the forward derivative of
-`logcumsumexp` loses digits with large logarithms, and that of `logsumexp` and `log_softmax` cannot be differentiated
-backwards. In those modes plain operations stand in for them, which torch differentiates term by term.
+The functions of torch have the right value and gradient, and are fast. In other modes they fail:
+
+- the second derivative of `logaddexp` is NaN under `torch.func` where one term stands for log 0;
+- the forward derivative of `logcumsumexp` loses digits with large logarithms;
+- the forward derivatives of `logsumexp` and `log_softmax` cannot be differentiated backwards.
+
+In those modes plain operations stand in for them, which torch differentiates term by term.
 """
 
 import torch
