@@ -2,13 +2,13 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench import Head, Loss, UsageError
+from milbench import Head, Loss, Reduction, UsageError
 
 from ._class_weights import ClassWeights, PositiveWeights, as_class_weights
 from ._positions import exclude_masked, fill_empty_bags
@@ -36,10 +36,17 @@ class PresenceLoss(Loss):
     weight: Tensor | None
     pos_weight: Tensor | None
 
-    def __init__(self, *, weight: ClassWeights = None, pos_weight: PositiveWeights = None) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        *,
+        weight: ClassWeights = None,
+        pos_weight: PositiveWeights = None,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(reduction=reduction)
         self.balances = isinstance(pos_weight, str) and pos_weight == "balanced"
-        self.set_class_weights(weight, None if self.balances else pos_weight)
+        known = None if self.balances else cast("ClassWeights", pos_weight)
+        self.set_class_weights(weight, known)
 
     def set_class_weights(
         self, weight: ClassWeights = None, pos_weight: ClassWeights = None

@@ -5,7 +5,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor
@@ -30,6 +30,18 @@ Head = Literal["softmax", "sigmoid", "class"]
 _HEADS: tuple[str, ...] = get_args(Head)
 _NOT_GIVEN = object()
 Reduction = Literal["none", "mean", "sum"]
+Constructor = TypeVar("Constructor", bound=Callable[..., None])
+
+
+def _with_checked_names(init: Constructor) -> Constructor:
+    """Return a constructor that first checks the names of what it is given."""
+
+    @functools.wraps(init)
+    def constructor(self: "Loss", *args: Any, **params: Any) -> None:
+        self.check_argument_names(params)
+        init(self, *args, **params)
+
+    return cast("Constructor", constructor)
 
 
 class Loss(torch.nn.Module, ABC):
@@ -83,6 +95,7 @@ class Loss(torch.nn.Module, ABC):
     num_classes: int | None = None
     """C, for which `build` has made the weights; None: it was not called."""
 
+    @_with_checked_names
     def __init__(self, *, reduction: Reduction = "mean") -> None:
         super().__init__()
         self.reduction = reduction
@@ -412,7 +425,7 @@ def _accept_reduction(init: Callable[..., None]) -> Callable[..., None]:
     def constructor(
         self: Loss, *args: Any, reduction: Reduction | object = _NOT_GIVEN, **params: Any
     ) -> None:
-        type(self).check_argument_names(params)
+        self.check_argument_names(params)
         init(self, *args, **params)
         self.arguments = dict([*signature.bind(self, *args, **params).arguments.items()][1:])
         # Without it the loss keeps what its own constructor has set.

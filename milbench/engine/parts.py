@@ -169,7 +169,7 @@ def training_counts(task: Task, seed: int) -> tuple[Tensor, int]:
     counts = torch.zeros(task.num_classes, dtype=torch.int64)
     bags = 0
     for batch in islice(batches, task.steps_per_epoch):
-        counts += batch.labels.sum(dim=0).cpu()
+        counts += batch.labels.bool().sum(dim=0).cpu()
         bags += len(batch.labels)
     return counts, bags
 

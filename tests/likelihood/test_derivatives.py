@@ -48,7 +48,8 @@ class Truth(NamedTuple):
 
     def second_times_direction(self) -> Tensor:
         """Return the derivative of the gradient along DIRECTION, (C+1, K)."""
-        return torch.tensordot(self.second, DIRECTION, dims=2)
+        product: Tensor = torch.tensordot(self.second, DIRECTION, dims=2)
+        return product
 
 
 @cache
@@ -109,7 +110,8 @@ def of_the_loss(label_set: Tensor) -> Function:
 def by_forward_mode(function: Function, logits: Tensor) -> Tensor:
     with forward_ad.dual_level():
         value = function(forward_ad.make_dual(logits, DIRECTION))
-        return forward_ad.unpack_dual(value).tangent
+        tangent: Tensor = forward_ad.unpack_dual(value).tangent
+        return tangent
 
 
 def backward_of_forward_mode(function: Function, logits: Tensor) -> Tensor:
@@ -122,7 +124,8 @@ def forward_mode_of_backward(function: Function, logits: Tensor) -> Tensor:
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(logits.clone().requires_grad_(), DIRECTION)
         (gradient,) = torch.autograd.grad(function(dual), dual, create_graph=True)
-        return forward_ad.unpack_dual(gradient).tangent
+        tangent: Tensor = forward_ad.unpack_dual(gradient).tangent
+        return tangent
 
 
 Mode = Callable[[Function, Tensor], Tensor]
@@ -157,7 +160,7 @@ SECOND_ALONG: dict[str, Mode] = {
 
 of_every_set = pytest.mark.parametrize("label_set", LABEL_SETS, ids=lambda s: str(s.int().tolist()))
 at_every_scale = pytest.mark.parametrize("scale", SCALES)
-close = {"rtol": 1e-10, "atol": 1e-12}
+RTOL, ATOL = 1e-10, 1e-12
 
 
 @at_every_scale
@@ -165,7 +168,7 @@ close = {"rtol": 1e-10, "atol": 1e-12}
 @pytest.mark.parametrize("mode", GRADIENTS)
 def test_the_gradient_is_right_in_every_mode(scale: float, label_set: Tensor, mode: str) -> None:
     found = GRADIENTS[mode](from_logits(label_set), one_bag(scale))
-    assert_close(found, enumerated(scale, (*label_set.tolist(),)).gradient, **close)
+    assert_close(found, enumerated(scale, (*label_set.tolist(),)).gradient, rtol=RTOL, atol=ATOL)
 
 
 @at_every_scale
@@ -175,7 +178,9 @@ def test_the_directional_derivative_is_right_in_every_mode(
     scale: float, label_set: Tensor, mode: str
 ) -> None:
     found = ALONG[mode](from_logits(label_set), one_bag(scale))
-    assert_close(found, enumerated(scale, (*label_set.tolist(),)).along_direction(), **close)
+    assert_close(
+        found, enumerated(scale, (*label_set.tolist(),)).along_direction(), rtol=RTOL, atol=ATOL
+    )
 
 
 @at_every_scale
@@ -185,7 +190,7 @@ def test_the_second_derivative_is_right_in_every_mode(
     scale: float, label_set: Tensor, mode: str
 ) -> None:
     found = SECOND[mode](from_logits(label_set), one_bag(scale))
-    assert_close(found, enumerated(scale, (*label_set.tolist(),)).second, **close)
+    assert_close(found, enumerated(scale, (*label_set.tolist(),)).second, rtol=RTOL, atol=ATOL)
 
 
 @at_every_scale
@@ -196,14 +201,14 @@ def test_products_with_the_second_derivative_are_right(
 ) -> None:
     found = SECOND_ALONG[mode](from_logits(label_set), one_bag(scale))
     expected = enumerated(scale, (*label_set.tolist(),)).second_times_direction()
-    assert_close(found, expected, **close)
+    assert_close(found, expected, rtol=RTOL, atol=ATOL)
 
 
 @at_every_scale
 @of_every_set
 def test_the_loss_exact_has_the_hessian_of_the_likelihood(scale: float, label_set: Tensor) -> None:
     found = hessian(of_the_loss(label_set))(one_bag(scale))
-    assert_close(found, enumerated(scale, (*label_set.tolist(),)).second, **close)
+    assert_close(found, enumerated(scale, (*label_set.tolist(),)).second, rtol=RTOL, atol=ATOL)
 
 
 @at_every_scale
@@ -213,7 +218,7 @@ def test_log_probs_of_a_softmax_have_the_same_hessian(scale: float, label_set: T
         return bag_log_prob(logits.log_softmax(dim=0)[None], label_set[None])[0]
 
     found = hessian(log_prob)(one_bag(scale))
-    assert_close(found, enumerated(scale, (*label_set.tolist(),)).second, **close)
+    assert_close(found, enumerated(scale, (*label_set.tolist(),)).second, rtol=RTOL, atol=ATOL)
 
 
 @at_every_scale
@@ -230,7 +235,7 @@ def test_the_jacobian_of_the_posterior_is_right(
         return posterior - log_probs.exp()
 
     found = jacobian(gradient)(one_bag(scale))
-    assert_close(found, enumerated(scale, (*label_set.tolist(),)).second, **close)
+    assert_close(found, enumerated(scale, (*label_set.tolist(),)).second, rtol=RTOL, atol=ATOL)
 
 
 @at_every_scale
@@ -240,7 +245,7 @@ def test_label_sets_of_all_sizes_may_be_mapped_together(scale: float) -> None:
 
     found = vmap(hessian(log_prob), in_dims=(None, 0))(one_bag(scale), LABEL_SETS)
     for second, label_set in zip(found, LABEL_SETS.tolist(), strict=True):
-        assert_close(second, enumerated(scale, (*label_set,)).second, **close)
+        assert_close(second, enumerated(scale, (*label_set,)).second, rtol=RTOL, atol=ATOL)
 
 
 @pytest.mark.parametrize("mode", SECOND)
@@ -273,7 +278,7 @@ SUMS: dict[str, Function] = {
 def test_forward_derivatives_of_long_bags_are_those_of_backward(name: str) -> None:
     leaf = LONG.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(SUMS[name](leaf), leaf)
-    _, found = jvp(SUMS[name], (LONG,), (LONG_DIRECTION,))
+    found = jvp(SUMS[name], (LONG,), (LONG_DIRECTION,))[1]
     assert_close(found, (gradient * LONG_DIRECTION).sum(), rtol=1e-10, atol=1e-12)
 
 
@@ -282,5 +287,5 @@ def test_second_derivatives_of_long_bags_are_those_of_backward(name: str) -> Non
     leaf = LONG.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(SUMS[name](leaf), leaf, create_graph=True)
     (expected,) = torch.autograd.grad((gradient * LONG_DIRECTION).sum(), leaf)
-    _, found = jvp(grad(SUMS[name]), (LONG,), (LONG_DIRECTION,))
+    found = jvp(grad(SUMS[name]), (LONG,), (LONG_DIRECTION,))[1]
     assert_close(found, expected, rtol=1e-9, atol=1e-12)
