@@ -1,25 +1,107 @@
 """The base of losses that pool independent detectors into one probability of presence for every class."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench import Head, Loss
+from milbench import Head, Loss, Reduction, UsageError
 
-from ._positions import exclude_masked
+from ._class_weights import ClassWeights, PositiveWeights, as_class_weights
+from ._positions import exclude_masked, fill_empty_bags
 
 
 class PresenceLoss(Loss):
-    """Binary cross-entropy of the presence of each class by its log-odds, the scores, summed over classes."""
+    """Binary cross-entropy of the presence of each class by its log-odds, the scores, summed over classes.
 
+    With weights w_c and v_c of the classes
+
+        loss = -sum_{c in L} w_c v_c log P_c - sum_{c not in L} w_c log(1 - P_c).
+
+    Args:
+        weight: w_c, of all that a class costs: a number, or one for each class. None: 1.
+        pos_weight: v_c, of what a class costs in the bags that have it: a number, one for each class, or `balanced`.
+            None: 1. `balanced` is (N - n_c) / n_c, where n_c of the N training bags have the class, so that the bags
+            with it weigh as much as those without. It is 1 for a class that all training bags have, or none.
+
+    Both mean what they mean in `torch.nn.functional.binary_cross_entropy_with_logits`.
+    """
+
+    added: ClassVar[Mapping[str, Any]] = {"weight": None, "pos_weight": None}
     head: Head = "sigmoid"
     presence_is_log_odds = True
+    weight: Tensor | None
+    pos_weight: Tensor | None
+
+    def __init__(
+        self,
+        *,
+        weight: ClassWeights = None,
+        pos_weight: PositiveWeights = None,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(reduction=reduction)
+        self.balances = isinstance(pos_weight, str) and pos_weight == "balanced"
+        known = None if self.balances else cast("ClassWeights", pos_weight)
+        self.set_class_weights(weight, known)
+
+    def set_class_weights(
+        self, weight: ClassWeights = None, pos_weight: ClassWeights = None
+    ) -> None:
+        """Set both weights of the classes anew. Raises UsageError where one is negative or not finite."""
+        # They are no part of the state of the loss: a trained loss is loaded without them.
+        for name, values in (("weight", weight), ("pos_weight", pos_weight)):
+            checked = as_class_weights(f"{name} of {self.name}", values)
+            self.register_buffer(name, checked, persistent=False)
+
+    @property
+    def needs_class_counts(self) -> bool:
+        return self.balances
+
+    def use_class_counts(self, counts: Tensor, bags: int) -> None:
+        absent = bags - counts
+        is_mixed = (counts > 0) & (absent > 0)
+        ratio = torch.where(is_mixed, absent / counts.clamp(min=1), 1.0)
+        self.set_class_weights(self.weight, ratio.float())
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         log_odds = self.scores(logits, mask)
-        return -F.logsigmoid(torch.where(labels, log_odds, -log_odds)).sum(dim=1)
+        log_probs = F.logsigmoid(torch.where(labels, log_odds, -log_odds))
+        factors = self._factors(labels, log_probs)
+        if factors is not None:
+            # A class of weight 0 costs nothing, even where its cost would be infinite.
+            log_probs = torch.where(factors > 0, factors * log_probs, 0.0)
+        return -log_probs.sum(dim=1)
+
+    def _factors(self, labels: Tensor, log_probs: Tensor) -> Tensor | None:
+        """Return (B, C), by what the cost of each class in each bag is multiplied; None: by 1."""
+        if self.balances and self.pos_weight is None:
+            raise UsageError(
+                f"pos_weight=balanced of {self.name} needs the label sets of the training bags: "
+                "call use_class_counts first, as training does"
+            )
+        if self.weight is None and self.pos_weight is None:
+            return None
+        factors = torch.ones_like(log_probs)
+        if self.pos_weight is not None:
+            pos_weight = self._for_classes("pos_weight", self.pos_weight, log_probs)
+            factors = torch.where(labels, pos_weight, factors)
+        if self.weight is not None:
+            factors = factors * self._for_classes("weight", self.weight, log_probs)
+        return factors
+
+    def _for_classes(self, name: str, weights: Tensor, log_probs: Tensor) -> Tensor:
+        """Return weights () or (C,) in the type of others (B, C); UsageError where their number is another."""
+        num_classes = log_probs.shape[1]
+        if weights.dim() and len(weights) != num_classes:
+            raise UsageError(
+                f"{name} of {self.name} has {len(weights)} values, expected one number, or one for "
+                f"each of the {num_classes} classes"
+            )
+        return weights.to(log_probs)
 
 
 class PooledLoss(PresenceLoss):
@@ -42,8 +124,8 @@ class PooledLoss(PresenceLoss):
         if mask is None:
             return self.log_odds(detectors, None)
         # A bag without instances is pooled over its zeros: a NaN would reach the gradient of a loss's own weights.
-        empty = ~mask.any(dim=1, keepdim=True)
-        return self.log_odds(detectors, mask | empty).masked_fill(empty, -torch.inf)
+        filled, is_empty = fill_empty_bags(mask)
+        return self.log_odds(detectors, filled).masked_fill(is_empty, -torch.inf)
 
 
 def weighted_mean_log_odds(log_weights: Tensor, detectors: Tensor, mask: Tensor | None) -> Tensor:

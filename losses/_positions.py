@@ -14,6 +14,16 @@ def exclude_masked(logits: Tensor, mask: Tensor | None) -> Tensor:
     return logits if mask is None else logits.masked_fill(~mask.unsqueeze(1), -torch.inf)
 
 
+def fill_empty_bags(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a mask (B, K) with every position of bags that had none, and which bags these are, (B, 1) bool.
+
+    A maximum or a sum of exp over no position has a NaN in its derivative. It is taken over all positions instead, and
+    the caller replaces its value.
+    """
+    is_empty = ~mask.any(dim=1, keepdim=True)
+    return mask | is_empty, is_empty
+
+
 def sum_positions(values: Tensor, mask: Tensor | None) -> Tensor:
     """Return (B, C), the sum of values (B, C, K) over the positions that are not masked."""
     return (values if mask is None else values * mask.unsqueeze(1)).sum(dim=2)

@@ -9,8 +9,9 @@ from torch.nn import functional as F
 from milbench import bag_sizes
 from milbench.errors import one_of, positive
 
+from ._class_weights import ClassWeights, PositiveWeights
 from ._pooling import PresenceLoss
-from ._positions import exclude_masked
+from ._positions import exclude_masked, fill_empty_bags
 
 
 class Attention(PresenceLoss):
@@ -35,6 +36,7 @@ class Attention(PresenceLoss):
             attention weighs embeddings.
         gated: whether the gate sigmoid(U z_k) is used.
         hidden: the number of rows of V and U.
+        weight, pos_weight: weights of the classes, as in `mean`.
 
     Source: M. Ilse, J. M. Tomczak and M. Welling, "Attention-Based Deep Multiple Instance Learning", ICML 2018, for the
     attention and its gate, with 128 hidden units in the authors' code; Q. Kong et al., "Weakly Labelled AudioSet
@@ -49,8 +51,11 @@ class Attention(PresenceLoss):
         attention: Literal["class", "shared"] = "class",
         gated: bool = False,
         hidden: int = 128,
+        *,
+        weight: ClassWeights = None,
+        pos_weight: PositiveWeights = None,
     ) -> None:
-        super().__init__()
+        super().__init__(weight=weight, pos_weight=pos_weight)
         self.attention = one_of("attention of attention", attention, ("class", "shared"))
         self.gated = gated
         self.hidden = positive("hidden of attention", hidden, least=1)
@@ -67,10 +72,15 @@ class Attention(PresenceLoss):
         self.w = torch.nn.Parameter(torch.zeros(rows, self.hidden))
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        log_attention, detectors = (
-            self.log_attention(logits, mask),
-            exclude_masked(logits[:, :-1], mask),
-        )
+        log_attention = self.log_attention(logits, mask)
+        if mask is None:
+            return self._log_odds(log_attention, logits[:, :-1])
+        filled, is_empty = fill_empty_bags(mask)
+        log_odds = self._log_odds(log_attention, exclude_masked(logits[:, :-1], filled))
+        return log_odds.masked_fill(is_empty, -torch.inf)
+
+    def _log_odds(self, log_attention: Tensor, detectors: Tensor) -> Tensor:
+        """Return (B, C), the log-odds of P_c, by attention and detectors (B, C, K)."""
         # Both are sums of positive terms: neither P_c nor 1 - P_c cancels or rounds to 0.
         log_present = (log_attention + F.logsigmoid(detectors)).logsumexp(dim=2)
         log_absent = (log_attention + F.logsigmoid(-detectors)).logsumexp(dim=2)

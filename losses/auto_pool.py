@@ -20,6 +20,11 @@ class AutoPool(PooledLoss):
     P_c falls with the size of the bag where few positions show the class. Where alpha_c > 1, P_c may fall with the
     smaller p_{c,k} of a bag.
 
+    Args:
+        weight: of all that a class costs, a number, or one for each class; None: 1.
+        pos_weight: of what a class costs in the bags that have it, the same; or `balanced`, (N - n_c) / n_c where n_c
+            of the N training bags have the class, and 1 where all or none have it.
+
     Source: B. McFee, J. Salamon and J. P. Bello, "Adaptive Pooling Operators for Weakly Labeled Sound Event Detection",
     IEEE/ACM Transactions on Audio, Speech, and Language Processing 26, 2018, arXiv:1804.10070.
     """

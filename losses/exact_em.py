@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from milbench import UsageError
@@ -52,15 +51,24 @@ class ExactEM(PerPosition):
             raise UsageError(f"sharpness of exact-em must be at most 1000, got {sharpness:g}")
 
     def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        if (
-            self.checks_values
-            and (largest := int(labels.sum(dim=1).max()) if len(labels) else 0) > EXACT_LABEL_LIMIT
-        ):
-            limit = f"the limit of the exact posterior, {EXACT_LABEL_LIMIT} classes; hard-em and exact have no limit"
-            raise UsageError(f"exact-em: a label set of {largest} classes exceeds {limit}")
-        with torch.no_grad():
-            sharpened = (self.sharpness * logits).log_softmax(dim=1)
-            posterior = instance_posterior(
-                sharpened, labels, mask, validate=False, max_labels=self.max_labels
-            )
+        if self.checks_values:
+            _check_sizes(labels)
+        # The posterior is a constant. `detach` says so in every mode; `no_grad` would let tangents through.
+        sharpened = (self.sharpness * logits.detach()).log_softmax(dim=1)
+        posterior = instance_posterior(
+            sharpened, labels, mask, validate=False, max_labels=self.max_labels
+        )
         return complete_data_cost(logits, posterior, labels, mask)
+
+
+def _check_sizes(labels: Tensor) -> None:
+    """Raise UsageError for a label set (B, C) bool that is too large for the exact posterior."""
+    if len(labels) == 0:
+        return
+    largest = int(labels.sum(dim=1).max())
+    if largest > EXACT_LABEL_LIMIT:
+        limit = f"the limit of the exact posterior, {EXACT_LABEL_LIMIT} classes"
+        raise UsageError(
+            f"exact-em: a label set of {largest} classes exceeds {limit}; "
+            "hard-em and exact have no limit"
+        )

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from milbench.errors import positive
 
+from ._class_weights import ClassWeights, PositiveWeights
 from ._pooling import PooledLoss, log_mean_exp
 
 
@@ -24,6 +25,7 @@ class GeneralisedMean(PooledLoss):
 
     Args:
         exponent: r. Its default is chosen here, and not taken from the source.
+        weight, pos_weight: weights of the classes, as in `mean`.
 
     Source: O. Z. Kraus, J. L. Ba and B. J. Frey, "Classifying and Segmenting Microscopy Images with Deep Multiple
     Instance Learning", Bioinformatics 32, i52-i59, 2016, where it is one of the pooling functions compared.
@@ -31,8 +33,14 @@ class GeneralisedMean(PooledLoss):
 
     name = "generalised-mean"
 
-    def __init__(self, exponent: float = 2.5) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        exponent: float = 2.5,
+        *,
+        weight: ClassWeights = None,
+        pos_weight: PositiveWeights = None,
+    ) -> None:
+        super().__init__(weight=weight, pos_weight=pos_weight)
         self.exponent = positive("exponent of generalised-mean", exponent)
 
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:

@@ -15,6 +15,11 @@ class Isr(PooledLoss):
     one, and P_c the probability that the class occurs once, given that it does so at one position at most. The odds S_c
     grow with the size of the bag.
 
+    Args:
+        weight: of all that a class costs, a number, or one for each class; None: 1.
+        pos_weight: of what a class costs in the bags that have it, the same; or `balanced`, (N - n_c) / n_c where n_c
+            of the N training bags have the class, and 1 where all or none have it.
+
     Source: J. D. Keeler, D. E. Rumelhart and W.-K. Leow, "Integrated Segmentation and Recognition of Hand-Printed
     Numerals", NIPS 1990 (Advances in Neural Information Processing Systems 3, 1991).
     """

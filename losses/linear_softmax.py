@@ -16,6 +16,11 @@ class LinearSoftmax(PooledLoss):
     P_c grows with p_{c,k} where p_{c,k} > P_c / 2 and falls with it elsewhere: in a bag with the class the loss raises
     the positions above that threshold and lowers the others, in a bag without it the other way round.
 
+    Args:
+        weight: of all that a class costs, a number, or one for each class; None: 1.
+        pos_weight: of what a class costs in the bags that have it, the same; or `balanced`, (N - n_c) / n_c where n_c
+            of the N training bags have the class, and 1 where all or none have it.
+
     Source: Y. Wang, J. Li and F. Metze, "A Comparison of Five Multiple Instance Learning Pooling Functions for Sound
     Event Detection with Weak Labeling", ICASSP 2019, arXiv:1810.09050.
     """

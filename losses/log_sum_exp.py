@@ -5,6 +5,7 @@ from torch import Tensor
 
 from milbench.errors import positive
 
+from ._class_weights import ClassWeights, PositiveWeights
 from ._pooling import PooledLoss, log_mean_exp
 
 
@@ -22,6 +23,7 @@ class LogSumExp(PooledLoss):
         learn: whether r is learnt, as r = sharpness exp(d) with the weight d, one for all classes, from 0, where the
             sources have r fixed, or one that starts elsewhere. Weight decay, where the recipe has any, then draws r to
             where it started.
+        weight, pos_weight: weights of the classes, as in `mean`.
 
     Source: P. O. Pinheiro and R. Collobert, "From Image-level to Pixel-level Labeling with Convolutional Networks",
     CVPR 2015, arXiv:1411.6228, with r fixed and a softmax over classes after it. r learnt: S. C. Lowe, T. Trappenberg
@@ -30,8 +32,15 @@ class LogSumExp(PooledLoss):
 
     name = "log-sum-exp"
 
-    def __init__(self, sharpness: float = 5.0, learn: bool = True) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        sharpness: float = 5.0,
+        learn: bool = True,
+        *,
+        weight: ClassWeights = None,
+        pos_weight: PositiveWeights = None,
+    ) -> None:
+        super().__init__(weight=weight, pos_weight=pos_weight)
         self.sharpness = positive("sharpness of log-sum-exp", sharpness)
         self.log_factor = torch.nn.Parameter(torch.zeros(())) if learn else None
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from milbench import Loss, bag_sizes
 from milbench.errors import one_of
 
-from ._positions import exclude_masked, softmax_log_odds
+from ._positions import exclude_masked, fill_empty_bags, softmax_log_odds
 
 
 class MaxPooling(Loss):
@@ -76,12 +76,12 @@ class OverBag:
     """P sums to 1 over all channels and positions of a bag."""
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        logits = exclude_masked(logits, mask)
-        return _mean_over(logits[:, :-1].amax(dim=2) - _log_total(logits), labels)
+        highest = exclude_masked(logits[:, :-1], mask).amax(dim=2)
+        return _mean_over(highest - _log_total(logits, mask), labels)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        logits = exclude_masked(logits, mask)
-        return (logits - _log_total(logits).unsqueeze(2)).exp().sum(dim=2)[:, :-1]
+        log_total = _log_total(logits, mask).unsqueeze(2)
+        return (exclude_masked(logits, mask) - log_total).exp().sum(dim=2)[:, :-1]
 
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         logits = exclude_masked(logits, mask)
@@ -95,9 +95,7 @@ class OverBag:
 
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         classes = logits[:, :-1]
-        share = _log_total(exclude_masked(classes, mask)) - bag_sizes(logits, mask).log().unsqueeze(
-            1
-        )
+        share = _log_total(classes, mask) - bag_sizes(logits, mask).log().unsqueeze(1)
         background = share.unsqueeze(2).expand(-1, 1, logits.shape[2])
         return torch.cat([classes, background], dim=1).softmax(dim=1)
 
@@ -109,8 +107,8 @@ class OverBatch(OverBag):
     """P sums to 1 over all channels and positions of all bags of a batch."""
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        logits = exclude_masked(logits, mask)
-        log_max = logits[:, :-1].amax(dim=2) - _log_total(logits).logsumexp(dim=0)
+        highest = exclude_masked(logits[:, :-1], mask).amax(dim=2)
+        log_max = highest - _log_total(logits, mask).logsumexp(dim=0)
         return torch.where(labels, -log_max, 0.0).sum(dim=1)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
@@ -154,9 +152,13 @@ NORMALIZED: dict[str, OverBag | OverPosition] = {
 }
 
 
-def _log_total(logits: Tensor) -> Tensor:
+def _log_total(logits: Tensor, mask: Tensor | None) -> Tensor:
     """Return (B, 1), the log of the sum of exp z over a bag; finite without instances, so that log P is -inf there."""
-    return logits.flatten(1).logsumexp(dim=1, keepdim=True).clamp(min=torch.finfo(logits.dtype).min)
+    if mask is None:
+        return logits.flatten(1).logsumexp(dim=1, keepdim=True)
+    filled, is_empty = fill_empty_bags(mask)
+    total = exclude_masked(logits, filled).flatten(1).logsumexp(dim=1, keepdim=True)
+    return total.masked_fill(is_empty, torch.finfo(logits.dtype).min)
 
 
 def _mean_over(log_max: Tensor, labels: Tensor) -> Tensor:

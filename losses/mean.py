@@ -14,6 +14,11 @@ class Mean(PooledLoss):
     with p_{c,k} = sigmoid(z_{c,k}), independent detectors without a background channel. The share of a bag that one
     instance takes falls with the size of the bag, and P_c with it.
 
+    Args:
+        weight: of all that a class costs, a number, or one for each class; None: 1.
+        pos_weight: of what a class costs in the bags that have it, the same; or `balanced`, (N - n_c) / n_c where n_c
+            of the N training bags have the class, and 1 where all or none have it.
+
     Source: "average pooling" in Y. Wang, J. Li and F. Metze, "A Comparison of Five Multiple Instance Learning Pooling
     Functions for Sound Event Detection with Weak Labeling", ICASSP 2019, arXiv:1810.09050.
     """

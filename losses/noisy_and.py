@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from milbench.errors import positive
 
+from ._class_weights import ClassWeights, PositiveWeights
 from ._pooling import PooledLoss, log_mean_exp
 
 
@@ -27,6 +28,7 @@ class NoisyAnd(PooledLoss):
 
     Args:
         slope: a, which is fixed. Its default is chosen here, and not taken from the source.
+        weight, pos_weight: weights of the classes, as in `mean`.
 
     Source: O. Z. Kraus, J. L. Ba and B. J. Frey, "Classifying and Segmenting Microscopy Images with Deep Multiple
     Instance Learning", Bioinformatics 32, i52-i59, 2016; a second output layer, over classes, is left out.
@@ -34,8 +36,14 @@ class NoisyAnd(PooledLoss):
 
     name = "noisy-and"
 
-    def __init__(self, slope: float = 10.0) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        slope: float = 10.0,
+        *,
+        weight: ClassWeights = None,
+        pos_weight: PositiveWeights = None,
+    ) -> None:
+        super().__init__(weight=weight, pos_weight=pos_weight)
         self.slope = positive("slope of noisy-and", slope)
 
     def make_weights(self, num_classes: int, rng: torch.Generator) -> None:  # noqa: ARG002 nothing is drawn

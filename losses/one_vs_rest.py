@@ -17,6 +17,11 @@ class OneVsRest(PooledLoss):
     With a network that pools the instances of a bag by attention, such as `gated-attention`, m_c is its logit of the
     whole bag, and the evidence of a position its attention.
 
+    Args:
+        weight: of all that a class costs, a number, or one for each class; None: 1.
+        pos_weight: of what a class costs in the bags that have it, the same; or `balanced`, (N - n_c) / n_c where n_c
+            of the N training bags have the class, and 1 where all or none have it.
+
     Source: M. Oquab, L. Bottou, I. Laptev and J. Sivic, "Is Object Localization for Free? Weakly-Supervised Learning
     with Convolutional Neural Networks", CVPR 2015; the maximum for one class: S. Andrews, I. Tsochantaridis and
     T. Hofmann, "Support Vector Machines for Multiple-Instance Learning", NIPS 2002.

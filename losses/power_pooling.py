@@ -21,6 +21,11 @@ class PowerPooling(PooledLoss):
     In a bag with the class the loss raises the positions with p_{c,k} > P_c n_c / (n_c + 1) and lowers the others, in a
     bag without it the other way round: the larger n_c, the fewer positions are taken for the class.
 
+    Args:
+        weight: of all that a class costs, a number, or one for each class; None: 1.
+        pos_weight: of what a class costs in the bags that have it, the same; or `balanced`, (N - n_c) / n_c where n_c
+            of the N training bags have the class, and 1 where all or none have it.
+
     Source: Y. Liu, H. Chen, Y. Wang and P. Zhang, "Power Pooling: An Adaptive Pooling Function for Weakly Labelled
     Sound Event Detection", 2020, arXiv:2010.09985.
     """

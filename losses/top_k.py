@@ -5,6 +5,7 @@ from torch import Tensor
 from milbench import bag_sizes
 from milbench.errors import positive
 
+from ._class_weights import ClassWeights, PositiveWeights
 from ._pooling import PooledLoss
 from ._positions import exclude_masked
 
@@ -20,6 +21,7 @@ class TopK(PooledLoss):
 
     Args:
         one_in: the share of positions that are averaged, as one position in so many. The default of 8 is W-TALC's.
+        weight, pos_weight: weights of the classes, as in `mean`.
 
     Source: S. Paul, S. Roy and A. K. Roy-Chowdhury, "W-TALC: Weakly-supervised Temporal Activity Localization and
     Classification", ECCV 2018, with k as in the authors' code; there a softmax over classes follows. A share of the
@@ -29,8 +31,14 @@ class TopK(PooledLoss):
 
     name = "top-k"
 
-    def __init__(self, one_in: int = 8) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        one_in: int = 8,
+        *,
+        weight: ClassWeights = None,
+        pos_weight: PositiveWeights = None,
+    ) -> None:
+        super().__init__(weight=weight, pos_weight=pos_weight)
         self.one_in = positive("one_in of top-k", one_in, least=1)
 
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:

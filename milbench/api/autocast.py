@@ -30,9 +30,16 @@ def without_autocast(method: AnyMethod) -> AnyMethod:
     return cast("AnyMethod", precise)
 
 
+def inside_function_transform() -> bool:
+    """Return whether torch.func transforms what is called, and torch.compile does not."""
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._are_functorch_transforms_active()  # noqa: SLF001
+
+
 def transformed() -> bool:
     """Return whether torch.compile or torch.func transforms what is called."""
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()  # noqa: SLF001
+    return torch.compiler.is_compiling() or inside_function_transform()
 
 
 def tracing() -> bool:

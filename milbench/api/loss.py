@@ -3,9 +3,9 @@
 import functools
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor
@@ -30,6 +30,18 @@ Head = Literal["softmax", "sigmoid", "class"]
 _HEADS: tuple[str, ...] = get_args(Head)
 _NOT_GIVEN = object()
 Reduction = Literal["none", "mean", "sum"]
+Constructor = TypeVar("Constructor", bound=Callable[..., None])
+
+
+def _with_checked_names(init: Constructor) -> Constructor:
+    """Return a constructor that first checks the names of what it is given."""
+
+    @functools.wraps(init)
+    def constructor(self: "Loss", *args: Any, **params: Any) -> None:
+        self.check_argument_names(params)
+        init(self, *args, **params)
+
+    return cast("Constructor", constructor)
 
 
 class Loss(torch.nn.Module, ABC):
@@ -83,6 +95,7 @@ class Loss(torch.nn.Module, ABC):
     num_classes: int | None = None
     """C, for which `build` has made the weights; None: it was not called."""
 
+    @_with_checked_names
     def __init__(self, *, reduction: Reduction = "mean") -> None:
         super().__init__()
         self.reduction = reduction
@@ -113,6 +126,17 @@ class Loss(torch.nn.Module, ABC):
         """Whether to look at values: `validate`, and not inside `torch.func` or a compiler, where there are none."""
         return self.validate and not tracing()
 
+    @classmethod
+    def check_argument_names(cls, names: Iterable[str]) -> None:
+        """Raise UsageError where weights of the classes are given to a loss that does not take them."""
+        accepted = inspect.signature(cls).parameters
+        for name in names:
+            if name in ("weight", "pos_weight") and name not in accepted:
+                raise UsageError(
+                    f"{cls.name} takes no {name}: it is no sum over classes that could be weighted; "
+                    "such sums are noisy-or, one-vs-rest and the poolings, for example"
+                )
+
     def build(self, num_classes: int, seed: int = 0) -> Self:
         """Make the weights that depend on the number of classes C, without the background, anew, and return the loss.
 
@@ -122,6 +146,14 @@ class Loss(torch.nn.Module, ABC):
         self.num_classes = num_classes
         self.make_weights(num_classes, generator("weights of the loss", seed))
         return self
+
+    @property
+    def needs_class_counts(self) -> bool:
+        """Whether training has to call `use_class_counts` before the first step, as with pos_weight=balanced."""
+        return False
+
+    def use_class_counts(self, counts: Tensor, bags: int) -> None:
+        """Take in how many of the training bags have each class, (C,) int64, and how many bags there are."""
 
     def make_weights(self, num_classes: int, rng: torch.Generator) -> None:
         """Set the parameters (`torch.nn.Parameter`, float32, on the CPU) whose shape depends on the number of classes.
@@ -198,6 +230,18 @@ class Loss(torch.nn.Module, ABC):
         sigmoid the logit of its detector, which does not depend on other detectors.
         """
         return logits[:, :-1] if self.head == "sigmoid" else self.posterior(logits, mask)[:, :-1]
+
+    def extra_repr(self) -> str:
+        """Return the arguments that differ from their defaults, for `repr`."""
+        parameters = inspect.signature(type(self)).parameters
+        parts = []
+        for name, value in self.arguments.items():
+            is_default = name in parameters and _is_same(value, parameters[name].default)
+            if not is_default:
+                parts.append(f"{name}={_as_plain(value)!r}")
+        if self.reduction != "mean":
+            parts.append(f"reduction={self.reduction!r}")
+        return ", ".join(parts)
 
     @without_autocast
     def forward(
@@ -361,6 +405,18 @@ class Loss(torch.nn.Module, ABC):
         return flat.masked_fill(~flat_mask.unsqueeze(1), 0.0), flat_mask
 
 
+def _is_same(value: object, default: object) -> bool:
+    """Return whether an argument is the default; a tensor never is."""
+    if value is default:
+        return True
+    return type(value) is type(default) and not isinstance(value, Tensor) and value == default
+
+
+def _as_plain(value: Any) -> Any:
+    """Return a tensor or an array as lists, and anything else as it is."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
 def _accept_reduction(init: Callable[..., None]) -> Callable[..., None]:
     """Return the constructor of a loss with the keyword `reduction`, which it need not have itself."""
     signature = inspect.signature(init)
@@ -369,6 +425,7 @@ def _accept_reduction(init: Callable[..., None]) -> Callable[..., None]:
     def constructor(
         self: Loss, *args: Any, reduction: Reduction | object = _NOT_GIVEN, **params: Any
     ) -> None:
+        self.check_argument_names(params)
         init(self, *args, **params)
         self.arguments = dict([*signature.bind(self, *args, **params).arguments.items()][1:])
         # Without it the loss keeps what its own constructor has set.

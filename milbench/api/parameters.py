@@ -124,7 +124,7 @@ def parsed(text: str, annotation: Any) -> Any:
     except (ValueError, RecursionError):
         # TOMLDecodeError is a ValueError, and so is that of a number of 5,000 digits.
         return text
-    if not isinstance(value, bool | int | float | str):
+    if not isinstance(value, bool | int | float | str | list):
         # Dates and tables are no values of parameters.
         return text
     tries = (
@@ -139,7 +139,7 @@ def parsed(text: str, annotation: Any) -> Any:
                 adapter.validate_python(candidate, strict=strict)
                 return candidate
     # It does not suit the type: the check of all parameters will say so.
-    return value
+    return text if isinstance(value, list) else value
 
 
 def type_of(parameter: inspect.Parameter) -> Any:
@@ -165,7 +165,7 @@ def check_values(
         model = create_model(
             "Parameters", __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields
         )
-        complete: dict[str, Any] = validated(owner, model, params).model_dump()
+        complete: dict[str, Any] = validated(owner, model, _as_stored(params)).model_dump()
     except PydanticUserError as error:
         raise UsageError(
             f"{owner}: a parameter has an annotation that no value can be checked against; a cell stores its parameters"
@@ -175,11 +175,26 @@ def check_values(
     return complete
 
 
+def _as_stored(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters as a cell stores them: numbers and lists in place of tensors and arrays."""
+    return {
+        name: value.tolist() if hasattr(value, "tolist") else value
+        for name, value in params.items()
+    }
+
+
 def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
     """Check the arguments of the constructor of a loss or a task; return them with the defaults of those not given.
 
     Raises UsageError where `check_values` does, and where the constructor does.
     """
+    # A loss says more of what it does not take than that it is unknown.
+    check_names = getattr(cls, "check_argument_names", None)
+    if check_names is not None:
+        try:
+            check_names(params)
+        except UsageError as error:
+            raise UsageError(f"{owner}: {error}") from None
     complete = check_values(owner, constructor_parameters(cls), params)
     if not inspect.isabstract(cls):
         try:

@@ -444,10 +444,16 @@ def _distinguishing(
             groups = len({repr([p.get(k, "absent") for k in (*texts, key)]) for p in all_params})
             if groups > count:
                 texts[key], count = (
-                    _text_by_value({str(p[key]) for p in all_params if key in p}),
+                    _text_by_value({_as_word(p[key]) for p in all_params if key in p}),
                     groups,
                 )
     return distinguishing
+
+
+def _as_word(value: object) -> str:
+    """Return a value as a text; a list has no spaces, which separate the parameters of a name."""
+    text = str(value)
+    return text.replace(", ", ",") if isinstance(value, list) else text
 
 
 def _text_by_value(values: set[str]) -> dict[str, str]:
@@ -458,6 +464,6 @@ def _text_by_value(values: set[str]) -> dict[str, str]:
 
 def _qualified(name: str, params: Mapping[str, Any], texts: Mapping[str, Mapping[str, str]]) -> str:
     """Return a name with some parameters; a table stands in place of the name of its task."""
-    values = {key: texts[key][str(value)] for key, value in params.items() if key in texts}
+    values = {key: texts[key][_as_word(value)] for key, value in params.items() if key in texts}
     subject = values.pop("table", name)
     return " ".join([subject, *(f"{key}={value}" for key, value in values.items())]).strip()

@@ -156,6 +156,8 @@ def _try(job: Job) -> tuple[str, str]:
             f"a bag has {classes} classes, and the network {places} positions in {(*bags.instances.shape[1:],)}: "
             "choose larger bags, another network or a smaller network.stride"
         )
+    if loss.needs_class_counts:
+        loss.use_class_counts(bags.labels.bool().sum(dim=0), len(bags.labels))
     warning = _check_training(loss, network, bags, logits)
     bags = replace(bags, mask=network.mask_of(bags))
     with torch.no_grad():

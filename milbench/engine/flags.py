@@ -162,9 +162,9 @@ def parse_setting(values: Params, setting: str) -> None:
     """
     key, equals, text = setting.partition("=")
     section, *names = key.strip().split(".")
-    # Quotes keep a comma, and text of commas and spaces alone is one value.
+    # Quotes and brackets keep a comma, and text of commas and spaces alone is one value.
     texts = (
-        re.findall(r"""\s*("[^"]*"|'[^']*'|[^,]*?)\s*(?:,|$)""", text)[:-1]
+        re.findall(r"""\s*("[^"]*"|'[^']*'|\[[^\]]*\]|[^,]*?)\s*(?:,|$)""", text)[:-1]
         if text.strip(", \t")
         else [text]
     )
@@ -218,7 +218,10 @@ def _set_in_table(values: Params, table: str, names: list[str], texts: Sequence[
 def _value(texts: Sequence[str], annotation: Any) -> Any:
     """Return a value of a type, or a list of several, which is an axis."""
     values = [parsed(text, annotation) for text in texts]
-    return values if len(values) > 1 else values[0]
+    # A list in a spec is an axis, so that one value which is a list stands in another.
+    if len(values) > 1 or isinstance(values[0], list):
+        return values
+    return values[0]
 
 
 def _owners(

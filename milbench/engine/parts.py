@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,9 @@ def build_setup(
     loss.reduction = "none"
     loss.max_labels = task.max_labels
     loss.validate = device.type == "cpu"
+    if loss.needs_class_counts:
+        loss.use_class_counts(*training_counts(task, seed))
+        loss.to(device)
     if recipe.head_init == "prior" and loss.head != "class":
         network.start_at_prior(typical_positions(network, task, loss.head))
     model, average = Model(network.move_to(device), loss), recipe.average_last is not None
@@ -154,6 +158,20 @@ def build_setup(
         steps=min(recipe.steps_per_epoch or task.steps_per_epoch, task.steps_per_epoch),
         device=device,
     )  # fmt: skip
+
+
+def training_counts(task: Task, seed: int) -> tuple[Tensor, int]:
+    """Return how many of the training bags have each class, (C,) int64, and how many there are.
+
+    They are counted in the batches of the first epoch, as training sees them.
+    """
+    batches = task.train_batches(0, generator("bags", task.name, seed, 0))
+    counts = torch.zeros(task.num_classes, dtype=torch.int64)
+    bags = 0
+    for batch in islice(batches, task.steps_per_epoch):
+        counts += batch.labels.bool().sum(dim=0).cpu()
+        bags += len(batch.labels)
+    return counts, bags
 
 
 def task_for(cell: Cell) -> Task:

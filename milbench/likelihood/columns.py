@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-FLOOR = -1e30
-"""Stands for log 0: finite, so that no difference of two is NaN, and far below the logarithm of any float."""
+from milbench.likelihood import log_sums
+
+FLOOR = log_sums.LOG_ZERO
 IMPOSSIBLE = FLOOR / 10
 """A log-probability below this contains FLOOR: the event cannot occur."""
 
@@ -101,5 +102,5 @@ def select(
         masked = ~mask.reshape(len(mask), positions)[bags]
         unused, background = unused | masked, background.masked_fill(masked, 0.0)
     chosen = torch.cat([required.masked_fill(unused, FLOOR), background])
-    log_x = chosen.logsumexp(dim=0)
+    log_x = log_sums.total(chosen, 0)
     return Columns(log_x.sum(dim=-1), chosen - log_x, size), rows

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from milbench.api.autocast import transformed
-from milbench.likelihood import checks, columns, levels, series
+from milbench.likelihood import checks, columns, levels, log_sums, series
 
 EXACT_LABEL_LIMIT = 16
 """The largest |L| that is summed exactly; `bag_log_prob_bounds` has bounds for larger label sets."""
@@ -168,7 +168,7 @@ def _needs_gradient(values: Tensor) -> bool:
 
 def _has_own_derivatives(values: Tensor) -> bool:
     """Return whether the operations of `levels` must be differentiated themselves, as in forward mode."""
-    return transformed() or torch.autograd.forward_ad.unpack_dual(values).tangent is not None
+    return transformed() or log_sums.has_tangent(values)
 
 
 def _solve(values: Tensor, bags: _Bags, *, gradient: bool) -> tuple[Tensor, Tensor]:
@@ -207,7 +207,7 @@ def _solve_by_levels(values: Tensor, bags: _Bags, *, gradient: bool) -> tuple[Te
         columns.working_dtype(values)
     )  # also since float32 would round differences of large logits
     if are_logits:
-        log_probs = log_probs.log_softmax(dim=1)
+        log_probs = log_sums.log_softmax(log_probs, 1)
     value, slope = levels.solve_bags(log_probs, labels, mask, slots, posterior=gradient)
     if slope is None:
         return value, value

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from milbench.api.autocast import transformed
-from milbench.likelihood import checks, columns
+from milbench.likelihood import checks, columns, log_sums
 from milbench.likelihood.columns import FLOOR, IMPOSSIBLE, Columns
 
 CERTAIN = 1e-200  # no underflow matters to a probability above this
@@ -63,7 +63,7 @@ Numbers = Arithmetic(
 )  # fmt: skip
 Logs = Arithmetic(
     FLOOR, 0.0, lambda log_prob: log_prob, lambda log_prob: log_prob, torch.exp,
-    torch.add, torch.sub, torch.logaddexp, torch.logsumexp, torch.logcumsumexp, torch.cumsum,
+    torch.add, torch.sub, log_sums.add, log_sums.total, log_sums.running_total, torch.cumsum,
 )  # fmt: skip
 
 

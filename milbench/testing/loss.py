@@ -376,6 +376,19 @@ class LossContract:
         assert (gradient[2] == 0).all()
         assert not any(t.isnan().any() for t in outputs(loss, some_logits(K), mask))
 
+    def test_unchecked_an_empty_bag_leaves_no_nan_on_the_way_back(
+        self, loss: Loss, labels: Tensor
+    ) -> None:
+        """Where anomalies are detected, a NaN raises even if it is masked out before it reaches the logits."""
+        loss.validate = False
+        labels, mask = labels & MASK[:, :C], MASK.clone()
+        mask[0] = False
+        logits = some_logits(K).requires_grad_()
+        target = target_for(loss, logits, labels)
+        with torch.autograd.detect_anomaly():
+            loss(logits, labels, mask, target).sum().backward()
+        assert logits.grad is not None
+
     def test_unchecked_an_empty_bag_does_not_change_others(
         self, loss: Loss, labels: Tensor, variant: Variant
     ) -> None:

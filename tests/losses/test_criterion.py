@@ -105,25 +105,6 @@ def test_copies_and_replicas_give_the_same_values(name: str) -> None:
         assert torch.equal(other(*arguments), loss(*arguments))
 
 
-# hard-em assigns classes to positions by scipy, and the tables of count are as large as the counts.
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("hard-em", "count")])
-def test_compiled_and_transformed_it_gives_the_same_gradients(name: str) -> None:
-    loss, (logits, labels, mask, target) = made(name)
-
-    def value(z: Tensor) -> Tensor:
-        found: Tensor = loss(z, labels, mask, target)
-        return found
-
-    leaf = logits.clone().requires_grad_()
-    (expected,) = torch.autograd.grad(value(leaf), leaf)
-    assert_close(torch.func.grad(value)(logits), expected)
-    torch.compiler.reset()  # it counts the compilations of a function
-    (compiled,) = torch.autograd.grad(
-        torch.compile(value, backend="eager", fullgraph=True)(leaf), leaf
-    )
-    assert_close(compiled, expected)
-
-
 @pytest.mark.parametrize(
     "labels",
     [
@@ -300,3 +281,25 @@ def test_hard_em_shares_ties_as_its_docstring_says() -> None:
     assert logits.grad is not None
     shares = logits.softmax(dim=1) - logits.grad  # the gradient of a cross-entropy
     assert_close(shares[0, 0].detach(), torch.tensor([1.0, 0.5]))
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (library.NoisyOr(head="softmax"), "NoisyOr(head='softmax')"),
+        (library.NoisyOr("softmax"), "NoisyOr(head='softmax')"),
+        (library.NoisyOr(head="sigmoid"), "NoisyOr()"),
+        (library.LogSumExp(sharpness=2.0, learn=False), "LogSumExp(sharpness=2.0, learn=False)"),
+        (library.Exact("bag", reduction="none"), "Exact(divide_by='bag', reduction='none')"),
+        (library.Mean(pos_weight=torch.tensor([1.0, 2.0])), "Mean(pos_weight=[1.0, 2.0])"),
+    ],
+    ids=str,
+)
+def test_the_repr_shows_what_differs_from_the_defaults(loss: Loss, expected: str) -> None:
+    assert repr(loss) == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_loss_without_arguments_has_a_short_repr(name: str) -> None:
+    loss = load_loss(name)
+    assert repr(loss) == f"{type(loss).__name__}()"

@@ -18,7 +18,7 @@ from tests._helpers.label_maps import (
     numbers,
     softmax,
 )
-from tests._helpers.losses import per_bag
+from tests._helpers.losses import per_bag, random_logits
 
 
 def gradient_of(logits: torch.Tensor, labels: list[bool]) -> torch.Tensor:
@@ -68,3 +68,18 @@ def test_instances_of_detectors_are_given_that_at_most_one_fires() -> None:
         only = [p[c][k] * math.prod(1 - p[d][k] for d in range(C) if d != c) for c in range(C)]
         weights = [*only, math.prod(1 - p[d][k] for d in range(C))]
         assert probs[:, k].tolist() == pytest.approx([float(w / sum(weights)) for w in weights])
+
+
+@pytest.mark.parametrize(("positions", "largest"), [(64, 3e-5), (1024, 5e-4)])
+@pytest.mark.parametrize("level", [-10.0, -5.0, 0.0, 5.0, 10.0, 15.0])
+def test_the_float32_gradient_of_absent_classes_is_as_exact_as_stated(
+    positions: int, largest: float, level: float
+) -> None:
+    """The loss of an absent class is a sum of softplus, whose derivative is the sigmoid."""
+    logits = (random_logits(4, C + 1, positions, scale=1.0) + level).float().requires_grad_()
+    loss = per_bag("noisy-or")(logits, torch.zeros(4, C))
+    (gradient,) = torch.autograd.grad(loss.sum(), logits)
+    expected = logits.detach().double().sigmoid()[:, :C]
+    error = (gradient[:, :C] - expected).abs().max() / expected.max()
+    # The stated numbers are rounded to one digit.
+    assert error < 1.2 * largest

@@ -1,0 +1,195 @@
+"""Weights of the classes, against torch's own binary cross-entropy and label sets that are counted by hand."""
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.testing import assert_close
+
+from milbench import UsageError, load_loss
+from milbench.api.plan import Cell
+from milbench.api.registry import losses
+from milbench.engine.flags import parse_setting
+from milbench.engine.parts import set_up, training_counts
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import make_spec
+from milbench.losses import Exact, Mean, OneVsRest
+from milbench.testing.loss import LABELS, MASK, B, C, K, some_logits
+from tests._helpers.command_line import TINY
+from tests._helpers.losses import per_bag, random_logits
+from tests._helpers.training import train
+
+WEIGHTED = (
+    "attention", "auto-pool", "exponential-softmax", "generalised-mean", "isr", "linear-softmax", "log-sum-exp",
+    "mean", "noisy-and", "noisy-or", "one-vs-rest", "power-pooling", "top-k",
+)  # fmt: skip
+NOT_WEIGHTED = (
+    "count", "cross-entropy", "ctc", "exact", "exact-em", "hard-em", "max-pooling", "position", "superset",
+)  # fmt: skip
+WEIGHT = torch.tensor([0.5, 0.0, 3.0], dtype=torch.float64)
+POS_WEIGHT = torch.tensor([4.0, 0.25, 1.5], dtype=torch.float64)
+
+CASES: dict[str, dict[str, Any]] = {
+    "weight": {"weight": WEIGHT},
+    "pos_weight": {"pos_weight": POS_WEIGHT},
+    "both": {"weight": WEIGHT, "pos_weight": POS_WEIGHT},
+    "numbers": {"weight": 0.5, "pos_weight": 3.0},
+    "lists": {"weight": [0.5, 0.0, 3.0], "pos_weight": [4.0, 0.25, 1.5]},
+}
+
+
+def by_torch(log_odds: Tensor, labels: Tensor, **weights: Any) -> Tensor:
+    """Return (B,), torch's binary cross-entropy, summed over classes."""
+    weight = torch.as_tensor(weights.get("weight", 1.0)).double()
+    pos_weight = torch.as_tensor(weights.get("pos_weight", 1.0)).double()
+    costs = binary_cross_entropy_with_logits(
+        log_odds, labels.double(), weight, reduction="none", pos_weight=pos_weight
+    )
+    return costs.sum(dim=1)
+
+
+@pytest.mark.parametrize("weights", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_weights_mean_what_they_mean_in_torch(name: str, weights: dict[str, Any]) -> None:
+    loss = per_bag(name, **weights).build(C)
+    logits = some_logits(K)
+    labels = LABELS & MASK[:, :C]
+    log_odds = loss.score(logits, MASK).presence
+    assert_close(loss(logits, labels, MASK), by_torch(log_odds, labels, **weights))
+
+
+def test_a_bag_of_one_instance_is_a_binary_cross_entropy() -> None:
+    logits = random_logits(B, C + 1, seed=1)
+    labels = torch.eye(C)[[0, 1, 2, 0]].bool()
+    found = per_bag("noisy-or", weight=WEIGHT, pos_weight=POS_WEIGHT)(logits, labels)
+    assert_close(found, by_torch(logits[:, :C], labels, weight=WEIGHT, pos_weight=POS_WEIGHT))
+
+
+@pytest.mark.parametrize("weights", CASES.values(), ids=CASES)
+def test_weighted_gradients_are_the_derivatives_of_the_value(weights: dict[str, Any]) -> None:
+    loss = per_bag("noisy-or", head="softmax", **weights)
+    logits = some_logits(K).requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: loss(z, LABELS), logits)
+
+
+def test_a_class_of_weight_zero_costs_nothing_in_an_empty_bag() -> None:
+    loss = OneVsRest(weight=[1.0, 0.0, 1.0], reduction="none")
+    loss.validate = False
+    logits = some_logits(K).requires_grad_()
+    empty = torch.zeros(B, K, dtype=torch.bool)
+    value = loss(logits, torch.tensor([[False, True, False]] * B), empty)
+    value.sum().backward()
+    assert (value == 0).all()
+    assert logits.grad is not None
+    assert (logits.grad == 0).all()
+
+
+def test_every_loss_either_takes_weights_or_refuses_them() -> None:
+    built_in = {n for n, entry in losses().entries.items() if entry.origin == "milbench"}
+    assert {*WEIGHTED, *NOT_WEIGHTED} == built_in
+
+
+@pytest.mark.parametrize("name", NOT_WEIGHTED)
+def test_a_loss_that_is_no_sum_over_classes_says_so(name: str) -> None:
+    with pytest.raises(UsageError, match="takes no pos_weight: it is no sum over classes"):
+        losses().get(name)(pos_weight=2.0)  # type: ignore[call-arg]
+    with pytest.raises(UsageError, match=f"loss {name}: {name} takes no weight"):
+        load_loss(name, weight=2.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "naming"),
+    [
+        (lambda: Mean(weight=-1.0), "weight of mean must be a number of 0 or more, or a list"),
+        (lambda: Mean(pos_weight=[1.0, float("nan"), 1.0]), "one for each class, got nan"),
+        (lambda: Mean(weight=float("inf")), "one for each class, got inf"),
+        (lambda: Mean(weight=torch.ones(1, 1)), "one for each class, got the shape (1, 1)"),
+        (lambda: Mean(weight="balanced"), "one for each class, got 'balanced'"),  # type: ignore[arg-type]
+        (
+            lambda: Mean(pos_weight=[1.0, 2.0])(some_logits(K), LABELS),
+            "pos_weight of mean has 2 values, expected one number, or one for each of the 3 classes",
+        ),
+        (
+            lambda: Mean(pos_weight="balanced")(some_logits(K), LABELS),
+            "needs the label sets of the training bags",
+        ),
+        (lambda: load_loss("mean", pos_weight="balancd"), "did you mean 'balanced'?"),
+        (lambda: Exact(weight=1.0), "exact takes no weight"),  # type: ignore[call-arg]
+    ],
+)
+def test_wrong_weights_are_one_line(call: Callable[[], object], naming: str) -> None:
+    with pytest.raises(UsageError) as error:
+        call()
+    assert naming in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_balanced_weights_are_negatives_over_positives() -> None:
+    loss = OneVsRest(pos_weight="balanced")
+    loss.use_class_counts(torch.tensor([2, 0, 8]), bags=8)
+    assert loss.pos_weight is not None
+    assert loss.pos_weight.tolist() == [6 / 2, 1.0, 1.0]
+
+
+def test_tensors_are_stored_as_lists() -> None:
+    loss = load_loss("mean", pos_weight=POS_WEIGHT)
+    assert loss.arguments["pos_weight"] == POS_WEIGHT.tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2", 2),
+        ("balanced", "balanced"),
+        ("[1, 2.5,3]", [[1, 2.5, 3]]),
+        ("balanced,2", ["balanced", 2]),
+        ("[1,2,3],[3,2,1]", [[1, 2, 3], [3, 2, 1]]),
+    ],
+)
+def test_the_command_line_takes_numbers_lists_and_balanced(text: str, expected: object) -> None:
+    values: dict[str, Any] = {"losses": ["mean"], "tasks": [], "loss": {}}
+    parse_setting(values, f"loss.mean.pos_weight={text}")
+    assert values["loss"]["mean"]["pos_weight"] == expected
+
+
+def cells_with(pos_weights: Sequence[Any], seeds: Any = 0) -> list[Cell]:
+    recipe = {"epochs": 1, "steps_per_epoch": 2, "precision": "float32"}
+    values: dict[str, Any] = {"name": "t", "losses": ["mean"], "tasks": [TINY], "seeds": seeds}
+    options = {"loss": {"mean": {"pos_weight": [*pos_weights]}}, "recipe": recipe}
+    return make_plan(make_spec({**values, **options})).cells
+
+
+def test_no_weight_leaves_the_id_of_a_cell_as_it_is() -> None:
+    values: dict[str, Any] = {"name": "t", "losses": ["mean"], "tasks": [TINY], "seeds": 0}
+    without = make_plan(
+        make_spec({**values, "recipe": {"epochs": 1, "steps_per_epoch": 2, "precision": "float32"}})
+    ).cells[0]
+    neutral, weighted = cells_with([None, 2.0])
+    assert neutral.id == without.id != weighted.id
+    assert "pos_weight" not in neutral.loss_params
+
+
+def test_a_comparison_balances_by_the_training_bags_of_the_cell() -> None:
+    (cell,) = cells_with(["balanced"], seeds=3)
+    setup = set_up(cell, torch.device("cpu"), None)
+    batches = islice(setup.train_batches(0), setup.task.steps_per_epoch)
+    labels = torch.cat([batch.labels for batch in batches]).bool()
+    counts, bags = training_counts(setup.task, cell.seed)
+    assert bags == len(labels)
+    assert counts.tolist() == [int(labels[:, c].sum()) for c in range(labels.shape[1])]
+    expected = [(bags - count) / count if 0 < count < bags else 1.0 for count in counts.tolist()]
+    loss: Any = setup.model.loss
+    assert_close(loss.pos_weight, torch.tensor(expected))
+
+
+@pytest.mark.parametrize("pos_weight", ["balanced", [1.0, 2.0, 0.5], 3.0])
+def test_a_cell_with_weights_trains(pos_weight: Any, tmp_path: Path) -> None:
+    (cell,) = cells_with([pos_weight])
+    (plain,) = cells_with([None])
+    weighted_loss = train(cell, tmp_path / "weighted").history
+    assert weighted_loss != train(plain, tmp_path / "plain").history
