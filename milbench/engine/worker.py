@@ -11,22 +11,24 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from milbench._utils import locks
-from milbench._utils.code import Code
 from milbench._utils.process import STOPPING, TERMINAL_SIGNALS, process_as_before
 from milbench._version import __version__
 from milbench.api.plan import Cell
 from milbench.engine.cell import CellFolder, State
 from milbench.engine.spec import Execution
 from milbench.errors import UsageError, disk_failure, message
+from milbench.plugins.late import LateImports
+from milbench.plugins.planned import keep_planned
+from milbench.plugins.record import ImportRecord
 
 _ONE_CELL = threading.Lock()
 """Held while a cell is computed: workers of dask may have threads, and torch's generators belong to the process."""
@@ -53,9 +55,10 @@ class Job:
     slots: int  # how many cells may be computed on a GPU at once
     is_draw: bool = False  # of a search, for which validation bags choose
     is_foreign: bool = False  # whether its loss, task or network is not milbench's own
-    local: tuple[
-        tuple[str, Any, Code], ...
-    ] = ()  # kind, class (or function) and code of plug-ins of a notebook
+    local: tuple[tuple[str, Any], ...] = ()
+    """Kind, and class (or function), of plug-ins that no file or module holds, such as those of a notebook."""
+    records: Mapping[str, ImportRecord] = field(default_factory=dict)
+    """Kind -> what the import of the plug-in brought in when the cell was planned."""
 
 
 def run_cell(job: Job) -> tuple[str, State]:
@@ -85,14 +88,20 @@ def train_cell(job: Job, folder: CellFolder, device: str) -> State:
 
     begun = time.time()
     set_torch_defaults(job.threads, tf32=job.cell.recipe["precision"] == "tf32")
-    register(job.local)
+    register(job)
     folder.begin(job.cell, job.label, provenance(device))
     output = nullcontext() if job.execution.in_process else _output_to(folder.output)
     try:
         torch.set_flush_denormal(
             not job.execution.in_process
         )  # gradients below 1e-38 make some CPUs ten times slower
-        with process_as_before(), output, _time_limit(job.execution.timeout, folder.hang):
+        late_imports = LateImports(job.records, job.cell.plugin_files)
+        with (
+            process_as_before(),
+            output,
+            _time_limit(job.execution.timeout, folder.hang),
+            late_imports.watched(),
+        ):
             by_work = job.execution.threads is None
             result = train(
                 job.cell,
@@ -101,7 +110,11 @@ def train_cell(job: Job, folder: CellFolder, device: str) -> State:
                 job.execution.data_dir,
                 threads_by_work=by_work,
             )
-        folder.finish(result | {"seconds": time.time() - begun, "finished": time.time()})
+        result |= {"seconds": time.time() - begun, "finished": time.time()}
+        late = late_imports.found()
+        if late:
+            result["imported_later"] = late
+        folder.finish(result)
     except BaseException as error:  # SystemExit and KeyboardInterrupt of a plug-in too
         if isinstance(error, KeyboardInterrupt) and job.execution.in_process:
             raise  # Ctrl-C
@@ -156,13 +169,18 @@ def code_version() -> str:
         return ""
 
 
-def register(local: Sequence[tuple[str, Any, Code]]) -> None:
-    """Let the registries of this process know classes and functions that no file or module holds."""
+def register(job: Job) -> None:
+    """Let this process know the plug-ins of a cell: their records, and classes that no file or module holds."""
     from milbench.api.resolver import add_object
     from milbench.networks.registry import registries
 
-    for kind, plugin, code in local:
-        add_object(registries()[kind], plugin, code)
+    local = dict(job.local)
+    for kind, record in job.records.items():
+        if kind in local:
+            add_object(registries()[kind], local[kind], record)
+        elif not job.execution.in_process:
+            reference = getattr(job.cell, f"{kind}_file") or getattr(job.cell, kind)
+            keep_planned(kind, reference, record)
 
 
 def set_torch_defaults(threads: int, *, tf32: bool = False) -> None:

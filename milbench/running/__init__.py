@@ -1,0 +1,1 @@
+"""Processes in which functions are called: what ends one of them ends no other."""
