@@ -8,16 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
-from milbench.plugins.places import is_milbench, is_own_module, is_site_file
-from milbench.plugins.record import (
-    ImportRecord,
+from milbench.plugins.places import (
     foreign_distributions,
-    is_own_frame,
-    module_file,
+    is_milbench,
+    is_own_module,
+    is_site_file,
 )
+from milbench.plugins.record import ImportRecord, importing_frame, is_own_frame, module_file
 
 
 class LateImports:
@@ -110,17 +110,7 @@ class _Watcher:
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
         """Note a module and the importing file, where that is the user's own."""
-        importer = _importer(sys._getframe(1))  # noqa: SLF001 the only way to the caller
+        importer = importing_frame(sys._getframe(1))  # noqa: SLF001 the only way to the caller
         if importer is not None and is_own_frame(importer):
             self._importers.setdefault(name, importer.f_code.co_filename)
         return None
-
-
-def _importer(frame: FrameType | None) -> FrameType | None:
-    """Return the innermost frame outside the import system."""
-    while frame is not None:
-        module = str(frame.f_globals.get("__name__"))
-        if module.partition(".")[0] != "importlib" and not module.startswith("_frozen_importlib"):
-            return frame
-        frame = frame.f_back
-    return None

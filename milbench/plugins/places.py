@@ -8,6 +8,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+SITE_FOLDERS = {"site-packages", "dist-packages"}
+"""The names of folders into which packages are installed."""
 SYSTEM = tuple(Path(place) for place in ("/proc", "/sys", "/dev", "/etc"))
 """Where files describe the machine and not the user's work."""
 
@@ -31,7 +33,7 @@ def is_own_module(name: str, file: str) -> bool:
     if is_own_file(file):
         return True
     # Somebody may have put a file into site-packages by hand.
-    return is_site_file(file) and not distributions_of(name)
+    return is_site_file(file) and not distributions_of(_name_in_site(file))
 
 
 def is_milbench(module: str) -> bool:
@@ -39,9 +41,15 @@ def is_milbench(module: str) -> bool:
     return _top(module) == "milbench"
 
 
+@cache
+def is_milbench_file(path: str) -> bool:
+    """Return whether a file lies in the folder of milbench."""
+    return Path(path).resolve().is_relative_to(Path(__file__).resolve().parents[1])
+
+
 def is_site_file(path: str) -> bool:
     """Return whether a file lies in a folder into which packages are installed."""
-    return not {"site-packages", "dist-packages"}.isdisjoint(Path(path).parts)
+    return not SITE_FOLDERS.isdisjoint(Path(path).parent.parts)
 
 
 def distributions_of(module: str) -> dict[str, str]:
@@ -55,25 +63,40 @@ def distributions_of(module: str) -> dict[str, str]:
     return {one.name: one.version for one in found}
 
 
-@cache
-def is_common_distribution(name: str) -> bool:
-    """Return whether a distribution is milbench or one that milbench requires.
+def foreign_distributions(module: str) -> dict[str, str]:
+    """Return name -> version of the distributions that provide a module, and of what they require.
 
-    Such ones belong to all cells and stand in the provenance of each.
+    milbench and what it requires are left out: they belong to all cells and stand in the provenance of each. {} where
+    they provide the module.
     """
-    return _normalised(name) in _requirements()
+    providers = {_normalised(name) for name in distributions_of(module)}
+    return {
+        name: version
+        for name in sorted(_with_requirements(frozenset(providers)) - _common())
+        if (version := version_of(name))
+    }
+
+
+def version_of(distribution: str) -> str:
+    """Return the version of an installed distribution, "" where it is not installed."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 @cache
-def _requirements() -> frozenset[str]:
-    """Return the names of milbench and of all that it requires, with its extras.
+def _common() -> frozenset[str]:
+    """Return the names of milbench and of all that it requires, without its extras."""
+    return _with_requirements(frozenset({"milbench"}))
 
-    The extras are among them because milbench and pandas import them where they are installed, whatever a plug-in does.
-    """
+
+def _with_requirements(names: frozenset[str]) -> frozenset[str]:
+    """Return the names of distributions and of all that they require, directly or not, without extras."""
     found: set[str] = set()
-    waiting = ["milbench"]
+    waiting = [*names]
     while waiting:
-        name = _normalised(waiting.pop())
+        name = waiting.pop()
         if name in found:
             continue
         found.add(name)
@@ -82,10 +105,20 @@ def _requirements() -> frozenset[str]:
         except metadata.PackageNotFoundError:
             continue
         for requirement in requirements:
-            if "extra ==" in requirement and name != "milbench":
+            if "extra ==" in requirement:
                 continue
-            waiting.append(re.split(r"[^\w.-]", requirement)[0])
+            waiting += [_normalised(re.split(r"[^\w.-]", requirement)[0])]
     return frozenset(found)
+
+
+def _name_in_site(file: str) -> str:
+    """Return the name below site-packages that a file belongs to: its own, or that of its top-level package.
+
+    The name of a module does not tell it: compiled parts of packages may be imported under short names.
+    """
+    parts = Path(file).parts
+    places = [number for number, part in enumerate(parts) if part in SITE_FOLDERS]
+    return parts[places[-1] + 1].partition(".")[0]
 
 
 @cache

@@ -4,12 +4,14 @@ The import is recorded in a process of its own, where nothing was imported befor
 launch. What is imported later, such as inside a training step, is not in the record, see `milbench.plugins.late`.
 """
 
+import builtins
+import functools
 import hashlib
+import importlib
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module, metadata
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -24,19 +26,18 @@ from milbench.plugins.importing import (
 )
 from milbench.plugins.places import (
     SYSTEM,
-    distributions_of,
-    is_common_distribution,
+    foreign_distributions,
     is_milbench,
+    is_milbench_file,
     is_own_file,
     is_own_module,
     is_site_file,
+    version_of,
 )
 from milbench.running.fresh import ProcessDied, call_fresh
 
 LIMIT = 60.0
 """Seconds that the import of a plug-in may take."""
-IMPORT_SYSTEM = "<frozen importlib"
-"""What the file names of the import system's frames begin with."""
 SOURCES = (".py", ".pyw")
 
 _is_recording = False
@@ -68,7 +69,7 @@ class ImportRecord:
             if current != digest:
                 return file
         for name, version in self.distributions.items():
-            if _version(name) != version:
+            if version_of(name) != version:
                 return f"{name} {version}"
         return ""
 
@@ -92,7 +93,7 @@ class Target:
         if self.file:
             import_file(Path(self.file))
         for name in self.modules:
-            import_module(name)
+            importlib.import_module(name)
 
 
 @dataclass(frozen=True)
@@ -133,8 +134,9 @@ def _record(target: Target, surroundings: _Surroundings) -> ImportRecord:
     _is_recording = True
     surroundings.enter()
     before = set(sys.modules)
-    opened = _OpenedFiles(target.file)
+    opened = _OpenedFiles()
     sys.addaudithook(opened.note)
+    imported = _watch_imports()
     try:
         with importing(target.subject, target.module):
             target.run()
@@ -142,30 +144,65 @@ def _record(target: Target, surroundings: _Surroundings) -> ImportRecord:
         # Nobody has pressed Ctrl-C here: it is the plug-in's own.
         raise import_failure(target.subject, target.module, error) from None
     opened.is_noting = False
-    return _make_record(target, set(sys.modules) - before, opened.files())
+    imported |= set(target.modules)
+    return _make_record(target, set(sys.modules) - before, imported, opened.files())
 
 
-def _make_record(target: Target, modules: Iterable[str], opened: Iterable[str]) -> ImportRecord:
+def _watch_imports() -> set[str]:
+    """Return a set to which the names of modules are added that code of the user's own imports from now on.
+
+    It replaces functions of Python, which is of no harm in a process that ends with the record. Finders would not do:
+    they are not asked for modules that the process has imported before.
+    """
+    imported: set[str] = set()
+
+    def watched(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def watching(name: str, *arguments: Any, **named: Any) -> Any:
+            importer = importing_frame(sys._getframe(1))  # noqa: SLF001 the only way to the caller
+            if importer is not None and is_own_frame(importer):
+                imported.add(name)
+            return function(name, *arguments, **named)
+
+        return watching
+
+    builtins.__import__ = watched(builtins.__import__)
+    importlib.import_module = watched(importlib.import_module)
+    return imported
+
+
+def importing_frame(frame: FrameType | None) -> FrameType | None:
+    """Return the innermost frame outside the import system."""
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if module.partition(".")[0] != "importlib":
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def _make_record(
+    target: Target, modules: Iterable[str], imported: Iterable[str], opened: Iterable[str]
+) -> ImportRecord:
+    """Return a record of new modules, of names that the user's own code has imported, and of files that it has read."""
     folder = _folder(target)
     files: dict[str, str] = {}
-    distributions: dict[str, str] = {}
     lines: set[str] = set()
-    installed: set[str] = set()
     for name in sorted(modules):
         file = module_file(name)
-        if not file:
-            continue
-        if is_own_module(name, file):
+        if file and is_own_module(name, file):
             files[file] = file_digest(Path(file), "sha256")
             lines.add(f"{_module_label(target, name, file, folder)} {files[file]}")
-        elif is_site_file(file) and not is_milbench(name):
-            installed.add(name.partition(".")[0])
-    for name in installed:
-        distributions |= foreign_distributions(name)
+    # milbench's losses and tasks lie outside its folder where it is installed as editable.
+    milbench_files = {module_file(name) for name in sys.modules if is_milbench(name)}
     for file in sorted(opened):
-        if file not in files:
+        if file not in files and file not in milbench_files:
             files[file] = file_digest(Path(file), "sha256")
             lines.add(f"file {_place(file, folder)} {files[file]}")
+    distributions: dict[str, str] = {}
+    for package in sorted({name.partition(".")[0] for name in imported}):
+        if is_site_file(module_file(package)) and not is_milbench(package):
+            distributions |= foreign_distributions(package)
     lines |= {f"package {name} {version}" for name, version in distributions.items()}
     return ImportRecord(digest_of_lines(lines), files, distributions)
 
@@ -189,12 +226,6 @@ def module_file(name: str) -> str:
         if path.is_file():
             return str(path)
     return ""
-
-
-def foreign_distributions(module: str) -> dict[str, str]:
-    """Return name -> version of the packages that provide a module, without those that milbench requires."""
-    found = distributions_of(module)
-    return {name: version for name, version in found.items() if not is_common_distribution(name)}
 
 
 def _folder(target: Target) -> Path:
@@ -227,18 +258,10 @@ def _place(file: str, folder: Path) -> str:
     return path.name
 
 
-def _version(distribution: str) -> str:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return ""
-
-
 class _OpenedFiles:
     """Notes the files that the user's own code opens for reading, by an audit hook."""
 
-    def __init__(self, plugin: str) -> None:
-        self._plugin = plugin
+    def __init__(self) -> None:
         self.is_noting = True
         self._read: set[str] = set()
         self._written: set[str] = set()
@@ -261,22 +284,26 @@ class _OpenedFiles:
         read = self._read - self._written
         return sorted(path for path in read if Path(path).is_file() and _is_data_of_user(path))
 
-    def _is_of_user(self, path: str, frame: FrameType | None) -> bool:
-        """Return whether code of the user's own has asked for a file.
+    def _is_of_user(self, path: str, frame: FrameType) -> bool:
+        """Return whether code of the user's own has asked for a file; the frame is that which opens it.
 
-        What a library reads when it is imported is its own matter. The import system reads sources, also those that
-        code of the user's own loads by their paths.
+        What a library reads when it is imported is its own matter. The import system itself reads sources, also those
+        that code of the user's own loads by their paths.
         """
-        while frame is not None:
-            file = frame.f_code.co_filename
-            if file.startswith(IMPORT_SYSTEM):
-                return path.endswith(SOURCES)
-            if frame.f_globals.get("__name__") == __name__:
+        if _is_import_system(frame):
+            return path.endswith(SOURCES)
+        caller: FrameType | None = frame
+        while caller is not None and not _is_import_system(caller):
+            if caller.f_globals.get("__name__") == __name__:
                 return False  # from here on outwards it is what records
-            if is_own_frame(frame):
+            if is_own_frame(caller):
                 return True
-            frame = frame.f_back
+            caller = caller.f_back
         return False
+
+
+def _is_import_system(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith("<frozen importlib")
 
 
 def is_own_frame(frame: FrameType) -> bool:
@@ -292,11 +319,11 @@ def _is_for_writing(mode: str | None, flags: int) -> bool:
 
 
 def _is_data_of_user(path: str) -> bool:
-    """Return whether a file is neither Python's, a package's, the system's nor one of the user's cache."""
+    """Return whether a file is neither Python's, milbench's, a package's, the system's nor one of the user's cache."""
     from platformdirs import user_cache_path
 
     resolved = Path(path).resolve()
     excluded = (*SYSTEM, user_cache_path().resolve())
     if path.endswith(".pyc") or any(resolved.is_relative_to(place) for place in excluded):
         return False
-    return is_own_file(path)
+    return is_own_file(path) and not is_milbench_file(path)

@@ -12,12 +12,11 @@ from pathlib import PurePath
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from milbench.plugins.places import is_milbench, is_site_file
+from milbench.plugins.places import foreign_distributions, is_milbench, is_site_file
 from milbench.plugins.record import (
     ImportRecord,
     Target,
     digest_of_lines,
-    foreign_distributions,
     module_file,
     record_import,
 )
