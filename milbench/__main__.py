@@ -16,7 +16,8 @@ from milbench.cli import main as command_line
 def main() -> NoReturn:
     """Run the command line, and end the process with its exit code at once.
 
-    Threads and exit handlers that plug-ins have started are not waited for: they could hold the command for ever.
+    Threads and exit handlers that plug-ins have started are not waited for: they could hold the
+    command for ever.
     """
     code: object = 1
     try:
@@ -26,7 +27,7 @@ def main() -> NoReturn:
     except BaseException:  # noqa: BLE001 a defect, which Python would show likewise
         sys.excepthook(*sys.exc_info())
     for stream in (sys.stdout, sys.stderr):
-        # The reader of a pipe may have gone, and a plug-in may have put anything in place of a stream.
+        # The reader of a pipe may have gone, and a plug-in may have replaced a stream.
         with suppress(Exception):
             stream.flush()
     os._exit(code if isinstance(code, int) else 0)

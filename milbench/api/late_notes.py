@@ -7,9 +7,9 @@ from milbench.api.plan import Cell
 
 
 def late_import_notes(cells: Iterable[Cell], imported: Mapping[str, Any]) -> list[str]:
-    """Return a line for the plug-ins of cells and the files that they imported later, and one for packages.
+    """Return lines that name the plug-ins of cells and what they imported while they were trained.
 
-    `imported` is cell id -> what the cell lists, "by", "files" and "packages", see `milbench.plugins.late`.
+    `imported` is cell id -> what the cell lists, see `LateImports.found` in `milbench.plugins.late`.
     """
     found: dict[tuple[str, str], set[str]] = {}
     for cell in cells:

@@ -111,7 +111,10 @@ class Cell:
 
     @property
     def has_plugins(self) -> bool:
-        """Whether its loss, task or network is not milbench's own: its revision then ends with a digest."""
+        """Whether its loss, task or network is not milbench's own.
+
+        The revision of such a part ends with a digest.
+        """
         revisions = (self.loss_revision, self.task_revision, self.network_revision)
         return any(len(revision) > SHA256_LENGTH for revision in revisions)
 

@@ -64,7 +64,10 @@ class RegistryEntry(Generic[T]):
 
     @cached_property
     def record(self) -> ImportRecord:
-        """What its import brought in when this was first asked for. Raises UsageError where the import fails."""
+        """What its import brought in when this was first asked for.
+
+        Raises UsageError where the import fails.
+        """
         return self.find_record()
 
     def is_current(self) -> bool:
@@ -149,7 +152,7 @@ class Registry(Generic[T]):
 
 
 def _installed_record(kind: str, point: EntryPoint, origin: str) -> ImportRecord:
-    """Return the record of an installed plug-in, told apart by its version, and by its files where it is editable."""
+    """Return the record of an installed plug-in, whose digest also names its package."""
     target = Target(f"{kind} {point.name!r} from {origin}", modules=(point.module,))
     record = record_for(kind, point.name, target)
     if record.digest.startswith(INSTALLED):

@@ -42,8 +42,8 @@ def resolve(registry: Registry[Any], reference: str) -> str:
 def add_object(registry: Registry[T], value: Any, record: ImportRecord | None = None) -> str:
     """Register a class or function that a user of Python gives, and return its name, or its module if one holds it.
 
-    One that was defined in a notebook or a script is copied to workers, with the `record` of what it uses. Raises
-    UsageError if it is of another kind, or depends on values of a function.
+    One that was defined in a notebook or a script is copied to workers, with the `record` of what it
+    uses. Raises UsageError if it is of another kind, or depends on values of a function.
     """
     if not _suits(registry, value):
         function = " or a function that returns one" if registry.takes_functions else ""
@@ -142,7 +142,10 @@ def _add(registry: Registry[Any], place: str, member: str, *, is_file: bool) -> 
     name = _name(registry, value, f"the {registry.kind} in {place}")
     twin = registry.entries.get(name)
     if twin is not None and _is_copy(twin, record, member):
-        return name
+        if twin.is_current():
+            return name
+        # The file of before is gone, or another one by now.
+        del registry.entries[name]
     entry = RegistryEntry(
         name, source, lambda: value, module.__name__, source, find_record=lambda: record
     )

@@ -30,4 +30,4 @@ class Results:
     folders: dict[str, Path] = field(default_factory=dict)
     """Cell id -> the folder of a done cell, which has predictions.npz and gallery.npz."""
     imported_later: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Cell id -> what plug-ins imported while they were trained, of the cells where that is something."""
+    """Cell id -> what plug-ins imported while they were trained, where that is something."""

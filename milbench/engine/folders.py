@@ -97,7 +97,7 @@ class Root:
         }
 
     def imported_later(self, cells: Iterable[Cell]) -> dict[str, dict[str, Any]]:
-        """Return what plug-ins imported while they were trained, by the ids of cells where that is something."""
+        """Return what plug-ins imported while they were trained, by the ids of their cells."""
         found: dict[str, dict[str, Any]] = {}
         for cell in cells:
             # Only plug-ins import later, and thousands of other cells need not be read for it.

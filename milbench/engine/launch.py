@@ -277,7 +277,7 @@ class _Launch:
         return Display(plan, schedule.states, schedule.to_run, self.root, quiet=self.quiet)
 
     def _warnings(self, schedule: _Schedule) -> list[str]:
-        """Return lines about late imports of plug-ins, a GPU that cannot be used and damaged cells that run again."""
+        """Return lines about late imports, a GPU that cannot be used, and damaged cells."""
         cells = schedule.stage.plan.cells
         warnings = late_import_notes(cells, self.root.imported_later(cells))
         if self.unusable_gpu and schedule.to_run:
@@ -419,7 +419,7 @@ def _is_foreign(cell: Cell) -> bool:
 
 
 def _notebook_classes(cell: Cell) -> tuple[tuple[str, Any], ...]:
-    """Return the plug-ins of a cell that were defined in a notebook: kind, and class (or function) of each.
+    """Return kind and class (or function) of the plug-ins of a cell that a notebook defines.
 
     They are sent to the workers, which cannot import them.
     """

@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -217,7 +217,8 @@ def write_model(place: Path, folder: CellFolder, cell: Cell, result: Mapping[str
             packed[f"{kind}_file"] = f"{reference}:{member}" if member else reference
             entry = registries()[kind].entry(resolve(registries()[kind], source))
             for used in map(Path, entry.record.files):
-                copies[_place_of_used(used, Path(file), place_of_file, Path(scratch))] = used
+                for copy in _places_of_used(used, Path(file), place_of_file, Path(scratch)):
+                    copies[copy] = used
         CellFolder(data).begin(replace(cell, **packed), folder.about()["label"], provenance={})
         CellFolder(data).finish(result)
         for copy, original in copies.items():
@@ -237,16 +238,23 @@ def write_model(place: Path, folder: CellFolder, cell: Cell, result: Mapping[str
         )  # fmt: skip
 
 
-def _place_of_used(used: Path, plugin: Path, copy_of_plugin: Path, scratch: Path) -> Path:
-    """Return where a model keeps a file that a plug-in uses, so that the copy of the plug-in finds it.
+def _places_of_used(
+    used: Path, plugin: Path, copy_of_plugin: Path, scratch: Path
+) -> Iterator[Path]:
+    """Yield where a model keeps a file that a plug-in uses, so that its copy finds it.
 
-    What lies in the folder of the plug-in is copied beside it; other modules below the folder from which Python imports
-    them.
+    What lies in the folder of the plug-in is copied beside it, and modules from elsewhere below the
+    folder from which Python imports them.
     """
-    if used.is_relative_to(plugin.parent):
-        return copy_of_plugin.parent / used.relative_to(plugin.parent)
-    roots = [root for root in map(Path.resolve, map(Path, sys.path)) if used.is_relative_to(root)]
+    folder = plugin.parent
+    is_beside = used.is_relative_to(folder)
+    if is_beside:
+        yield copy_of_plugin.parent / used.relative_to(folder)
+    places = {Path(place).resolve() for place in sys.path}
+    roots = [place for place in places if used.is_relative_to(place)]
     if not roots:
-        return scratch / "code" / used.name
+        return
     nearest = max(roots, key=lambda root: len(root.parts))
-    return scratch / "code" / used.relative_to(nearest)
+    # Below a folder inside that of the plug-in, a module has another name than its path from there.
+    if not is_beside or len(nearest.parts) > len(folder.parts):
+        yield scratch / "code" / used.relative_to(nearest)

@@ -261,8 +261,10 @@ def check_unchanged(cell: Cell) -> None:
             continue  # a network of a task has no entry
         record = entry.record
         if record.digest.startswith(INSTALLED) and not record.files:
-            continue  # the version of an installed package is in the id, and another one may load the cell
-        # A class of a notebook came with the cell to another machine, and the files that it uses may not have.
+            # The id has the version of an installed package, and another one may load the cell.
+            continue
+        # A class of a notebook came with the cell to this machine. The files that it uses may not be
+        # here.
         check_as_planned(f"{kind} {name}", record, elsewhere=not entry.source)
         revision = getattr(cell, f"{kind}_revision").partition(" weights ")[0]
         if not revision.endswith(record.digest):

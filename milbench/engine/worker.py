@@ -56,7 +56,7 @@ class Job:
     is_draw: bool = False  # of a search, for which validation bags choose
     is_foreign: bool = False  # whether its loss, task or network is not milbench's own
     local: tuple[tuple[str, Any], ...] = ()
-    """Kind, and class (or function), of plug-ins that no file or module holds, such as those of a notebook."""
+    """Kind, and class (or function), of plug-ins that no file or module holds."""
     records: Mapping[str, ImportRecord] = field(default_factory=dict)
     """Kind -> what the import of the plug-in brought in when the cell was planned."""
 
@@ -170,7 +170,7 @@ def code_version() -> str:
 
 
 def register(job: Job) -> None:
-    """Let this process know the plug-ins of a cell: their records, and classes that no file or module holds."""
+    """Let this process know the plug-ins of a cell: their records, and classes of notebooks."""
     from milbench.api.resolver import add_object
     from milbench.networks.registry import registries
 

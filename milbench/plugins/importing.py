@@ -22,11 +22,12 @@ _modules_of_folders: dict[Path, dict[str, ModuleType]] = {}
 
 @contextmanager
 def importing(subject: str, module: str, *, own: bool = False) -> Iterator[None]:
-    """Turn whatever ends the import of a plug-in, also `sys.exit`, into a UsageError with the file and line.
+    """Turn whatever ends the import of a plug-in, also `sys.exit`, into a UsageError.
 
-    `module` is the name of the plug-in's module; `own` says that it is milbench's own. What belongs to the process
-    stays as it is, also torch's default device and type, which are those of other losses. What the plug-in prints is
-    discarded, unless a cell is computed.
+    Its message names the file and line. `module` is the name of the plug-in's module, and `own` says
+    that it is milbench's own. What belongs to the process stays as it is, also torch's default device
+    and type, which are those of other losses. What the plug-in prints is discarded, unless a cell is
+    computed.
     """
     import torch
 
@@ -53,7 +54,7 @@ def importing(subject: str, module: str, *, own: bool = False) -> Iterator[None]
 
 
 def import_failure(subject: str, module: str, error: BaseException) -> UsageError:
-    """Return the error of a user for what has ended an import, with the innermost line of the plug-in's own package."""
+    """Return the error that says what has ended an import, with the plug-in's innermost line."""
     package = module.partition(".")[0]
     places = [
         (frame.f_code.co_filename, line)
@@ -107,10 +108,11 @@ def forget_modules(files: Iterable[str]) -> None:
 
 @contextmanager
 def _folder_first(folder: Path) -> Iterator[None]:
-    """Import from a folder first in a block, with the modules that earlier blocks have imported from it.
+    """Import from a folder first in a block, with its modules that are imported already.
 
-    Two folders may both have a helper.py. So the modules of other places for which the folder has a file are put aside
-    for the block. The folder stays on `sys.path`: a plug-in may import from there later.
+    Two folders may both have a helper.py. So the modules of other places for which the folder has a
+    file are put aside for the block. The folder stays on `sys.path`: a plug-in may import from there
+    later.
     """
     names = {path.stem for path in folder.glob("*.py")}
     names |= {path.parent.name for path in folder.glob("*/__init__.py")}
@@ -157,7 +159,8 @@ def _lies_in(folder: Path, module: ModuleType) -> bool:
 class _CurrentLoader(SourceFileLoader):
     """Compiles the file as it is now.
 
-    Python takes bytecode for current where the file has the same size and was edited in the same second.
+    Python takes bytecode for current where the file has the same size and was edited in the same
+    second.
     """
 
     def get_code(self, fullname: str) -> CodeType | None:
@@ -167,7 +170,7 @@ class _CurrentLoader(SourceFileLoader):
 
 
 class _CurrentFinder:
-    """Finds modules as Python does, and lets those of the user's own be compiled from their files as they are now."""
+    """Finds modules as Python does, and takes no bytecode for those of the user's own."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -188,7 +191,7 @@ class _CurrentFinder:
 
 @contextmanager
 def _current_code() -> Iterator[None]:
-    """Import the user's own modules from their files as they are now, and write no bytecode, in a block."""
+    """Compile the user's own modules anew in a block, and write no bytecode."""
     finder = _CurrentFinder()
     dont_write_bytecode = sys.dont_write_bytecode
     sys.dont_write_bytecode = True

@@ -1,6 +1,6 @@
-"""What plug-ins import later than their own import, such as inside a training step: it is in no record of an import.
+"""What plug-ins import after their own import, such as inside a training step.
 
-An edit of it makes no new cell. So the cell lists it, and reports and plans say so.
+No record of an import has it, and an edit of it makes no new cell. So the cell lists it, and reports and plans say so.
 """
 
 import sys
@@ -24,7 +24,7 @@ class LateImports:
     """What plug-ins import in a block that is in no record of theirs."""
 
     def __init__(self, records: Mapping[str, ImportRecord], plugin_files: Sequence[str]) -> None:
-        """Take the records of the plug-ins by their kinds, such as loss, and the files that hold them."""
+        """Take the records of the plug-ins by their kinds, such as loss, and their files."""
         self._records = records
         self._folders = [Path(file).parent for file in plugin_files if file.endswith(".py")]
         self._before: set[str] = set()
@@ -46,9 +46,10 @@ class LateImports:
                 sys.meta_path.remove(watcher)
 
     def found(self) -> dict[str, Any]:
-        """Return the kinds of the plug-ins, the files of the user's own and the packages; {} where nothing came in.
+        """Return "by", the kinds of the plug-ins, "files" of the user's own, and "packages".
 
-        Packages that milbench requires are left out, and so are those that another package imports.
+        {} where nothing came in. Packages that milbench requires are left out, and so are those that
+        another package imports.
         """
         files: set[str] = set()
         packages: set[str] = set()
@@ -68,7 +69,7 @@ class LateImports:
         return {"by": sorted(kinds), "files": sorted(files), "packages": sorted(packages)}
 
     def _late_file(self, module: str) -> str:
-        """Return the file of a module of the user's own that is in no record, "" for any other module."""
+        """Return the file of a module of the user's own, "" where it is recorded or another's."""
         file = module_file(module)
         is_recorded = any(file in record.files for record in self._records.values())
         if not file or is_recorded or not is_own_module(module, file):
@@ -84,7 +85,7 @@ class LateImports:
         return {f"{name} {version}" for name, version in found.items() if name not in recorded}
 
     def _kinds(self, module: str) -> set[str]:
-        """Return the kinds of the plug-ins whose files import a module, all kinds where that is not known."""
+        """Return the kinds of the plug-ins that import a module, all where that is not known."""
         importer = self._importers.get(module)
         kinds = {kind for kind, record in self._records.items() if importer in record.files}
         return kinds or set(self._records)
@@ -98,7 +99,7 @@ class LateImports:
 
 
 class _Watcher:
-    """Notes the modules that code of the user's own imports; it stands first among the finders and finds nothing."""
+    """A finder that finds nothing, and notes what code of the user's own imports."""
 
     def __init__(self, importers: dict[str, str]) -> None:
         self._importers = importers

@@ -1,4 +1,4 @@
-"""Whose code a file or a module is: Python's, an installed package's, milbench's or the user's own."""
+"""Whose a file or a module is: Python's, an installed package's, milbench's or the user's own."""
 
 import re
 import sys
@@ -66,8 +66,8 @@ def distributions_of(module: str) -> dict[str, str]:
 def foreign_distributions(module: str) -> dict[str, str]:
     """Return name -> version of the distributions that provide a module, and of what they require.
 
-    milbench and what it requires are left out: they belong to all cells and stand in the provenance of each. {} where
-    they provide the module.
+    milbench and what it requires are left out: they belong to all cells and stand in the provenance
+    of each.
     """
     providers = {_normalised(name) for name in distributions_of(module)}
     return {
@@ -92,7 +92,7 @@ def _common() -> frozenset[str]:
 
 
 def _with_requirements(names: frozenset[str]) -> frozenset[str]:
-    """Return the names of distributions and of all that they require, directly or not, without extras."""
+    """Return the names of distributions and of all that they require, without extras."""
     found: set[str] = set()
     waiting = [*names]
     while waiting:
@@ -112,9 +112,10 @@ def _with_requirements(names: frozenset[str]) -> frozenset[str]:
 
 
 def _name_in_site(file: str) -> str:
-    """Return the name below site-packages that a file belongs to: its own, or that of its top-level package.
+    """Return the name below site-packages that a file belongs to, such as its package.
 
-    The name of a module does not tell it: compiled parts of packages may be imported under short names.
+    The name of the module does not tell it: packages may import their compiled parts under short
+    names.
     """
     parts = Path(file).parts
     places = [number for number, part in enumerate(parts) if part in SITE_FOLDERS]

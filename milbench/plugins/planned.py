@@ -8,7 +8,7 @@ _records: dict[tuple[str, str], ImportRecord] = {}
 
 
 def keep_planned(kind: str, reference: str, record: ImportRecord) -> None:
-    """Keep the record that a cell was planned with, for the import of its plug-in in this process."""
+    """Keep the record that a cell was planned with, for the import of its plug-in here."""
     _records[kind, reference] = record
 
 
@@ -25,7 +25,7 @@ def record_for(kind: str, reference: str, target: Target) -> ImportRecord:
 
 
 def check_as_planned(plugin: str, record: ImportRecord, *, elsewhere: bool = False) -> None:
-    """Raise UsageError, which names the file, where a plug-in such as "loss mine.py" was edited after its plan."""
+    """Raise UsageError, which names the file, where a plug-in was edited after its plan."""
     change = record.change(elsewhere=elsewhere)
     if change:
         raise UsageError(

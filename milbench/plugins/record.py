@@ -1,7 +1,7 @@
-"""What the import of a plug-in did: which files of the user's own and which installed packages came in.
+"""What the import of a plug-in did: which of the user's files and which packages came in.
 
-The import is recorded in a process of its own, where nothing was imported before and nothing that it does reaches the
-launch. What is imported later, such as inside a training step, is not in the record, see `milbench.plugins.late`.
+The import is recorded in a process of its own, where nothing that it does reaches the launch. What
+is imported later, such as inside a training step, is in no record, see `milbench.plugins.late`.
 """
 
 import builtins
@@ -45,12 +45,12 @@ _is_recording = False
 
 @dataclass(frozen=True)
 class ImportRecord:
-    """The files of the user's own and the installed packages that the import of a plug-in brought in."""
+    """The user's own files and the installed packages that the import of a plug-in brought in."""
 
     digest: str = ""
     """Changes with them, wherever the files lie. "" for milbench's own code."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Path -> SHA-256 of the modules of the user's own, and of files that they read during the import."""
+    """Path -> SHA-256 of modules of the user's own, and of files that they read meanwhile."""
     distributions: Mapping[str, str] = field(default_factory=dict)
     """Name -> version of the installed packages, without those that milbench requires."""
 
@@ -149,10 +149,10 @@ def _record(target: Target, surroundings: _Surroundings) -> ImportRecord:
 
 
 def _watch_imports() -> set[str]:
-    """Return a set to which the names of modules are added that code of the user's own imports from now on.
+    """Return a set that gets the names of modules that the user's own code imports from now on.
 
-    It replaces functions of Python, which is of no harm in a process that ends with the record. Finders would not do:
-    they are not asked for modules that the process has imported before.
+    It replaces functions of Python, which is of no harm in a process that ends with the record.
+    Finders would not do: they are not asked for modules that the process has imported before.
     """
     imported: set[str] = set()
 
@@ -184,7 +184,11 @@ def importing_frame(frame: FrameType | None) -> FrameType | None:
 def _make_record(
     target: Target, modules: Iterable[str], imported: Iterable[str], opened: Iterable[str]
 ) -> ImportRecord:
-    """Return a record of new modules, of names that the user's own code has imported, and of files that it has read."""
+    """Return a record.
+
+    It is made of the new modules, of the names of all that the user's own code has imported, and of
+    the files that it has opened.
+    """
     folder = _folder(target)
     files: dict[str, str] = {}
     lines: set[str] = set()
@@ -229,7 +233,7 @@ def module_file(name: str) -> str:
 
 
 def _folder(target: Target) -> Path:
-    """Return the folder to which paths in the digest are relative: that of the file, or of the top-level package."""
+    """Return the folder of the file or of the top-level package, which the digest leaves out."""
     if target.file:
         return Path(target.file).resolve().parent
     top = target.modules[0].partition(".")[0]
@@ -241,7 +245,7 @@ def _folder(target: Target) -> Path:
 
 
 def _module_label(target: Target, name: str, file: str, folder: Path) -> str:
-    """Return what the digest calls a module: its name, which does not depend on where the files lie."""
+    """Return what the digest calls a module, wherever the files lie."""
     if name == target.module and target.file:
         return "plug-in"
     if name == file_module(Path(file)):
@@ -285,10 +289,10 @@ class _OpenedFiles:
         return sorted(path for path in read if Path(path).is_file() and _is_data_of_user(path))
 
     def _is_of_user(self, path: str, frame: FrameType) -> bool:
-        """Return whether code of the user's own has asked for a file; the frame is that which opens it.
+        """Return whether code of the user's own has asked for a file that a frame opens.
 
-        What a library reads when it is imported is its own matter. The import system itself reads sources, also those
-        that code of the user's own loads by their paths.
+        What a library reads when it is imported is its own matter. The import system itself reads
+        sources, also those that code of the user's own loads by their paths.
         """
         if _is_import_system(frame):
             return path.endswith(SOURCES)
@@ -319,7 +323,7 @@ def _is_for_writing(mode: str | None, flags: int) -> bool:
 
 
 def _is_data_of_user(path: str) -> bool:
-    """Return whether a file is neither Python's, milbench's, a package's, the system's nor one of the user's cache."""
+    """Return whether a file belongs to no library, not to the system and to no cache."""
     from platformdirs import user_cache_path
 
     resolved = Path(path).resolve()

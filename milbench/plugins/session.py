@@ -1,7 +1,8 @@
 """What tells versions of a class or function apart that no file holds, such as one of a notebook.
 
-It is what its code objects do: instructions, names and constants, and likewise the classes, functions and values of the
-session that these reach. Comments and places do not count. Modules of files that it reaches count by their records.
+It is what its code objects do: instructions, names and constants, and likewise the classes,
+functions and values of the session that these reach. Comments and places do not count. Modules of
+files that it reaches count by their records.
 """
 
 import dis
@@ -33,7 +34,7 @@ HOUSEKEEPING = {
 def record_session_object(value: type | FunctionType) -> ImportRecord:
     """Return the record of a class or function that no file holds.
 
-    Raises UsageError where a module of the user's own that it uses cannot be imported in a process of its own.
+    Raises UsageError where a module that it uses cannot be imported in a process of its own.
     """
     reader = _Reader()
     description = reader.describe(value)
@@ -46,7 +47,7 @@ def record_session_object(value: type | FunctionType) -> ImportRecord:
 
 
 def holder(value: Any) -> str:
-    """Return the name of the module that holds a class or function under its name, "" where none does."""
+    """Return the name of the module that holds a class or function, "" where none does."""
     name = getattr(value, "__module__", None) or "__main__"
     if name == "__main__":
         return ""
@@ -59,7 +60,7 @@ def holder(value: Any) -> str:
 
 
 def _counts(module: str) -> bool:
-    """Return whether a module tells versions apart: the user's own, or of a package that milbench does not require."""
+    """Return whether a module is the user's own, or of a package that not all cells have."""
     file = module_file(module)
     if not file or is_milbench(module) or module.partition(".")[0] in sys.stdlib_module_names:
         return False
@@ -82,7 +83,8 @@ class _Reader:
             self.modules.add(value.__name__)
             return f"module {value.__name__}"
         if isinstance(value, tuple | frozenset | CodeType):
-            # They may be one object or several equal ones, and contain themselves only by way of others.
+            # They may be one object or several equal ones. They contain themselves only by way of
+            # others.
             return self._describe_new(value)
         if id(value) in self._numbers:
             return f"value {self._numbers[id(value)]}"
@@ -142,7 +144,8 @@ class _Reader:
         defaults = self.describe([value.__defaults__, value.__kwdefaults__])
         home = str(value.__globals__.get("__name__"))
         if home != "__main__" and home in sys.modules:
-            # A function of a module has made it, such as a decorator: its code belongs to the record of that module.
+            # A function of a module has made it, such as a decorator: its code belongs to the
+            # record of that module.
             self.modules.add(home)
             return ["function", home, value.__qualname__, defaults, enclosed]
         used = [

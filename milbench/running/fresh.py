@@ -1,4 +1,4 @@
-"""Call a function in a process of its own, which it may end, crash or hold without harm to this one."""
+"""Call a function in a process of its own, which it may end, crash or hold."""
 
 import os
 import signal
@@ -25,8 +25,8 @@ class ProcessDied(Exception):  # noqa: N818 it is named for what has happened
 def call_fresh(function: Callable[..., T], *arguments: Any, limit: float = 60.0) -> T:
     """Return what a function returns in a fresh process, or raise what it raises there.
 
-    The function and its arguments are sent by cloudpickle. Raises ProcessDied where the process ends before the
-    function does, and where that takes longer than `limit` seconds.
+    The function and its arguments are sent by cloudpickle. Raises ProcessDied where the process ends
+    before the function does, and where that takes longer than `limit` seconds.
     """
     with tempfile.TemporaryDirectory(prefix="milbench-") as scratch:
         folder = Path(scratch)
@@ -42,7 +42,7 @@ def call_fresh(function: Callable[..., T], *arguments: Any, limit: float = 60.0)
 
 
 def _run(folder: Path, limit: float) -> int | None:
-    """Run the process of a call and return its exit code, None where it took longer than the limit."""
+    """Run the process of a call and return its exit code, None where it took too long."""
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", _SERVE, str(folder)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},

@@ -25,7 +25,7 @@ class Mine(Loss):
 
 
 def loss_text(before: str = "", factor: str = "1", name: str = "mine") -> str:
-    """Return the source of a loss; `before` stands above it, and `factor` is an expression that it computes."""
+    """Return the source of a loss: `before` stands above it, `factor` is what it multiplies by."""
     return before + LOSS.format(factor=factor, name=name)
 
 

@@ -191,7 +191,7 @@ def test_an_edit_of_an_editable_package_changes_the_digest(
 def record_after_other_imports(target: Target) -> ImportRecord:
     """Return the record that a process makes which has imported other libraries before."""
     import sklearn.svm  # noqa: F401
-    import tqdm  # noqa: F401
+    import tqdm  # type: ignore[import-untyped] # noqa: F401
 
     surroundings = record_module._Surroundings(str(Path.cwd()), tuple(sys.path), dict(os.environ))
     return record_module._record(target, surroundings)
