@@ -1,12 +1,13 @@
 """What plans and reports say of files that plug-ins imported while they were trained."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from milbench.api.plan import Cell
 
 
-def late_import_notes(cells: Iterable[Cell], imported: Mapping[str, Any]) -> list[str]:
+def late_import_notes(
+    cells: Iterable[Cell], imported: Mapping[str, Mapping[str, list[str]]]
+) -> list[str]:
     """Return lines that name the plug-ins of cells and what they imported while they were trained.
 
     `imported` is cell id -> what the cell lists, see `LateImports.found` in `milbench.plugins.late`.

@@ -96,15 +96,15 @@ class Root:
             for one in ids
         }
 
-    def imported_later(self, cells: Iterable[Cell]) -> dict[str, dict[str, Any]]:
+    def imported_later(self, cells: Iterable[Cell]) -> dict[str, dict[str, list[str]]]:
         """Return what plug-ins imported while they were trained, by the ids of their cells."""
-        found: dict[str, dict[str, Any]] = {}
+        found: dict[str, dict[str, list[str]]] = {}
         for cell in cells:
             # Only plug-ins import later, and thousands of other cells need not be read for it.
             if not cell.has_plugins:
                 continue
-            late = self.cell(cell.id).result().get("imported_later")
-            if isinstance(late, dict):
+            late = self.cell(cell.id).imported_later()
+            if late:
                 found[cell.id] = late
         return found
 

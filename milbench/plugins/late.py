@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from milbench.plugins.places import (
     foreign_distributions,
@@ -45,7 +44,7 @@ class LateImports:
             if watcher in sys.meta_path:
                 sys.meta_path.remove(watcher)
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> dict[str, list[str]]:
         """Return "by", the kinds of the plug-ins, "files" of the user's own, and "packages".
 
         {} where nothing came in. Packages that milbench requires are left out, and so are those that

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from milbench.engine.cell import CellFolder
 from milbench.engine.folders import Root
 from tests._helpers.command_line import SMALL, TINY, Milbench
 from tests._helpers.project import Project, loss_text
@@ -64,3 +65,14 @@ def test_an_edit_of_an_imported_helper_makes_a_new_cell(
     milbench(*words, "--jobs", "1").done()
     Path(words[2]).with_name("helper.py").write_text("K = 2\n")
     assert "1 cell, 1 to run" in milbench(*words, "--dry-run").done()
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    ["text", {"by": ["loss"]}, {"by": ["seed"], "files": [], "packages": []}, {"by": 1}],
+    ids=["text", "keys", "kind", "type"],
+)
+def test_a_damaged_list_counts_as_none(tmp_path: Path, damaged: object) -> None:
+    folder = CellFolder(tmp_path)
+    (tmp_path / "result.json").write_text(json.dumps({"imported_later": damaged}))
+    assert folder.imported_later() == {}
