@@ -18,6 +18,13 @@ from milbench.plugins.places import is_own_module
 
 _modules_of_folders: dict[Path, dict[str, ModuleType]] = {}
 """Folder of a plug-in -> the modules in it that plug-ins have imported, by name."""
+_added_places: set[str] = set()
+"""What the imports of plug-ins have added to `sys.path`."""
+
+
+def path_of_session() -> tuple[str, ...]:
+    """Return `sys.path` without what plug-ins have added: they do not depend on each other."""
+    return tuple(place for place in sys.path if place not in _added_places)
 
 
 @contextmanager
@@ -34,6 +41,7 @@ def importing(subject: str, module: str, *, own: bool = False) -> Iterator[None]
     # Not by torch.get_default_device, which fails in torch 2.6 after set_default_device(None).
     device = torch.empty(0).device
     dtype = torch.get_default_dtype()
+    places = set(sys.path)
     # A plug-in may keep it, as for its log.
     nowhere = io.StringIO()
     try:
@@ -49,6 +57,7 @@ def importing(subject: str, module: str, *, own: bool = False) -> Iterator[None]
     except BaseException as error:
         raise import_failure(subject, module, error) from error
     finally:
+        _added_places.update(set(sys.path) - places)
         torch.set_default_device(None if device == torch.device("cpu") else device)
         torch.set_default_dtype(dtype)
 

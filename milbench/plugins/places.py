@@ -33,7 +33,7 @@ def is_own_module(name: str, file: str) -> bool:
     if is_own_file(file):
         return True
     # Somebody may have put a file into site-packages by hand.
-    return is_site_file(file) and not distributions_of(_name_in_site(file))
+    return is_site_file(file) and not _is_distributed(_name_in_site(file))
 
 
 def is_milbench(module: str) -> bool:
@@ -61,6 +61,12 @@ def distributions_of(module: str) -> dict[str, str]:
     except (metadata.PackageNotFoundError, ValueError):
         found = [metadata.distribution(name) for name in _providers().get(top, ())]
     return {one.name: one.version for one in found}
+
+
+@cache
+def _is_distributed(module: str) -> bool:
+    """Return whether an installed distribution provides a module."""
+    return bool(distributions_of(module))
 
 
 def foreign_distributions(module: str) -> dict[str, str]:

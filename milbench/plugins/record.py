@@ -23,6 +23,7 @@ from milbench.plugins.importing import (
     import_failure,
     import_file,
     importing,
+    path_of_session,
 )
 from milbench.plugins.places import (
     SYSTEM,
@@ -38,6 +39,8 @@ from milbench.running.fresh import ProcessDied, call_fresh
 
 LIMIT = 60.0
 """Seconds that the import of a plug-in may take."""
+LARGE = 10_000_000
+"""Bytes of a file that takes long to read for each cell."""
 SOURCES = (".py", ".pyw")
 
 _is_recording = False
@@ -63,7 +66,7 @@ class ImportRecord:
             if elsewhere and not Path(file).exists():
                 continue
             try:
-                current = read_digest(Path(file), "sha256")
+                current = _digest(file)
             except OSError:
                 return file
             if current != digest:
@@ -119,7 +122,7 @@ def record_import(target: Target) -> ImportRecord:
     if _is_recording:
         # A plug-in loads another one while it is imported: the files of both come into its record.
         return ImportRecord()
-    surroundings = _Surroundings(str(Path.cwd()), tuple(sys.path), dict(os.environ))
+    surroundings = _Surroundings(str(Path.cwd()), path_of_session(), dict(os.environ))
     try:
         return call_fresh(_record, target, surroundings, limit=LIMIT)
     except ProcessDied as died:
@@ -195,13 +198,13 @@ def _make_record(
     for name in sorted(modules):
         file = module_file(name)
         if file and is_own_module(name, file):
-            files[file] = file_digest(Path(file), "sha256")
+            files[file] = _digest(file)
             lines.add(f"{_module_label(target, name, file, folder)} {files[file]}")
     # milbench's losses and tasks lie outside its folder where it is installed as editable.
     milbench_files = {module_file(name) for name in sys.modules if is_milbench(name)}
     for file in sorted(opened):
         if file not in files and file not in milbench_files:
-            files[file] = file_digest(Path(file), "sha256")
+            files[file] = _digest(file)
             lines.add(f"file {_place(file, folder)} {files[file]}")
     distributions: dict[str, str] = {}
     for package in sorted({name.partition(".")[0] for name in imported}):
@@ -209,6 +212,14 @@ def _make_record(
             distributions |= foreign_distributions(package)
     lines |= {f"package {name} {version}" for name, version in distributions.items()}
     return ImportRecord(digest_of_lines(lines), files, distributions)
+
+
+def _digest(file: str) -> str:
+    path = Path(file)
+    if path.stat().st_size > LARGE:
+        # It is read again only where its size or times have changed.
+        return file_digest(path, "sha256")
+    return read_digest(path, "sha256")
 
 
 def digest_of_lines(lines: Iterable[str]) -> str:

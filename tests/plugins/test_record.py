@@ -230,6 +230,17 @@ def test_each_of_two_folders_has_its_own_helper(tmp_path: Path) -> None:
     assert Project(tmp_path / "first").digest() != Project(tmp_path / "second").digest()
 
 
+def test_a_helper_of_another_folder_is_not_found(tmp_path: Path) -> None:
+    first = Project(tmp_path / "first")
+    first.write("helper.py", "SIGN = 1\n")
+    first.write("mine.py", loss_text("from helper import SIGN\n", "SIGN", "first"))
+    assert first.factor() == 1
+    second = Project(tmp_path / "second")
+    second.write("mine.py", loss_text("from helper import SIGN\n", "SIGN", "second"))
+    with pytest.raises(UsageError, match="No module named 'helper'"):
+        second.factor()
+
+
 def test_two_losses_of_one_folder_share_the_module_of_their_helper(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.write("helper.py", "CALLS = []\n")
