@@ -113,10 +113,10 @@ class Cell:
     def has_plugins(self) -> bool:
         """Whether its loss, task or network is not milbench's own.
 
-        The revision of such a part ends with a digest.
+        The revision of such a part ends with a digest, or names an installed package.
         """
         revisions = (self.loss_revision, self.task_revision, self.network_revision)
-        return any(len(revision) > SHA256_LENGTH for revision in revisions)
+        return any(len(revision) > SHA256_LENGTH or " of " in revision for revision in revisions)
 
     @cached_property
     def variant_key(self) -> str:

@@ -22,6 +22,7 @@ from milbench._utils.files import file_and_member, python_files
 from milbench.api.parameters import check_params, with_neutral
 from milbench.errors import UsageError, unknown
 from milbench.plugins.importing import importing
+from milbench.plugins.places import normalised
 from milbench.plugins.planned import record_for
 from milbench.plugins.record import ImportRecord, Target
 
@@ -152,12 +153,19 @@ class Registry(Generic[T]):
 
 
 def _installed_record(kind: str, point: EntryPoint, origin: str) -> ImportRecord:
-    """Return the record of an installed plug-in, whose digest also names its package."""
+    """Return the record of an installed plug-in, whose digest names its package and version.
+
+    The files of an editable package, and further packages that it needs, add to the digest.
+    """
     target = Target(f"{kind} {point.name!r} from {origin}", modules=(point.module,))
     record = record_for(kind, point.name, target)
     if record.digest.startswith(INSTALLED):
         return record  # the one that was planned with
-    return replace(record, digest=f"{INSTALLED}{origin} {record.digest}")
+    digest = f"{INSTALLED}{origin}"
+    package = normalised(point.dist.name) if point.dist else ""
+    if record.files or record.distributions.keys() - {package}:
+        digest += f" {record.digest}"
+    return replace(record, digest=digest)
 
 
 class Classes(Registry[type[T]]):

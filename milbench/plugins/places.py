@@ -75,7 +75,7 @@ def foreign_distributions(module: str) -> dict[str, str]:
     milbench and what it requires are left out: they belong to all cells and stand in the provenance
     of each.
     """
-    providers = {_normalised(name) for name in distributions_of(module)}
+    providers = {normalised(name) for name in distributions_of(module)}
     return {
         name: version
         for name in sorted(_with_requirements(frozenset(providers)) - _common())
@@ -113,7 +113,7 @@ def _with_requirements(names: frozenset[str]) -> frozenset[str]:
         for requirement in requirements:
             if "extra ==" in requirement:
                 continue
-            waiting += [_normalised(re.split(r"[^\w.-]", requirement)[0])]
+            waiting += [normalised(re.split(r"[^\w.-]", requirement)[0])]
     return frozenset(found)
 
 
@@ -144,5 +144,6 @@ def _top(module: str) -> str:
     return module.partition(".")[0]
 
 
-def _normalised(name: str) -> str:
+def normalised(name: str) -> str:
+    """Return the name of a distribution in the spelling in which names are compared."""
     return re.sub(r"[-_.]+", "-", name).lower()
