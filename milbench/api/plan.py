@@ -47,6 +47,8 @@ class Label(NamedTuple):
 CELL_FORMAT = 4
 """The format of the cells that are planned now. To be raised when training computes something else from the same cell:
 older results are then not reused."""
+SHA256_LENGTH = 64
+"""Characters of the digest with which the revision of a plug-in ends."""
 FORMAT_OF_BEFORE = 3
 """The format of a cell that does not say it: those planned before cells had the field."""
 
@@ -106,6 +108,15 @@ class Cell:
         """The files of the user's own that it needs, and names of modules."""
         sources = (self.loss_file, self.task_file, self.network_file)
         return tuple(file_and_member(source)[0] or source for source in sources if source)
+
+    @property
+    def has_plugins(self) -> bool:
+        """Whether its loss, task or network is not milbench's own.
+
+        The revision of such a part ends with a digest, or names an installed package.
+        """
+        revisions = (self.loss_revision, self.task_revision, self.network_revision)
+        return any(len(revision) > SHA256_LENGTH or " of " in revision for revision in revisions)
 
     @cached_property
     def variant_key(self) -> str:

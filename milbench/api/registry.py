@@ -9,25 +9,22 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-import io
-import os
 import pkgutil
 import re
-import sys
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakSet
 
-from milbench._utils.code import Code, code_of
 from milbench._utils.files import file_and_member, python_files
-from milbench._utils.process import process_as_before
 from milbench.api.parameters import check_params, with_neutral
-from milbench.errors import UsageError, message, unknown
+from milbench.errors import UsageError, unknown
+from milbench.plugins.importing import importing
+from milbench.plugins.places import normalised
+from milbench.plugins.planned import record_for
+from milbench.plugins.record import ImportRecord, Target
 
 if TYPE_CHECKING:
     from milbench.api.loss import Loss
@@ -49,6 +46,8 @@ def check_name(name: str, context: str = "") -> None:
         )
 
 
+INSTALLED = " of "
+"""What the digest of an installed plug-in begins with; its name and version follow."""
 REGISTRIES: WeakSet[Registry[Any]] = WeakSet()  # all registries of this process
 
 
@@ -61,18 +60,21 @@ class RegistryEntry(Generic[T]):
     load: Callable[[], T]  # imports and returns the class or function
     module: str  # the name of the module that holds it
     source: str = ""  # the file or the module by which a user has named it, "" for built-in and installed ones
-    find_code: Callable[[], Code] = (
-        Code  # returns the code that it depends on, where that is not milbench's own
-    )
+    find_record: Callable[[], ImportRecord] = ImportRecord
+    """Returns what its import brings in, where it is not milbench's own."""
 
     @cached_property
-    def code(self) -> Code:
-        """The code that it depends on, as it was when this was first asked for."""
-        return self.find_code()
+    def record(self) -> ImportRecord:
+        """What its import brought in when this was first asked for.
+
+        Raises UsageError where the import fails.
+        """
+        return self.find_record()
 
     def is_current(self) -> bool:
-        """Whether the files of its code are as they were when they were read, if they were."""
-        return not (self.source or "code" in vars(self)) or self.code.is_current()
+        """Whether the files of its record, if there is one yet, are as they were."""
+        is_recorded = bool(self.source) or "record" in vars(self)
+        return not is_recorded or not self.record.change()
 
     @property
     def is_file(self) -> bool:
@@ -105,8 +107,15 @@ class Registry(Generic[T]):
             origin = (
                 f"{point.dist.name} {point.dist.version}" if point.dist else "an installed package"
             )
-            code = partial(_installed_code, point, origin)
-            self.add(RegistryEntry(point.name, origin, point.load, point.module, find_code=code))
+            self.add(
+                RegistryEntry(
+                    point.name,
+                    origin,
+                    point.load,
+                    point.module,
+                    find_record=partial(_installed_record, kind, point, origin),
+                )
+            )
 
     def names(self) -> list[str]:
         """Return every name, in alphabetical order."""
@@ -128,6 +137,8 @@ class Registry(Generic[T]):
     def get(self, name: str) -> T:
         """Return the class or function of a name. Raises UsageError if there is none, or it cannot be imported."""
         entry = self.entry(name)
+        # What is not milbench's own is tried in a process of its own before it is imported here.
+        _ = entry.record
         with importing(
             f"{self.kind} {name!r} from {entry.origin}",
             entry.module,
@@ -141,10 +152,20 @@ class Registry(Generic[T]):
         return value
 
 
-def _installed_code(point: EntryPoint, origin: str) -> Code:
-    """Return the code of an installed plug-in: its version, and its files where it is installed as editable."""
-    code = code_of(point.module)
-    return replace(code, digest=f" of {origin}" + f" {code.digest}" * bool(code.files))
+def _installed_record(kind: str, point: EntryPoint, origin: str) -> ImportRecord:
+    """Return the record of an installed plug-in, whose digest names its package and version.
+
+    The files of an editable package, and further packages that it needs, add to the digest.
+    """
+    target = Target(f"{kind} {point.name!r} from {origin}", modules=(point.module,))
+    record = record_for(kind, point.name, target)
+    if record.digest.startswith(INSTALLED):
+        return record  # the one that was planned with
+    digest = f"{INSTALLED}{origin}"
+    package = normalised(point.dist.name) if point.dist else ""
+    if record.files or record.distributions.keys() - {package}:
+        digest += f" {record.digest}"
+    return replace(record, digest=digest)
 
 
 class Classes(Registry[type[T]]):
@@ -214,58 +235,3 @@ def losses() -> Classes[Loss]:
 def tasks() -> Classes[Task]:
     """Return the registry of tasks."""
     return Classes("task", "tasks", lambda: pkgutil.resolve_name("milbench.api.task:Task"))
-
-
-@contextmanager
-def importing(subject: str, module: str, *, own: bool = False) -> Iterator[None]:
-    """Turn whatever ends the import of a plug-in, also `sys.exit`, into a UsageError with the file and line.
-
-    The line is the innermost one of the plug-in's own package. What belongs to the process stays as it is, also torch's
-    default device and type, which are those of other losses; what is printed is discarded, unless a cell is computed.
-    No bytecode is written, but for milbench's own: of two edits of a file in one second Python would take the bytecode
-    of the first.
-    """
-    import torch
-
-    def leave(status: int) -> None:
-        if os.getpid() != process:  # the plug-in has forked it
-            leave_process(status)
-        raise SystemExit(f"os._exit({status})")
-
-    # Not by torch.get_default_device, which fails in torch 2.6 after set_default_device(None).
-    device, dtype = torch.empty(0).device, torch.get_default_dtype()
-    dont_write_bytecode, sys.dont_write_bytecode = (
-        sys.dont_write_bytecode,
-        sys.dont_write_bytecode or not own,
-    )
-    process, leave_process, os._exit = os.getpid(), os._exit, leave  # type: ignore[assignment]
-    nowhere = io.StringIO()  # which a plug-in may keep, as for its log
-    try:
-        with ExitStack() as stack:
-            if not own and stack.enter_context(process_as_before()):
-                stack.enter_context(redirect_stdout(nowhere))
-                stack.enter_context(redirect_stderr(nowhere))
-            yield
-    except (UsageError, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        package = module.partition(".")[0]
-        places = [
-            (frame.f_code.co_filename, line)
-            for frame, line in traceback.walk_tb(error.__traceback__)
-            if str(frame.f_globals.get("__name__")).partition(".")[0] == package
-        ]
-        if isinstance(error, SyntaxError) and error.filename:
-            places = [(error.filename, error.lineno or 0)]
-        place = f" ({places[-1][0]}, line {places[-1][1]})" if places else ""
-        text = error.msg if isinstance(error, SyntaxError) else message(error)
-        reason = f"{type(error).__name__}: {text}".rstrip(": ")
-        if "no known parent package" in reason:
-            reason = (
-                "a module of a package, which imports relatively, is named PACKAGE.MODULE:CLASS"
-            )
-        raise UsageError(f"cannot import {subject}: {reason}{place}") from error
-    finally:
-        os._exit, sys.dont_write_bytecode = leave_process, dont_write_bytecode
-        torch.set_default_device(None if device == torch.device("cpu") else device)
-        torch.set_default_dtype(dtype)

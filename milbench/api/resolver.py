@@ -1,20 +1,21 @@
 """Import what a user names by a file, a module or a class, and add it to its registry."""
 
-import hashlib
 import importlib
 import inspect
 import re
-import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from milbench._utils.code import Code, code_of, forget_namesakes
 from milbench._utils.files import file_and_member
-from milbench.api.registry import REGISTRIES, Registry, RegistryEntry, check_name, importing
+from milbench.api.registry import REGISTRIES, Registry, RegistryEntry, check_name
 from milbench.errors import UsageError, as_usage, closest, unknown
+from milbench.plugins.importing import forget_modules, import_file, importing
+from milbench.plugins.planned import record_for
+from milbench.plugins.record import ImportRecord, Target
+from milbench.plugins.session import holder, record_session_object
 
 T = TypeVar("T")
 _LOCAL = "this session's "  # what the origin of an entry begins with that no file or module holds
@@ -38,35 +39,33 @@ def resolve(registry: Registry[Any], reference: str) -> str:
     return registry.entry(reference).name
 
 
-def add_object(registry: Registry[T], value: Any, code: Code | None = None) -> str:
+def add_object(registry: Registry[T], value: Any, record: ImportRecord | None = None) -> str:
     """Register a class or function that a user of Python gives, and return its name, or its module if one holds it.
 
-    One that was defined in a notebook or a script is copied to workers, with the `code` that it depends on there.
-    Raises UsageError if it is of another kind, or its source cannot be found.
+    One that was defined in a notebook or a script is copied to workers, with the `record` of what it
+    uses. Raises UsageError if it is of another kind, or depends on values of a function.
     """
     if not _suits(registry, value):
         function = " or a function that returns one" if registry.takes_functions else ""
         expected = f"a name, a path or a subclass of {registry.base().__name__}{function}"
         raise UsageError(f"{registry.kind} = {value!r}: expected {expected}")
-    if code is None and (reference := _importable(registry, value)):
-        return reference
+    if record is None:
+        reference = _importable(registry, value)
+        if reference:
+            return reference
     if getattr(value, "__closure__", None):
         raise UsageError(
             f"{value.__name__} depends on values of the function around it: make them parameters of its own"
         )
     name = _name(registry, value, f"the {registry.kind} {value.__name__}")
-    try:
-        own_code = code or code_of(value)
-    except (OSError, SyntaxError):
-        raise UsageError(
-            f"the source of {value.__name__} cannot be found: put it into a file, NAME.py"
-        ) from None
+    own_record = record or record_session_object(value)
     origin = f"{_LOCAL}{value.__name__}"
     if name in registry.entries and registry.entries[name].origin == origin:
         del registry.entries[name]  # defined anew
-    registry.add(
-        RegistryEntry(name, origin, lambda: value, value.__module__, find_code=lambda: own_code)
+    entry = RegistryEntry(
+        name, origin, lambda: value, value.__module__, find_record=lambda: own_record
     )
+    registry.add(entry)
     return name
 
 
@@ -81,17 +80,24 @@ def read_edited() -> None:
 
     Called where a user begins something, and not by the workers of a launch: they go on with the code of the plan.
     """
-    entries = [(registry, entry) for registry in REGISTRIES for entry in registry.entries.values()]
-    edited = [(registry, entry) for registry, entry in entries if not entry.is_current()]
+    edited = [
+        (registry, entry)
+        for registry in REGISTRIES
+        for entry in registry.entries.values()
+        if not entry.is_current()
+    ]
+    # First all of them: two plug-ins that share a helper get the same new one.
     for _, entry in edited:
-        entry.code.forget()
+        forget_modules(entry.record.files)
     for registry, entry in edited:
         if entry.source:
             del registry.entries[entry.name]
-            with suppress(UsageError):  # whoever names the file is told
+            # Where it cannot be imported any more, whoever names the file is told.
+            with suppress(UsageError):
                 resolve(registry, entry.source)
         elif not entry.origin.startswith(_LOCAL):
-            registry.entries[entry.name] = replace(entry)  # its code is found anew
+            # An installed plug-in is recorded anew when it is next used.
+            registry.entries[entry.name] = replace(entry)
 
 
 def _importable(registry: Registry[Any], value: Any) -> str:
@@ -99,68 +105,81 @@ def _importable(registry: Registry[Any], value: Any) -> str:
 
     Of a module that was edited it may be the one of before: what counts is what the module holds now.
     """
-    current = getattr(sys.modules.get(value.__module__), value.__qualname__, None)
-    if value.__module__ == "__main__" or getattr(current, "__qualname__", "") != value.__qualname__:
+    module = holder(value)
+    if not module or "." in value.__qualname__:
         return ""
+    current = getattr(importlib.import_module(module), value.__qualname__)
     for entry in registry.entries.values():
         if registry.takes_functions:
             is_value = entry.origin == "milbench" and entry.load() is current
         else:
-            is_value = not entry.source and entry.module == value.__module__
+            is_value = not entry.source and entry.module == module
         if is_value:
             return entry.name
-    return f"{value.__module__}:{value.__qualname__}"
+    return f"{module}:{value.__qualname__}"
 
 
 def _add(registry: Registry[Any], place: str, member: str, *, is_file: bool) -> str:
     """Import a file or module, once, and register its only member, or that of a name; return the name of the entry."""
-    source = f"{Path(place).resolve() if is_file else place}:{member}".removesuffix(":")
+    path = str(Path(place).resolve()) if is_file else ""
+    source = f"{path or place}:{member}".removesuffix(":")
     for entry in registry.entries.values():
         if entry.source == source:
             return entry.name
     if is_file:
-        module, code = _import_file(registry, Path(place))
+        _check_file(registry, Path(place))
+        target = Target(f"the {registry.kind} file {place}", file=path)
     else:
-        with importing(f"the {registry.kind} module {place}", place):
-            module = importlib.import_module(place)
-        code = code_of(place)
+        target = Target(f"the {registry.kind} module {place}", modules=(place,))
+    record = record_for(registry.kind, source, target)
+    module = _import(target)
+    change = record.change()
+    if change:
+        raise UsageError(
+            f"{change} was changed while {place} was imported; run the same command again"
+        )
     value = _member(registry, module, member, place)
     name = _name(registry, value, f"the {registry.kind} in {place}")
     twin = registry.entries.get(name)
-    if (
-        twin
-        and twin.is_file
-        and twin.code.digest == code.digest
-        and file_and_member(twin.source)[1] == member
-    ):
-        return name  # it is a copy of that file
-    registry.add(RegistryEntry(name, source, lambda: value, module.__name__, source, lambda: code))
+    if twin is not None and _is_copy(twin, record, member):
+        if twin.is_current():
+            return name
+        # The file of before is gone, or another one by now.
+        del registry.entries[name]
+    entry = RegistryEntry(
+        name, source, lambda: value, module.__name__, source, find_record=lambda: record
+    )
+    registry.add(entry)
     return name
 
 
-def _import_file(registry: Registry[Any], path: Path) -> tuple[ModuleType, Code]:
+def _check_file(registry: Registry[Any], path: Path) -> None:
+    """Raise UsageError, with the closest file beside it, where there is no file."""
     with as_usage():
-        if not path.is_file():
-            similar = closest(
-                path.stem, [file.stem for file in path.parent.glob("*.py") if file.is_file()]
+        if path.is_file():
+            return
+        if not path.parent.is_dir():
+            raise UsageError(
+                f"no file {path} to load a {registry.kind} from: there is no folder {path.parent}"
             )
-            hint = f"; did you mean {str(path.parent / f'{similar}.py')!r}?" if similar else ""
-            hint = hint if path.parent.is_dir() else f": there is no folder {path.parent}"
-            raise UsageError(f"no file {path} to load a {registry.kind} from{hint}")
-        content = path.read_bytes()
-        forget_namesakes(path.parent)
-    origin = str(path.resolve())
-    name = f"milbench_file_{hashlib.sha256(origin.encode()).hexdigest()[:12]}"
-    module = ModuleType(name)
-    module.__file__ = str(path)
-    sys.modules[name] = module
-    try:
-        with importing(f"the {registry.kind} file {path}", name):
-            exec(compile(content, str(path), "exec", dont_inherit=True), vars(module))  # noqa: S102 as an import does
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module, code_of(Path(origin), content)
+        others = [file.stem for file in path.parent.glob("*.py") if file.is_file()]
+        similar = closest(path.stem, others)
+        hint = f"; did you mean {str(path.parent / f'{similar}.py')!r}?" if similar else ""
+        raise UsageError(f"no file {path} to load a {registry.kind} from{hint}")
+
+
+def _import(target: Target) -> ModuleType:
+    """Import what was recorded into this process, and return its module."""
+    with importing(target.subject, target.module):
+        if target.file:
+            return import_file(Path(target.file))
+        return importlib.import_module(target.module)
+
+
+def _is_copy(twin: RegistryEntry[Any], record: ImportRecord, member: str) -> bool:
+    """Return whether an entry comes from a file of which a new one is a copy."""
+    is_same_member = file_and_member(twin.source)[1] == member
+    return twin.is_file and is_same_member and twin.record.digest == record.digest
 
 
 def _member(registry: Registry[Any], module: ModuleType, name: str, place: str) -> Any:

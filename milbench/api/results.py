@@ -28,3 +28,5 @@ class Results:
     draw (Int64) of a search, NA for what is compared. A cell without values has one row without a metric."""
     folders: dict[str, Path] = field(default_factory=dict)
     """Cell id -> the folder of a done cell, which has predictions.npz and gallery.npz."""
+    imported_later: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    """Cell id -> what plug-ins imported while they were trained, where that is something."""

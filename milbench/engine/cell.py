@@ -267,7 +267,11 @@ class CellFolder:
         self._progress.unlink(missing_ok=True)
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """Mark the cell as done: "costs" by name, "threshold", "decoder", "classes", "seconds", "finished"."""
+        """Mark the cell as done.
+
+        The result has "costs" by name, "threshold", "decoder", "classes", "seconds", "finished", and
+        "imported_later" where plug-ins have imported something in training.
+        """
         files = {}
         for path in (self.path / name for name in LISTED):
             if path.exists():
@@ -319,6 +323,24 @@ class CellFolder:
             for k, v in (_read_json(self._result) or {}).items()
             if k not in ("files", "digest")
         }
+
+    def imported_later(self) -> dict[str, list[str]]:
+        """Return what plug-ins imported while they were trained: "by", their kinds, "files" and "packages".
+
+        {} where that is nothing, or the file is damaged.
+        """
+        late = self.result().get("imported_later")
+        if not isinstance(late, dict):
+            return {}
+        found: dict[str, list[str]] = {}
+        for key in ("by", "files", "packages"):
+            names = late.get(key)
+            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                return {}
+            found[key] = names
+        if not {*found["by"]} <= {"loss", "task", "network"}:
+            return {}
+        return found
 
     def history(self) -> list[Row]:
         """Return the metrics of all epochs so far, up to a line that is being written or is damaged."""

@@ -128,7 +128,7 @@ def _try(job: Job) -> tuple[str, str]:
     Raises UsageError where training cannot use the loss or the network.
     """
     cell = job.cell
-    register(job.local)
+    register(job)
     key = cell.task_file or cell.task, to_json(cell.task_params), cell.seed, job.execution.data_dir
     task, bags = _first_batch(*key, cell.task_revision, cell.data)
     # A task that evaluates in a way of its own need not say which splits it has.

@@ -96,6 +96,18 @@ class Root:
             for one in ids
         }
 
+    def imported_later(self, cells: Iterable[Cell]) -> dict[str, dict[str, list[str]]]:
+        """Return what plug-ins imported while they were trained, by the ids of their cells."""
+        found: dict[str, dict[str, list[str]]] = {}
+        for cell in cells:
+            # Only plug-ins import later, and thousands of other cells need not be read for it.
+            if not cell.has_plugins:
+                continue
+            late = self.cell(cell.id).imported_later()
+            if late:
+                found[cell.id] = late
+        return found
+
     def find(self, reference: str) -> CellFolder:
         """Return the folder of the finished cell whose id, or run in MLflow, begins with a reference."""
         start = reference.strip().lower()
@@ -151,7 +163,7 @@ def results(root: Path | str = ".", name: str | None = None) -> Results:
     frame[["epoch", "draw"]] = frame[["epoch", "draw"]].astype("Int64")
     text = frame.columns.difference(["seed", "epoch", "value", "draw"])
     frame[text] = frame[text].astype("category")
-    return Results(plan, frame, folders)
+    return Results(plan, frame, folders, place.imported_later(plan.cells))
 
 
 def _rows(plan: Plan, cell: Cell, folder: CellFolder, state: State) -> Iterator[tuple[Any, ...]]:

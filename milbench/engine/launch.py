@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from milbench._utils import locks
 from milbench._utils.words import counted
+from milbench.api.late_notes import late_import_notes
 from milbench.api.plan import Cell, Plan
 from milbench.api.resolver import local_object
 from milbench.engine.folders import Root, damaged
 from milbench.engine.spec import Execution, Spec
 from milbench.errors import INTERRUPTED, UsageError
+from milbench.plugins.record import ImportRecord
 
 if TYPE_CHECKING:
-    from milbench._utils.code import Code
     from milbench.engine.cell import State, Status
     from milbench.engine.display import Display
     from milbench.engine.worker import Job
@@ -276,8 +277,9 @@ class _Launch:
         return Display(plan, schedule.states, schedule.to_run, self.root, quiet=self.quiet)
 
     def _warnings(self, schedule: _Schedule) -> list[str]:
-        """Return a line about a GPU that cannot be used, and one for each damaged cell that is run again."""
-        warnings: list[str] = []
+        """Return lines about late imports, a GPU that cannot be used, and damaged cells."""
+        cells = schedule.stage.plan.cells
+        warnings = late_import_notes(cells, self.root.imported_later(cells))
         if self.unusable_gpu and schedule.to_run:
             warnings.append(self.unusable_gpu)
         states = {cell.id: schedule.states[cell.id] for cell in schedule.to_run}
@@ -355,6 +357,7 @@ class _Launch:
             slots=schedule.slots,
             is_draw=plan.is_searching,
             local=_notebook_classes(cell),
+            records=_records(cell),
         )
 
     def _run_jobs(
@@ -412,20 +415,33 @@ def _check_execution(execution: Execution) -> None:
     check_cluster(execution.cluster)
 
 
-def _notebook_classes(cell: Cell) -> tuple[tuple[str, Any, Code], ...]:
-    """Return the plug-ins of a cell that were defined in a notebook: kind, class (or function) and code of each.
+def _notebook_classes(cell: Cell) -> tuple[tuple[str, Any], ...]:
+    """Return kind and class (or function) of the plug-ins of a cell that a notebook defines.
 
     They are sent to the workers, which cannot import them.
     """
     from milbench.networks.registry import registries
 
-    found: list[tuple[str, Any, Code]] = []
+    found: list[tuple[str, Any]] = []
     for kind, registry in registries().items():
         name = getattr(cell, kind)
         plugin = local_object(registry, name)
         if plugin:
-            found.append((kind, plugin, registry.entry(name).code))
+            found.append((kind, plugin))
     return tuple(found)
+
+
+def _records(cell: Cell) -> dict[str, ImportRecord]:
+    """Return the records of the plug-ins of a cell, by their kinds: loss, task or network."""
+    from milbench.networks.registry import registries
+
+    records: dict[str, ImportRecord] = {}
+    for kind, registry in registries().items():
+        # A network that belongs to a task has no entry.
+        entry = registry.entries.get(getattr(cell, kind))
+        if entry and entry.origin != "milbench":
+            records[kind] = entry.record
+    return records
 
 
 def _describe_end(statuses: Mapping[Status, int], stopped: str, search_end: str, rerun: str) -> str:

@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ import mlflow
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param
 from mlflow.types import ColSpec, DataType, Schema, TensorSpec
 
+from milbench._utils.files import file_and_member
 from milbench._version import __version__
 from milbench.api import gallery
 from milbench.api.plan import Cell, Plan
@@ -203,36 +204,26 @@ def write_model(place: Path, folder: CellFolder, cell: Cell, result: Mapping[str
         for path in (folder.weights, folder.memory):
             if path.exists():
                 shutil.copyfile(path, data / path.name)
-        packed, copies, helpers = dict[str, Any](), list[tuple[str, Path]](), set[Path]()
-        for kind, source in (
-            ("loss", cell.loss_file),
-            ("task", cell.task_file),
-            ("network", cell.network_file),
-        ):
-            file, colon, member = source.partition(":")
-            if file.endswith(".py"):
-                copies.append((file, data / kind / Path(file).name))
-                packed[f"{kind}_file"] = f"{kind}/{Path(file).name}{colon}{member}"
-                entry = registries()[kind].entry(resolve(registries()[kind], source))
-                helpers |= {*map(Path, entry.code.files)} - {Path(file)}
+        packed: dict[str, Any] = {}
+        copies: dict[Path, Path] = {}
+        for kind in ("loss", "task", "network"):
+            source = getattr(cell, f"{kind}_file")
+            file, member = file_and_member(source)
+            if not file:
+                continue
+            place_of_file = data / kind / Path(file).name
+            copies[place_of_file] = Path(file)
+            reference = f"{kind}/{Path(file).name}"
+            packed[f"{kind}_file"] = f"{reference}:{member}" if member else reference
+            entry = registries()[kind].entry(resolve(registries()[kind], source))
+            for used in map(Path, entry.record.files):
+                for copy in _places_of_used(used, Path(file), place_of_file, Path(scratch)):
+                    copies[copy] = used
         CellFolder(data).begin(replace(cell, **packed), folder.about()["label"], provenance={})
         CellFolder(data).finish(result)
-        for file, place_of_file in copies:
-            place_of_file.parent.mkdir()
-            shutil.copyfile(file, place_of_file)
-        for helper in helpers:  # below the folder from which Python imports it
-            roots = [
-                root
-                for root in map(Path.resolve, map(Path, sys.path))
-                if helper.is_relative_to(root)
-            ]
-            copy = (
-                Path(scratch)
-                / "code"
-                / helper.relative_to(max(roots, key=lambda root: len(root.parts)))
-            )
+        for copy, original in copies.items():
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(helper, copy)
+            shutil.copyfile(original, copy)
         columns = [
             ("labels", "string"),
             ("probability", "double"),
@@ -245,3 +236,25 @@ def write_model(place: Path, folder: CellFolder, cell: Cell, result: Mapping[str
             signature=ModelSignature(inputs, outputs), pip_requirements=[f"milbench=={__version__}"],
             code_paths=[*map(str, (Path(scratch) / "code").glob("*"))] or None,
         )  # fmt: skip
+
+
+def _places_of_used(
+    used: Path, plugin: Path, copy_of_plugin: Path, scratch: Path
+) -> Iterator[Path]:
+    """Yield where a model keeps a file that a plug-in uses, so that its copy finds it.
+
+    What lies in the folder of the plug-in is copied beside it, and modules from elsewhere below the
+    folder from which Python imports them.
+    """
+    folder = plugin.parent
+    is_beside = used.is_relative_to(folder)
+    if is_beside:
+        yield copy_of_plugin.parent / used.relative_to(folder)
+    places = {Path(place).resolve() for place in sys.path}
+    roots = [place for place in places if used.is_relative_to(place)]
+    if not roots:
+        return
+    nearest = max(roots, key=lambda root: len(root.parts))
+    # Below a folder inside that of the plug-in, a module has another name than its path from there.
+    if not is_beside or len(nearest.parts) > len(folder.parts):
+        yield scratch / "code" / used.relative_to(nearest)

@@ -21,7 +21,7 @@ from milbench.api.network import Network
 from milbench.api.parameters import with_neutral
 from milbench.api.plan import Cell
 from milbench.api.recipe import Recipe
-from milbench.api.registry import losses, tasks
+from milbench.api.registry import INSTALLED, losses, tasks
 from milbench.api.resolver import resolve
 from milbench.api.task import Task
 from milbench.data.catalog import find_file
@@ -36,6 +36,7 @@ from milbench.networks.registry import (
 )
 from milbench.optimizers.clipping import GradientNorm
 from milbench.optimizers.registry import learning_rate, optimizers
+from milbench.plugins.planned import check_as_planned
 
 SMALL_STEP = 200_000_000  # multiplications of a forward pass, which one thread computes in about ten milliseconds
 
@@ -271,17 +272,23 @@ def check_max_labels(task: Task, bags: Bags) -> None:
 def check_unchanged(cell: Cell) -> None:
     """Raise UsageError if the code of a plug-in was changed since the cell was planned."""
     for kind, registry in registries().items():
-        file, name, revision = (
-            getattr(cell, field) for field in (f"{kind}_file", kind, f"{kind}_revision")
-        )
-        entry = registry.entries.get(resolve(registry, file) if file else name)
-        if entry is None or (entry.code.digest.startswith(" of ") and not entry.code.files):
-            continue  # a network of a task, or an installed package, whose version says enough
-        # A class of a notebook came with the cell, and what it imports did not.
-        edited = not entry.source and not entry.code.is_current(elsewhere=True)
-        if edited or not revision.partition(" weights ")[0].endswith(entry.code.digest):
+        file = getattr(cell, f"{kind}_file")
+        name = resolve(registry, file) if file else getattr(cell, kind)
+        entry = registry.entries.get(name)
+        if entry is None or entry.origin == "milbench":
+            continue  # a network of a task has no entry
+        record = entry.record
+        if record.digest.startswith(INSTALLED) and not record.files:
+            # The id has the version of an installed package, and another one may load the cell.
+            continue
+        # A class of a notebook came with the cell to this machine. The files that it uses may not be
+        # here.
+        check_as_planned(f"{kind} {name}", record, elsewhere=not entry.source)
+        revision = getattr(cell, f"{kind}_revision").partition(" weights ")[0]
+        if not revision.endswith(record.digest):
             raise UsageError(
-                f"{file or name} was changed after the cell was planned, or what it imports; run the same command again"
+                f"{file or name} was changed after the cell was planned, or what it imports; "
+                "run the same command again"
             )
 
 

@@ -75,7 +75,6 @@ def make_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
     cells = [*{cell.id: cell for cell in every_cell}.values()]
     _check_networks(spec, cells)
     _check_contrasts(spec, cells)
-    notes += _untraced_code(cells)
     infos = {key: problem.info for key, problem in problems.items()}
     return Plan(
         spec.model_dump(mode="json"),
@@ -154,18 +153,6 @@ def _neutral(cells: Iterable[Cell]) -> dict[str, dict[str, Any]]:
     return {owner: values for owner, values in neutral.items() if values}
 
 
-def _untraced_code(cells: Iterable[Cell]) -> list[str]:
-    """Return a line for each plug-in that depends on code which the ids of its cells do not cover."""
-    from milbench.networks.registry import registries
-
-    parts = {(kind, getattr(cell, kind)) for cell in cells for kind in registries()}
-    return [
-        f"An edit of what the {kind} {name} depends on may go unnoticed: {'; '.join(entry.code.untraced)}."
-        for kind, name in sorted(parts)
-        if (entry := registries()[kind].entries.get(name)) and entry.code.untraced
-    ]
-
-
 def tasks_with_marks(spec: Spec) -> Iterator[tuple[str, Params, str, Mark | None]]:
     """Yield each task with its parameters and short name, without a mark, then that of each mark with the mark."""
     for variant in _combinations(tasks(), spec.tasks, spec.task):
@@ -217,7 +204,7 @@ def _axes(params: Params) -> Iterator[Params]:
 def _fields(registry: Registry[Any], name: str, params: Params) -> Params:
     """Return the fields of a cell that describe its loss or its task."""
     entry, kind = registry.entry(name), registry.kind
-    revision = f"{registry.get(name).revision}{entry.code.digest}"
+    revision = f"{registry.get(name).revision}{entry.record.digest}"
     return {
         kind: entry.name,
         f"{kind}_params": params,
@@ -429,6 +416,6 @@ def changed_recipe(defaults: Params, changes: Params) -> Params:
     )
     recipe: Recipe = validated("the recipe", Recipe, {**defaults, **settings, **changes})
     check_recipe(recipe)
-    origin = optimizers().entry(recipe.optimizer).code.digest.removeprefix(" of ")
+    origin = optimizers().entry(recipe.optimizer).record.digest.removeprefix(" of ")
     complete = recipe.model_copy(update={"optimizer_origin": origin}).model_dump()
     return without_neutral(Recipe, complete)

@@ -9,22 +9,24 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from milbench._utils import locks
-from milbench._utils.code import Code
 from milbench._utils.process import process_as_before
 from milbench._version import __version__
 from milbench.api.plan import Cell
 from milbench.engine.cell import CellFolder, State
 from milbench.engine.spec import Execution
 from milbench.errors import UsageError, disk_failure, message
+from milbench.plugins.late import LateImports
+from milbench.plugins.planned import keep_planned
+from milbench.plugins.record import ImportRecord
 from milbench.processes.fresh import ProcessDied, TookTooLong
 from milbench.processes.host import announce_limit
 
@@ -63,8 +65,10 @@ class Job:
     """How many cells may be computed on a GPU at once."""
     is_draw: bool = False
     """Whether the cell is a draw of a search, for which validation bags choose."""
-    local: tuple[tuple[str, Any, Code], ...] = ()
-    """Kind, class (or function) and code of each plug-in that was defined in a notebook or script."""
+    local: tuple[tuple[str, Any], ...] = ()
+    """Kind and class (or function) of each plug-in that was defined in a notebook or script."""
+    records: Mapping[str, ImportRecord] = field(default_factory=dict)
+    """Kind -> what the import of the plug-in brought in when the cell was planned."""
 
 
 def run_cell(job: Job) -> tuple[str, State]:
@@ -87,7 +91,7 @@ def run_cell(job: Job) -> tuple[str, State]:
 def train_cell(job: Job, folder: CellFolder, device: str) -> State:
     """Train the cell on a device, such as "cuda:0"; record the result or the error in its folder; return its state."""
     set_torch_defaults(job.threads, tf32=job.cell.recipe["precision"] == "tf32")
-    register(job.local)
+    register(job)
     folder.begin(job.cell, job.label, provenance(device))
     # Not by the time of day, which may be set back meanwhile.
     begun = time.monotonic()
@@ -114,14 +118,24 @@ def _train_here(job: Job, folder: CellFolder, device: str) -> dict[str, Any]:
     # Gradients below 1e-38 make some CPUs ten times slower.
     torch.set_flush_denormal(not in_process)
     output = nullcontext() if in_process else _output_to(folder.output)
-    with process_as_before(), output, _time_limit(job.execution.timeout, folder.hang):
-        return train(
+    late_imports = LateImports(job.records, job.cell.plugin_files)
+    with (
+        process_as_before(),
+        output,
+        _time_limit(job.execution.timeout, folder.hang),
+        late_imports.watched(),
+    ):
+        result = train(
             job.cell,
             folder,
             torch.device(device),
             job.execution.data_dir,
             threads_by_work=threads_by_work,
         )
+    late = late_imports.found()
+    if late:
+        result["imported_later"] = late
+    return result
 
 
 def _record_error(job: Job, folder: CellFolder, error: BaseException) -> State:
@@ -170,13 +184,18 @@ def code_version() -> str:
         return ""
 
 
-def register(local: Sequence[tuple[str, Any, Code]]) -> None:
-    """Let the registries of this process know classes and functions that no file or module holds."""
+def register(job: Job) -> None:
+    """Let this process know the plug-ins of a cell: their records, and classes of notebooks."""
     from milbench.api.resolver import add_object
     from milbench.networks.registry import registries
 
-    for kind, plugin, code in local:
-        add_object(registries()[kind], plugin, code)
+    local = dict(job.local)
+    for kind, record in job.records.items():
+        if kind in local:
+            add_object(registries()[kind], local[kind], record)
+        elif not job.execution.in_process:
+            reference = getattr(job.cell, f"{kind}_file") or getattr(job.cell, kind)
+            keep_planned(kind, reference, record)
 
 
 def set_torch_defaults(threads: int, *, tf32: bool = False) -> None:

@@ -106,7 +106,7 @@ def network_source(task: TaskOrClass, name: str, head: Head | None = None) -> tu
     if _is_torchvision(task, name):
         return f"{revision} of torchvision {version('torchvision').partition('+')[0]}", ""
     entry = networks().entry(name)
-    return f"{revision}{entry.code.digest}", entry.source
+    return f"{revision}{entry.record.digest}", entry.source
 
 
 def make_network(

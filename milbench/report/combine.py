@@ -56,5 +56,8 @@ def combine(parts: Sequence[Results]) -> Results:
     )  # fmt: skip
     frame = frame.assign(**{name: frame["cell"].map(labels[name]) for name in _NAMES})
     return Results(
-        plan, frame, {cell: folder for part in parts for cell, folder in part.folders.items()}
+        plan,
+        frame,
+        {cell: folder for part in parts for cell, folder in part.folders.items()},
+        {cell: late for part in parts for cell, late in part.imported_later.items()},
     )

@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from milbench._utils.files import write_atomically
 from milbench._utils.palette import TONES
 from milbench._version import __version__
+from milbench.api.late_notes import late_import_notes
 from milbench.api.metric_info import describe
 from milbench.api.results import Results
 from milbench.api.supervision import SUPERVISIONS
@@ -371,6 +372,7 @@ def _limits(study: Study) -> list[str]:
     where = "" if len(without) == len(study.tasks) else f" on {listed(without)}"
     few = [few_bags_line(study, task) for task in study.tasks]
     few += [shared_line(study, task) for task in study.tasks]
+    late = late_import_notes(study.plan.cells, study.results.imported_later)
     limits = {
         **{line: bool(line) for line in few},
         f"Training took {length}; {tuned}.": True,
@@ -382,4 +384,4 @@ def _limits(study: Study) -> list[str]:
             len(set(study.cells["machine"]) - {""}) > 1,
         "A loss whose seeds sometimes collapse, but did not here, can't be told from one that never does.": True,
     }  # fmt: skip
-    return [*study.plan.notes, *(text for text, holds in limits.items() if holds)]
+    return [*study.plan.notes, *late, *(text for text, holds in limits.items() if holds)]

@@ -1,6 +1,10 @@
 import json
+import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -185,10 +189,18 @@ def test_whatever_ends_an_import_is_one_line_with_its_place(
 
 
 def test_an_interrupt_of_the_user_during_an_import_stays_one(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
     file = tmp_path / "slow.py"
     file.write_text(
-        "import os\nimport signal\nos.kill(os.getpid(), signal.SIGINT)\nfor _ in range(9**9):\n    pass\n"
+        f"import pathlib\npathlib.Path({str(begun)!r}).touch()\nwhile True:\n    pass\n"
     )
+
+    def press_ctrl_c() -> None:
+        while not begun.exists():
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press_ctrl_c, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         milbench.load_loss(str(file))
 
@@ -200,11 +212,11 @@ def test_an_edited_file_is_read_anew_where_a_user_asks_for_it_and_not_in_a_launc
     text = OWN.format(name="mine", head="sigmoid", method="bag_loss") + "\n    number = 1\n"
     file.write_text(text)
     assert load_loss(str(file)).number == 1
-    before = losses().entry("mine").code.digest
+    before = losses().entry("mine").record.digest
     file.write_text(text.replace("number = 1", "number = 2"))
     assert losses().create(resolve(losses(), str(file)), {}).number == 1
-    assert losses().entry("mine").code.digest == before
+    assert losses().entry("mine").record.digest == before
     assert load_loss(str(file)).number == 2
-    assert losses().entry("mine").code.digest != before
+    assert losses().entry("mine").record.digest != before
     file.write_text(text.replace("number = 1", "number = 3"))
     assert load_loss("mine").number == 3

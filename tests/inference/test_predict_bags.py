@@ -278,7 +278,7 @@ def test_a_saved_model_needs_neither_store_nor_table_nor_plug_in_nor_what_that_i
     (package / "scale.py").write_text("SCALE = 1.0\n")
     monkeypatch.syspath_prepend(package.parent)
     plugin.write_text(f"{Path(LOSS).read_text()}\nfrom own_helpers.scale import SCALE\n")
-    revision = f"1 {losses().entry(resolve(losses(), str(plugin))).code.digest}"
+    revision = f"1 {losses().entry(resolve(losses(), str(plugin))).record.digest}"
     one = replace(cell("my-loss", str(plugin)), loss_revision=revision)
     made = galleries.make(
         kind="set", instances=np.zeros((2, 3, 2)), labels=np.zeros((2, 2)), presence=np.zeros((2, 2)),

@@ -74,7 +74,7 @@ def test_a_network_of_a_module_or_a_function(
     assert add_object(networks(), function) == f"{module}:wide_one"
 
 
-def test_a_class_of_a_notebook_is_known_by_its_source(task: Any) -> None:
+def test_a_class_of_a_notebook_is_known_by_its_code(task: Any) -> None:
     for stride in (2, 4):  # the cell is run again after an edit
         cell = f"<cell {stride}>"
         text = OWN.format(cls="Noted", body="").replace("= 2", f"= {stride}")
@@ -83,7 +83,7 @@ def test_a_class_of_a_notebook_is_known_by_its_source(task: Any) -> None:
         exec(compile(text, cell, "exec"), names)
         assert network_name(task, add_object(networks(), names["Noted"])) == "noted"
         assert make_network(task, "noted", {}, seed=0)(IMAGES).shape[2] == (7 if stride == 2 else 4)
-    digest = networks().entry("noted").code.digest
+    digest = networks().entry("noted").record.digest
     assert len(digest) == 64
 
 

@@ -1,0 +1,213 @@
+"""Import code of users, so that the process stays as it is and every failure is one line."""
+
+import hashlib
+import importlib
+import importlib.util
+import io
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from milbench._utils.process import process_as_before
+from milbench.errors import UsageError, message
+from milbench.plugins.places import is_own_module
+
+_modules_of_folders: dict[Path, dict[str, ModuleType]] = {}
+"""Folder of a plug-in -> the modules in it that plug-ins have imported, by name."""
+_added_places: set[str] = set()
+"""What the imports of plug-ins have added to `sys.path`."""
+
+
+def path_of_session() -> tuple[str, ...]:
+    """Return `sys.path` without what plug-ins have added: they do not depend on each other."""
+    return tuple(place for place in sys.path if place not in _added_places)
+
+
+@contextmanager
+def importing(subject: str, module: str, *, own: bool = False) -> Iterator[None]:
+    """Turn whatever ends the import of a plug-in, also `sys.exit`, into a UsageError.
+
+    Its message names the file and line. `module` is the name of the plug-in's module, and `own` says
+    that it is milbench's own. What belongs to the process stays as it is, also torch's default device
+    and type, which are those of other losses. What the plug-in prints is discarded, unless a cell is
+    computed.
+    """
+    import torch
+
+    # Not by torch.get_default_device, which fails in torch 2.6 after set_default_device(None).
+    device = torch.empty(0).device
+    dtype = torch.get_default_dtype()
+    places = set(sys.path)
+    # A plug-in may keep it, as for its log.
+    nowhere = io.StringIO()
+    try:
+        with ExitStack() as stack:
+            if not own:
+                stack.enter_context(_current_code())
+                if stack.enter_context(process_as_before()):
+                    stack.enter_context(redirect_stdout(nowhere))
+                    stack.enter_context(redirect_stderr(nowhere))
+            yield
+    except (UsageError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise import_failure(subject, module, error) from error
+    finally:
+        _added_places.update(set(sys.path) - places)
+        torch.set_default_device(None if device == torch.device("cpu") else device)
+        torch.set_default_dtype(dtype)
+
+
+def import_failure(subject: str, module: str, error: BaseException) -> UsageError:
+    """Return the error that says what has ended an import, with the plug-in's innermost line."""
+    package = module.partition(".")[0]
+    places = [
+        (frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == package
+    ]
+    text = message(error)
+    if isinstance(error, SyntaxError):
+        text = error.msg
+        if error.filename:
+            places = [(error.filename, error.lineno or 0)]
+    reason = f"{type(error).__name__}: {text}".removesuffix(": ")
+    if "no known parent package" in reason:
+        reason = "a module of a package, which imports relatively, is named PACKAGE.MODULE:CLASS"
+    if places:
+        file, line = places[-1]
+        reason += f" ({file}, line {line})"
+    return UsageError(f"cannot import {subject}: {reason}")
+
+
+def file_module(path: Path) -> str:
+    """Return the name of the module that a file becomes."""
+    origin = str(path.resolve())
+    return f"milbench_file_{hashlib.sha256(origin.encode()).hexdigest()[:12]}"
+
+
+def import_file(path: Path) -> ModuleType:
+    """Import a file anew, with its folder first on `sys.path`, and return its module."""
+    module = ModuleType(file_module(path))
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
+    try:
+        with _folder_first(path.resolve().parent):
+            code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+            exec(code, vars(module))  # noqa: S102 as an import does
+    except BaseException:
+        del sys.modules[module.__name__]
+        raise
+    return module
+
+
+def forget_modules(files: Iterable[str]) -> None:
+    """Forget the modules of files, so that they are imported anew."""
+    importlib.invalidate_caches()
+    forgotten = set(files)
+    for modules in (sys.modules, *_modules_of_folders.values()):
+        for name, module in [*modules.items()]:
+            if name != "__main__" and getattr(module, "__file__", None) in forgotten:
+                del modules[name]
+
+
+@contextmanager
+def _folder_first(folder: Path) -> Iterator[None]:
+    """Import from a folder first in a block, with its modules that are imported already.
+
+    Two folders may both have a helper.py. So the modules of other places for which the folder has a
+    file are put aside for the block. The folder stays on `sys.path`: a plug-in may import from there
+    later.
+    """
+    names = {path.stem for path in folder.glob("*.py")}
+    names |= {path.parent.name for path in folder.glob("*/__init__.py")}
+    own_modules = _modules_of_folders.setdefault(folder, {})
+    aside = {
+        name: module
+        for name, module in _modules_named(names).items()
+        if not _lies_in(folder, module) and is_own_module(name, _file(module))
+    }
+    hidden = {name.partition(".")[0] for name in aside}
+    for name in aside:
+        del sys.modules[name]
+    sys.modules.update(own_modules)
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        for name, module in _modules_named(names).items():
+            if _lies_in(folder, module):
+                own_modules[name] = module
+        for name in _modules_named(hidden):
+            del sys.modules[name]
+        sys.modules.update(aside)
+
+
+def _modules_named(tops: set[str]) -> dict[str, ModuleType]:
+    """Return the imported modules, by name, whose top-level packages have one of these names."""
+    return {
+        name: module
+        for name, module in [*sys.modules.items()]
+        if name.partition(".")[0] in tops and _file(module)
+    }
+
+
+def _file(module: ModuleType) -> str:
+    return getattr(module, "__file__", None) or ""
+
+
+def _lies_in(folder: Path, module: ModuleType) -> bool:
+    return Path(_file(module)).resolve().is_relative_to(folder)
+
+
+class _CurrentLoader(SourceFileLoader):
+    """Compiles the file as it is now.
+
+    Python takes bytecode for current where the file has the same size and was edited in the same
+    second.
+    """
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        path = self.get_filename(fullname)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
+
+
+class _CurrentFinder:
+    """Finds modules as Python does, and takes no bytecode for those of the user's own."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            if isinstance(finder, _CurrentFinder) or find is None:
+                continue
+            spec: ModuleSpec | None = find(name, path, target)
+            if spec is None:
+                continue
+            loader = spec.loader
+            if type(loader) is SourceFileLoader and is_own_module(loader.name, loader.path):
+                spec.loader = _CurrentLoader(loader.name, loader.path)
+            return spec
+        return None
+
+
+@contextmanager
+def _current_code() -> Iterator[None]:
+    """Compile the user's own modules anew in a block, and write no bytecode."""
+    finder = _CurrentFinder()
+    dont_write_bytecode = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = dont_write_bytecode
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)

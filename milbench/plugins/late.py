@@ -1,0 +1,116 @@
+"""What plug-ins import after their own import, such as inside a training step.
+
+No record of an import has it, and an edit of it makes no new cell. So the cell lists it, and reports and plans say so.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+from milbench.plugins.places import (
+    foreign_distributions,
+    is_milbench,
+    is_own_module,
+    is_site_file,
+)
+from milbench.plugins.record import ImportRecord, importing_frame, is_own_frame, module_file
+
+
+class LateImports:
+    """What plug-ins import in a block that is in no record of theirs."""
+
+    def __init__(self, records: Mapping[str, ImportRecord], plugin_files: Sequence[str]) -> None:
+        """Take the records of the plug-ins by their kinds, such as loss, and their files."""
+        self._records = records
+        self._folders = [Path(file).parent for file in plugin_files if file.endswith(".py")]
+        self._before: set[str] = set()
+        self._importers: dict[str, str] = {}
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Watch what is imported in a block, where the cell has plug-ins."""
+        if not self._records:
+            yield
+            return
+        self._before = set(sys.modules)
+        watcher = _Watcher(self._importers)
+        sys.meta_path.insert(0, watcher)
+        try:
+            yield
+        finally:
+            if watcher in sys.meta_path:
+                sys.meta_path.remove(watcher)
+
+    def found(self) -> dict[str, list[str]]:
+        """Return "by", the kinds of the plug-ins, "files" of the user's own, and "packages".
+
+        {} where nothing came in. Packages that milbench requires are left out, and so are those that
+        another package imports.
+        """
+        files: set[str] = set()
+        packages: set[str] = set()
+        kinds: set[str] = set()
+        for name in set(sys.modules) - self._before:
+            file = self._late_file(name)
+            if file:
+                files.add(self._short(file))
+                kinds |= self._kinds(name)
+        for name in self._importers:
+            found = self._late_packages(name)
+            if found:
+                packages |= found
+                kinds |= self._kinds(name)
+        if not kinds:
+            return {}
+        return {"by": sorted(kinds), "files": sorted(files), "packages": sorted(packages)}
+
+    def _late_file(self, module: str) -> str:
+        """Return the file of a module of the user's own, "" where it is recorded or another's."""
+        file = module_file(module)
+        is_recorded = any(file in record.files for record in self._records.values())
+        if not file or is_recorded or not is_own_module(module, file):
+            return ""
+        return file
+
+    def _late_packages(self, module: str) -> set[str]:
+        """Return the installed packages of a module that are in no record, with their versions."""
+        if is_milbench(module) or not is_site_file(module_file(module)):
+            return set()
+        recorded = {name for record in self._records.values() for name in record.distributions}
+        found = foreign_distributions(module)
+        return {f"{name} {version}" for name, version in found.items() if name not in recorded}
+
+    def _kinds(self, module: str) -> set[str]:
+        """Return the kinds of the plug-ins that import a module, all where that is not known."""
+        importer = self._importers.get(module)
+        kinds = {kind for kind, record in self._records.items() if importer in record.files}
+        return kinds or set(self._records)
+
+    def _short(self, file: str) -> str:
+        """Return a path relative to the folder of a plug-in, where it lies in one."""
+        for folder in self._folders:
+            if Path(file).is_relative_to(folder):
+                return Path(file).relative_to(folder).as_posix()
+        return file
+
+
+class _Watcher:
+    """A finder that finds nothing, and notes what code of the user's own imports."""
+
+    def __init__(self, importers: dict[str, str]) -> None:
+        self._importers = importers
+
+    def find_spec(
+        self,
+        name: str,
+        path: Sequence[str] | None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        """Note a module and the importing file, where that is the user's own."""
+        importer = importing_frame(sys._getframe(1))  # noqa: SLF001 the only way to the caller
+        if importer is not None and is_own_frame(importer):
+            self._importers.setdefault(name, importer.f_code.co_filename)
+        return None

@@ -1,0 +1,149 @@
+"""Whose a file or a module is: Python's, an installed package's, milbench's or the user's own."""
+
+import re
+import sys
+import sysconfig
+from collections.abc import Mapping
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+SITE_FOLDERS = {"site-packages", "dist-packages"}
+"""The names of folders into which packages are installed."""
+SYSTEM = tuple(Path(place) for place in ("/proc", "/sys", "/dev", "/etc"))
+"""Where files describe the machine and not the user's work."""
+
+
+@cache
+def is_own_file(path: str) -> bool:
+    """Return whether a file lies outside the folders of Python and of installed packages.
+
+    The files of a package that is installed as editable lie outside too: they are the user's own.
+    """
+    if path.startswith("<frozen") or is_site_file(path):
+        return False
+    place = Path(path).resolve()
+    return not any(place.is_relative_to(folder) for folder in _library_folders())
+
+
+def is_own_module(name: str, file: str) -> bool:
+    """Return whether a module, by its name and file, is the user's own."""
+    if is_milbench(name) or _top(name) in sys.stdlib_module_names:
+        return False
+    if is_own_file(file):
+        return True
+    # Somebody may have put a file into site-packages by hand.
+    return is_site_file(file) and not _is_distributed(_name_in_site(file))
+
+
+def is_milbench(module: str) -> bool:
+    """Return whether a module, by its name, is one of milbench itself."""
+    return _top(module) == "milbench"
+
+
+@cache
+def is_milbench_file(path: str) -> bool:
+    """Return whether a file lies in the folder of milbench."""
+    return Path(path).resolve().is_relative_to(Path(__file__).resolve().parents[1])
+
+
+def is_site_file(path: str) -> bool:
+    """Return whether a file lies in a folder into which packages are installed."""
+    return not SITE_FOLDERS.isdisjoint(Path(path).parent.parts)
+
+
+def distributions_of(module: str) -> dict[str, str]:
+    """Return name -> version of the installed distributions that provide a module."""
+    top = _top(module)
+    try:
+        # Most distributions are named like their module, and the list of all takes long to read.
+        found = [metadata.distribution(top)]
+    except (metadata.PackageNotFoundError, ValueError):
+        found = [metadata.distribution(name) for name in _providers().get(top, ())]
+    return {one.name: one.version for one in found}
+
+
+@cache
+def _is_distributed(module: str) -> bool:
+    """Return whether an installed distribution provides a module."""
+    return bool(distributions_of(module))
+
+
+def foreign_distributions(module: str) -> dict[str, str]:
+    """Return name -> version of the distributions that provide a module, and of what they require.
+
+    milbench and what it requires are left out: they belong to all cells and stand in the provenance
+    of each.
+    """
+    providers = {normalised(name) for name in distributions_of(module)}
+    return {
+        name: version
+        for name in sorted(_with_requirements(frozenset(providers)) - _common())
+        if (version := version_of(name))
+    }
+
+
+def version_of(distribution: str) -> str:
+    """Return the version of an installed distribution, "" where it is not installed."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+@cache
+def _common() -> frozenset[str]:
+    """Return the names of milbench and of all that it requires, without its extras."""
+    return _with_requirements(frozenset({"milbench"}))
+
+
+def _with_requirements(names: frozenset[str]) -> frozenset[str]:
+    """Return the names of distributions and of all that they require, without extras."""
+    found: set[str] = set()
+    waiting = [*names]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found.add(name)
+        try:
+            requirements = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:
+            continue
+        for requirement in requirements:
+            if "extra ==" in requirement:
+                continue
+            waiting += [normalised(re.split(r"[^\w.-]", requirement)[0])]
+    return frozenset(found)
+
+
+def _name_in_site(file: str) -> str:
+    """Return the name below site-packages that a file belongs to, such as its package.
+
+    The name of the module does not tell it: packages may import their compiled parts under short
+    names.
+    """
+    parts = Path(file).parts
+    places = [number for number, part in enumerate(parts) if part in SITE_FOLDERS]
+    return parts[places[-1] + 1].partition(".")[0]
+
+
+@cache
+def _library_folders() -> tuple[Path, ...]:
+    """Return the folders of Python's own modules."""
+    paths = sysconfig.get_paths()
+    return tuple(Path(paths[name]).resolve() for name in ("stdlib", "platstdlib"))
+
+
+@cache
+def _providers() -> Mapping[str, list[str]]:
+    return metadata.packages_distributions()
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def normalised(name: str) -> str:
+    """Return the name of a distribution in the spelling in which names are compared."""
+    return re.sub(r"[-_.]+", "-", name).lower()

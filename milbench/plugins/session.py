@@ -1,0 +1,190 @@
+"""What tells versions of a class or function apart that no file holds, such as one of a notebook.
+
+It is what its code objects do: instructions, names and constants, and likewise the classes,
+functions and values of the session that these reach. Comments and places do not count. Modules of
+files that it reaches count by their records.
+"""
+
+import dis
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import PurePath
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from milbench.plugins.places import foreign_distributions, is_milbench, is_site_file
+from milbench.plugins.record import (
+    ImportRecord,
+    Target,
+    digest_of_lines,
+    module_file,
+    record_import,
+)
+
+CONSTANTS = (type(None), type(...), bool, int, float, complex, str, bytes, PurePath)
+HOUSEKEEPING = {
+    "__abstractmethods__", "__annotate__", "__annotate_func__", "__annotations__",
+    "__annotations_cache__", "__dict__", "__doc__", "__firstlineno__", "__module__",
+    "__static_attributes__", "__weakref__", "_abc_impl",
+}  # fmt: skip
+"""Attributes of a class that Python sets, and that compute nothing."""
+
+
+def record_session_object(value: type | FunctionType) -> ImportRecord:
+    """Return the record of a class or function that no file holds.
+
+    Raises UsageError where a module that it uses cannot be imported in a process of its own.
+    """
+    reader = _Reader()
+    description = reader.describe(value)
+    modules = tuple(sorted(filter(_counts, reader.modules)))
+    record = ImportRecord()
+    if modules:
+        record = record_import(Target(f"the modules of {value.__name__}", modules=modules))
+    digest = digest_of_lines([f"code {description}", f"modules {record.digest}"])
+    return ImportRecord(digest, record.files, record.distributions)
+
+
+def holder(value: Any) -> str:
+    """Return the name of the module that holds a class or function, "" where none does."""
+    name = getattr(value, "__module__", None) or "__main__"
+    if name == "__main__":
+        return ""
+    held: Any = sys.modules.get(name)
+    for part in getattr(value, "__qualname__", "").split("."):
+        held = getattr(held, part, None)
+    # A class of a module that was imported anew is the one that the module holds now.
+    is_held = getattr(held, "__qualname__", None) == value.__qualname__
+    return name if is_held else ""
+
+
+def _counts(module: str) -> bool:
+    """Return whether a module is the user's own, or of a package that not all cells have."""
+    file = module_file(module)
+    if not file or is_milbench(module) or module.partition(".")[0] in sys.stdlib_module_names:
+        return False
+    return not is_site_file(file) or bool(foreign_distributions(module))
+
+
+class _Reader:
+    """Describes values by nested lists of text, and notes the modules that they come from."""
+
+    def __init__(self) -> None:
+        self.modules: set[str] = set()
+        self._numbers: dict[int, int] = {}
+        self._kept: list[Any] = []
+
+    def describe(self, value: Any) -> Any:
+        """Return a description of a value that has the same `repr` in every process."""
+        if isinstance(value, CONSTANTS):
+            return f"{type(value).__name__} {value!r}"
+        if isinstance(value, ModuleType):
+            self.modules.add(value.__name__)
+            return f"module {value.__name__}"
+        if isinstance(value, tuple | frozenset | CodeType):
+            # They may be one object or several equal ones. They contain themselves only by way of
+            # others.
+            return self._describe_new(value)
+        if id(value) in self._numbers:
+            return f"value {self._numbers[id(value)]}"
+        self._numbers[id(value)] = len(self._numbers)
+        # Kept, so that no other value gets its id meanwhile.
+        self._kept.append(value)
+        return self._describe_new(value)
+
+    def _describe_new(self, value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [type(value).__name__, *map(self.describe, value)]
+        if isinstance(value, set | frozenset):
+            return [type(value).__name__, *sorted(map(str, map(self.describe, value)))]
+        if isinstance(value, dict):
+            return ["dict", *map(self.describe, value.items())]
+        if isinstance(value, CodeType):
+            return self._describe_code(value)
+        if isinstance(value, type | FunctionType):
+            return self._describe_definition(value)
+        if isinstance(value, property):
+            return ["property", *map(self.describe, (value.fget, value.fset, value.fdel))]
+        if isinstance(value, staticmethod | classmethod):
+            return [type(value).__name__, self.describe(value.__func__)]
+        if isinstance(value, MethodType):
+            return ["method", *map(self.describe, (value.__func__, value.__self__))]
+        if isinstance(value, functools.partial):
+            return ["partial", *map(self.describe, (value.func, value.args, value.keywords))]
+        return self._describe_object(value)
+
+    def _describe_definition(self, value: type | FunctionType) -> Any:
+        """Describe a class or function: by its module where one holds it, else by what it does."""
+        module = holder(value)
+        if module:
+            self.modules.add(module)
+            return f"{module}.{value.__qualname__}"
+        if isinstance(value, type):
+            return self._describe_class(value)
+        return self._describe_function(value)
+
+    def _describe_class(self, value: type) -> Any:
+        members = [
+            [name, self.describe(member)]
+            for name, member in sorted(vars(value).items())
+            if name not in HOUSEKEEPING
+        ]
+        return ["class", value.__qualname__, self.describe(value.__bases__), members]
+
+    def _describe_function(self, value: FunctionType) -> Any:
+        code = value.__code__
+        closure = value.__closure__ or ()
+        enclosed = [
+            [name, self.describe(cell.cell_contents)]
+            for name, cell in zip(code.co_freevars, closure, strict=True)
+            # The class of a method that calls `super()` is described already.
+            if name != "__class__"
+        ]
+        defaults = self.describe([value.__defaults__, value.__kwdefaults__])
+        home = str(value.__globals__.get("__name__"))
+        if home != "__main__" and home in sys.modules:
+            # A function of a module has made it, such as a decorator: its code belongs to the
+            # record of that module.
+            self.modules.add(home)
+            return ["function", home, value.__qualname__, defaults, enclosed]
+        used = [
+            [name, self.describe(value.__globals__[name])]
+            for name in sorted(_globals_of(code))
+            if name in value.__globals__
+        ]
+        return ["function", self.describe(code), defaults, enclosed, used]
+
+    def _describe_code(self, code: CodeType) -> Any:
+        return [
+            code.co_code.hex(),
+            code.co_names,
+            code.co_varnames,
+            code.co_freevars,
+            code.co_exceptiontable.hex(),
+            [self.describe(constant) for constant in code.co_consts],
+        ]
+
+    def _describe_object(self, value: Any) -> Any:
+        """Describe an object by its type and what it holds, arrays and tensors by their numbers."""
+        kind = self.describe(type(value))
+        to_list: Callable[[], Any] | None = getattr(value, "tolist", None)
+        if callable(to_list):
+            return [kind, str(getattr(value, "dtype", "")), self.describe(to_list())]
+        if hasattr(value, "__dict__"):
+            return [kind, self.describe(vars(value))]
+        text = repr(value)
+        return [kind, "" if " at 0x" in text else text]
+
+
+def _globals_of(code: CodeType) -> set[str]:
+    """Return the global names that a function and the functions inside it look up."""
+    names = {
+        str(instruction.argval)
+        for instruction in dis.get_instructions(code)
+        if instruction.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME"))
+    }
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= _globals_of(constant)
+    return names

@@ -1,0 +1,46 @@
+"""A command ends when its work is done, whatever a plug-in has started when it was imported."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests._helpers.command_line import SMALL, TINY
+from tests._helpers.project import Project, loss_text
+
+PATIENCE = 240
+"""Seconds after which the test gives up; what the plug-ins start goes on for an hour."""
+
+
+@pytest.mark.parametrize(
+    "starts",
+    [
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(3600,)).start()\n",
+        "import atexit, time\natexit.register(time.sleep, 3600)\n",
+    ],
+    ids=["thread", "exit handler"],
+)
+def test_what_a_plug_in_starts_does_not_hold_the_command(tmp_path: Path, starts: str) -> None:
+    path = Project(tmp_path).write("mine.py", loss_text(starts))
+    words = ["run", "--loss", str(path), "--task", TINY, *SMALL, "--dry-run"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "milbench", *words, "--root", str(tmp_path / "root")],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    assert "dry run: nothing was started" in ran.stdout
+
+
+def test_a_mistake_ends_with_exit_code_2() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "milbench", "run", "--loss", "nowhere.py", "--task", TINY],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("milbench: no file nowhere.py")

@@ -1,0 +1,78 @@
+"""What a plug-in imports in a step is no part of its digest, and the cell, the plan and the report say so."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from milbench.engine.cell import CellFolder
+from milbench.engine.folders import Root
+from tests._helpers.command_line import SMALL, TINY, Milbench
+from tests._helpers.project import Project, loss_text
+
+NOTE = "loss mine imported scale.py while training; an edit of it does not make a new cell"
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Iterator[list[str]]:
+    """The command that trains a loss which imports scale.py in its steps."""
+    project = Project(tmp_path / "project")
+    project.write("helper.py", "K = 1\n")
+    project.write("scale.py", "SCALE = 1.0\n")
+    text = loss_text("import helper\n", "__import__('scale').SCALE * helper.K")
+    path = project.write("mine.py", text)
+    yield ["run", "--loss", str(path), "--task", TINY, *SMALL]
+    for name in ("scale", "helper"):
+        sys.modules.pop(name, None)
+
+
+def test_the_result_of_the_cell_lists_what_it_imported_later(
+    milbench: Milbench, root: Path, words: list[str]
+) -> None:
+    milbench(*words, "--jobs", "1").done()
+    (result,) = Root(root).cells.glob("*/result.json")
+    late = json.loads(result.read_text())["imported_later"]
+    assert late == {"by": ["loss"], "files": ["scale.py"], "packages": []}
+
+
+def test_a_dry_run_names_the_files_that_were_imported_later(
+    milbench: Milbench, words: list[str]
+) -> None:
+    milbench(*words, "--jobs", "1").done()
+    assert NOTE in " ".join(milbench(*words, "--dry-run").done().split())
+
+
+def test_the_report_names_the_files_that_were_imported_later(
+    milbench: Milbench, root: Path, words: list[str]
+) -> None:
+    milbench(*words, "--jobs", "1").done()
+    milbench("report").done()
+    (page,) = root.glob("reports/*/report.md")
+    assert NOTE in page.read_text()
+
+
+def test_an_edit_of_such_a_file_makes_no_new_cell(milbench: Milbench, words: list[str]) -> None:
+    milbench(*words, "--jobs", "1").done()
+    Path(words[2]).with_name("scale.py").write_text("SCALE = 2.0\n")
+    assert "1 cell, 0 to run" in milbench(*words, "--dry-run").done()
+
+
+def test_an_edit_of_an_imported_helper_makes_a_new_cell(
+    milbench: Milbench, words: list[str]
+) -> None:
+    milbench(*words, "--jobs", "1").done()
+    Path(words[2]).with_name("helper.py").write_text("K = 2\n")
+    assert "1 cell, 1 to run" in milbench(*words, "--dry-run").done()
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    ["text", {"by": ["loss"]}, {"by": ["seed"], "files": [], "packages": []}, {"by": 1}],
+    ids=["text", "keys", "kind", "type"],
+)
+def test_a_damaged_list_counts_as_none(tmp_path: Path, damaged: object) -> None:
+    folder = CellFolder(tmp_path)
+    (tmp_path / "result.json").write_text(json.dumps({"imported_later": damaged}))
+    assert folder.imported_later() == {}

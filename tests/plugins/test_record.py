@@ -1,0 +1,313 @@
+"""The digest of a plug-in changes with what its import brought in, and with nothing else."""
+
+import os
+import py_compile
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from milbench import UsageError
+from milbench.plugins import record as record_module
+from milbench.plugins.record import ImportRecord, Target, record_import
+from milbench.processes.fresh import call_fresh
+from tests._helpers.project import Project, loss_text
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    yield Project(tmp_path / "project")
+    for name, module in [*sys.modules.items()]:
+        if str(tmp_path) in str(getattr(module, "__file__", "")):
+            del sys.modules[name]
+
+
+def test_an_edit_of_the_file_changes_the_digest(project: Project) -> None:
+    project.write("mine.py", "K = 1\n")
+    before = project.digest()
+    project.write("mine.py", "K = 2\n")
+    assert project.digest() != before
+
+
+def test_an_edit_of_a_helper_changes_the_digest(project: Project) -> None:
+    project.write("mine.py", "import helper\n")
+    project.write("helper.py", "SIGN = 1\n")
+    before = project.digest()
+    project.write("helper.py", "SIGN = 2\n")
+    assert project.digest() != before
+
+
+def test_an_edit_of_a_helper_of_a_helper_changes_the_digest(project: Project) -> None:
+    project.write("mine.py", "import helper\n")
+    project.write("helper.py", "from lab.deep import SIGN\n")
+    project.write("lab/deep.py", "SIGN = 1\n")
+    before = project.digest()
+    project.write("lab/deep.py", "SIGN = 2\n")
+    assert project.digest() != before
+
+
+def test_an_edit_of_a_base_class_changes_the_digest(project: Project) -> None:
+    base = loss_text(name="base").replace("Mine", "Base")
+    project.write("mine.py", "from base import Base\n\nclass Mine(Base):\n    name = 'mine'\n")
+    project.write("base.py", base)
+    before = project.digest()
+    project.write("base.py", base.replace("return 1", "return 2"))
+    assert project.digest() != before
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        "open(FILE).read()",
+        "pathlib.Path(FILE).read_text()",
+        "os.read(os.open(FILE, os.O_RDONLY), 9)",
+        "pd.read_csv(FILE)",
+        "np.loadtxt(FILE)",
+        "runpy.run_path(FILE)",
+    ],
+    ids=["open", "path", "descriptor", "pandas", "numpy", "run_path"],
+)
+def test_an_edit_of_a_file_read_at_import_changes_the_digest(project: Project, reads: str) -> None:
+    imports = "import os, pathlib, runpy\nimport numpy as np, pandas as pd\n"
+    file = project.write("weights.txt", "1.5\n")
+    project.write("mine.py", f"{imports}FILE = {str(file)!r}\n{reads}\n")
+    before = project.digest()
+    project.write("weights.txt", "2.5\n")
+    assert project.digest() != before
+
+
+def test_an_edit_of_a_file_imported_by_its_path_changes_the_digest(project: Project) -> None:
+    project.write("parts/scale.py", "K = 1\n")
+    project.write(
+        "mine.py",
+        textwrap.dedent("""
+            import importlib.util, pathlib
+            path = pathlib.Path(__file__).parent / "parts" / "scale.py"
+            spec = importlib.util.spec_from_file_location("scale", path)
+            scale = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(scale)
+        """),
+    )
+    before = project.digest()
+    project.write("parts/scale.py", "K = 2\n")
+    assert project.digest() != before
+
+
+def test_an_edit_of_another_file_in_the_folder_changes_nothing(project: Project) -> None:
+    project.write("mine.py", "import helper\n")
+    project.write("helper.py", "")
+    project.write("stranger.py", "K = 1\n")
+    project.write("notes.txt", "first\n")
+    before = project.digest()
+    project.write("stranger.py", "K = 2\n")
+    project.write("notes.txt", "second\n")
+    assert project.digest() == before
+
+
+def test_a_file_that_the_import_writes_does_not_count(project: Project) -> None:
+    log = project.folder / "log.txt"
+    project.write("mine.py", f"import time\nopen({str(log)!r}, 'w').write(str(time.time_ns()))\n")
+    before = project.digest()
+    assert project.digest() == before
+
+
+def test_a_moved_folder_keeps_the_digest(project: Project) -> None:
+    read = "open(os.path.join(os.path.dirname(__file__), 'data/weights.txt'))\n"
+    project.write("mine.py", f"import os, helper\nfrom lab import part\n{read}")
+    project.write("helper.py", "K = 1\n")
+    project.write("lab/part.py", "K = 2\n")
+    project.write("data/weights.txt", "1\n")
+    before = project.digest()
+    moved = project.folder.with_name("elsewhere") / "deeper"
+    shutil.move(project.folder, moved)
+    assert Project(moved).digest() == before
+
+
+def test_a_renamed_file_keeps_the_digest(project: Project) -> None:
+    path = project.write("mine.py", "K = 1\n")
+    before = project.digest()
+    path.rename(path.with_name("yours.py"))
+    assert project.digest("yours.py") == before
+
+
+def test_two_losses_that_share_a_helper_change_together(project: Project) -> None:
+    project.write("first.py", "import helper\n")
+    project.write("second.py", "import helper\nK = 2\n")
+    project.write("helper.py", "SIGN = 1\n")
+    before = [project.digest("first.py"), project.digest("second.py")]
+    project.write("helper.py", "SIGN = 2\n")
+    after = [project.digest("first.py"), project.digest("second.py")]
+    assert before[0] != after[0]
+    assert before[1] != after[1]
+
+
+def write_package(site: Project, version: str) -> None:
+    about = f"Metadata-Version: 2.1\nName: somebodys-dist\nVersion: {version}\n"
+    site.write("somebodys_dist-1.dist-info/METADATA", about)
+    site.write("somebodys_dist-1.dist-info/RECORD", "odd_name/__init__.py,,\n")
+    site.write("odd_name/__init__.py", f"VERSION = {version!r}\n")
+
+
+def test_another_version_of_an_installed_package_changes_the_digest(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Project(project.folder.with_name("site-packages"))
+    monkeypatch.syspath_prepend(site.folder)
+    project.write("mine.py", "import odd_name\n")
+    write_package(site, "1.0")
+    before = project.record()
+    assert before.distributions == {"somebodys-dist": "1.0"}
+    assert [*before.files] == [str(project.folder / "mine.py")]
+    write_package(site, "1.1")
+    assert project.digest() != before.digest
+
+
+def test_packages_that_milbench_requires_do_not_count(project: Project) -> None:
+    path = project.write("mine.py", "import torch, sympy, scipy.stats, milbench.losses.exact\n")
+    record = project.record()
+    assert record.distributions == {}
+    assert [*record.files] == [str(path)]
+
+
+def test_an_edit_of_an_editable_package_changes_the_digest(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Project(project.folder.with_name("src"))
+    site = Project(project.folder.with_name("site-packages"))
+    source.write("lab/__init__.py", "")
+    source.write("lab/part.py", "K = 1\n")
+    site.write("lab-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: lab\nVersion: 1.0\n")
+    for folder in (source.folder, site.folder):
+        monkeypatch.syspath_prepend(folder)
+    project.write("mine.py", "import lab.part\n")
+    before = project.digest()
+    source.write("lab/part.py", "K = 2\n")
+    assert project.digest() != before
+
+
+def record_after_other_imports(target: Target) -> ImportRecord:
+    """Return the record that a process makes which has imported other libraries before."""
+    import sklearn.svm  # noqa: F401
+    import tqdm  # type: ignore[import-untyped] # noqa: F401
+
+    surroundings = record_module._Surroundings(str(Path.cwd()), tuple(sys.path), dict(os.environ))
+    return record_module._record(target, surroundings)
+
+
+def test_the_record_does_not_depend_on_earlier_imports(project: Project) -> None:
+    path = project.write("mine.py", "import helper, sklearn.svm, email.mime.text\n")
+    project.write("helper.py", "import tqdm\n")
+    target = Target("the loss file", file=str(path))
+    record = record_import(target)
+    assert "tqdm" in record.distributions
+    assert call_fresh(record_after_other_imports, target) == record
+
+
+def test_a_module_is_recorded_by_its_name(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(project.folder)
+    project.write("lab/__init__.py", "")
+    project.write("lab/loss.py", "from .base import K\n")
+    project.write("lab/base.py", "K = 1\n")
+    target = Target("the loss module lab.loss", modules=("lab.loss",))
+    before = record_import(target)
+    assert {Path(file).name for file in before.files} == {"__init__.py", "loss.py", "base.py"}
+    project.write("lab/base.py", "K = 2\n")
+    assert record_import(target).digest != before.digest
+
+
+def test_each_of_two_folders_has_its_own_helper(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        folder = Project(tmp_path / name)
+        folder.write("helper.py", f"SIGN = {name!r}\n")
+        folder.write("mine.py", loss_text("from helper import SIGN\n", "SIGN", name))
+    assert Project(tmp_path / "first").factor() == "first"
+    assert Project(tmp_path / "second").factor() == "second"
+    assert Project(tmp_path / "first").digest() != Project(tmp_path / "second").digest()
+
+
+def test_a_helper_of_another_folder_is_not_found(tmp_path: Path) -> None:
+    first = Project(tmp_path / "first")
+    first.write("helper.py", "SIGN = 1\n")
+    first.write("mine.py", loss_text("from helper import SIGN\n", "SIGN", "first"))
+    assert first.factor() == 1
+    second = Project(tmp_path / "second")
+    second.write("mine.py", loss_text("from helper import SIGN\n", "SIGN", "second"))
+    with pytest.raises(UsageError, match="No module named 'helper'"):
+        second.factor()
+
+
+def test_two_losses_of_one_folder_share_the_module_of_their_helper(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.write("helper.py", "CALLS = []\n")
+    for name in ("first", "second"):
+        project.write(f"{name}.py", loss_text("import helper\n", "helper.CALLS", name))
+    assert project.factor("first.py") is project.factor("second.py")
+
+
+def test_a_module_of_the_session_is_not_replaced_by_a_helper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Project(tmp_path / "session")
+    session.write("helper.py", "SIGN = 'of the session'\n")
+    monkeypatch.syspath_prepend(session.folder)
+    import helper  # type: ignore[import-not-found]
+
+    project = Project(tmp_path / "project")
+    project.write("helper.py", "SIGN = 'of the plug-in'\n")
+    project.write("mine.py", loss_text("from helper import SIGN\n", "SIGN"))
+    assert project.factor() == "of the plug-in"
+    assert sys.modules["helper"] is helper
+    del sys.modules["helper"]
+
+
+def test_stale_bytecode_does_not_hide_an_edit(project: Project) -> None:
+    helper = project.write("helper.py", "SIGN = 1\n")
+    project.write("mine.py", loss_text("from helper import SIGN\n", "SIGN"))
+    py_compile.compile(str(helper))
+    times = helper.stat().st_atime_ns, helper.stat().st_mtime_ns
+    project.write("helper.py", "SIGN = 2\n")
+    # Python tells files apart by their sizes and by the second of the last edit.
+    os.utime(helper, ns=times)
+    assert project.factor() == 2
+
+
+def test_the_next_load_uses_an_edited_helper(project: Project) -> None:
+    project.write("helper.py", "SIGN = 1\n")
+    project.write("mine.py", loss_text("from helper import SIGN\n", "SIGN"))
+    assert project.factor() == 1
+    project.write("helper.py", "SIGN = 2\n")
+    assert project.factor() == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("import sys\nsys.exit(3)\n", "SystemExit: 3 ({file}, line 2)"),
+        ("raise KeyboardInterrupt\n", "KeyboardInterrupt ({file}, line 1)"),
+        ("import os\nos._exit(7)\n", "in a process of its own: exit code 7"),
+        ("import ctypes\nctypes.string_at(0)\n", "in a process of its own: killed by SIGSEGV"),
+    ],
+    ids=["exit", "interrupt", "_exit", "crash"],
+)
+def test_an_import_that_ends_its_process_is_one_line(
+    project: Project, text: str, says: str
+) -> None:
+    path = project.write("mine.py", text)
+    with pytest.raises(UsageError) as error:
+        project.factor()
+    assert str(error.value).startswith(f"cannot import the loss file {path}")
+    assert str(error.value).endswith(says.format(file=path))
+
+
+def test_an_import_that_hangs_is_one_line(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_module, "LIMIT", 1.0)
+    project.write("mine.py", "while True:\n    pass\n")
+    with pytest.raises(UsageError, match="in a process of its own: took longer than 1 seconds"):
+        project.factor()
