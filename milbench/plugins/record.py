@@ -10,7 +10,7 @@ import hashlib
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -99,21 +99,6 @@ class Target:
             importlib.import_module(name)
 
 
-@dataclass(frozen=True)
-class _Surroundings:
-    """What an import may depend on in the process that asks for it."""
-
-    folder: str
-    path: tuple[str, ...]
-    environment: Mapping[str, str]
-
-    def enter(self) -> None:
-        os.chdir(self.folder)
-        sys.path[:] = self.path
-        os.environ.clear()
-        os.environ.update(self.environment)
-
-
 def record_import(target: Target) -> ImportRecord:
     """Import a plug-in in a process of its own, and return what came in.
 
@@ -122,20 +107,22 @@ def record_import(target: Target) -> ImportRecord:
     if _is_recording:
         # A plug-in loads another one while it is imported: the files of both come into its record.
         return ImportRecord()
-    surroundings = _Surroundings(str(Path.cwd()), path_of_session(), dict(os.environ))
     try:
-        return call_fresh(_record, target, surroundings, limit=LIMIT)
+        return call_fresh(_record, target, path_of_session(), limit=LIMIT)
     except ProcessDied as died:
         raise UsageError(
             f"cannot import {target.subject} in a process of its own: {died}"
         ) from None
 
 
-def _record(target: Target, surroundings: _Surroundings) -> ImportRecord:
-    """Import a plug-in in this process, which is a fresh one, and return what came in."""
+def _record(target: Target, path: Sequence[str]) -> ImportRecord:
+    """Import a plug-in in this process, which is a fresh one, and return what came in.
+
+    `path` is where Python looks for modules, without what other plug-ins have added.
+    """
     global _is_recording  # noqa: PLW0603 of the process, which ends with the call
     _is_recording = True
-    surroundings.enter()
+    sys.path[:] = path
     before = set(sys.modules)
     opened = _OpenedFiles()
     sys.addaudithook(opened.note)

@@ -289,8 +289,8 @@ def test_the_next_load_uses_an_edited_helper(project: Project) -> None:
     [
         ("import sys\nsys.exit(3)\n", "SystemExit: 3 ({file}, line 2)"),
         ("raise KeyboardInterrupt\n", "KeyboardInterrupt ({file}, line 1)"),
-        ("import os\nos._exit(7)\n", "in a process of its own: exit code 7"),
-        ("import ctypes\nctypes.string_at(0)\n", "in a process of its own: killed by SIGSEGV"),
+        ("import os\nos._exit(7)\n", "in a process of its own: it ended with exit code 7"),
+        ("import ctypes\nctypes.string_at(0)\n", "in a process of its own: it was killed by SIGSEGV"),
     ],
     ids=["exit", "interrupt", "_exit", "crash"],
 )
