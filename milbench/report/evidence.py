@@ -6,12 +6,20 @@ predictions: they keep it in three files, a report for all its cells together.
 
 import json
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from milbench.api.outcomes import CLASSES_FILE, OUTCOMES_FILE, Outcomes, load_outcomes
-from milbench.api.predictions import PREDICTIONS_FILE, Ints, SplitPredictions, load_predictions
+from milbench.api.predictions import (
+    PREDICTIONS_FILE,
+    Ints,
+    Predictions,
+    SplitPredictions,
+    load_predictions,
+)
 from milbench.api.reliability import RELIABILITY_FILE, Bin, load_reliability
 from milbench.errors import UsageError
 from milbench.evaluation.metrics import class_counts, outcomes, reliability
@@ -19,19 +27,102 @@ from milbench.evaluation.metrics import class_counts, outcomes, reliability
 ClassCounts = dict[str, list[int]]
 """Of each class: in how many test bags it is present, predicted, and both, then what was predicted instead."""
 
+DOES_NOT_FIT = (UsageError, KeyError, ValueError)
+"""What is raised where the predictions of somebody's own task do not fit together."""
 
-@dataclass(frozen=True)
-class Evidence:
+
+class Evidence(Protocol):
     """What is known of a cell, or of all the cells of a published report."""
 
+    @property
+    def outcomes(self) -> list[dict[str, Outcomes]]:
+        """A dict for each epoch that was kept, by metric; of a published report one, by CELL/METRIC."""
+
+    @property
+    def counts(self) -> dict[str, ClassCounts]:
+        """By cell, after the last epoch."""
+
+    @property
+    def shared(self) -> str:
+        """What test bags share: "items", a "group", "nothing", or "unknown" where nobody kept it."""
+
+    @property
+    def reliability(self) -> dict[str, list[Bin]]:
+        """By metric, after the last epoch."""
+
+
+@dataclass(frozen=True)
+class NoEvidence:
+    """Nothing is known."""
+
     outcomes: list[dict[str, Outcomes]] = field(default_factory=list)
-    """A dict for each epoch that was kept, by metric; of a published report one, by CELL/METRIC."""
     counts: dict[str, ClassCounts] = field(default_factory=dict)
-    """By cell, after the last epoch."""
     shared: str = "unknown"
-    """What test bags share: "items", a "group", "nothing", or "unknown" where nobody kept it."""
     reliability: dict[str, list[Bin]] = field(default_factory=dict)
-    """By metric, after the last epoch."""
+
+
+@dataclass(frozen=True)
+class EarlierEvidence:
+    """What the files of a published report say, or of a cell of an earlier version."""
+
+    folder: Path
+    shared: str = "unknown"
+
+    @cached_property
+    def outcomes(self) -> list[dict[str, Outcomes]]:
+        """See `Evidence`."""
+        return _earlier_outcomes(self.folder / OUTCOMES_FILE)
+
+    @cached_property
+    def counts(self) -> dict[str, ClassCounts]:
+        """See `Evidence`."""
+        return load_counts(self.folder / CLASSES_FILE)
+
+    @cached_property
+    def reliability(self) -> dict[str, list[Bin]]:
+        """See `Evidence`."""
+        return _earlier_reliability(self.folder / RELIABILITY_FILE)
+
+
+@dataclass(frozen=True)
+class CellEvidence:
+    """What the predictions of a cell say. Each part is computed when it is first asked for."""
+
+    cell: str
+    epochs: list[Predictions]
+    """The predictions after each epoch that was kept."""
+    last: Predictions
+    """Those after the last epoch."""
+
+    @cached_property
+    def outcomes(self) -> list[dict[str, Outcomes]]:
+        """See `Evidence`."""
+        try:
+            return [outcomes(predictions) for predictions in self.epochs]
+        except DOES_NOT_FIT:
+            return []
+
+    @cached_property
+    def counts(self) -> dict[str, ClassCounts]:
+        """See `Evidence`."""
+        try:
+            rows = class_counts(self.last).tolist()
+            return {self.cell: dict(zip(self.last.class_names, rows, strict=True))}
+        except DOES_NOT_FIT:
+            return {}
+
+    @cached_property
+    def shared(self) -> str:
+        """See `Evidence`."""
+        return shared_by(self.last["test"])
+
+    @cached_property
+    def reliability(self) -> dict[str, list[Bin]]:
+        """See `Evidence`."""
+        try:
+            return reliability(self.last["test"])
+        except DOES_NOT_FIT:
+            return {}
 
 
 def evidence_in(folder: Path) -> Evidence:
@@ -39,34 +130,18 @@ def evidence_in(folder: Path) -> Evidence:
 
     A file that is damaged counts as absent, and with damaged predictions nothing is known.
     """
+    path = folder / PREDICTIONS_FILE
+    if not path.is_file():
+        return EarlierEvidence(folder)
     try:
-        if (folder / PREDICTIONS_FILE).is_file():
-            return _from_predictions(folder)
-    except (
-        UsageError,
-        KeyError,
-        ValueError,
-    ):  # what a task of somebody's has kept may not fit together
-        return Evidence()
-    return Evidence(
-        outcomes=_earlier_outcomes(folder / OUTCOMES_FILE),
-        counts=load_counts(folder / CLASSES_FILE),
-        reliability=_earlier_reliability(folder / RELIABILITY_FILE),
-    )
-
-
-def _from_predictions(folder: Path) -> Evidence:
-    by_epoch = load_predictions(folder / PREDICTIONS_FILE)
+        by_epoch = load_predictions(path)
+    except DOES_NOT_FIT:
+        return NoEvidence()
     _, last = by_epoch["last"]
     if "test" not in last:
-        return Evidence()
-    rows = class_counts(last).tolist()
-    return Evidence(
-        outcomes=[outcomes(predictions) for _, predictions in by_epoch.values()],
-        counts={folder.name: dict(zip(last.class_names, rows, strict=True))},
-        shared=shared_by(last["test"]),
-        reliability=reliability(last["test"]),
-    )
+        return NoEvidence()
+    epochs = [predictions for _, predictions in by_epoch.values()]
+    return CellEvidence(folder.name, epochs, last)
 
 
 def shared_by(bags: SplitPredictions) -> str:
@@ -80,9 +155,11 @@ def shared_by(bags: SplitPredictions) -> str:
 
 def _is_in_two_bags(items: Ints) -> bool:
     """Return whether an item is in two rows of items (n, M), in which -1 stands for none."""
-    in_bags = [np.unique(row[row >= 0]) for row in items]
-    everything = np.concatenate(in_bags)
-    return len(np.unique(everything)) < len(everything)
+    is_item = items >= 0
+    bags = np.broadcast_to(np.arange(len(items))[:, None], items.shape)
+    # A bag may have an item twice, so pairs of an item and a bag count once.
+    pairs = np.unique(np.stack([items[is_item], bags[is_item]]), axis=1)
+    return bool(len(np.unique(pairs[0])) < pairs.shape[1])
 
 
 def _earlier_outcomes(path: Path) -> list[dict[str, Outcomes]]:

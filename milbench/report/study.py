@@ -18,7 +18,7 @@ from milbench.api.plan import Cell, TaskInfo
 from milbench.api.published import Rule
 from milbench.api.results import Results
 from milbench.api.supervision import SUPERVISIONS
-from milbench.report.evidence import Evidence, evidence_in
+from milbench.report.evidence import Evidence, NoEvidence, evidence_in
 from milbench.report.formatting import readable
 from milbench.report.looks import Look, looks
 from milbench.report.statistics.contenders import Contenders, contenders
@@ -361,7 +361,7 @@ class Study:
     def evidence(self, cell: str) -> Evidence:
         """Return what is known of a cell beside its metrics, nothing where it is not done."""
         folder = self.results.folders.get(cell)
-        return Evidence() if folder is None else self._evidence_in(folder)
+        return NoEvidence() if folder is None else self._evidence_in(folder)
 
     def _evidence_in(self, folder: Path) -> Evidence:
         return evidence_in(folder)
