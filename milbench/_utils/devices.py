@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
+"""How Linux calls the instructions that multiply bfloat16: two of x86 and that of Arm."""
+
 
 def resolve(name: str) -> torch.device:
     """Return the device for auto (cuda if there is one), cpu, cuda or cuda:N. Raises UsageError if it is not there."""
@@ -77,21 +80,13 @@ def auto_precision(device: torch.device) -> AutoPrecision:
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
-    """Return whether the hardware of a device multiplies bfloat16, as far as torch tells it."""
+    """Return whether the hardware of a device multiplies bfloat16, as far as torch or Linux tell it."""
     import torch
 
     if device.type == "cuda":
         with torch.cuda.device(device):
             return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    if platform.machine().lower() in ("aarch64", "arm64"):
-        # On x86 this would count emulation.
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001
-    # No public names tell it, and earlier versions of torch lack these.
-    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
-        is_supported = getattr(torch.cpu, name, None)
-        if is_supported is not None and is_supported():
-            return True
-    return False
+    return not BFLOAT16_FLAGS.isdisjoint(_about_processor().split())
 
 
 def unusable_gpu() -> str:
@@ -153,6 +148,14 @@ def device_name(device: str) -> str:
 
 def processor() -> str:
     """Return the name of the CPU, as far as the system tells it."""
-    about = Path("/proc/cpuinfo").read_text("utf-8", "replace") if sys.platform == "linux" else ""
-    model = re.search(r"^model name\s*:\s*(.*\S)", about, re.MULTILINE)
-    return model[1] if model else platform.processor() or platform.machine()
+    model = re.search(r"^model name\s*:\s*(.*\S)", _about_processor(), re.MULTILINE)
+    if model:
+        return model[1]
+    return platform.processor() or platform.machine()
+
+
+def _about_processor() -> str:
+    """Return what Linux tells of the CPU, "" on other systems."""
+    if sys.platform != "linux":
+        return ""
+    return Path("/proc/cpuinfo").read_text("utf-8", "replace")

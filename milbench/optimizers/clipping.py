@@ -29,7 +29,8 @@ class GradientNorm:
             self._norms = torch.cat([self._norms.to(norm.device), norm.reshape(1)])
             target = torch.minimum(norm, torch.quantile(self._norms, self.number).to(norm))
         factor = torch.where(norm > 0, target / norm, 1.0)
-        torch._foreach_mul_(gradients, factor)
+        for gradient in gradients:
+            gradient.mul_(factor)
         return factor != 1
 
     def state_dict(self) -> dict[str, Any]:

@@ -16,7 +16,13 @@ from milbench.plugins.places import (
     is_own_module,
     is_site_file,
 )
-from milbench.plugins.record import ImportRecord, importing_frame, is_own_frame, module_file
+from milbench.plugins.record import (
+    ImportRecord,
+    frame_of_caller,
+    importing_frame,
+    is_own_frame,
+    module_file,
+)
 
 
 class LateImports:
@@ -110,7 +116,7 @@ class _Watcher:
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
         """Note a module and the importing file, where that is the user's own."""
-        importer = importing_frame(sys._getframe(1))  # noqa: SLF001 the only way to the caller
+        importer = importing_frame(frame_of_caller())
         if importer is not None and is_own_frame(importer):
             self._importers.setdefault(name, importer.f_code.co_filename)
         return None

@@ -8,6 +8,7 @@ import builtins
 import functools
 import hashlib
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -149,7 +150,7 @@ def _watch_imports() -> set[str]:
     def watched(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def watching(name: str, *arguments: Any, **named: Any) -> Any:
-            importer = importing_frame(sys._getframe(1))  # noqa: SLF001 the only way to the caller
+            importer = importing_frame(frame_of_caller())
             if importer is not None and is_own_frame(importer):
                 imported.add(name)
             return function(name, *arguments, **named)
@@ -159,6 +160,14 @@ def _watch_imports() -> set[str]:
     builtins.__import__ = watched(builtins.__import__)
     importlib.import_module = watched(importlib.import_module)
     return imported
+
+
+def frame_of_caller() -> FrameType | None:
+    """Return the frame of the code that has called the function that calls this one."""
+    here = inspect.currentframe()
+    if here is None or here.f_back is None:
+        return None
+    return here.f_back.f_back
 
 
 def importing_frame(frame: FrameType | None) -> FrameType | None:
@@ -278,7 +287,7 @@ class _OpenedFiles:
         place = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 it follows no links
         if _is_for_writing(mode, flags):
             self._written.add(place)
-        elif self._is_of_user(place, sys._getframe(1)):  # noqa: SLF001 the only way to the caller
+        elif self._is_of_user(place, frame_of_caller()):
             self._read.add(place)
 
     def files(self) -> list[str]:
@@ -286,15 +295,15 @@ class _OpenedFiles:
         read = self._read - self._written
         return sorted(path for path in read if Path(path).is_file() and _is_data_of_user(path))
 
-    def _is_of_user(self, path: str, frame: FrameType) -> bool:
+    def _is_of_user(self, path: str, frame: FrameType | None) -> bool:
         """Return whether code of the user's own has asked for a file that a frame opens.
 
         What a library reads when it is imported is its own matter. The import system itself reads
         sources, also those that code of the user's own loads by their paths.
         """
-        if _is_import_system(frame):
+        if frame is not None and _is_import_system(frame):
             return path.endswith(SOURCES)
-        caller: FrameType | None = frame
+        caller = frame
         while caller is not None and not _is_import_system(caller):
             if caller.f_globals.get("__name__") == __name__:
                 return False  # from here on outwards it is what records

@@ -192,7 +192,10 @@ def call_fresh(function: Callable[..., T], *arguments: Any, limit: float | None 
     Raises ProcessDied where the process ends without a result, TookTooLong where it has none after `limit` seconds.
     """
     future: Future[T] = shared_processes().submit(_limited, limit, function, arguments)
-    return future.result()
+    try:
+        return future.result()
+    except TookTooLong:
+        raise TookTooLong(f"it took longer than {limit:g} seconds") from None
 
 
 def _limited(limit: float | None, function: Callable[..., T], arguments: tuple[Any, ...]) -> T:
