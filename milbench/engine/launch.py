@@ -208,6 +208,7 @@ class _Launch:
 
     def _earlier(self) -> Plan | None:
         """Return the plan of earlier launches with this name and origin, None if there are none."""
+        self.root.check_place(self.spec.name)
         if self.spec.name not in self.root.names():
             return None
         earlier = self.root.plan(self.spec.name)
@@ -276,11 +277,14 @@ class _Launch:
         return Display(plan, schedule.states, schedule.to_run, self.root, quiet=self.quiet)
 
     def _warnings(self, schedule: _Schedule) -> list[str]:
-        """Return a line about a GPU that cannot be used, and one for each damaged cell that is run again."""
+        """Return a line about a GPU that cannot be used, and one for each cell that is damaged or cannot be read."""
         warnings: list[str] = []
         if self.unusable_gpu and schedule.to_run:
             warnings.append(self.unusable_gpu)
         states = {cell.id: schedule.states[cell.id] for cell in schedule.to_run}
+        for cell in schedule.cells:
+            if schedule.states[cell.id].status == "unreadable":
+                states[cell.id] = schedule.states[cell.id]
         return warnings + damaged(schedule.stage.plan, states)
 
     def _show_outlook(self, schedule: _Schedule) -> int:
@@ -335,10 +339,11 @@ class _Launch:
             display.print_line(warning)
 
     def _tidy(self, schedule: _Schedule) -> None:
-        """Tidy the folders of the cells, except of those that failed and are not run again."""
+        """Tidy the folders of the cells, except of those that failed and are not run again, or cannot be read."""
         ids_to_run = {cell.id for cell in schedule.to_run}
         for cell in schedule.cells:
-            if cell.id in ids_to_run or schedule.states[cell.id].status != "failed":
+            status = schedule.states[cell.id].status
+            if cell.id in ids_to_run or status not in ("failed", "unreadable"):
                 self.root.cell(cell.id).tidy()
 
     def _job(self, schedule: _Schedule, cell: Cell) -> Job:
@@ -443,6 +448,7 @@ def _describe_end(statuses: Mapping[Status, int], stopped: str, search_end: str,
         "failed": "failed",
         "missing": "unfinished",
         "running": "running in another launch",
+        "unreadable": "not readable and left alone",
     }
     parts = [
         f"{counted(statuses[status], 'cell')} {word}"
