@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from milbench._utils.files import (
+    MOST_TEXT,
     Unreadable,
     WrongFile,
     expanded,
@@ -180,10 +181,15 @@ def _names_in(folder: Path) -> set[str]:
 
 def _not_a_plan(path: Path) -> str:
     """Say what has the name of a plan and is no file, "" for a file or nothing."""
+    kind = ""
     try:
-        kind = kind_of(path.stat().st_mode)
+        found = path.stat()
+        kind = kind_of(found.st_mode)
+        if not kind and found.st_size > MOST_TEXT:
+            kind = f"a file of {found.st_size:,} bytes"
     except FileNotFoundError:
-        kind = "a link to nothing" if path.is_symlink() else ""
+        if path.is_symlink():
+            kind = "a link to nothing"
     except OSError as error:
         return f"{path} cannot be read: {error.strerror or error}; it is left alone"
     return f"{path} is {kind}, expected the plan of a comparison: move it away" if kind else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from milbench._utils import locks
+from milbench._utils.console import plain, write_line
 from milbench._utils.words import counted
 from milbench.api.plan import Cell, Plan
 from milbench.api.resolver import local_object
@@ -241,7 +243,20 @@ class _Launch:
         # The notes of the spec come first. They are for the report and a dry run.
         notes = stage.plan.notes[len(self.spec.notes) :]
         display.print_plan([*notes, *self._warnings(schedule)])
+        if self.quiet:
+            self._print_unreadable(schedule)
         return self._compute(schedule, display)
+
+    def _print_unreadable(self, schedule: _Schedule) -> None:
+        """Say on standard error which cells cannot be read: they are why the exit code will be 1."""
+        ids = {cell.id for cell in schedule.cells}
+        states = {
+            cell_id: state
+            for cell_id, state in schedule.states.items()
+            if cell_id in ids and state.status == "unreadable"
+        }
+        for line in damaged(schedule.stage.plan, states):
+            write_line(sys.stderr, plain(line))
 
     def _make_schedule(self, stage: _Stage) -> _Schedule:
         """Decide which cells of a stage this launch runs, and how many at a time."""

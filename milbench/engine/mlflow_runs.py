@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -38,8 +39,10 @@ STATUSES: dict[Status, str] = {
 }
 ATTEMPT = "milbench.attempt"  # the tag of a run that tells it from runs of the same cell that was computed before
 
-for _name in ("mlflow", "alembic", "urllib3", "mlflow.store.db.utils"):
-    logging.getLogger(_name).setLevel(logging.CRITICAL)  # the mirror reports errors in one line
+# The mirror reports errors in one line. What these libraries log or warn of may quote an address with a password.
+for _name in ("mlflow", "alembic", "sqlalchemy", "urllib3", "requests", "mlflow.store.db.utils"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", module=rf"{_name}(\.|$)")
 logging.getLogger("alembic.runtime.migration").addFilter(
     lambda _: False
 )  # whose level older MLflow sets anew
