@@ -6,6 +6,7 @@ as a folder or a named pipe: `WrongFile`. Or the system may refuse to read it, t
 
 import errno
 import hashlib
+import io
 import os
 import re
 import shutil
@@ -14,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from milbench._utils import locks
 from milbench.errors import UsageError
@@ -62,7 +63,7 @@ def kind_of(mode: int) -> str:
 
 
 @contextmanager
-def open_file(path: Path) -> Iterator[BinaryIO]:
+def open_file(path: Path) -> Iterator[io.BufferedReader]:
     """Open a file for a block that reads it. Nothing waits: a named pipe or a device is not opened.
 
     Raises FileNotFoundError where nothing is there, WrongFile where something else than a file is, and Unreadable where

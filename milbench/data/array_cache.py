@@ -78,11 +78,10 @@ def _write_record(new: Path, folder: Path, write: Write) -> dict[str, Any]:
     for path in sorted(new.glob("*.npy")):
         arrays[path.stem] = [path.stat().st_size, digests.read_digest(path, "sha256")]
     about = {"format": FORMAT, "states": states, "known": known, "arrays": arrays}
-    text = json.dumps(about)
     # As it will be read: JSON has no tuples.
-    about = json.loads(text)
-    (new / RECORD).write_text(json.dumps(about | {"digest": _digest(about)}))
-    return about
+    written: dict[str, Any] = json.loads(json.dumps(about))
+    (new / RECORD).write_text(json.dumps(written | {"digest": _digest(written)}))
+    return written
 
 
 def _move(new: Path, place: Path, old: Path) -> None:

@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -147,7 +148,7 @@ STRANGE: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["result.json", "weights.safetensors"])
 @pytest.mark.parametrize("put", STRANGE.values(), ids=[*STRANGE])
 def test_a_cell_with_something_else_than_a_file_is_computed_again(
     milbench: Milbench, root: Path, cell: CellFolder, name: str, put: Callable[[Path], object]
@@ -160,7 +161,7 @@ def test_a_cell_with_something_else_than_a_file_is_computed_again(
     assert numbers(root) == whole
 
 
-@pytest.mark.parametrize("name", ["checkpoint.pt", "history.csv", "progress.json", "output.txt"])
+@pytest.mark.parametrize("name", ["checkpoint.pt", "history.csv"])
 @pytest.mark.parametrize("put", STRANGE.values(), ids=[*STRANGE])
 def test_an_unfinished_cell_goes_on_without_what_is_no_file(
     milbench: Milbench, root: Path, cell: CellFolder, name: str, put: Callable[[Path], object]
@@ -218,15 +219,13 @@ def test_a_cell_that_lost_its_folder_meanwhile_is_missing(
 ) -> None:
     import shutil
 
-    from milbench.engine import train
+    from milbench.engine.evaluate import evaluate
 
-    evaluate = train.evaluate
-
-    def lose(setup: object, epoch: int, *args: object) -> object:
+    def lose(setup: Any, epoch: int, *args: Any) -> object:
         if epoch == 2:
             for folder in Root(root).folders():
                 shutil.rmtree(folder.path)
-        return evaluate(setup, epoch, *args)  # type: ignore[arg-type]
+        return evaluate(setup, epoch, *args)
 
     with monkeypatch.context() as patch:
         patch.setattr("milbench.engine.train.evaluate", lose)
