@@ -2,17 +2,18 @@
 
 A CPU that can multiply bfloat16 may still be slower with it: torch then spends more on converting than it saves. So one
 short trial decides. An answer is kept for each processor, version of torch and number of threads. If it cannot be read
-or written, the trial is made again.
+or written, or is not as it was written, the trial is made again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from milbench._utils.files import write_atomically
+from milbench._utils.files import read_file, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +52,7 @@ def is_bfloat16_quicker(processor: str) -> bool:
     # The first pair that is not quicker decides, and later ones are not timed.
     is_quicker = all(pair.bfloat16 <= (1 - LEAST_GAIN) * pair.float32 for pair in timed_pairs())
     answers[key] = is_quicker
-    text = json.dumps(answers, indent=1)
+    text = json.dumps({"answers": answers, "digest": _digest(answers)}, indent=1)
     with contextlib.suppress(OSError):
         write_atomically(place, lambda temporary: temporary.write_text(text, "utf-8"))
     return is_quicker
@@ -65,11 +66,16 @@ def _place() -> Path:
 
 def _read(place: Path) -> dict[str, Any]:
     """Return the answers that are kept. If the file is missing or damaged, there are none."""
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        answers = json.loads(place.read_bytes())
-        if isinstance(answers, dict):
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+        content = json.loads(read_file(place))
+        answers = content["answers"]
+        if isinstance(answers, dict) and content["digest"] == _digest(answers):
             return answers
     return {}
+
+
+def _digest(answers: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(answers, sort_keys=True).encode()).hexdigest()
 
 
 def timed_pairs() -> Iterator[Seconds]:

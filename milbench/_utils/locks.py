@@ -1,5 +1,6 @@
 """Advisory file locks, released when the process exits."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fcntl import LOCK_NB, LOCK_SH, flock
@@ -33,14 +34,19 @@ def try_lock(path: Path) -> Iterator[bool]:
 def is_locked(path: Path) -> bool:
     """Return whether some process, this one included, holds the lock of a file or folder."""
     try:
-        with _lock_file(path).open("rb") as opened:
-            flock(
-                opened, LOCK_SH | LOCK_NB
-            )  # shared: two processes that ask at once do not meet each other
+        # A named pipe in the place of the file would else hold up whoever opens it.
+        number = os.open(_lock_file(path), os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:  # nobody has made the file
+        return False
+    try:
+        # Shared: two processes that ask at once do not meet each other.
+        flock(number, LOCK_SH | LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # nobody has made the file, or the file system has no locks
+    except OSError:  # the file system has no locks
         return False
+    finally:
+        os.close(number)
     return False
 
 

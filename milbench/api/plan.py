@@ -378,12 +378,18 @@ class Plan:
         )
 
     def to_json(self) -> str:
-        """Return the plan as JSON."""
-        return json.dumps(asdict(self))
+        """Return the plan as JSON, with a digest of it."""
+        content = asdict(self)
+        # The digest is that of what will be read: JSON turns some values into others, such as tuples into lists.
+        written = json.loads(json.dumps(content))
+        return json.dumps(content | {"digest": _content_digest(written)})
 
     @classmethod
     def from_json(cls, text: bytes) -> Plan:
-        """Return the plan that `to_json` wrote. Raises UsageError where it is none, or something in it is wrong."""
+        """Return the plan that `to_json` wrote. Raises UsageError where it is none, or something has changed it.
+
+        Plans of earlier versions have no digest: of these it is not known.
+        """
         try:
             plan = TypeAdapter(cls).validate_json(text)
             _SpecOfPlan(**plan.spec)
@@ -399,7 +405,15 @@ class Plan:
             ) from None
         except (KeyError, TypeError, AttributeError) as error:
             raise UsageError(f"the plan is damaged ({error!r})") from None
+        content = json.loads(text)
+        digest = content.pop("digest", None)
+        if digest is not None and digest != _content_digest(content):
+            raise UsageError("the plan is not as milbench wrote it: it was edited, or damaged")
         return plan
+
+
+def _content_digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(to_json(content).encode()).hexdigest()
 
 
 def labels(cells: Iterable[Cell]) -> dict[str, Label]:

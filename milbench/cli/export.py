@@ -47,6 +47,7 @@ def export(
         else:
             write_atomically(out, one_type_a_column(frame).to_parquet)
 
+    options.say(*Root(root).not_plans())
     problems = damaged(plan, Root(root).states(plan.cells))
     cells = counted(frame["cell"].nunique(), "cell")
     summary = f"wrote {len(frame):,} rows of {cells} to {out}"

@@ -87,8 +87,14 @@ def list_(
 
 
 def _comparisons(place: Root) -> Iterator[tuple[str, ...]]:
+    options.say(*place.not_plans())
     for name in place.names():
-        plan = place.plan(name)
+        try:
+            plan = place.plan(name)
+        except UsageError as error:
+            # The other comparisons are shown.
+            options.say(str(error))
+            continue
         done = sum(place.cell(cell.id).is_done for cell in plan.cells)
         yield name, str(len(plan.cells)), str(done), plan.launched
 

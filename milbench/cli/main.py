@@ -7,8 +7,10 @@ import os
 import re
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -39,11 +41,34 @@ COMMANDS: dict[str, Callable[..., int]] = {  # in the order of `milbench --help`
 for name, command in COMMANDS.items():
     app.command(name)(command)
 app.add_typer(data.app, name="data")
-for listed in (
-    *app.registered_commands,
-    *data.app.registered_commands,
-):  # the example comes after the options
+
+
+class _Ended(Exception):  # noqa: N818 it is named for what has happened
+    """Holds what a command has raised, as its cause, and carries it past typer."""
+
+
+def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a command whose EOFError or KeyboardInterrupt reaches `main`.
+
+    Typer takes both for Ctrl-C. But an EOFError comes from a file that ends too early, and a plug-in may raise
+    anything.
+    """
+
+    @wraps(command)
+    def guarded(*args: Any, **named: Any) -> Any:
+        try:
+            return command(*args, **named)
+        except (EOFError, KeyboardInterrupt) as error:
+            raise _Ended from error
+
+    return guarded
+
+
+for listed in (*app.registered_commands, *data.app.registered_commands):
+    # The example comes after the options.
     listed.help, _, listed.epilog = (inspect.getdoc(listed.callback) or "").rpartition("\n\n")
+    if listed.callback is not None:
+        listed.callback = _guarded(listed.callback)
 TOUR = (
     ("run demo", "see it at work: five losses read digits, some minutes on two cores"),
     ("new loss my-loss", "write my_loss.py, a loss of your own that runs as it is, and its test"),
@@ -60,12 +85,7 @@ def main() -> NoReturn:
     """Run the command line. A mistake of the user ends in one line on standard error and exit code 2."""
     _open_streams()
     try:
-        with _interruptible():
-            if invalid := [
-                word for word in sys.argv[1:] if re.search("[\ud800-\udfff]", word)
-            ]:  # bytes of other codes
-                raise UsageError(f"{invalid[0]} is not UTF-8: expected names and paths in UTF-8")
-            code = app(standalone_mode=False)
+        code = _run()
     except UsageError as error:
         code = _refuse(str(error))
     except ParserError as error:
@@ -88,6 +108,24 @@ def main() -> NoReturn:
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def _run() -> Any:
+    """Run the command that the user has typed and return its exit code."""
+    signals: list[int] = []
+    try:
+        with _interruptible(signals):
+            for word in sys.argv[1:]:
+                # Python puts bytes of other codes in this range.
+                if re.search("[\ud800-\udfff]", word):
+                    raise UsageError(f"{word} is not UTF-8: expected names and paths in UTF-8")
+            return app(standalone_mode=False)
+    except _Ended as ended:
+        cause = ended.__cause__
+        if isinstance(cause, EOFError):
+            # A defect, as every other error that nobody expects.
+            raise cause from None
+        return INTERRUPTED if signals else _refuse(_without_signal(cause))
+
+
 def _open_streams() -> None:
     """Discard output to streams that were closed at the start, as by `>&-`, and escape what an encoding lacks.
 
@@ -108,14 +146,23 @@ def _open_streams() -> None:
                 stream.reconfigure(errors="backslashreplace")
 
 
+def _without_signal(error: BaseException | None) -> str:
+    """Say where a KeyboardInterrupt was raised that no signal has caused."""
+    frames = traceback.extract_tb(error.__traceback__) if error else []
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"code raised KeyboardInterrupt, though nobody pressed Ctrl-C{place}"
+
+
 @contextmanager
-def _interruptible() -> Iterator[None]:
+def _interruptible(signals: list[int]) -> Iterator[None]:
     """End every command on SIGTERM, or when the terminal is closed, as on Ctrl-C, with a line that says so.
 
-    Commands that compute cells replace this by handlers of their own while they do.
+    The signals that came are added to `signals`. Commands that compute cells replace this by handlers of their own
+    while they do.
     """
 
-    def interrupt(*_: Any) -> NoReturn:
+    def interrupt(number: int, _: Any) -> NoReturn:
+        signals.append(number)
         if (
             handlers.pop(signal.SIGHUP, None) is not None
         ):  # a shell may say once more that the terminal is closed

@@ -66,6 +66,8 @@ def write_report(
         if published
         else [results_of(root, name) for name in names] or [results_of(root)]
     )
+    if not published:
+        options.say(*Root(root).not_plans())
     for part in parts if not published else ():
         options.say(*damaged(part.plan, Root(root).states(part.plan.cells)))
     results = combine(parts) if parts[1:] else parts[0]

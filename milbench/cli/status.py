@@ -29,7 +29,9 @@ def status(
     ] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Show the state of each cell: done, running, failed (and why), interrupted or missing. Exit code 0: all done.
+    """Show the state of each cell: done, running, failed (and why), interrupted, missing, or unreadable (and why).
+
+    Exit code 0: all done.
 
     Example: milbench status demo --scores
     """
@@ -50,7 +52,7 @@ def status(
     )
     rest = "".join(
         f", {counts[status]} {status}"
-        for status in ("running", "failed", INTERRUPTED, "missing")
+        for status in ("running", "failed", INTERRUPTED, "missing", "unreadable")
         if counts[status]
     )
     summary = f"{counts['done']} of {counted(len(states), 'cell')} done{rest}"
@@ -59,7 +61,8 @@ def status(
         if done
         else ["milbench", "run", plan.name, *["--rerun", "failed"] * bool(failed)]
     )
-    options.say(*damaged(plan, states), *plan.for_use, summary, then=step, root=root)
+    problems = [*place.not_plans(), *damaged(plan, states)]
+    options.say(*problems, *plan.for_use, summary, then=step, root=root)
     return 0 if done else 1
 
 
@@ -93,7 +96,9 @@ def _table(
     rows = []
     for cell in plan.cells:
         state = states[cell.id]
-        last = {name: value for _, name, value in root.cell(cell.id).history()} if root else {}
+        last = {}
+        if root and state.status != "unreadable":
+            last = {name: value for _, name, value in root.cell(cell.id).history()}
         status: str = state.status
         detail = describe_progress(state.progress) if state.progress else state.reason
         if cell.id in interrupted:

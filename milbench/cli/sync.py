@@ -1,6 +1,5 @@
 """`milbench sync`: copy to MLflow what it lacks of a comparison."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +24,7 @@ def sync(
 
     Example: milbench sync demo
     """
-    from milbench.engine.mirror import synchronise, without_password
+    from milbench.engine.mirror import page_address, shown_address, synchronise
 
     place = Root(root)
     if everything and name is not None:
@@ -34,6 +33,7 @@ def sync(
     if not names:
         names = [place.plan(name).name]
 
+    options.say(*place.not_plans())
     problems = synchronise(place, names, log_models=log_models)
     if problems:
         again = ["milbench", "sync"]
@@ -43,11 +43,9 @@ def sync(
         options.say(*problems, then=again, root=root)
         return 1
 
-    server = without_password(os.environ.get("MLFLOW_TRACKING_URI", ""))
-    shown_by = server or str(place.database.relative_to(place.path))
-    is_web_page = server.startswith("http")
-    pages = ["open", server] if is_web_page else command_for_pages(place)
-    options.say(f"MLflow is up to date: {', '.join(names)} ({shown_by})", then=pages)
+    page = page_address()
+    pages = ["open", page] if page else command_for_pages(place)
+    options.say(f"MLflow is up to date: {', '.join(names)} ({shown_address(place)})", then=pages)
     return 0
 
 

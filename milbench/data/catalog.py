@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from milbench._utils import digests, extras
-from milbench._utils.files import expanded, folder_digest, scratch_folder
+from milbench._utils.addresses import hide_in
+from milbench._utils.files import (
+    WrongFile,
+    expanded,
+    flush_folder,
+    flush_tree,
+    folder_digest,
+    read_file,
+    scratch_folder,
+)
 from milbench.data import esc10, ocr_letters, sources, spoken_digits
 from milbench.errors import UsageError, as_usage, unknown
 
@@ -34,7 +43,10 @@ class Part(NamedTuple):
     def expected(self, root: Path) -> str:
         """Return the digest that it should have, "" where that is not known."""
         seal = root / self.path / SEAL
-        return self.digest or (seal.read_text().strip() if seal.exists() else "")
+        if self.digest or not os.path.lexists(seal):
+            return self.digest
+        # A seal that lost its content must not count as none, which is that of a folder of others.
+        return read_file(seal).decode("utf-8", "replace").strip() or "a digest"
 
     def files(self, root: Path) -> list[Path]:
         """Return its files below `root`, sorted."""
@@ -57,6 +69,8 @@ class Part(NamedTuple):
             return f"{path} cannot be read: {error.strerror}"
         except UsageError as error:
             return str(error)
+        except WrongFile as error:
+            return f"{path} is damaged: {error}"
         return (
             ""
             if digest == expected
@@ -156,9 +170,12 @@ class Dataset:
                 for new in fetched:
                     place = root / new.path
                     place.parent.mkdir(parents=True, exist_ok=True)
+                    # Without this the loss of the machine may leave empty files under valid names.
+                    flush_tree(folder / new.path)
                     if place.is_dir():
                         place.rename(folder / f"damaged-{place.name}")
                     (folder / new.path).replace(place)
+                    flush_folder(place.parent)
 
 
 def megabytes(size: int) -> str:
@@ -207,7 +224,9 @@ def fetch(name: str, root: Path) -> DatasetStatus:
         RuntimeError,
         EOFError,
     ) as error:  # of torchvision where every mirror fails; of a cut archive
-        raise UsageError(f"cannot fetch {name} into {root}: {error}") from error
+        # A proxy may have a password, and libraries quote its address.
+        reason = hide_in(str(error))
+        raise UsageError(f"cannot fetch {name} into {root}: {reason}") from error
     return dataset.status(root)
 
 

@@ -13,8 +13,9 @@
     result.json          written last, with the size and the digest of every file that belongs to the cell
     mlflow.json          which part of it is in MLflow
 
-A cell is done where all that `result.json` lists is as it was written. The process that runs the cell holds a lock
-beside the folder.
+A cell is done where all that `result.json` lists is as it was written, with its description and every epoch. A file
+that is not as it was written makes it a damaged one, which is computed again. A file that the system does not let us
+read may be whole: such a cell is left alone. The process that runs the cell holds a lock beside the folder.
 """
 
 import hashlib
@@ -32,11 +33,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 from milbench._utils import locks
-from milbench._utils.files import write_atomically
+from milbench._utils.addresses import address_digest
+from milbench._utils.files import (
+    LinkToNothing,
+    Unreadable,
+    WrongFile,
+    check_readable,
+    kind_of,
+    open_file,
+    read_file,
+    write_atomically,
+    write_durably,
+)
 from milbench.api.plan import Cell
 from milbench.errors import UsageError
 
-Status = Literal["done", "failed", "running", "missing"]
+Status = Literal["done", "failed", "running", "missing", "unreadable"]
 Row = tuple[int, str, float]  # an epoch, a metric with its split, and its value
 HEADER = "epoch,metric,value\n"
 WEIGHTS = "weights.safetensors"
@@ -48,11 +60,20 @@ LISTED = (
 """The files that belong to a finished cell."""
 SMALL = 65_536
 """Bytes of weights whose digest is computed whenever the state of a cell is asked for, as those of other files are."""
+ADDRESS = "uri"
+"""The key under which earlier versions kept the address of MLflow in mlflow.json."""
+
+
+class Incomplete(UsageError):  # noqa: N818 it is named for the state of the cell
+    """A cell lacks what it must have to be done, or to go on: its description, or an epoch of its history."""
 
 
 @dataclass(frozen=True)
 class State:
-    """State of a cell: running while a process holds its lock; missing if it is not done, never begun or damaged."""
+    """State of a cell: running while a process holds its lock; missing if it is not done, never begun or damaged.
+
+    An unreadable one may be done. Nothing is known of it, and nothing is done with it.
+    """
 
     status: Status
     reason: str = ""
@@ -62,6 +83,11 @@ class State:
     def is_damaged(self) -> bool:
         """Whether it is the state of a cell that was done."""
         return self.status == "missing" and bool(self.reason)
+
+    @property
+    def problem(self) -> str:
+        """Why a cell is damaged or cannot be read, "" where it is neither."""
+        return self.reason if self.is_damaged or self.status == "unreadable" else ""
 
 
 class CellFolder:
@@ -106,52 +132,104 @@ class CellFolder:
         A file that a finished cell has no more, or that has changed, makes it a missing one. Of large weights the
         digest is computed only with `weights`, else their size counts.
         """
-        damage = self._damage(weights)
-        if damage == "":
-            return State("done")
+        try:
+            return self._state(weights)
+        except Unreadable as error:
+            return State("unreadable", f"not readable: {error}; it is left alone")
+
+    def _state(self, weights: bool) -> State:
+        """Return the state of the cell. Raises Unreadable where the system does not let us read a file of it."""
+        names = self._names()
+        damage = ""
+        if self.path.name in names:
+            damage = "it is a file, not a folder"
+        elif self._result.name in names:
+            damage = self._damage(names, weights)
+            if not damage:
+                return State("done")
+        else:
+            for path in (self._cell, self._history, self.checkpoint):
+                if path.name in names:
+                    check_readable(path)
         if locks.is_locked(self._lock):
             return State("running", progress=_read_json(self._progress))
         if damage:
             return State("missing", f"damaged: {damage}; the same milbench run computes it again")
-        return (
-            State("failed", reason) if (reason := self.failure()) is not None else State("missing")
-        )
+        failure = self.failure()
+        if failure is not None:
+            return State("failed", failure)
+        return State("missing")
 
     @property
     def is_done(self) -> bool:
         """Whether all results are there, as they were written."""
-        return self._damage(weights=False) == ""
+        return self.state().status == "done"
 
-    def _damage(self, weights: bool) -> str | None:
-        """Return what is wrong with a file of a finished cell, "" for nothing; None where the cell is not finished."""
+    def _names(self) -> set[str]:
+        """Return the names of the files in the folder; its own name where it is a file."""
         try:
-            names = {entry.name for entry in os.scandir(self.path)}
-        except OSError:
-            return None
-        if self._result.name not in names:
-            return None
+            return {entry.name for entry in os.scandir(self.path)}
+        except NotADirectoryError:
+            return {self.path.name}
+        except FileNotFoundError:
+            if self.path.is_symlink():
+                raise LinkToNothing(self.path) from None
+            return set()
+        except OSError as error:
+            raise Unreadable(self.path, error) from None
+
+    def _damage(self, names: set[str], weights: bool) -> str:
+        """Return what is wrong with a file of a finished cell, "" for nothing; `names` are those of its files."""
         try:
-            content = self._result.read_bytes()
+            content = read_file(self._result)
             result = json.loads(content)
             files = result.pop("files", {})
             result.pop("digest", None)
             if content != self._result_content(result, files):
                 return "result.json is not as it was written"
             for name in LISTED:
-                if (name in names) != (name in files):
-                    return f"{name} is {'no file of this cell' if name in names else 'gone'}"
+                if name in names and name not in files:
+                    return f"{name} is no file of this cell"
+                if name in files and name not in names:
+                    return f"{name} is gone"
                 if name in names and not self._is_as_written(name, files[name], weights):
                     return f"{name} is not as it was written"
-        except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
+            return self._lack()
+        except Unreadable:
+            raise
+        except (
+            OSError,
+            ValueError,
+            LookupError,
+            AttributeError,
+            TypeError,
+            RecursionError,
+        ) as error:
             return f"it cannot be read: {error}"
-        return ""
 
     def _is_as_written(self, name: str, listed: tuple[int, str], weights: bool) -> bool:
         size, digest = listed
-        with open(f"{self.path}/{name}", "rb", 0) as file:  # noqa: PTH123 for thousands of cells
+        with open_file(self.path / name) as file:
+            # The size comes first: a file of another one, however large, is not read.
+            if os.fstat(file.fileno()).st_size != size:
+                return False
             if name == WEIGHTS and size > SMALL and not weights:
-                return os.fstat(file.fileno()).st_size == size
+                return True
             return _digest(file.read()) == digest
+
+    def _lack(self) -> str:
+        """Return what a finished cell must have and this one has not, "" for nothing: its description, every epoch."""
+        try:
+            about = json.loads(read_file(self._cell))
+            history = read_file(self._history)
+        except FileNotFoundError as error:
+            return f"{Path(error.filename).name} is gone"
+        epochs = int(about["cell"]["recipe"]["epochs"])
+        finished = {int(epoch) for epoch in re.findall(rb"^(\d+),", history, re.MULTILINE)}
+        for epoch in range(1, epochs + 1):
+            if epoch not in finished:
+                return f"history.csv lacks epoch {epoch}"
+        return ""
 
     @property
     def begun(self) -> float:
@@ -168,19 +246,26 @@ class CellFolder:
         """Remove what a process that has ended left: its progress and error, and a checkpoint that is not needed."""
         if self._left():
             with self.lock() as acquired:
-                for path in self._left() if acquired else ():
-                    _remove(path)
+                if acquired:
+                    for path in self._left():
+                        _remove(path)
 
     def _left(self) -> list[Path]:
-        passing = [
-            self._progress,
-            self.error,
-            self.hang,
-            *([self.checkpoint] if self._result.exists() else []),
-        ]
-        return [
-            p for p in self.path.glob("*") if p in passing or p.name.startswith(".") or p.is_dir()
-        ]
+        """Return what a process that has ended left; only names that milbench gives are among them."""
+        passing = {self._progress.name, self.error.name, self.hang.name}
+        if self._result.exists():
+            passing.add(self.checkpoint.name)
+        own = {*LISTED, *passing, self.checkpoint.name, self.output.name, self._result.name}
+        own.add(self._mirrored.name)
+        left = []
+        for path in self.path.glob("*"):
+            is_own = path.name in own or path.name.startswith("best-")
+            if path.name in passing or (is_own and _is_no_file(path)):
+                left.append(path)
+            elif path.name.startswith(".") and path.name[1:].startswith((*own, "best-")):
+                # The temporary file of a process that was killed while it wrote.
+                left.append(path)
+        return left
 
     def interruption(self) -> str:
         """Return where training stopped that no process goes on with, such as epoch 38 of 50; "" if it never began.
@@ -200,9 +285,10 @@ class CellFolder:
     def failure(self) -> str | None:
         """Return the error of the cell in one line, None if it did not fail."""
         try:
-            return self.error.read_text("utf-8", "replace").partition("\n")[0]
-        except OSError:
+            text = read_file(self.error).decode("utf-8", "replace")
+        except (FileNotFoundError, WrongFile):
             return None
+        return text.partition("\n")[0]
 
     def remove(self) -> None:
         """Remove the folder of the cell, unless a process is running it."""
@@ -220,8 +306,10 @@ class CellFolder:
         if os.path.lexists(self._result) or not self.path.is_dir():
             self._clear()
         self.path.mkdir(parents=True, exist_ok=True)
-        for path in [*self._left(), *([] if self.checkpoint.exists() else [self.output])]:
+        for path in self._left():
             _remove(path)
+        if not self.checkpoint.exists():
+            _remove(self.output)
         # A cell that starts anew is another run in MLflow; one that continues is not.
         attempt = (self.is_described() and self.about()["attempt"]) or uuid.uuid4().hex
         about = {
@@ -236,7 +324,9 @@ class CellFolder:
         )
 
     def append(self, epoch: int, metrics: Mapping[str, float]) -> None:
-        """Add the metrics of an epoch to the history."""
+        """Add the metrics of an epoch to the history. Raises Incomplete where the epochs before it are gone."""
+        if epoch > 1 and not self._history.exists():
+            raise Incomplete("history.csv was removed while the cell was computed")
         header = "" if self._history.exists() else HEADER
         with self._history.open("a", encoding="utf-8") as file:
             file.write(header + _lines((epoch, metric, value) for metric, value in metrics.items()))
@@ -249,8 +339,14 @@ class CellFolder:
         write_durably(self._history, text.encode())
 
     def history_digest(self) -> str:
-        """Return a digest of the history, which a checkpoint holds, so that it goes on with no other."""
-        return _digest(self.id.encode() + self._history.read_bytes())
+        """Return a digest of the history, which a checkpoint holds, so that it goes on with no other.
+
+        Raises Incomplete where the history is gone.
+        """
+        try:
+            return _digest(self.id.encode() + read_file(self._history))
+        except FileNotFoundError:
+            raise Incomplete("history.csv was removed while the cell was computed") from None
 
     def write_progress(self, progress: Mapping[str, Any]) -> None:
         """Write the progress: "doing", "epoch", "epochs", "step", "steps", "loss", "errors", "begun", "at"."""
@@ -270,31 +366,52 @@ class CellFolder:
         """Mark the cell as done.
 
         The result has "costs" by name, "threshold", "decoder", "classes", "seconds", "finished", and
-        "imported_later" where plug-ins have imported something in training.
+        "imported_later" where plug-ins have imported something in training. Raises Incomplete where its
+        description or an epoch is gone, as where somebody deletes the folder meanwhile.
         """
+        self.check_complete()
+        self.write_result(result)
+        for path in (self.checkpoint, self._progress, *self.path.glob("best-*.npz")):
+            path.unlink(missing_ok=True)
+
+    def check_complete(self) -> None:
+        """Raise Incomplete where something is gone that a finished cell must have."""
+        try:
+            lack = self._lack()
+        except Unreadable:
+            raise
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            lack = f"a file of it is damaged: {error}"
+        if lack:
+            raise Incomplete(lack)
+
+    def write_result(self, result: Mapping[str, Any]) -> None:
+        """Write result.json, with size and digest of every other file."""
         files = {}
         for path in (self.path / name for name in LISTED):
             if path.exists():
                 with path.open("rb+") as file:
                     content = file.read()
-                    os.fsync(
-                        file.fileno()
-                    )  # what result.json lists outlives the loss of the machine
+                    # What result.json lists outlives the loss of the machine.
+                    os.fsync(file.fileno())
                 files[path.name] = [len(content), _digest(content)]
         write_durably(self._result, self._result_content(result, files))
-        for path in (self.checkpoint, self._progress, *self.path.glob("best-*.npz")):
-            path.unlink(missing_ok=True)
+
+    def start_anew(self) -> None:
+        """Remove everything of the cell, whose lock this process holds."""
+        self._clear()
 
     def _result_content(self, result: Mapping[str, Any], files: Mapping[str, Any]) -> bytes:
-        digest = _digest(
-            json.dumps([self.id, result, files]).encode()
-        )  # of another cell, too, it is another one
+        # The id is part of the digest, so that the file of another cell does not fit.
+        digest = _digest(json.dumps([self.id, result, files]).encode())
         return json.dumps({**result, "files": files, "digest": digest}).encode() + b"\n"
 
     def cell(self) -> Cell:
         """Return the cell. Raises UsageError where the folder does not tell."""
         try:
-            return Cell(**json.loads(self._cell.read_text("utf-8"))["cell"])
+            return Cell(**json.loads(read_file(self._cell))["cell"])
+        except Unreadable:
+            raise
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise UsageError(f"{self._cell} cannot be read: {error}") from None
 
@@ -307,22 +424,17 @@ class CellFolder:
 
     def about(self) -> dict[str, Any]:
         """Return what `begin` wrote: "label", the name in a comparison; "provenance"; "attempt", the id of the run."""
-        about, nothing = (
-            _read_json(self._cell) or {},
-            {"label": "", "attempt": "", "provenance": {}},
-        )
-        return {
-            k: about[k] if isinstance(about.get(k), type(empty)) else empty
-            for k, empty in nothing.items()
-        }
+        written = _read_json(self._cell) or {}
+        about: dict[str, Any] = {"label": "", "attempt": "", "provenance": {}}
+        for key, empty in about.items():
+            if isinstance(written.get(key), type(empty)):
+                about[key] = written[key]
+        return about
 
     def result(self) -> dict[str, Any]:
         """Return what was given to `finish`, {} if the cell is not done; whether it is whole, `state` tells."""
-        return {
-            k: v
-            for k, v in (_read_json(self._result) or {}).items()
-            if k not in ("files", "digest")
-        }
+        result = _read_json(self._result) or {}
+        return {key: value for key, value in result.items() if key not in ("files", "digest")}
 
     def imported_later(self) -> dict[str, list[str]]:
         """Return what plug-ins imported while they were trained: "by", their kinds, "files" and "packages".
@@ -343,12 +455,22 @@ class CellFolder:
         return found
 
     def history(self) -> list[Row]:
-        """Return the metrics of all epochs so far, up to a line that is being written or is damaged."""
+        """Return the metrics of all epochs so far, up to a line that is being written or is damaged.
+
+        Raises Unreadable where the system does not let us read them.
+        """
+        try:
+            text = read_file(self._history).decode("utf-8")
+        except Unreadable:
+            raise
+        except (FileNotFoundError, ValueError):
+            return []
         rows: list[Row] = []
-        with suppress(OSError, ValueError):
-            text = self._history.read_text("utf-8")
-            for epoch, metric, value in re.findall(r"^(\d+),(.+),(.+)\n", text, re.MULTILINE):
+        for epoch, metric, value in re.findall(r"^(\d+),(.+),(.+)\n", text, re.MULTILINE):
+            try:
                 rows.append((int(epoch), metric, float(value)))
+            except ValueError:
+                break
         return rows
 
     def last_metrics(self) -> dict[str, float]:
@@ -365,26 +487,41 @@ class CellFolder:
         ]
 
     def mirrored(self) -> dict[str, Any]:
-        """Return what `keep_mirrored` wrote last, {} for nothing."""
+        """Return what `keep_mirrored` wrote last, {} for nothing. It has no address, see `without_address`."""
         record = _read_json(self._mirrored) or {}
-        types = [type(record.get(key)) for key in ("run", "start", "rows")]
-        return record if record.get("cell") == self.id and types == [str, int, int] else {}
+        if record.get("cell") != self.id:
+            return {}
+        for key, expected in (("run", str), ("start", int), ("rows", int)):
+            if type(record.get(key)) is not expected:
+                return {}
+        return without_address(record)
 
     def keep_mirrored(self, content: Mapping[str, Any]) -> None:
         """Record which part of the cell is in MLflow."""
         _write_json(self._mirrored, {"cell": self.id, **content})
 
+    def hide_address(self) -> None:
+        """Rewrite the record of an earlier version, which held the address of MLflow, perhaps with a password."""
+        record = _read_json(self._mirrored) or {}
+        if ADDRESS in record:
+            _write_json(self._mirrored, without_address(record))
 
-def write_durably(path: Path, content: bytes) -> None:
-    """Write a file that is whole, or is not there, even after the machine is lost."""
 
-    def write(temporary: Path) -> None:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+def without_address(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record of what is in MLflow with a digest in place of the address that earlier versions kept."""
+    changed = dict(record)
+    address = changed.pop(ADDRESS, None)
+    if isinstance(address, str):
+        changed["server"] = address_digest(address)
+    return changed
 
-    write_atomically(path, write)
+
+def _is_no_file(path: Path) -> bool:
+    """Return whether something else than a file is in its place; a link that leads to nothing is left alone."""
+    try:
+        return bool(kind_of(path.stat().st_mode))
+    except OSError:
+        return False
 
 
 def _remove(path: Path) -> None:
@@ -404,7 +541,7 @@ def _lines(rows: Iterable[Row]) -> str:
 
 def _read_json(path: Path) -> dict[str, Any] | None:
     try:
-        content = json.loads(path.read_text("utf-8"))
+        content = json.loads(read_file(path))
     except (OSError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None

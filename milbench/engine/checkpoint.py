@@ -9,14 +9,17 @@ from typing import Any
 
 import torch
 
+from milbench._utils.files import WrongFile, check_readable, open_file, write_durably
 from milbench.api.predictions import load_predictions
-from milbench.engine.cell import CellFolder, write_durably
+from milbench.engine.cell import CellFolder
 from milbench.errors import UsageError
 
 REPORT_INTERVAL = 0.5  # least seconds between reports of progress inside an evaluation
 INTERVAL = (
     60.0  # least seconds between checkpoints inside an epoch: a killed run loses this much work
 )
+DIGEST = 32  # bytes, of a SHA-256, before what torch has written
+ZIP = b"PK"  # with which every file of torch begins
 
 
 @dataclass
@@ -44,7 +47,8 @@ class Counters:
 class Checkpoint:
     """A file with the states of objects by name, each of which has a `state_dict`, and of torch's random generators.
 
-    Before them stands their digest; among them is that of the history up to there, with which alone they go on.
+    Before them stands their digest. A checkpoint is used only with the history it was saved beside, whose digest is
+    among them.
     """
 
     def __init__(self, folder: CellFolder, states: dict[str, Any], device: torch.device) -> None:
@@ -74,7 +78,8 @@ class Checkpoint:
     def restore(self) -> Counters:
         """Restore objects and random generators, cut the history to there, and return the progress of training.
 
-        No code in the file is run. One that is damaged, lacks a part or belongs to another history counts as none.
+        No code in the file is run. One that is damaged, lacks a part or belongs to another history counts as none. One
+        that the system does not let us read is left alone: that raises Unreadable.
         """
         content = self._read()
         counters = Counters(**content["counters"]) if content else Counters()
@@ -93,25 +98,42 @@ class Checkpoint:
 
     def _has_best(self, epoch: int) -> bool:
         """Return whether the predictions of the best epoch so far are there and whole; True where there is none."""
+        if epoch == 0:
+            return True
+        check_readable(self.folder.best(epoch))
         try:
-            return epoch == 0 or load_predictions(self.folder.best(epoch))["best"][0] == epoch
+            return load_predictions(self.folder.best(epoch))["best"][0] == epoch
         except (UsageError, KeyError):
             return False
 
     def _read(self) -> dict[str, Any]:
-        """Return the content of the file, {} where it is not whole."""
+        """Return the content of the file, {} where it is not whole. Raises Unreadable where it cannot be read."""
+        data = self._whole_data()
+        if not data:
+            return {}
         try:
-            data = self.folder.checkpoint.read_bytes()
-            if data[:32] != hashlib.sha256(data[32:]).digest():
-                return {}
             # On a GPU the optimiser's counters would stay there, and the host would wait for them in every step.
             content: dict[str, Any] = torch.load(
-                io.BytesIO(data[32:]), map_location="cpu", weights_only=True
+                io.BytesIO(data), map_location="cpu", weights_only=True
             )
             is_whole = {"counters", "states", "cpu", "cuda", "history"} <= content.keys()
             return content if is_whole and content["states"].keys() == self.states.keys() else {}
         except Exception:  # noqa: BLE001 of a file that something else has written torch raises errors of many kinds
             return {}
+
+    def _whole_data(self) -> bytes:
+        """Return what torch has written, b"" where there is no file, or it is not as it was written."""
+        try:
+            with open_file(self.folder.checkpoint) as file:
+                written = file.read(DIGEST)
+                # Something else may have left a file of any size there, of which only the beginning is read.
+                if file.read(len(ZIP)) != ZIP:
+                    return b""
+                file.seek(DIGEST)
+                data = file.read()
+        except (FileNotFoundError, WrongFile):
+            return b""
+        return data if hashlib.sha256(data).digest() == written else b""
 
 
 class Progress:

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from milbench._utils import extras
+from milbench._utils.addresses import without_secrets
 from milbench._utils.process import uninterrupted
 from milbench.engine.spec import MOST_WORKERS
 from milbench.errors import UsageError
@@ -25,9 +26,11 @@ def check_cluster(address: str) -> None:
             raise UsageError(
                 f"--cluster {address}: expected local:N with N from 1 to {MOST_WORKERS} processes"
             )
-    elif not re.fullmatch(r"(\w+://)?[^/\s]+:\d+/?", address):
+    elif not re.fullmatch(r"(\w+://)?[^/\s@?]+:\d+/?", address):
+        # A password would have no use there, and the command is kept in the plan.
+        shown = without_secrets(address)
         raise UsageError(
-            f"--cluster {address}: expected the address of a scheduler, tcp://HOST:PORT, or local:N"
+            f"--cluster {shown}: expected the address of a scheduler, tcp://HOST:PORT, or local:N"
         )
 
 

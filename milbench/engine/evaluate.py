@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from safetensors.torch import save as save_tensors
 
-from milbench._utils.files import write_atomically
+from milbench._utils.files import write_atomically, write_durably
 from milbench.api import gallery
 from milbench.api.bags import Bags, Truth
 from milbench.api.plan import Cell
@@ -17,7 +17,7 @@ from milbench.api.predictions import Epoch, Predictions, load_predictions, save_
 from milbench.api.scores import Scores
 from milbench.api.targets import make_target
 from milbench.api.task import Evaluation, ScoreFunction
-from milbench.engine.cell import CellFolder, write_durably
+from milbench.engine.cell import CellFolder
 from milbench.engine.checkpoint import Progress
 from milbench.engine.costs import costs_of
 from milbench.engine.parts import Setup, network_logits, training_logits

@@ -14,11 +14,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from milbench._utils.files import expanded
+from milbench._utils.files import (
+    MOST_TEXT,
+    Unreadable,
+    WrongFile,
+    expanded,
+    kind_of,
+    read_file,
+    write_durably,
+)
 from milbench._utils.words import counted
 from milbench.api.plan import Cell, Plan
-from milbench.engine.cell import CellFolder, State, write_durably
-from milbench.errors import UsageError, as_usage, unknown
+from milbench.engine.cell import CellFolder, State
+from milbench.errors import UsageError, unknown
 
 if TYPE_CHECKING:
     from milbench.api.results import Results
@@ -51,16 +59,37 @@ class Root:
 
     def names(self) -> list[str]:
         """Return the names of the comparisons, the one launched last first."""
-        with as_usage():
-            files = sorted(
-                self.runs.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True
-            )
-        return [path.stem for path in files]
+        times = {}
+        for path in self._plan_places():
+            if not _not_a_plan(path):
+                times[path.stem] = path.stat().st_mtime_ns
+        return sorted(times, key=lambda name: times[name], reverse=True)
+
+    def not_plans(self) -> list[str]:
+        """Return a line for everything that has the name of a plan and is no file, such as a link to nothing."""
+        problems = map(_not_a_plan, self._plan_places())
+        return [problem for problem in problems if problem]
+
+    def check_place(self, name: str) -> None:
+        """Raise UsageError where something else than a file has the name of the plan of a comparison."""
+        problem = _not_a_plan(self.runs / f"{name}.json")
+        if problem:
+            raise UsageError(problem)
+
+    def _plan_places(self) -> list[Path]:
+        """Return everything with the name of a plan. Raises UsageError where the folder cannot be read."""
+        names = _names_in(self.runs)
+        return [self.runs / n for n in sorted(names) if n.endswith(".json") and n[0] != "."]
 
     def plan(self, name: str | None = None) -> Plan:
         """Return the plan of a comparison; None: of the one launched last. Raises UsageError if there is none."""
         names = self.names()
-        if not names and (cells := len([*self._folders()])):
+        if name is not None:
+            self.check_place(name)
+        not_plans = self.not_plans()
+        if not names and not_plans:
+            raise UsageError(not_plans[0])
+        if not names and (cells := len([*self.folders()])):
             raise UsageError(
                 f"{self.runs} has {counted(cells, 'cell')} and no plan of a comparison; the same milbench run "
                 "writes it again and skips finished cells"
@@ -73,7 +102,13 @@ class Root:
             raise unknown("comparison", name, names)
         path = self.runs / f"{name or names[0]}.json"
         try:
-            return Plan.from_json(path.read_bytes())
+            return Plan.from_json(read_file(path))
+        except Unreadable as error:
+            raise UsageError(f"{error}; the plan is left alone") from None
+        except WrongFile as error:
+            raise UsageError(
+                f"{path}: the plan is damaged: {error}; put it back, or delete it"
+            ) from None
         except (UsageError, OSError) as error:
             raise UsageError(
                 f"{path}: {error}; put it back, or delete it: then every milbench run of it adds its cells again"
@@ -85,16 +120,13 @@ class Root:
 
     def states(self, cells: Iterable[Cell], *, weights: bool = False) -> dict[str, State]:
         """Return the states of cells, by their ids, see `CellFolder.state`; those without a folder cost no access."""
-        try:
-            existing = {entry.name for entry in os.scandir(self.cells)}
-        except OSError:
-            existing = set()
+        existing = _names_in(self.cells)
         missing = State("missing")
-        ids = [cell.id for cell in cells]
-        return {
-            one: self.cell(one).state(weights=weights) if one in existing else missing
-            for one in ids
-        }
+        states = {}
+        for cell in cells:
+            is_there = cell.id in existing
+            states[cell.id] = self.cell(cell.id).state(weights=weights) if is_there else missing
+        return states
 
     def imported_later(self, cells: Iterable[Cell]) -> dict[str, dict[str, list[str]]]:
         """Return what plug-ins imported while they were trained, by the ids of their cells."""
@@ -113,7 +145,7 @@ class Root:
         start = reference.strip().lower()
         named = [
             (folder, (folder.id, str(folder.mirrored().get("run", ""))))
-            for folder in self._folders()
+            for folder in self.folders()
             if start
         ]
         matches = [folder for folder, ids in named if any(name.startswith(start) for name in ids)]
@@ -126,21 +158,53 @@ class Root:
             rest = f" and {len(matches) - 5} more" if len(matches) > 5 else ""
             listed = f"{', '.join(names)}{rest}; give more characters"
             raise UsageError(f"{reference!r} is the beginning of {len(matches)} cells: {listed}")
-        if (state := matches[0].state(weights=True)).status != "done":
+        state = matches[0].state(weights=True)
+        if state.status != "done":
             reason = f": {state.reason}" if state.reason else ""
-            what = state.reason if state.is_damaged else f"not done ({state.status}{reason})"
+            what = state.problem or f"not done ({state.status}{reason})"
             raise UsageError(f"cell {names[0]} is {what}")
         return matches[0]
 
-    def _folders(self) -> Iterator[CellFolder]:
+    def folders(self) -> Iterator[CellFolder]:
+        """Yield the folders of all cells of the store, whatever comparison they belong to."""
         if self.cells.is_dir():
             yield from (CellFolder(path) for path in sorted(self.cells.iterdir()) if path.is_dir())
 
 
 def damaged(plan: Plan, states: Mapping[str, State]) -> list[str]:
-    """Return a line for every damaged cell of a plan."""
-    cells = [cell for cell in plan.cells if cell.id in states and states[cell.id].is_damaged]
-    return [f"cell {cell.id} ({plan.label(cell)}) is {states[cell.id].reason}" for cell in cells]
+    """Return a line for every cell of a plan that is damaged, or that the system does not let us read."""
+    lines = []
+    for cell in plan.cells:
+        problem = states[cell.id].problem if cell.id in states else ""
+        if problem:
+            lines.append(f"cell {cell.id} ({plan.label(cell)}) is {problem}")
+    return lines
+
+
+def _names_in(folder: Path) -> set[str]:
+    """Return the names in a folder, none where it does not exist. Raises UsageError where it cannot be read."""
+    try:
+        return {entry.name for entry in os.scandir(folder)}
+    except FileNotFoundError:
+        return set()
+    except OSError as error:
+        raise Unreadable(folder, error) from None
+
+
+def _not_a_plan(path: Path) -> str:
+    """Say what has the name of a plan and is no file, "" for a file or nothing."""
+    kind = ""
+    try:
+        found = path.stat()
+        kind = kind_of(found.st_mode)
+        if not kind and found.st_size > MOST_TEXT:
+            kind = f"a file of {found.st_size:,} bytes"
+    except FileNotFoundError:
+        if path.is_symlink():
+            kind = "a link to nothing"
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror or error}; it is left alone"
+    return f"{path} is {kind}, expected the plan of a comparison: move it away" if kind else ""
 
 
 def results(root: Path | str = ".", name: str | None = None) -> Results:
@@ -171,7 +235,7 @@ def _rows(plan: Plan, cell: Cell, folder: CellFolder, state: State) -> Iterator[
     tried = plan.search.draws.get(cell.id) if plan.search else None
     draw = tried.draw if tried else None
     prefix = *label, cell.supervision, cell.seed, state.status, state.reason
-    history = [] if state.status == "missing" else folder.history()
+    history = [] if state.status in ("missing", "unreadable") else folder.history()
     provenance = folder.about()["provenance"] if history or state.status == "failed" else {}
     place = (
         cell.id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from milbench._utils import locks
+from milbench._utils.console import plain, write_line
 from milbench._utils.words import counted
 from milbench.api.late_notes import late_import_notes
 from milbench.api.plan import Cell, Plan
@@ -209,6 +211,7 @@ class _Launch:
 
     def _earlier(self) -> Plan | None:
         """Return the plan of earlier launches with this name and origin, None if there are none."""
+        self.root.check_place(self.spec.name)
         if self.spec.name not in self.root.names():
             return None
         earlier = self.root.plan(self.spec.name)
@@ -241,7 +244,20 @@ class _Launch:
         # The notes of the spec come first. They are for the report and a dry run.
         notes = stage.plan.notes[len(self.spec.notes) :]
         display.print_plan([*notes, *self._warnings(schedule)])
+        if self.quiet:
+            self._print_unreadable(schedule)
         return self._compute(schedule, display)
+
+    def _print_unreadable(self, schedule: _Schedule) -> None:
+        """Say on standard error which cells cannot be read: they are why the exit code will be 1."""
+        ids = {cell.id for cell in schedule.cells}
+        states = {
+            cell_id: state
+            for cell_id, state in schedule.states.items()
+            if cell_id in ids and state.status == "unreadable"
+        }
+        for line in damaged(schedule.stage.plan, states):
+            write_line(sys.stderr, plain(line))
 
     def _make_schedule(self, stage: _Stage) -> _Schedule:
         """Decide which cells of a stage this launch runs, and how many at a time."""
@@ -277,12 +293,15 @@ class _Launch:
         return Display(plan, schedule.states, schedule.to_run, self.root, quiet=self.quiet)
 
     def _warnings(self, schedule: _Schedule) -> list[str]:
-        """Return lines about late imports, a GPU that cannot be used, and damaged cells."""
+        """Return lines about late imports, a GPU that cannot be used, and cells that are damaged or unreadable."""
         cells = schedule.stage.plan.cells
         warnings = late_import_notes(cells, self.root.imported_later(cells))
         if self.unusable_gpu and schedule.to_run:
             warnings.append(self.unusable_gpu)
         states = {cell.id: schedule.states[cell.id] for cell in schedule.to_run}
+        for cell in schedule.cells:
+            if schedule.states[cell.id].status == "unreadable":
+                states[cell.id] = schedule.states[cell.id]
         return warnings + damaged(schedule.stage.plan, states)
 
     def _show_outlook(self, schedule: _Schedule) -> int:
@@ -337,10 +356,11 @@ class _Launch:
             display.print_line(warning)
 
     def _tidy(self, schedule: _Schedule) -> None:
-        """Tidy the folders of the cells, except of those that failed and are not run again."""
+        """Tidy the folders of the cells, except of those that failed and are not run again, or cannot be read."""
         ids_to_run = {cell.id for cell in schedule.to_run}
         for cell in schedule.cells:
-            if cell.id in ids_to_run or schedule.states[cell.id].status != "failed":
+            status = schedule.states[cell.id].status
+            if cell.id in ids_to_run or status not in ("failed", "unreadable"):
                 self.root.cell(cell.id).tidy()
 
     def _job(self, schedule: _Schedule, cell: Cell) -> Job:
@@ -459,6 +479,7 @@ def _describe_end(statuses: Mapping[Status, int], stopped: str, search_end: str,
         "failed": "failed",
         "missing": "unfinished",
         "running": "running in another launch",
+        "unreadable": "not readable and left alone",
     }
     parts = [
         f"{counted(statuses[status], 'cell')} {word}"

@@ -10,9 +10,19 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable
-from contextlib import closing, suppress
+from contextlib import closing
+from pathlib import Path
 
 from milbench._utils import locks
+from milbench._utils.addresses import (
+    address_digest,
+    has_secrets,
+    hide_in,
+    page_of,
+    safe_reason,
+    without_secrets,
+)
+from milbench._utils.files import Unreadable, WrongFile, open_file
 from milbench._utils.words import counted
 from milbench.api.plan import Cell, Plan
 from milbench.engine.folders import Root, damaged
@@ -39,9 +49,11 @@ class Mirror:
     def __init__(self, root: Root, plan: Plan, *, log_models: bool = False) -> None:
         self.root, self.plan, self.log_models = root, plan, log_models
         self.uri = address(root)
+        self.server = address_digest(self.uri)
         self.problem = ""  # why the last try did not mirror everything, in one line
         self._stop, self._given_up = threading.Event(), threading.Event()
         self._settled: set[str] = set()
+        self._is_hidden = False
         self._moved = time.monotonic()
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
@@ -58,7 +70,7 @@ class Mirror:
             self._thread.join(0.1)
         if self._thread.is_alive():
             self._given_up.set()
-            self.problem = f"{without_password(self.uri)} does not answer"
+            self.problem = f"{shown_address(self.root)} does not answer"
         if not (behind := self.behind()):
             return ""
         why = f" ({self.problem})" if self.problem else ""
@@ -73,14 +85,13 @@ class Mirror:
         for cell in cells:
             state, folder = states[cell.id], self.root.cell(cell.id)
             status, record = state.status, folder.mirrored()
-            if state.is_damaged or (status == "missing" and not record and not folder.begun):
+            is_new = status == "missing" and not record and not folder.begun
+            if state.problem or is_new:
                 continue
             lacks_model = self.log_models and status == "done" and not record.get("model")
-            if (
-                status == "running"
-                or lacks_model
-                or (record.get("uri"), record.get("status")) != (self.uri, status)
-            ):
+            is_elsewhere = record.get("server") != self.server
+            has_changed = status == "running" or record.get("status") != status
+            if has_changed or lacks_model or is_elsewhere:
                 behind.append(cell)
             elif status == "done":
                 self._settled.add(cell.id)
@@ -94,23 +105,20 @@ class Mirror:
                 self._mirror()
                 self.problem = ""
             except Exception as error:  # noqa: BLE001 whatever MLflow, a database or a server raises
-                text = str(error) or type(error).__name__
-                cause = re.search(r"\[Errno -?\d+\] [^'\")]+|timed out|\(\w[\w.]*Error\) .+", text)
-                self.problem = without_password(
-                    f"{self.uri}: {(cause[0] if cause else text.splitlines()[0])[:300]}"
-                )
+                self.problem = describe_problem(self.root, error)
 
     def _mirror(self) -> None:
         """Copy what is missing; one process of a root at a time, since two would make two runs of a cell."""
         with locks.lock(self.root.runs / "mlflow.lock"):
             self._moved = time.monotonic()
+            self._hide_addresses()
             for leftover in self.root.runs.glob(
                 f".{self.root.database.name}.*"
             ):  # of a killed process
                 leftover.unlink(missing_ok=True)
             if not (behind := self.behind()):
                 return
-            check_database(self.root, self.uri)
+            check_database(self.uri)
             from milbench.engine.mlflow_runs import Runs
 
             runs = Runs(self.root, self.plan, self.uri)
@@ -123,11 +131,18 @@ class Mirror:
                 try:
                     runs.update(experiment, cell, self.log_models)
                 except (OSError, UsageError) as error:
-                    if isinstance(error, OSError) and error.filename is None:
+                    if not is_of_store(self.root, error):
                         raise  # of a server, which no other cell would reach either
                     problems.append(error)  # of the folder of this cell
             if problems:
                 raise problems[0]
+
+    def _hide_addresses(self) -> None:
+        """Rewrite the records of earlier versions, which held the address of MLflow with its password."""
+        if not self._is_hidden:
+            for folder in self.root.folders():
+                folder.hide_address()
+            self._is_hidden = True
 
 
 def address(root: Root) -> str:
@@ -139,22 +154,92 @@ def address(root: Root) -> str:
     return URL.create("sqlite", database=str(root.database)).render_as_string()
 
 
-def check_database(root: Root, uri: str) -> None:
-    """Raise UsageError where the database of a root, if it has one, cannot be opened: MLflow needs minutes for that."""
-    if not uri.startswith("sqlite:") or not root.database.exists():
-        return
+def shown_address(root: Root) -> str:
+    """Return the address of MLflow as it may be shown: that of the root by its path, another one without secrets."""
+    uri = os.environ.get("MLFLOW_TRACKING_URI")
+    return without_secrets(uri) if uri else str(root.database.relative_to(root.path))
+
+
+def page_address() -> str:
+    """Return the address of the pages of an MLflow server without secrets, "" where MLflow is a database."""
+    uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+    return page_of(uri) if uri.startswith("http") else ""
+
+
+def is_of_store(root: Root, error: Exception) -> bool:
+    """Return whether an error is about a file of the store, so that its message may be shown."""
+    if isinstance(error, OSError):
+        return error.filename is not None and str(error.filename).startswith(str(root.path))
+    return isinstance(error, UsageError)
+
+
+def describe_problem(root: Root, error: Exception) -> str:
+    """Say in one line why something could not be copied to MLflow. No secret of its address is in it."""
+    uri = address(root)
+    is_own = not os.environ.get("MLFLOW_TRACKING_URI")
+    if is_of_store(root, error):
+        reason = str(error)
+    elif has_secrets(uri) and not is_own:
+        reason = safe_reason(error)
+    else:
+        text = str(error) or type(error).__name__
+        cause = re.search(r"\[Errno -?\d+\] [^'\")]+|timed out|\(\w[\w.]*Error\) .+", text)
+        reason = hide_in(cause[0] if cause else text.splitlines()[0])
+    return f"{shown_address(root)}: {reason[:300]}"
+
+
+def database_of(uri: str) -> Path | None:
+    """Return the file of an SQLite database at an address, None for MLflow in another place."""
+    if not uri.startswith("sqlite:"):
+        return None
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
     try:
-        with closing(
-            sqlite3.connect(f"{root.database.as_uri()}?mode=ro", timeout=5, uri=True)
-        ) as database:
-            database.execute("select count(*) from sqlite_master").fetchone()
+        database = make_url(uri).database
+    except (ArgumentError, ValueError):
+        return None
+    return Path(database).absolute() if database and database != ":memory:" else None
+
+
+def check_database(uri: str, *, thoroughly: bool = False) -> None:
+    """Raise UsageError where an SQLite database that exists is damaged: MLflow would need minutes to say so.
+
+    `thoroughly` reads every page of it.
+    """
+    database = database_of(uri)
+    if database is None:
+        return
+    remedy = "delete it, and milbench sync makes it again"
+    try:
+        with open_file(database):
+            pass
+        where = f"{database.as_uri()}?mode=ro"
+        with closing(sqlite3.connect(where, timeout=5, uri=True)) as connection:
+            connection.execute("select count(*) from sqlite_master").fetchone()
+            if thoroughly:
+                (answer,) = connection.execute("pragma quick_check(1)").fetchone()
+                if answer != "ok":
+                    raise UsageError(f"{database} is damaged: {answer}; {remedy}")
+    except FileNotFoundError:
+        return
+    except Unreadable as error:
+        raise UsageError(f"{error}; it is left alone") from None
+    except WrongFile as error:
+        raise UsageError(f"{database} is no database: {error}; move it away") from None
+    except sqlite3.OperationalError as error:
+        # Such as one that is locked, or may not be read.
+        raise UsageError(f"{database} cannot be opened: {error}") from None
     except sqlite3.Error as error:
-        remedy = "if it is damaged, delete it, and milbench sync makes it again"
-        raise UsageError(f"{root.database} cannot be opened: {error}; {remedy}") from None
+        raise UsageError(f"{database} is damaged: {error}; {remedy}") from None
 
 
 def synchronise(root: Root, names: Iterable[str], *, log_models: bool = False) -> list[str]:
     """Copy everything of some comparisons to MLflow; describe what could not be copied, a line each."""
+    try:
+        check_database(address(root), thoroughly=True)
+    except UsageError as error:
+        return [str(error)]
     problems: list[str] = []
     for name in names:
         try:
@@ -162,17 +247,24 @@ def synchronise(root: Root, names: Iterable[str], *, log_models: bool = False) -
         except UsageError as error:  # the others are copied
             problems.append(str(error))
             continue
-        with suppress(Exception):  # the mirror will report it
-            check_database(root, address(root))
-            from milbench.engine.mlflow_runs import Runs
-
-            Runs(root, plan, address(root)).forget_lost()
-        mirror = Mirror(root, plan, log_models=log_models)
-        mirror.start()
-        problems += [*filter(None, [mirror.finish()]), *damaged(plan, root.states(plan.cells))]
+        problems += _synchronise_one(root, plan, log_models=log_models)
     return [*dict.fromkeys(problems)]
 
 
-def without_password(uri: str) -> str:
-    """Return an address of MLflow without the password in it."""
-    return re.sub(r"://[^/@]*@", "://***@", uri)
+def _synchronise_one(root: Root, plan: Plan, *, log_models: bool) -> list[str]:
+    """Copy a comparison to MLflow; describe what could not be copied, a line each."""
+    why_not_known = ""
+    try:
+        from milbench.engine.mlflow_runs import Runs
+
+        Runs(root, plan, address(root)).forget_lost()
+    except Exception as error:  # noqa: BLE001 whatever MLflow, a database or a server raises
+        why_not_known = describe_problem(root, error)
+    mirror = Mirror(root, plan, log_models=log_models)
+    mirror.start()
+    problem = mirror.finish()
+    if why_not_known and not problem:
+        # The folders remember that all was copied, but MLflow may have lost it.
+        problem = f"not known whether MLflow has everything ({why_not_known})"
+    problems = [problem] if problem else []
+    return problems + damaged(plan, root.states(plan.cells))

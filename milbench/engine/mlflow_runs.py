@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -18,6 +19,7 @@ import mlflow
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param
 from mlflow.types import ColSpec, DataType, Schema, TensorSpec
 
+from milbench._utils.addresses import address_digest
 from milbench._utils.files import file_and_member
 from milbench._version import __version__
 from milbench.api import gallery
@@ -25,6 +27,7 @@ from milbench.api.plan import Cell, Plan
 from milbench.api.resolver import resolve
 from milbench.engine.cell import CellFolder, Status
 from milbench.engine.folders import Root
+from milbench.engine.mirror import database_of
 from milbench.errors import UsageError
 from milbench.networks.registry import registries
 
@@ -33,11 +36,14 @@ STATUSES: dict[Status, str] = {
     "failed": "FAILED",
     "running": "RUNNING",
     "missing": "KILLED",
+    "unreadable": "KILLED",
 }
 ATTEMPT = "milbench.attempt"  # the tag of a run that tells it from runs of the same cell that was computed before
 
-for _name in ("mlflow", "alembic", "urllib3", "mlflow.store.db.utils"):
-    logging.getLogger(_name).setLevel(logging.CRITICAL)  # the mirror reports errors in one line
+# The mirror reports errors in one line. What these libraries log or warn of may quote an address with a password.
+for _name in ("mlflow", "alembic", "sqlalchemy", "urllib3", "requests", "mlflow.store.db.utils"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", module=rf"{_name}(\.|$)")
 logging.getLogger("alembic.runtime.migration").addFilter(
     lambda _: False
 )  # whose level older MLflow sets anew
@@ -48,21 +54,22 @@ class Runs:
 
     def __init__(self, root: Root, plan: Plan, uri: str) -> None:
         self.root, self.plan, self.uri = root, plan, uri
+        self.server = address_digest(uri)
         self.is_local = uri.startswith("sqlite:")
-        if self.is_local and not root.database.exists():
+        database = database_of(uri)
+        if database is not None and not database.exists():
             # A database that was killed while MLflow made its tables would never be opened again.
-            scratch = root.database.with_name(f".{root.database.name}.{os.getpid()}")
-            mlflow.MlflowClient(uri.replace(root.database.name, scratch.name)).search_experiments(
-                max_results=1
-            )
+            scratch = database.with_name(f".{database.name}.{os.getpid()}")
+            address = uri.replace(database.name, scratch.name)
+            mlflow.MlflowClient(address).search_experiments(max_results=1)
             with suppress(FileNotFoundError):  # another launch has made it in the meantime
-                scratch.replace(root.database)
+                scratch.replace(database)
         self.client: Any = mlflow.MlflowClient(uri)
 
     def forget_lost(self) -> None:
         """Let folders forget runs that MLflow does not know any more, as after its database was deleted."""
         for folder in (self.root.cell(cell.id) for cell in self.plan.cells):
-            if (record := folder.mirrored()).get("uri") == self.uri:
+            if (record := folder.mirrored()).get("server") == self.server:
                 try:
                     self.client.get_run(record["run"])
                 except Exception as error:  # the classes of errors differ between stores
@@ -89,10 +96,10 @@ class Runs:
         """Log the changes of a cell; an interrupted call can be repeated."""
         folder = self.root.cell(cell.id)
         state = folder.state(weights=True)
-        if state.is_damaged:
-            raise UsageError(f"cell {cell.id} ({self.plan.label(cell)}) is {state.reason}")
+        if state.problem:
+            raise UsageError(f"cell {cell.id} ({self.plan.label(cell)}) is {state.problem}")
         status, record = state.status, folder.mirrored()
-        if record.get("uri") != self.uri:
+        if record.get("server") != self.server:
             record = self._create_run(experiment, cell, folder)
         if record.get("status") not in ("running", status):
             self.client.update_run(record["run"], status="RUNNING")  # it was stopped, and goes on
@@ -136,7 +143,7 @@ class Runs:
         params = [Param(key, str(value)) for key, value in cell.params().items()]
         self.client.log_batch(run.info.run_id, params=params)
         record = {
-            "uri": self.uri,
+            "server": self.server,
             "run": run.info.run_id,
             "start": run.info.start_time,
             "status": "running",
@@ -220,7 +227,7 @@ def write_model(place: Path, folder: CellFolder, cell: Cell, result: Mapping[str
                 for copy in _places_of_used(used, Path(file), place_of_file, Path(scratch)):
                     copies[copy] = used
         CellFolder(data).begin(replace(cell, **packed), folder.about()["label"], provenance={})
-        CellFolder(data).finish(result)
+        CellFolder(data).write_result(result)
         for copy, original in copies.items():
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(original, copy)

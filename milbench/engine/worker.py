@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from milbench._utils import locks
+from milbench._utils.files import Unreadable
 from milbench._utils.process import process_as_before
 from milbench._version import __version__
 from milbench.api.plan import Cell
-from milbench.engine.cell import CellFolder, State
+from milbench.engine.cell import CellFolder, Incomplete, State
 from milbench.engine.spec import Execution
 from milbench.errors import UsageError, disk_failure, message
 from milbench.plugins.late import LateImports
@@ -77,11 +78,11 @@ def run_cell(job: Job) -> tuple[str, State]:
         with job.folder.lock() as acquired:
             if not acquired:
                 state = State("running", "another process is computing this cell")
-            elif job.folder.state(weights=True).status == "done":
-                state = State("done")
             else:
-                with free_device(job.devices, job.slots) as device:
-                    state = train_cell(job, job.folder, device)
+                state = job.folder.state(weights=True)
+                if state.status not in ("done", "unreadable"):
+                    with free_device(job.devices, job.slots) as device:
+                        state = train_cell(job, job.folder, device)
     except (OSError, UsageError) as error:
         # The disk is full, or has no locks. Nothing is recorded.
         state = State("missing", disk_failure(error) or str(error))
@@ -139,7 +140,18 @@ def _train_here(job: Job, folder: CellFolder, device: str) -> dict[str, Any]:
 
 
 def _record_error(job: Job, folder: CellFolder, error: BaseException) -> State:
-    """Record why a cell failed and return its state. A full disk is no failure: the same command goes on."""
+    """Record why a cell failed and return its state.
+
+    A full disk is no failure, nor is a file that was removed or cannot be read: the same command goes on.
+    """
+    if isinstance(error, Unreadable):
+        return State("unreadable", f"not readable: {error}; it is left alone")
+    was_removed = isinstance(error, FileNotFoundError) and not folder.is_described()
+    if isinstance(error, Incomplete) or was_removed:
+        # A checkpoint without the epochs before it could never become a finished cell.
+        folder.start_anew()
+        why = error if isinstance(error, Incomplete) else "its folder was removed meanwhile"
+        return State("missing", f"not finished: {why}; the same milbench run computes it again")
     failure = disk_failure(error) or disk_failure(error.__cause__)
     if failure:
         return State("missing", failure)

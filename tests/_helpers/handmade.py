@@ -88,7 +88,8 @@ def publish(
             path.write_text(json.dumps(content))
     if gallery is not None:
         galleries.write(folder.gallery, gallery)
-    folder.append(1, metrics or {})
+    for epoch in range(1, one.recipe["epochs"] + 1):
+        folder.append(epoch, metrics or {"train/loss": 0.5})
     if network is None:
         folder.fail("ValueError: it broke")
     else:

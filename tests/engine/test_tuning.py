@@ -246,6 +246,7 @@ def test_a_plan_with_finalists_is_read_as_it_was_written() -> None:
 
 def test_the_plan_of_an_earlier_version_is_read() -> None:
     written = json.loads(search_plan(spec()).to_json())
+    del written["digest"]
     for draw in written["search"]["draws"].values():
         del draw["point"]  # which earlier versions did not know
         draw["asked"] = 5  # and this was theirs alone

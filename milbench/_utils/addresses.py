@@ -1,0 +1,109 @@
+"""Addresses that may hold a password, a user or a token: what of them may be shown, kept and said.
+
+No parser is asked which part is the password. Passwords may hold any character, and parsers disagree about `/`, `@` and
+`?` in them. All that stands before the last `@`, and all after the first `?` or `#` behind it, counts as secret.
+"""
+
+import functools
+import hashlib
+import http.client
+import os
+import re
+import socket
+from collections.abc import Iterator
+
+HIDDEN = "***"
+ROUNDS = 200_000
+"""Rounds of the digest of an address: a guess of a password costs about a tenth of a second."""
+
+
+def without_secrets(address: str) -> str:
+    """Return an address with *** in place of what may be secret.
+
+    Examples:
+        >>> without_secrets("http://user:s3cr@t/x@host:80/path?token=abc")
+        'http://***@host:80/path?***'
+        >>> without_secrets("http://host:80/path")
+        'http://host:80/path'
+    """
+    scheme, rest = _scheme_and_rest(address)
+    before, at, after = rest.rpartition("@")
+    if at:
+        before = HIDDEN
+    query = re.search(r"[?#]", after)
+    if query:
+        after = f"{after[: query.start()]}{query[0]}{HIDDEN}"
+    return f"{scheme}{before}{at}{after}"
+
+
+def has_secrets(address: str) -> bool:
+    """Return whether an address has a part that may be secret."""
+    return without_secrets(address) != address
+
+
+def page_of(address: str) -> str:
+    """Return an address that a browser can open, without what may be secret."""
+    scheme, rest = _scheme_and_rest(address)
+    return scheme + re.split(r"[?#]", rest.rpartition("@")[2])[0]
+
+
+def _scheme_and_rest(address: str) -> tuple[str, str]:
+    match = re.match(r"[A-Za-z][\w+.-]*://", address)
+    scheme = match[0] if match else ""
+    return scheme, address[len(scheme) :]
+
+
+def hide_in(text: str) -> str:
+    """Return a text with *** in place of what may be secret in addresses within it."""
+    return re.sub(r"[A-Za-z][\w+.-]*://[^\s'\"<>]+", lambda match: without_secrets(match[0]), text)
+
+
+@functools.cache
+def address_digest(address: str) -> str:
+    """Return a digest that tells addresses apart. It is slow to compute, so that nobody guesses a password from it."""
+    return hashlib.pbkdf2_hmac("sha256", address.encode(), b"address of MLflow", ROUNDS).hex()[:32]
+
+
+def safe_reason(error: BaseException) -> str:
+    """Say why an address with secrets could not be reached, in words of our own.
+
+    Libraries quote addresses in their messages, whole, in parts or decoded, so that no word of theirs is used.
+    """
+    names = []
+    for cause in _chain(error):
+        reason = _known_reason(cause)
+        if reason:
+            return reason
+        names.append(type(cause).__name__)
+    return names[0]
+
+
+def _known_reason(error: BaseException) -> str:
+    if isinstance(error, socket.gaierror):
+        return "the name of the host is not known"
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    if isinstance(error, ImportError) and re.fullmatch(r"[\w.]+", error.name or ""):
+        return f"the Python module {error.name} is not installed"
+    status = re.search(r"\b(?:error code|status code:?|failed with code) ([45]\d\d)\b", str(error))
+    if status:
+        number = int(status[1])
+        return f"it answers {number} {http.client.responses.get(number, '')}".rstrip()
+    return ""
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and those that it came from, the first cause last."""
+    seen: set[int] = set()
+    waiting = [error]
+    while waiting:
+        current = waiting.pop(0)
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        yield current
+        related = (current.__cause__, current.__context__, getattr(current, "reason", None))
+        held = [*related, getattr(current, "orig", None), *current.args]
+        waiting.extend(one for one in held if isinstance(one, BaseException))

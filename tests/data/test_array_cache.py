@@ -1,0 +1,172 @@
+"""A cache is believed only where it is whole: whatever happened to its files, the arrays are those that were made."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from milbench.data.array_cache import DeclareInputs, Fields, cached_arrays
+
+LABELS = np.arange(1, 5001, dtype=np.int64)
+MEANS = np.linspace(0.5, 1.5, 300)
+
+
+class Cache:
+    """A cache of two arrays and a word, which counts how often it is made."""
+
+    def __init__(self, folder: Path) -> None:
+        self.place, self.folder, self.made = folder / ".bags" / "table", folder, 0
+        (folder / "table.csv").write_text("bag,labels\n")
+
+    def write(self, folder: Path, declare: DeclareInputs) -> Fields:
+        self.made += 1
+        declare(["table.csv"])
+        np.save(folder / "means.npy", MEANS)
+        return {"labels": LABELS, "word": "owl"}
+
+    def check(self) -> None:
+        """Check that the record is the right one."""
+        found = cached_arrays(self.place, self.folder, self.write)
+        assert found.keys() == {"labels", "means", "word"}
+        assert np.array_equal(found["labels"], LABELS)
+        assert np.array_equal(found["means"], MEANS)
+        assert found["word"] == "owl"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, old_files: Path) -> Cache:
+    made = Cache(tmp_path)
+    made.check()
+    made.check()
+    assert made.made == 1
+    return made
+
+
+def zero_tail(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:-100] + bytes(100))
+
+
+def flip_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1
+    path.write_bytes(content)
+
+
+def make_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def make_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def make_link_to_nothing(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("nothing")
+
+
+def make_sparse(path: Path) -> None:
+    os.truncate(path, 8 << 30)
+
+
+def put_another(path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, np.zeros(5000, np.int64))
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "zeroed tail": zero_tail,
+    "flipped bit": flip_bit,
+    "empty": lambda path: path.write_bytes(b""),
+    "cut short": lambda path: path.write_bytes(path.read_bytes()[:-10]),
+    "gone": Path.unlink,
+    "another array": put_another,
+    "garbage": lambda path: path.write_bytes(b"[" * 100_000),
+    "a named pipe": make_pipe,
+    "a folder": make_folder,
+    "a link to nothing": make_link_to_nothing,
+    "a sparse file": make_sparse,
+}
+
+
+@pytest.mark.parametrize("name", ["labels.npy", "means.npy", "cache.json"])
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=[*DAMAGES])
+def test_a_damaged_cache_is_made_anew(
+    cache: Cache, name: str, damage: Callable[[Path], object]
+) -> None:
+    damage(cache.place / name)
+    cache.check()
+    assert cache.made == 2
+
+
+def test_a_bit_that_is_flipped_back_in_time_is_seen(cache: Cache) -> None:
+    path = cache.place / "labels.npy"
+    times = path.stat()
+    flip_bit(path)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    cache.check()
+    assert cache.made == 2
+
+
+def test_a_changed_word_of_the_record_is_seen(cache: Cache) -> None:
+    path = cache.place / "cache.json"
+    path.write_text(path.read_text().replace("owl", "owk"))
+    cache.check()
+    assert cache.made == 2
+
+
+def test_a_record_without_digests_is_made_anew(cache: Cache) -> None:
+    path = cache.place / "cache.json"
+    record = json.loads(path.read_text())
+    del record["digest"]
+    record["arrays"] = [*record["arrays"]]
+    path.write_text(json.dumps(record))
+    cache.check()
+    assert cache.made == 2
+
+
+@pytest.mark.parametrize("put", [Path.touch, os.mkfifo, lambda place: place.symlink_to("nothing")])
+def test_something_else_in_the_place_of_a_cache_is_replaced(
+    tmp_path: Path, put: Callable[[Path], object]
+) -> None:
+    cache = Cache(tmp_path)
+    cache.place.parent.mkdir()
+    put(cache.place)
+    cache.check()
+    assert cache.made == 1
+
+
+def test_an_array_is_read_once_by_all_cells(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("milbench._utils.digests.read_digest", None)
+    cache.check()
+    assert cache.made == 1
+
+
+def test_all_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[int] = []
+    flush = os.fsync
+    rename_as_before = Path.rename
+
+    def note(number: int) -> None:
+        flushed.append(os.fstat(number).st_ino)
+        flush(number)
+
+    def rename(self: Path, target: Path) -> Path:
+        if self.name == "new":
+            inodes: NDArray[np.int64] = np.array([p.stat().st_ino for p in [self, *self.iterdir()]])
+            assert len(inodes) == 4
+            assert {*inodes.tolist()} <= {*flushed}
+        return rename_as_before(self, target)
+
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(Path, "rename", rename)
+    Cache(tmp_path).check()
