@@ -85,7 +85,7 @@ def _groups(jobs: Sequence[Job]) -> list[list[Job]]:
     """
     groups: dict[str, list[Job]] = {}
     for job in jobs:
-        has_plugin = job.cell.plugin_files or job.local
+        has_plugin = job.cell.plugin_files or job.notebook_plugins
         key = job.cell.id if has_plugin else job.cell.task_key
         groups.setdefault(key, []).append(job)
     return list(groups.values())

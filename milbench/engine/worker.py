@@ -65,7 +65,7 @@ class Job:
     """How many cells may be computed on a GPU at once."""
     is_draw: bool = False
     """Whether the cell is a draw of a search, for which validation bags choose."""
-    local: tuple[tuple[str, Any], ...] = ()
+    notebook_plugins: tuple[tuple[str, Any], ...] = ()
     """Kind and class (or function) of each plug-in that was defined in a notebook or script."""
     records: Mapping[str, ImportRecord] = field(default_factory=dict)
     """Kind -> what the import of the plug-in brought in when the cell was planned."""
@@ -195,14 +195,14 @@ def code_version() -> str:
 
 
 def register(job: Job) -> None:
-    """Let this process know the plug-ins of a cell: their records, and classes of notebooks."""
+    """Let this process know the plug-ins of a cell: their records, and those that a notebook defines."""
     from milbench.api.resolver import add_object
     from milbench.networks.registry import registries
 
-    local = dict(job.local)
+    of_notebook = dict(job.notebook_plugins)
     for kind, record in job.records.items():
-        if kind in local:
-            add_object(registries()[kind], local[kind], record)
+        if kind in of_notebook:
+            add_object(registries()[kind], of_notebook[kind], record)
         elif not job.execution.in_process:
             reference = getattr(job.cell, f"{kind}_file") or getattr(job.cell, kind)
             keep_planned(kind, reference, record)
