@@ -139,7 +139,10 @@ def test_what_the_import_of_a_file_does_is_not_seen_by_the_launch(
     file = file.with_name("leaves.py")
     file.write_text("import os\nos._exit(0)\n")
     complaint = milbench("run", "--loss", str(file), "--task", TINY).complaint()
-    assert complaint == f"cannot import the loss file {file} in a process of its own: exit code 0"
+    assert (
+        complaint
+        == f"cannot import the loss file {file} in a process of its own: it ended with exit code 0"
+    )
 
 
 TELLS_TF32 = """
