@@ -142,7 +142,7 @@ class Registry(Generic[T]):
         with importing(
             f"{self.kind} {name!r} from {entry.origin}",
             entry.module,
-            own=entry.origin == "milbench",
+            is_built_in=entry.origin == "milbench",
         ):
             value = entry.load()
         if not callable(value):
