@@ -52,7 +52,7 @@ class PresenceLoss(Loss):
         self, weight: ClassWeights = None, pos_weight: ClassWeights = None
     ) -> None:
         """Set both weights of the classes anew. Raises UsageError where one is negative or not finite."""
-        # They are no part of the state of the loss: a trained loss is loaded without them.
+        # They are arguments and no part of the state: a trained loss gets them from its arguments, and needs no counts.
         for name, values in (("weight", weight), ("pos_weight", pos_weight)):
             checked = as_class_weights(f"{name} of {self.name}", values)
             self.register_buffer(name, checked, persistent=False)
@@ -77,7 +77,7 @@ class PresenceLoss(Loss):
         return -log_probs.sum(dim=1)
 
     def _factors(self, labels: Tensor, log_probs: Tensor) -> Tensor | None:
-        """Return (B, C), by what the cost of each class in each bag is multiplied; None: by 1."""
+        """Return (B, C), what the cost of each class in each bag is multiplied by; None: by 1."""
         if self.balances and self.pos_weight is None:
             raise UsageError(
                 f"pos_weight=balanced of {self.name} needs the label sets of the training bags: "
@@ -94,7 +94,7 @@ class PresenceLoss(Loss):
         return factors
 
     def _for_classes(self, name: str, weights: Tensor, log_probs: Tensor) -> Tensor:
-        """Return weights () or (C,) in the type of others (B, C); UsageError where their number is another."""
+        """Return weights () or (C,) in the type of the costs (B, C). Raises UsageError for another number of them."""
         num_classes = log_probs.shape[1]
         if weights.dim() and len(weights) != num_classes:
             raise UsageError(
@@ -134,8 +134,9 @@ def weighted_mean_log_odds(log_weights: Tensor, detectors: Tensor, mask: Tensor 
     P = sum_k w_k p_k / sum_k w_k,    P / (1 - P) = sum_k w_k p_k / sum_k w_k (1 - p_k).
     """
     log_weights = exclude_masked(log_weights, mask)
-    present, absent = F.logsigmoid(detectors), F.logsigmoid(-detectors)
-    return (log_weights + present).logsumexp(dim=2) - (log_weights + absent).logsumexp(dim=2)
+    log_present = (log_weights + F.logsigmoid(detectors)).logsumexp(dim=2)
+    log_absent = (log_weights + F.logsigmoid(-detectors)).logsumexp(dim=2)
+    return log_present - log_absent
 
 
 def log_mean_exp(values: Tensor, mask: Tensor | None) -> Tensor:

@@ -61,7 +61,8 @@ class Attention(PresenceLoss):
         self.hidden = positive("hidden of attention", hidden, least=1)
 
     def make_weights(self, num_classes: int, rng: torch.Generator) -> None:
-        channels, rows = num_classes + 1, num_classes if self.attention == "class" else 1
+        channels = num_classes + 1
+        rows = num_classes if self.attention == "class" else 1
         self.v = torch.nn.Parameter(
             torch.randn(self.hidden, channels, generator=rng) / channels**0.5
         )
@@ -101,8 +102,8 @@ class Attention(PresenceLoss):
         if self.gated:
             hidden = hidden * (self.u.to(logits) @ logits).sigmoid()
         scores = self.w.to(logits) @ hidden
-        if (
-            mask is not None
-        ):  # not by -inf, which would be all that there is in a bag without instances
-            scores = scores.masked_fill(~mask.unsqueeze(1), torch.finfo(scores.dtype).min)
+        if mask is not None:
+            # In a bag without instances all scores would be -inf, and their softmax NaN.
+            lowest = torch.finfo(scores.dtype).min
+            scores = scores.masked_fill(~mask.unsqueeze(1), lowest)
         return scores.log_softmax(dim=2)

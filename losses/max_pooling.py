@@ -86,12 +86,11 @@ class OverBag:
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         logits = exclude_masked(logits, mask)
         within = softmax_log_odds(logits.flatten(1)).view_as(logits)[:, :-1].amax(dim=2)
+        if mask is None:
+            return within
         # Without instances all logits are -inf, and their softmax is not defined.
-        return (
-            within
-            if mask is None
-            else within.masked_fill(~mask.any(dim=1, keepdim=True), -torch.inf)
-        )
+        is_empty = ~mask.any(dim=1, keepdim=True)
+        return within.masked_fill(is_empty, -torch.inf)
 
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         classes = logits[:, :-1]

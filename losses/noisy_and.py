@@ -50,8 +50,10 @@ class NoisyAnd(PooledLoss):
         self.threshold = torch.nn.Parameter(torch.zeros(num_classes))
 
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
-        a, b = self.slope, self.threshold.to(detectors).sigmoid()
-        log_m, log_rest = (log_mean_exp(F.logsigmoid(z), mask) for z in (detectors, -detectors))
+        a = self.slope
+        b = self.threshold.to(detectors).sigmoid()
+        log_m = log_mean_exp(F.logsigmoid(detectors), mask)
+        log_rest = log_mean_exp(F.logsigmoid(-detectors), mask)
         at_threshold = a * (log_m.exp() - b) + F.logsigmoid(a * b) - F.logsigmoid(a * (1 - b))
         return at_threshold + _log_firing(math.log(a) + log_m) - _log_firing(math.log(a) + log_rest)
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NAME = r"(?=.{1,60}$)[a-z][a-z0-9]*(-[a-z0-9]+)*"
+"""The name of an entry, see the message of `check_name`."""
 
 
 def check_name(name: str, context: str = "") -> None:
@@ -48,7 +49,8 @@ def check_name(name: str, context: str = "") -> None:
 
 INSTALLED = " of "
 """What the digest of an installed plug-in begins with; its name and version follow."""
-REGISTRIES: WeakSet[Registry[Any]] = WeakSet()  # all registries of this process
+REGISTRIES: WeakSet[Registry[Any]] = WeakSet()
+"""All registries of this process."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,17 @@ class RegistryEntry(Generic[T]):
     """The name and origin of what a registry holds, which may not be imported yet."""
 
     name: str
-    origin: str  # "milbench", a package with its version, or the path of a file; messages name it
-    load: Callable[[], T]  # imports and returns the class or function
-    module: str  # the name of the module that holds it
-    source: str = ""  # the file or the module by which a user has named it, "" for built-in and installed ones
+    origin: str
+    """"milbench", a package with its version, the file or module that a user has named, or `this session's NAME`.
+
+    Messages name it.
+    """
+    load: Callable[[], T]
+    """Imports and returns the class or function."""
+    module: str
+    """The name of the module that holds it."""
+    source: str = ""
+    """The file or module, perhaps with :MEMBER, by which a user has named it; "" for all others."""
     find_record: Callable[[], ImportRecord] = ImportRecord
     """Returns what its import brings in, where it is not milbench's own."""
 
@@ -83,13 +92,17 @@ class RegistryEntry(Generic[T]):
 
 
 class Registry(Generic[T]):
-    """The classes or functions of one kind by name, which begins with those of milbench itself and entry points.
+    """The classes or functions of one kind, by name. A new one has those of milbench itself and of installed packages.
 
-    The kind, such as "loss", is for messages; of the plural, such as "losses", `milbench.losses` is the group of entry
-    points. `base` returns the base class: it is a function so that a registry can be made without importing torch.
+    Args:
+        kind: what an entry is in messages, such as "loss".
+        plural: the same of several. `milbench.losses` is the group of entry points of installed packages.
+        built_in: the entries of milbench itself.
+        base: returns the base class. It is a function so that a registry can be made without importing torch.
     """
 
-    takes_functions = True  # whether a function that returns one is an entry as well, and its Python name its name
+    takes_functions = True
+    """Whether an entry may be a function that returns one, which goes by its name in Python."""
 
     def __init__(
         self,
@@ -98,24 +111,14 @@ class Registry(Generic[T]):
         built_in: Iterable[RegistryEntry[T]],
         base: Callable[[], type[Any]] = lambda: object,
     ) -> None:
-        self.kind, self.base = kind, base
+        self.kind = kind
+        self.base = base
         REGISTRIES.add(self)
         self.entries: dict[str, RegistryEntry[T]] = {}
         for entry in built_in:
             self.add(entry)
         for point in entry_points(group=f"milbench.{plural}"):
-            origin = (
-                f"{point.dist.name} {point.dist.version}" if point.dist else "an installed package"
-            )
-            self.add(
-                RegistryEntry(
-                    point.name,
-                    origin,
-                    point.load,
-                    point.module,
-                    find_record=partial(_installed_record, kind, point, origin),
-                )
-            )
+            self.add(_installed_entry(kind, point))
 
     def names(self) -> list[str]:
         """Return every name, in alphabetical order."""
@@ -137,12 +140,12 @@ class Registry(Generic[T]):
     def get(self, name: str) -> T:
         """Return the class or function of a name. Raises UsageError if there is none, or it cannot be imported."""
         entry = self.entry(name)
-        # What is not milbench's own is tried in a process of its own before it is imported here.
+        # To find the record imports a plug-in in a process of its own, where it may hang or crash.
         _ = entry.record
         with importing(
             f"{self.kind} {name!r} from {entry.origin}",
             entry.module,
-            own=entry.origin == "milbench",
+            is_built_in=entry.origin == "milbench",
         ):
             value = entry.load()
         if not callable(value):
@@ -150,6 +153,15 @@ class Registry(Generic[T]):
                 f"{self.kind} {name!r} from {entry.origin} is a {type(value).__name__}, not callable"
             )
         return value
+
+
+def _installed_entry(kind: str, point: EntryPoint) -> RegistryEntry[Any]:
+    """Return the entry of an installed plug-in, which is not imported yet."""
+    origin = "an installed package"
+    if point.dist:
+        origin = f"{point.dist.name} {point.dist.version}"
+    find_record = partial(_installed_record, kind, point, origin)
+    return RegistryEntry(point.name, origin, point.load, point.module, find_record=find_record)
 
 
 def _installed_record(kind: str, point: EntryPoint, origin: str) -> ImportRecord:
@@ -160,7 +172,8 @@ def _installed_record(kind: str, point: EntryPoint, origin: str) -> ImportRecord
     target = Target(f"{kind} {point.name!r} from {origin}", modules=(point.module,))
     record = record_for(kind, point.name, target)
     if record.digest.startswith(INSTALLED):
-        return record  # the one that was planned with
+        # It came with the cell, from a plan that has made it here.
+        return record
     digest = f"{INSTALLED}{origin}"
     package = normalised(point.dist.name) if point.dist else ""
     if record.files or record.distributions.keys() - {package}:
@@ -175,22 +188,22 @@ class Classes(Registry[type[T]]):
 
     def __init__(self, kind: str, plural: str, base: Callable[[], type[T]]) -> None:
         package = f"milbench.{plural}"
-        module_spec = importlib.util.find_spec(package)  # importing milbench.losses imports torch
-        modules = pkgutil.iter_modules(
-            module_spec.submodule_search_locations if module_spec else None
-        )
-        names = [module.name for module in modules if not module.name.startswith("_")]
-        super().__init__(
-            kind, plural, (self._built_in(f"{package}.{name}", name) for name in names), base
-        )
+        # Only the names of files are read: to import milbench.losses would import torch.
+        module_spec = importlib.util.find_spec(package)
+        folders = module_spec.submodule_search_locations if module_spec else None
+        names = [module.name for module in pkgutil.iter_modules(folders)]
+        built_in = [
+            self._built_in(f"{package}.{name}", name) for name in names if not name.startswith("_")
+        ]
+        super().__init__(kind, plural, built_in, base)
 
     def get(self, name: str) -> type[T]:
         """Return the class of a name. Raises UsageError if there is none, or it cannot be imported."""
-        entry, cls, base = self.entry(name), super().get(name), self.base()
-        if (
-            not (inspect.isclass(cls) and issubclass(cls, base))
-            or getattr(cls, "name", None) != entry.name
-        ):
+        entry = self.entry(name)
+        cls = super().get(name)
+        base = self.base()
+        is_of_kind = inspect.isclass(cls) and issubclass(cls, base)
+        if not is_of_kind or getattr(cls, "name", None) != entry.name:
             raise UsageError(
                 f"{self.kind} {entry.name!r} from {entry.origin} is not a {base.__name__} of that name"
             )

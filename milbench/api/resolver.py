@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,10 @@ from milbench.plugins.record import ImportRecord, Target
 from milbench.plugins.session import holder, record_session_object
 
 T = TypeVar("T")
-_LOCAL = "this session's "  # what the origin of an entry begins with that no file or module holds
+_LOCAL = "this session's "
+"""What the origin of an entry begins with that no file or module holds."""
+_MODULE = r"[A-Za-z_]\w*(\.\w+)*(:\w+)?"
+"""A module, perhaps with the name of a member."""
 
 
 def resolve(registry: Registry[Any], reference: str) -> str:
@@ -30,10 +34,9 @@ def resolve(registry: Registry[Any], reference: str) -> str:
     path, member = file_and_member(reference)
     if path:
         return _add(registry, path, member, is_file=True)
-    if reference not in registry.entries and re.fullmatch(
-        r"[A-Za-z_]\w*(\.\w+)*(:\w+)?", reference
-    ):
+    if reference not in registry.entries and re.fullmatch(_MODULE, reference):
         module, colon, member = reference.partition(":")
+        # A single word is the name of an entry, perhaps misspelt.
         if colon or "." in module:
             return _add(registry, module, member, is_file=False)
     return registry.entry(reference).name
@@ -61,7 +64,8 @@ def add_object(registry: Registry[T], value: Any, record: ImportRecord | None = 
     own_record = record or record_session_object(value)
     origin = f"{_LOCAL}{value.__name__}"
     if name in registry.entries and registry.entries[name].origin == origin:
-        del registry.entries[name]  # defined anew
+        # It was defined anew.
+        del registry.entries[name]
     entry = RegistryEntry(
         name, origin, lambda: value, value.__module__, find_record=lambda: own_record
     )
@@ -72,7 +76,9 @@ def add_object(registry: Registry[T], value: Any, record: ImportRecord | None = 
 def local_object(registry: Registry[T], name: str) -> T | None:
     """Return the class or function that `add_object` has registered under a name, None for any other name."""
     entry = registry.entries.get(name)
-    return entry.load() if entry is not None and entry.origin.startswith(_LOCAL) else None
+    if entry is None or not entry.origin.startswith(_LOCAL):
+        return None
+    return entry.load()
 
 
 def read_edited() -> None:
@@ -101,13 +107,11 @@ def read_edited() -> None:
 
 
 def _importable(registry: Registry[Any], value: Any) -> str:
-    """Return the name of the entry that a class or function is, or MODULE:NAME; "" where no module holds it.
-
-    Of a module that was edited it may be the one of before: what counts is what the module holds now.
-    """
+    """Return the name of the entry that a class or function is, or MODULE:NAME; "" where no module holds it."""
     module = holder(value)
     if not module or "." in value.__qualname__:
         return ""
+    # The value may be from before an edit of the module: what the module holds now counts.
     current = getattr(importlib.import_module(module), value.__qualname__)
     for entry in registry.entries.values():
         if registry.takes_functions:
@@ -144,7 +148,7 @@ def _add(registry: Registry[Any], place: str, member: str, *, is_file: bool) -> 
     if twin is not None and _is_copy(twin, record, member):
         if twin.is_current():
             return name
-        # The file of before is gone, or another one by now.
+        # The file of the other entry is gone, or was edited.
         del registry.entries[name]
     entry = RegistryEntry(
         name, source, lambda: value, module.__name__, source, find_record=lambda: record
@@ -185,39 +189,57 @@ def _is_copy(twin: RegistryEntry[Any], record: ImportRecord, member: str) -> boo
 def _member(registry: Registry[Any], module: ModuleType, name: str, place: str) -> Any:
     """Return the class or function of a name in a module; "": the only one of the registry's kind."""
     definitions = {
-        n: v for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__
+        key: value
+        for key, value in vars(module).items()
+        if getattr(value, "__module__", "") == module.__name__
     }
     members = [
-        n
-        for n, v in definitions.items()
-        if _suits(registry, v) and n[0] != "_" and not inspect.isabstract(v)
+        key
+        for key, value in definitions.items()
+        if not key.startswith("_") and _suits(registry, value) and not inspect.isabstract(value)
     ]
-    if name and not hasattr(module, name):
-        raise unknown(f"{registry.kind} in {place}", name, members)
-    if name and _suits(registry, getattr(module, name)):
-        return getattr(module, name)
-    members = [] if name else [n for n in members if inspect.isclass(definitions[n])] or members
+    if name:
+        if not hasattr(module, name):
+            raise unknown(f"{registry.kind} in {place}", name, members)
+        # It may also be one that the module imports.
+        named = getattr(module, name)
+        if _suits(registry, named):
+            return named
+        raise _no_member(registry, definitions.values(), f" {name}", place)
+    # A function beside a class is most likely a helper of it.
+    classes = [key for key in members if inspect.isclass(definitions[key])]
+    members = classes or members
+    if not members:
+        raise _no_member(registry, definitions.values(), "", place)
     if len(members) > 1:
         choices = " or ".join(f"{place}:{member}" for member in members)
         raise UsageError(
             f"{place} holds {len(members)} {registry.kind} entries: name one of them, {choices}"
         )
-    if members:
-        return definitions[members[0]]
-    base, function = (
-        registry.base(),
-        ", or a function that returns one" if registry.takes_functions else "",
-    )
+    return definitions[members[0]]
+
+
+def _no_member(
+    registry: Registry[Any], values: Iterable[Any], named: str, place: str
+) -> UsageError:
+    """Return the error that a module holds nothing of the registry's kind, with what its classes lack.
+
+    Args:
+        registry: what it should hold something of.
+        values: what the module defines.
+        named: the name that was asked for, with a space before it; "" for none.
+        place: how the user names the module.
+    """
+    base = registry.base()
+    function = ", or a function that returns one" if registry.takes_functions else ""
     problem = f"expected a class that inherits milbench.{base.__name__}{function}"
-    for cls in filter(inspect.isclass, definitions.values()):
-        methods = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
-        is_own = issubclass(cls, base)
-        problem = (
-            f"its class {cls.__name__} lacks the method {methods}"
-            if is_own
-            else f"{problem}, not {cls.__name__}"
-        )
-    raise UsageError(f"{place} holds no {registry.kind}{f' {name}' if name else ''}: {problem}")
+    for cls in filter(inspect.isclass, values):
+        if issubclass(cls, base):
+            methods = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
+            problem = f"its class {cls.__name__} lacks the method {methods}"
+        else:
+            problem += f", not {cls.__name__}"
+    return UsageError(f"{place} holds no {registry.kind}{named}: {problem}")
 
 
 def _name(registry: Registry[Any], value: Any, context: str) -> str:

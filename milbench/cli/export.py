@@ -58,7 +58,7 @@ def export(
 def one_type_a_column(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a frame as Parquet can hold it: columns of lists, or of values of several types, become text.
 
-    A setting may be a number for one loss, and a word for another that has one of the same name.
+    Two losses may have a setting of one name, which is a number for one of them and a word for the other.
     """
     columns: dict[str, pd.Series] = {}
     for name, column in frame.items():

@@ -31,6 +31,7 @@ def sync(
         raise UsageError(f"--all and {name} exclude each other: every comparison, or one")
     names = place.names() if everything else []
     if not names:
+        # Of a store without comparisons this is an error, also with --all.
         names = [place.plan(name).name]
 
     options.say(*place.not_plans())

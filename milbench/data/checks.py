@@ -34,15 +34,15 @@ from milbench.errors import UsageError
 
 Level = Literal["fact", "warning", "fatal"]
 EXACT_LABEL_LIMIT = 16
-"""As in `milbench.likelihood`, whose torch would make a check take three times as long."""
+"""As in `milbench.likelihood`, which imports torch: a check would take three times as long."""
 FAR = 5
 """A value is far from all others if its distance from the nearest is so many times what they span."""
 STRIDE = 4
-"""The frames of a position, in networks for sequences where nothing else is asked for."""
+"""The frames of a position in networks for sequences, by default."""
 _FEWEST = 10
-"""Of fewer other values nothing is said."""
+"""With fewer other values or classes there is no warning that rests on them."""
 _RARE = 30
-"""A class that as many bags or groups have, and lack, is in every part of a drawn split."""
+"""If at least as many bags or groups have a class, and as many lack it, both are in every part of a drawn split."""
 _NOTHING = {
     "nan", "na", "n/a", "n.a.", "#n/a", "<na>", "nat", "none", "null", "nil", "-", "--", "?", "...", "#value!",
     "unknown", "undefined", "missing", "unlabeled", "unlabelled", "empty", "no label", "not available",
@@ -51,20 +51,22 @@ _NOTHING = {
 }  # fmt: skip
 """Labels that stand for no class in the files of many programs, in lower case and with spaces between words."""
 _NO_FEATURES = {"index", "class", "target", "fold", "y"}
-"""Columns that are labels or numbers of rows."""
+"""Names of columns that hold labels or numbers of rows."""
 _RARE_MARKS = ",;|"
 _COMMON_MARKS = (",", "|", ";", "/", "+", "&")
 """Marks between classes, those that are rare in names first."""
 _LIST = re.compile(r"\[.*\]|\{.*\}|\(.*['\"].*\)|(['\"]).*\1", re.DOTALL)
 """A text that reads like a list."""
 _MOST_OF_ASKED = 2
-"""A column of groups is no use where a part of the split would be so many times as large as asked for."""
+"""A column of groups is of no use if a part of the split would be more than so many times as large as asked for."""
 _ROUNDING = 0.1
 """How far a thousand times a number below 1000 may be from a whole one, in single precision."""
 _YEARS = 946_684_800, 4_102_444_800
 """The seconds from 1970 to the years 2000 and 2100."""
 _UNITS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
+"""Unit of a time stamp -> how many of it a second has."""
 _NO_FEATURE_WORDS = {"label", "labels", "coord", "coords", "coordinate", "coordinates"}
+"""Words in the names of columns that hold labels or places."""
 
 
 class Finding(NamedTuple):
@@ -196,7 +198,8 @@ def _in_parts(counts: Counter[tuple[str, str]], word: str, of_splits: str) -> li
 
 
 def _features(bags: OwnBags) -> Iterator[Finding]:
-    store, sizes = bags.store, bags.store.sizes
+    store = bags.store
+    sizes = store.sizes
     yield Finding("fact", "bags", f"{len(bags):,}, with {sizes.sum():,} instances")
     yield Finding(
         "fact", "bag sizes", f"{sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}"
@@ -217,8 +220,11 @@ def _features(bags: OwnBags) -> Iterator[Finding]:
         return
     count = sum(int((~np.isfinite(store.single(bag))).sum()) for bag in broken)
     values = store.single(broken[0])
-    instance, feature = (int(i[0]) for i in np.nonzero(~np.isfinite(values)))
-    place, name = bags.place(int(store.offsets[broken[0]]) + instance), bags.feature_names[feature]
+    instances, features = np.nonzero(~np.isfinite(values))
+    instance = int(instances[0])
+    feature = int(features[0])
+    place = bags.place(int(store.offsets[broken[0]]) + instance)
+    name = bags.feature_names[feature]
     first = f"the first in {place}: {name} is {values[instance, feature]} in single precision"
     yield Finding("fatal", "features that are not finite", f"{count:,}, {first}")
 
@@ -226,7 +232,7 @@ def _features(bags: OwnBags) -> Iterator[Finding]:
 def _odd_features(
     bags: OwnBags, options: FeatureOptions, groups: Sequence[str]
 ) -> Iterator[Finding]:
-    """Yield a finding for features with names of ids, labels or places; of groups more is said than that."""
+    """Yield a finding for features with names of ids, labels or places. Columns of groups are reported elsewhere."""
     odd = [name for name in bags.feature_names if _is_no_feature(name) and name not in groups]
     if odd:
         remedy = _leave_out(bags, options, odd)
@@ -276,9 +282,8 @@ def _constant_features(bags: OwnBags, names: Sequence[str], counted: str = "") -
 
 def _far_values(bags: OwnBags) -> Iterator[Finding]:
     """Yield a finding for features with one value far from all others: -9999 often stands for a missing value."""
-    low, next_low, next_high, high = bags.store.ends().astype(
-        np.float64
-    )  # single precision has no differences of 1e38
+    # The difference of two values of 3e38 overflows in single precision.
+    low, next_low, next_high, high = bags.store.ends().astype(np.float64)
     far_values = list[tuple[int, float]]()
     for extreme, near, other in ((low, next_low, high), (high, next_high, low)):
         span = np.where(np.isfinite(near), abs(other - near), 0)
@@ -563,10 +568,11 @@ def _binary_classes(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
 def _classes_like_nothing(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
     names = []
     for name in bags.class_names:
-        # Na is sodium. A folder -wren has recordings without a wren, where there are such of wrens.
-        sounds_so = _in_words(name) in _NOTHING and name != "Na"
+        # Na is sodium.
+        means_nothing = _in_words(name) in _NOTHING and name != "Na"
+        # Beside a class wren, -wren is a recording without a wren.
         is_negation = re.match(r"-[^\W\d]", name) and name[1:] in bags.class_names
-        if sounds_so or is_negation:
+        if means_nothing or is_negation:
             names.append(name)
     if not names:
         return
@@ -605,7 +611,7 @@ def _several(bags: OwnBags, options: TableOptions, separator: str, texts: Sequen
         setting = f"task.separator={separator}"
         detail += f"; -p task.separator={quote(separator)} takes them apart"
     else:
-        detail += "; no task.separator takes all labels of the table apart"
+        detail += f"; task.separator={quote(separator)} does not read all labels of the table"
     return Finding("warning", "classes that read like several", detail, setting)
 
 

@@ -82,11 +82,12 @@ def _parse(text: str) -> Any:
 
 
 def _has_adjacent_texts(text: str) -> bool:
+    """Return whether two texts of a literal of Python have nothing between them."""
     previous = None
     for token in tokenize.generate_tokens(io.StringIO(text.strip()).readline):
         if token.type in (tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT):
             continue
-        if token.type == previous == tokenize.STRING:
+        if token.type == tokenize.STRING and previous == tokenize.STRING:
             return True
         previous = token.type
     return False
@@ -97,9 +98,8 @@ def _item_texts(items: Iterable[Any]) -> list[str]:
 
 
 def _is_missing(value: Any) -> bool:
-    return (
-        value is None or value is np.ma.masked or (isinstance(value, float) and math.isnan(value))
-    )
+    is_nan = isinstance(value, float) and math.isnan(value)
+    return value is None or value is np.ma.masked or is_nan
 
 
 def text_of(value: Any) -> str:

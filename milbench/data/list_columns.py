@@ -20,7 +20,7 @@ def with_lists_as_columns(table: Table, options: FeatureOptions) -> Table:
     Columns of names and labels are left as they are. Raises UsageError, which names the row, where two lists have other
     lengths.
     """
-    # A column `features` may hold the features themselves.
+    # In other tables `features` is a name; in this one it may be the column that holds the lists.
     kept = {*NAMES, *options.texts} - {"features"}
     lists = []
     for name, dtype in zip(table.columns, table.frame.dtypes, strict=True):

@@ -141,6 +141,7 @@ def load_bags(path: Path, options: TableOptions) -> OwnBags:
         record = {**vars(bags.store), **vars(bags)}
         record["digest"] = _digest(bags)
         record["files"] = [str(file) for file in bags.store.files]
+        # The path may be another one when the cache is read, and the packed instances are a file of the cache.
         for name in ("path", "store", "packed"):
             del record[name]
         return record
@@ -154,10 +155,14 @@ def load_bags(path: Path, options: TableOptions) -> OwnBags:
         **statistics, packed=cached.pop("instances", None), files=files, dtype=cached.pop("dtype")
     )
     cached["labels"] = np.array(cached["labels"])
-    cached["marks"] = cached["marks"] and [
-        [Annotation(c, tuple(ends)) for c, ends in bag] for bag in cached["marks"]
-    ]
+    if cached["marks"] is not None:
+        cached["marks"] = [_as_annotations(marks) for marks in cached["marks"]]
     return OwnBags(path=path, store=store, **cached)
+
+
+def _as_annotations(marks: Sequence[Any]) -> list[Annotation]:
+    """Return the marks of a bag as they were before they became JSON."""
+    return [Annotation(cls, tuple(place)) for cls, place in marks]
 
 
 def _pack_images(
@@ -399,7 +404,8 @@ def _classes_in_files(
         return None
     # Every bag may hold background, which is the last.
     allowed = np.pad(annotated["labels"], ((0, 0), (0, 1)), constant_values=True)
-    names, nothing = annotated["class_names"], annotated["nothing"]
+    names = annotated["class_names"]
+    nothing = annotated["nothing"]
     classes = [
         _classes_in(file, names, nothing, has) for file, has in zip(files, allowed, strict=True)
     ]
@@ -413,12 +419,13 @@ def _classes_in(
     classes = file.named[CLASSES]()
     count = len(class_names)
     if classes.dtype.kind not in "iu":
-        number = {name: c for c, name in enumerate(class_names)}
-        number |= dict.fromkeys(["", *nothing], -1)
+        number_of = {name: number for number, name in enumerate(class_names)}
+        number_of |= dict.fromkeys(["", *nothing], -1)
+        stranger = count + 1
         numbers = []
         for value in classes.ravel().tolist():
             text = value.decode() if isinstance(value, bytes) else str(value)
-            numbers.append(number.get(class_name(text), count + 1))
+            numbers.append(number_of.get(class_name(text), stranger))
         classes = np.array(numbers)
     classes = np.where(classes == -1, count, classes.astype(np.int64).ravel())
     is_one_each = classes.shape == file.shape[:1]
@@ -429,8 +436,16 @@ def _classes_in(
 
 
 def _digest(bags: OwnBags) -> str:
-    names = bags.bags, bags.feature_names or None, bags.class_names
-    texts = *names, bags.groups, bags.split, bags.marks, bags.kind or None
+    """Return a digest of what bags hold, see `OwnBags.digest`."""
+    texts = [
+        bags.bags,
+        bags.feature_names or None,
+        bags.class_names,
+        bags.groups,
+        bags.split,
+        bags.marks,
+        bags.kind or None,
+    ]
     digest = hashlib.sha256(json.dumps(texts).encode())
     for values in (
         bags.store.offsets,

@@ -35,7 +35,7 @@ def read_parquet(path: Path, text: Collection[str]) -> pd.DataFrame:
     """Return the rows of a file, in which some columns hold text. Raises UsageError for bytes that are no text."""
     pq = extras.load("pyarrow.parquet", "parquet", str(path))
     names = parquet_names(path)
-    # A ParquetFile is this file alone, while read_table makes columns of the names of its folders.
+    # pq.read_table would make columns of folders that are named like year=2020. A ParquetFile is this file alone.
     with pq.ParquetFile(path) as file:
         table = file.read().select(names)
     frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
@@ -51,7 +51,7 @@ def _exact(path: Path, name: str, column: Any, *, is_text: bool) -> Any:
     pa = extras.load("pyarrow", "parquet", str(path))
     kind = column.type
     if pa.types.is_integer(kind) and column.null_count:
-        # pandas would make fractions of them, of which 2**53 + 1 is none.
+        # pandas would make floating-point numbers of them, which cannot hold 2**53 + 1.
         return column.to_pandas(types_mapper=_nullable_integers(pa).get)
     if _is_list(pa, kind) and pa.types.is_integer(kind.value_type):
         return _exact_lists(column)
@@ -92,6 +92,7 @@ def _nullable_integers(pa: Any) -> dict[Any, Any]:
 
 
 def _decoded(path: Path, name: str, values: list[bytes | None]) -> pd.Series[Any]:
+    """Return a column of bytes as text. Raises UsageError, which names the row, for bytes that are none."""
     texts: list[str | None] = []
     for row, value in enumerate(values, start=1):
         if value is None:

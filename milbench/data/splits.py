@@ -16,10 +16,10 @@ from milbench.data.table_files import column_names, missing_column
 from milbench.data.table_options import TableOptions
 from milbench.errors import UsageError
 
-_MOST_FOLDS = 10  # folds of which some are a share of the bags, where the share itself does not need more of them
-Fold = Mapping[
-    str, NDArray[np.int64]
-]  # the numbers of the bags of each part that is known, the test part at least
+_MOST_FOLDS = 10
+"""A share of the bags is drawn as some folds of so many at most; of more if it, or the rest, is smaller than one."""
+Fold = Mapping[str, NDArray[np.int64]]
+"""Part -> the numbers of its bags. The test part is always there; others are where they are known."""
 Evaluated = Literal["validation", "test"]
 
 
@@ -239,12 +239,16 @@ def _read_json(path: Path, table: OwnBags) -> list[list[Fold]]:
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UsageError(f"{path} cannot be read as folds, lists of test bags: {error}") from None
     numbered: list[list[Fold]] = []
-    for r, folds in enumerate(names):
-        where = f"{path}, repetition {r}"
-        if len(folds) > 1 and all(fold.keys() == {"test"} for fold in folds):
+    for repetition, folds in enumerate(names):
+        where = f"{path}, repetition {repetition}"
+        has_tests_alone = all(fold.keys() == {"test"} for fold in folds)
+        if len(folds) > 1 and has_tests_alone:
             _check_cross_validation(where, table, folds)
         numbered.append(
-            [_number_bags(f"{where}, fold {n}", table, fold) for n, fold in enumerate(folds)]
+            [
+                _number_bags(f"{where}, fold {number}", table, fold)
+                for number, fold in enumerate(folds)
+            ]
         )
     return numbered
 
@@ -271,13 +275,13 @@ def _number_bags(
     where: object, table: OwnBags, parts: Mapping[str, Sequence[str]], kind: str = "part"
 ) -> Fold:
     """Return the numbers of named bags. Raises UsageError for a name that is none, or a bag or group in two parts."""
-    number = {bag: n for n, bag in enumerate(table.bags)}
+    number_of = {bag: number for number, bag in enumerate(table.bags)}
     named: dict[str, list[str]] = {}
     for part, names in parts.items():
         # Where columns have different lengths, pandas writes names that are whole numbers with decimals.
-        named[part] = [name if name in number else name.removesuffix(".0") for name in names]
+        named[part] = [name if name in number_of else name.removesuffix(".0") for name in names]
     counts = Counter(name for names in named.values() for name in names)
-    unknown = [name for name in counts if name not in number]
+    unknown = [name for name in counts if name not in number_of]
     if unknown:
         raise UsageError(f"{where}: no bags of {table.path}: {abbreviate(unknown)}")
     several = [name for name, count in counts.items() if count > 1]
@@ -285,14 +289,15 @@ def _number_bags(
         raise UsageError(f"{where}: bags in two {kind}s: {abbreviate(several)}")
     if table.groups:
         part_of = {name: part for part, names in named.items() for name in names}
-        groups = [table.groups[number[name]] for name in part_of]
+        groups = [table.groups[number_of[name]] for name in part_of]
         divided = divided_groups(groups, list(part_of.values()))
         if divided:
             raise UsageError(
                 f"{where}: groups of {table.path} in two {kind}s: {abbreviate(divided)}"
             )
     return {
-        part: np.array([number[name] for name in names], np.int64) for part, names in named.items()
+        part: np.array([number_of[name] for name in names], np.int64)
+        for part, names in named.items()
     }
 
 
@@ -309,7 +314,8 @@ def official_split(folds: NDArray[np.int64], count: int, seed: int) -> BagSplit:
 
     Fold seed % `count` is tested on, the next, or the first after the last, is validated on, and others are trained on.
     """
-    tested, validated = seed % count, (seed + 1) % count
+    tested = seed % count
+    validated = (seed + 1) % count
     train = np.flatnonzero((folds != tested) & (folds != validated))
     split = BagSplit(train, np.flatnonzero(folds == validated), np.flatnonzero(folds == tested))
     for part, items in zip(BagSplit._fields, split, strict=True):
@@ -323,6 +329,10 @@ def official_split(folds: NDArray[np.int64], count: int, seed: int) -> BagSplit:
 def _draw_part(
     table: OwnBags, bags: NDArray[np.int64], share: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return some bags without a share of them that a seed draws, and that share; groups stay together.
+
+    Raises UsageError where there are not two bags or groups.
+    """
     units = len({table.groups[bag] for bag in bags}) if table.groups else len(bags)
     if units < 2:
         what = "group" if table.groups else "bag"
@@ -338,9 +348,8 @@ def _draw_part(
     # A share of 0.2 is one of five folds, and one of 0.4 two of them.
     fraction = Fraction(share).limit_denominator(most)
     fraction = min(max(fraction, Fraction(1, most)), Fraction(most - 1, most))
-    drawn = np.sort(
-        np.concatenate(_draw_folds(table, bags, fraction.denominator, seed)[: fraction.numerator])
-    )
+    folds = _draw_folds(table, bags, fraction.denominator, seed)
+    drawn = np.sort(np.concatenate(folds[: fraction.numerator]))
     return np.setdiff1d(bags, drawn), drawn
 
 
@@ -355,14 +364,12 @@ def _draw_folds(
     _, strata = np.unique(table.labels[bags], axis=0, return_inverse=True)
     strata = strata.ravel()
     if np.bincount(strata).max() < count:
-        strata = np.zeros_like(
-            strata
-        )  # hardly two bags have the same label set: there are no strata
+        # No label set has a bag for every fold: there are no strata.
+        strata = np.zeros_like(strata)
     groups = None if table.groups is None else np.array([table.groups[bag] for bag in bags])
     kind = StratifiedKFold if groups is None else StratifiedGroupKFold
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="The least populated class"
-        )  # a rare label set is in some folds
+        # A rare label set is in some folds alone.
+        warnings.filterwarnings("ignore", message="The least populated class")
         folds = kind(count, shuffle=True, random_state=seed % 2**32).split(bags, strata, groups)
         return [bags[test] for _, test in folds]

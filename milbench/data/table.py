@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from operator import lt
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,13 +68,16 @@ class Annotation(NamedTuple):
 class LabelSets(NamedTuple):
     """What the rows of a table say of classes."""
 
-    sets: NDArray[np.bool_]  # (N, C)
-    names: list[str]  # of the classes
-    columns: list[str]  # that they were read from
-    texts: list[str]  # the different fields of a column of text, [] for other columns
-    nothing: dict[
-        str, NDArray[np.bool_]
-    ]  # label that means no class -> (N,), the rows that have it
+    sets: NDArray[np.bool_]
+    """(N, C), the label sets."""
+    names: list[str]
+    """Of the classes."""
+    columns: list[str]
+    """The columns that they were read from."""
+    texts: list[str]
+    """The different fields of a column of text, [] for other columns."""
+    nothing: dict[str, NDArray[np.bool_]]
+    """Label that means no class -> (N,), the rows that have it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,18 +118,18 @@ class Table:
             codes, unique_values = pd.factorize(values)
         except TypeError:
             # Lists and objects cannot be counted.
-            raise self._no_text(name, values) from None
+            raise self._text_fault(name, values) from None
         try:
             texts = [text_of(value).strip() for value in unique_values.tolist()]
         except ValueError:
-            raise self._no_text(name, values) from None
+            raise self._text_fault(name, values) from None
         if (codes < 0).any():
-            # An empty field has the number -1, which is the last text.
+            # An empty field has the code -1, by which Python finds the last text.
             texts.append("")
         categories = list(dict.fromkeys(texts))
         return pd.Categorical(texts, categories=categories)[codes]
 
-    def _no_text(self, name: str, values: pd.Series[Any]) -> UsageError:
+    def _text_fault(self, name: str, values: pd.Series[Any]) -> UsageError:
         """Return the error of the first value that is no text."""
         for row, value in enumerate(values):
             try:
@@ -224,7 +226,7 @@ class Table:
             except ValueError as error:
                 place = self.place(int((codes == number).argmax()))
                 raise UsageError(f"{place}: column {where!r} is {shown(value)}: {error}") from None
-        names = sorted(frozenset[str]().union(*classes_of))
+        names = sorted({name for classes in classes_of for name in classes})
         number_of = {name: number for number, name in enumerate(names)}
         sets = np.zeros((len(fields), len(names)), bool)
         for row, classes in enumerate(classes_of):
@@ -236,7 +238,9 @@ class Table:
         values = self.frame[columns].apply(pd.to_numeric, errors="coerce")
         is_wrong = ~values.isin([0, 1]).to_numpy()
         if is_wrong.any():
-            row, column = (int(i[0]) for i in np.nonzero(is_wrong))
+            rows, wrong_columns = np.nonzero(is_wrong)
+            row = int(rows[0])
+            column = int(wrong_columns[0])
             got = str(self.frame[columns[column]].iloc[row])
             raise UsageError(
                 f"{self.place(row)}: column {columns[column]!r} is {got!r}, expected 0 or 1"
@@ -284,12 +288,13 @@ class Table:
         if is_missing.any():
             column = int(is_missing.any(axis=0).argmax())
             rows = np.flatnonzero(is_missing[:, column])
-            raise self._no_number(names, names[column], rows, features)
+            raise self._number_fault(names, names[column], rows, features)
         return values
 
-    def _no_number(
+    def _number_fault(
         self, names: list[str], column: str, rows: NDArray[np.int64], features: str | None
     ) -> UsageError:
+        """Return the error of rows of a column that hold no number, see `numbers`."""
         got = str(self.frame[column].iloc[rows[0]])
         more = f" (and so in {rows.size - 1} more rows)" if rows.size > 1 else ""
         remedy = ""
@@ -309,7 +314,7 @@ class Table:
 
         Text of a Parquet file is text, whatever is in it.
         """
-        # Of a table with very many columns each look at one by itself would take long.
+        # A table may have very many columns: pandas is asked once for all of them.
         kinds = {str(name): dtype.kind for name, dtype in self.frame.dtypes.items()}
         has_values = dict(zip(names, self.frame[names].notna().any().tolist(), strict=True))
         chosen = []
@@ -330,8 +335,10 @@ class Bagged:
     """The rows of a table in bags. Raises UsageError, which names the row, for what cannot be made of them."""
 
     table: Table
-    codes: NDArray[np.int64]  # (N,), the number of the bag of every row
-    names: list[str]  # of the bags, as they begin
+    codes: NDArray[np.int64]
+    """(N,), the number of the bag of every row."""
+    names: list[str]
+    """Of the bags, in the order of their first rows."""
 
     @property
     def first(self) -> NDArray[np.int64]:
@@ -355,7 +362,8 @@ class Bagged:
     def labels(self, options: TableOptions) -> LabelSets:
         """Return the label sets of the bags."""
         of_rows = self.table.label_sets(options)
-        sets, names = of_rows.sets, np.array(of_rows.names, object)
+        sets = of_rows.sets
+        names = np.array(of_rows.names, object)
         if not len(names):
             raise UsageError(
                 f"{self.table.path}: the column {options.labels!r} names no class in any row, expected some labels"
@@ -412,9 +420,10 @@ class Bagged:
             return []
 
     def shared_columns(self, names: Sequence[str]) -> dict[str, list[int]]:
-        """Return the columns that several bags share and no bag splits, with the number of every bag's value.
+        """Return the columns that may say which bags belong together, with the number of every bag's value.
 
-        A column of numbers is looked at where it is named like an id or a group: others measure something.
+        These are columns whose values several bags share, while no bag has two. A column of numbers counts only where
+        it is named like an id or a group: other numbers are measured.
         """
         shared = {}
         for name in names:
@@ -445,13 +454,16 @@ class Bagged:
         if "instance_label" not in self.table.frame:
             return None
         texts = self.table.texts("instance_label", "the class of an instance")
-        number = {name: c for c, name in enumerate(names)}
-        number |= dict.fromkeys(["", *nothing], len(names))
+        background = len(names)
+        number_of = {name: number for number, name in enumerate(names)}
+        number_of |= dict.fromkeys(["", *nothing], background)
         label_names = [class_name(text) for text in texts.categories]
         for text, name in zip(texts.categories, label_names, strict=True):
-            if name not in number:
+            if name not in number_of:
                 raise unknown_class(self.table.place(int((texts == text).argmax())), name, names)
-        classes: NDArray[np.int64] = np.array([number[name] for name in label_names])[texts.codes]
+        classes: NDArray[np.int64] = np.array([number_of[name] for name in label_names])[
+            texts.codes
+        ]
         # Every bag may hold background.
         allowed = np.pad(labels, ((0, 0), (0, 1)), constant_values=True)
         is_foreign = ~allowed[self.codes, classes]
@@ -521,7 +533,7 @@ def _marks(
 
 
 def _are_ends(ends: list[Any], column: str) -> bool:
-    """Return whether values are the ends of a mark: those where it begins first, then those where it ends."""
+    """Return whether values are the ends of a mark: first where it begins, in each direction, then where it ends."""
     half = 1 if column == "events" else 2
     if len(ends) != 2 * half:
         return False
@@ -530,7 +542,7 @@ def _are_ends(ends: list[Any], column: str) -> bool:
             return False
     if column == "events" and ends[0] < 0:
         return False
-    return all(map(lt, ends[:half], ends[half:]))
+    return all(begin < end for begin, end in zip(ends[:half], ends[half:], strict=True))
 
 
 def _check_complete(
@@ -542,8 +554,8 @@ def _check_complete(
     if marked != expected:
         marked_text = set_text(names[c] for c in marked)
         label_text = set_text(names[c] for c in expected)
-        what = f"expected one of every class of the labels {label_text} and of no other, or an empty field"
-        raise UsageError(f"{place}: the {column} are of {marked_text}, {what}")
+        expected_marks = f"expected one of every class of the labels {label_text} and of no other, or an empty field"
+        raise UsageError(f"{place}: the {column} are of {marked_text}, {expected_marks}")
 
 
 def take_rows(table: Table, column: str, kind: str) -> Bagged:

@@ -29,11 +29,11 @@ _KINDS = " or ".join((", ".join(ENDINGS[:-1]), ENDINGS[-1]))
 CHUNK = 1 << 23
 """Fields of a table that are in memory together, of text files."""
 WIDE = 1000
-"""Columns. pandas keeps each column of a wider table for itself, and a copy has them together."""
+"""Columns of a table that is copied once read: pandas has each column by itself, and the copy has them together."""
 _LONGEST_NAME = 60
 """Characters of a column's name that a message shows."""
 _MOST_ABOVE = 20
-"""Lines above a header that a message looks for."""
+"""At most so many lines above a header are found for a message."""
 _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 _SPELLED = {"\t": "tab", " ": "space"}
 """How an option names a separator that would be hard to type."""
@@ -188,10 +188,10 @@ def _lines_above(path: Path, form: TableFormat, name: str) -> str:
     """Return the end of a message where lines stand above the header, "" elsewhere; one may name a separator."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         lines = list(islice(file, _MOST_ABOVE + 1))
-    # Excel writes this line.
+    # A first line "sep=;" tells Excel the separator.
     given = re.fullmatch(r'"?sep=(.)"?', lines[0].strip(), re.IGNORECASE)
     if not given and not name:
-        # Any row could be the header.
+        # Without the name of a column any row could be the header.
         return ""
     separator = given[1] if given else form.separator_of(path)
     for above in range(1, len(lines)):
@@ -257,7 +257,7 @@ def _read_text(path: Path, text: Collection[str], form: TableFormat) -> Iterator
         # pandas would give the second one another name.
         if name and count > 1:
             raise UsageError(f"{path}, row 1: {count} columns are named {name!r}, expected one")
-    # To give a type for each of so many columns would take far longer than a converter for each column of text.
+    # There may be very many columns: a type for each would take far longer than a converter for those of text.
     converters = {name: str for name in header if name.strip() in text}
     rows_a_chunk = max(64, CHUNK // max(1, len(header)))
     chunks = pd.read_csv(
@@ -290,13 +290,17 @@ def _read_text(path: Path, text: Collection[str], form: TableFormat) -> Iterator
         frame.index = numbers
         row += len(frame)
         yield frame
+    # More lines than rows and a header: some field goes over several lines, perhaps by a mistake.
     if _count_lines(path) > row + 1:
         is_number = [pd.api.types.is_numeric_dtype(dtype) for dtype in frame.dtypes]
         _check_quotes(path, form, is_number)
 
 
 def _may_be_ragged(frame: pd.DataFrame, numbers: pd.RangeIndex) -> bool:
-    """Return whether a row may have too many fields, so that the first are an index, or too few: the last is empty."""
+    """Return whether a row may have too many fields or too few.
+
+    Of too many pandas makes the first ones an index. Of too few it leaves the last one empty.
+    """
     last = frame.iloc[:, -1]
     has_empty = bool((last.isna() | (last == "")).any())
     return has_empty or not frame.index.equals(numbers)

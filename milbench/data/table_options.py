@@ -39,11 +39,11 @@ _DECIMALS = ("", ".", ",")
 _THOUSANDS = ("", ",", ".", "'", " ", "space")
 FORM = ("field_separator", "decimal", "thousands")
 """The parameters that `TableFormat` holds."""
-_LATER = {
+_AFTER_READING = {
     "table", "splits", "folds", "repeats", "test", "validation", "batch_bags", "batch_instances", "instances",
     "small_bags", "flip", "crop",
 }  # fmt: skip
-"""Parameters that do not change what is read."""
+"""Parameters of what is done with bags once they are read: they do not change what is read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +106,7 @@ class TableOptions:
             raise UsageError(f"{both[0]!r} is in task.classes and in task.nothing, expected one")
 
     def _check_form(self) -> None:
+        # The options of a command come here without the checks of their types.
         separator = self.form.separator
         is_mark = len(separator) == 1 and not separator.isalnum() and separator not in '"\r\n'
         if separator and not is_mark:
@@ -152,7 +153,7 @@ class TableOptions:
     @property
     def reading(self) -> dict[str, Any]:
         """The parameters that change what is read."""
-        return {name: value for name, value in vars(self).items() if name not in _LATER}
+        return {name: value for name, value in vars(self).items() if name not in _AFTER_READING}
 
 
 def table_format(field_separator: str = "", decimal: str = "", thousands: str = "") -> TableFormat:

@@ -24,6 +24,7 @@ _WRITINGS = (
 )
 """Marks before decimals and between thousands that people use; those with fewer options first."""
 _SPELLED = {" ": "space", "'": r"\'"}
+"""How the command line has a mark that would be hard to type."""
 _LIKE_NUMBER = re.compile(r"(?=.*\d)\s*[-+\u2212]?[\d.,'\s\u00a0\u202f]*([eE][-+]?\d+)?\s*%?\s*")
 """A text that some language writes for a number."""
 
@@ -31,7 +32,7 @@ _LIKE_NUMBER = re.compile(r"(?=.*\d)\s*[-+\u2212]?[\d.,'\s\u00a0\u202f]*([eE][-+
 def as_numbers(values: "pd.Series[Any]", form: TableFormat) -> "pd.Series[Any]":
     """Return a column as floating-point numbers, nan where a field holds none."""
     if values.dtype.kind in "biuf":
-        # A nullable integer becomes a float with nan; other columns stay as they are.
+        # pandas keeps integers of which some are missing in a type of its own.
         is_nullable = isinstance(values.dtype, pd.api.extensions.ExtensionDtype)
         return values.astype("Float64").astype(float) if is_nullable else values
     if form.decimal == "." and not form.thousands:
@@ -61,8 +62,8 @@ def _pattern(form: TableFormat) -> str:
 def are_meant_as_numbers(values: "pd.Series[Any]", form: TableFormat) -> bool:
     """Return whether a column of text is one of numbers, perhaps with mistakes: most fields are, or all filled ones.
 
-    What some language writes for a number counts, too, so that a column which another option would read is refused and
-    not left out.
+    What some language writes for a number counts, too: a column that another option would read is then refused, and not
+    left out of the features without a word.
     """
     is_number = as_numbers(values, form).notna()
     if is_number.mean() > 0.5:
@@ -77,7 +78,7 @@ def are_meant_as_numbers(values: "pd.Series[Any]", form: TableFormat) -> bool:
 def writing_remedy(path: Path, form: TableFormat, column: str, others: Sequence[str]) -> str:
     """Return the end of a message with the options that read a column as numbers, "" for none.
 
-    They have been tried: all fields of the column are numbers by them, and other columns of numbers stay as they are.
+    They have been tried: by them all fields of the column are numbers, and other columns of numbers stay as they are.
     """
     chunks = [chunk[column] for chunk in read_chunks(path, {column}, form)]
     texts = pd.concat(chunks)
@@ -105,6 +106,7 @@ def writing_remedy(path: Path, form: TableFormat, column: str, others: Sequence[
 
 
 def _row_that_differs(readings: Sequence[NDArray[np.float64]]) -> int:
+    """Return the first row that the first two readings read as different numbers."""
     return int((readings[0] != readings[1]).argmax())
 
 
@@ -125,9 +127,9 @@ def _keeps_others(
     others: Collection[str],
     free: str = "",
 ) -> bool:
-    """Return whether each other column that holds numbers holds the same ones in another form.
+    """Return whether other columns that hold numbers by a form hold the same ones by a candidate.
 
-    Columns whose fields all match the regular expression `free` may hold others.
+    A column whose fields all match the regular expression `free` may change: it is written like the column in question.
     """
     if not is_text(path):
         # Other columns are numbers by their type.
@@ -149,10 +151,10 @@ def _keeps_others(
 
 
 def thousands_remedy(path: Path, form: TableFormat, column: str, others: Sequence[str]) -> str:
-    """Return the option that reads 5.050 as five thousand in a column that is written so, "" where it is not.
+    """Return words on a column that has 5.050 for five thousand, with the option that reads it so; "" for no such one.
 
-    The mark of decimals is between thousands where exactly three digits follow it in every field that has it, while
-    others have no mark: whoever writes 5.050 for a fraction writes 553.000, too. The option has been tried.
+    A column is written so where exactly three digits follow the mark of decimals in every field that has one, and other
+    fields have no mark: whoever writes 5.050 for a fraction writes 553.000, too. The option has been tried.
     """
     mark = form.decimal
     texts = pd.concat([chunk[column] for chunk in read_chunks(path, {column}, form)])
@@ -173,7 +175,7 @@ def thousands_remedy(path: Path, form: TableFormat, column: str, others: Sequenc
     example = texts[is_marked].iloc[0]
     number = as_numbers(pd.Series([example]), candidate).iloc[0]
     flag = f"-p task.thousands={mark}"
-    # A comma is the mark of decimals without being asked for where points are between thousands.
+    # With points between thousands a comma is decimal by itself; with commas there the point has to be named.
     if mark == "," and form.decimal == ",":
         flag = f"-p task.decimal=. {flag}"
     return (

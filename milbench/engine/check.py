@@ -31,7 +31,7 @@ from milbench.engine.run import apply
 from milbench.engine.worker import Job, describe_error, register, set_torch_defaults
 from milbench.errors import UsageError
 from milbench.networks.bag_network import BagNetwork
-from milbench.processes.fresh import FreshProcesses
+from milbench.processes.fresh import FreshProcesses, ProcessDied
 from milbench.processes.host import announce_limit
 
 SUM_TOLERANCE = 1e-3
@@ -39,7 +39,7 @@ SUM_TOLERANCE = 1e-3
 MANY_POSITIONS = 1024
 """More positions than these make self-attention slow enough to say so."""
 LIMIT = 120.0
-"""Seconds after which a check gives up: the cells will show the problem."""
+"""Seconds after which a check is given up."""
 
 
 def check_all(jobs: Sequence[Job], processes: FreshProcesses, at_once: int) -> list[str]:
@@ -55,7 +55,9 @@ def check_all(jobs: Sequence[Job], processes: FreshProcesses, at_once: int) -> l
             result_of[job.cell.id] = check(job)
     else:
         for end in apply(_check_group, _groups(distinct), processes, at_once):
-            result_of |= end.result or {}
+            # Where the process died, the cells will show why.
+            if not isinstance(end.outcome, ProcessDied):
+                result_of |= end.outcome
     # In the order of the plan, in which messages are easier to read.
     results = [result_of[job.cell.id] for job in distinct if job.cell.id in result_of]
     for error, _ in results:
@@ -83,7 +85,7 @@ def _groups(jobs: Sequence[Job]) -> list[list[Job]]:
     """
     groups: dict[str, list[Job]] = {}
     for job in jobs:
-        has_plugin = job.cell.plugin_files or job.local
+        has_plugin = job.cell.plugin_files or job.notebook_plugins
         key = job.cell.id if has_plugin else job.cell.task_key
         groups.setdefault(key, []).append(job)
     return list(groups.values())
@@ -108,7 +110,7 @@ def check(job: Job) -> tuple[str, list[str]]:
     set_torch_defaults(job.threads)
     try:
         with process_as_before():
-            warning, cost = _try(job)
+            warning, cost = _try_first_batch(job)
     except UsageError as error:
         return f"{subject}: {error}", []
     except BaseException as error:
@@ -122,15 +124,21 @@ def check(job: Job) -> tuple[str, list[str]]:
     return "", warnings
 
 
-def _try(job: Job) -> tuple[str, str]:
+def _try_first_batch(job: Job) -> tuple[str, str]:
     """Return a warning about the loss of a cell and one about the cost of its network, "" for none.
 
     Raises UsageError where training cannot use the loss or the network.
     """
     cell = job.cell
     register(job)
-    key = cell.task_file or cell.task, to_json(cell.task_params), cell.seed, job.execution.data_dir
-    task, bags = _first_batch(*key, cell.task_revision, cell.data)
+    task, bags = _first_batch(
+        cell.task_file or cell.task,
+        to_json(cell.task_params),
+        cell.seed,
+        job.execution.data_dir,
+        cell.task_revision,
+        cell.data,
+    )
     # A task that evaluates in a way of its own need not say which splits it has.
     splits = getattr(task, "eval_splits", ["validation"])
     if job.is_draw and "validation" not in splits:
@@ -148,14 +156,10 @@ def _try(job: Job) -> tuple[str, str]:
             logits = network.logits_of(bags).float()
     except UsageError:
         raise
-    except Exception as error:  # one that fails on a first batch fails in every cell
+    except Exception as error:
+        # A network that fails on the first batch fails in every cell.
         raise UsageError(f"the network fails: {describe_error(error, job)}") from error
-    classes, places = int(bags.labels.sum(dim=1).max()), logits.shape[2:].numel()
-    if classes > places:
-        raise UsageError(
-            f"a bag has {classes} classes, and the network {places} positions in {(*bags.instances.shape[1:],)}: "
-            "choose larger bags, another network or a smaller network.stride"
-        )
+    _check_positions(bags, logits)
     if loss.needs_class_counts:
         loss.use_class_counts(bags.labels.bool().sum(dim=0), len(bags.labels))
     warning = _check_training(loss, network, bags, logits)
@@ -163,7 +167,21 @@ def _try(job: Job) -> tuple[str, str]:
     with torch.no_grad():
         _check_scores(loss, bags, logits)
     cost = _attention_cost(network, task, positions)
-    return warning, f"{cell.network} on {cell.task} {cost}" if cost else ""
+    if cost:
+        cost = f"{cell.network} on {cell.task} {cost}"
+    return warning, cost
+
+
+def _check_positions(bags: Bags, logits: Tensor) -> None:
+    """Raise UsageError where a bag has more classes than positions that could show them."""
+    classes = int(bags.labels.sum(dim=1).max())
+    positions = logits.shape[2:].numel()
+    if classes > positions:
+        shape = tuple(bags.instances.shape[1:])
+        raise UsageError(
+            f"a bag has {classes} classes, and the network {positions} positions in {shape}: "
+            "choose larger bags, another network or a smaller network.stride"
+        )
 
 
 def _attention_cost(network: Network, task: Task, positions: int) -> str:
@@ -191,6 +209,10 @@ def _attention_cost(network: Network, task: Task, positions: int) -> str:
 
 
 def _check_training(loss: Loss, network: Network, bags: Bags, logits: Tensor) -> str:
+    """Return a warning where the first batch teaches nothing, "" elsewhere.
+
+    Raises UsageError where the loss or its gradient is not finite, or there is no gradient.
+    """
     method = "target_loss" if loss.takes_target else "bag_loss"
     target = make_target(loss, bags, logits, network)
     logits = logits.clone().requires_grad_()
@@ -209,6 +231,7 @@ def _check_training(loss: Loss, network: Network, bags: Bags, logits: Tensor) ->
 
 
 def _check_finite(loss: Loss, method: str, expected: str, values: Tensor) -> None:
+    """Raise UsageError, which counts the bags, where a value is not finite."""
     bad = ~torch.isfinite(values)
     if bad.any():
         bags = int(bad.reshape(len(bad), -1).any(dim=1).sum())
@@ -218,6 +241,7 @@ def _check_finite(loss: Loss, method: str, expected: str, values: Tensor) -> Non
 
 
 def _check_scores(loss: Loss, bags: Bags, logits: Tensor) -> None:
+    """Raise UsageError where scores cannot be compared, or a posterior is no probability."""
     scores = loss.score(logits, bags.mask)
     compared = {"scores": scores.classes, "presence": scores.presence, "evidence": scores.evidence}
     for method, values in compared.items():
@@ -247,7 +271,10 @@ def _first_batch(
     data_dir: Path | None,
     *version: str,  # noqa: ARG001
 ) -> tuple[Task, Bags]:
-    """Return a task and its first batch, of the last call where the task is the same."""
+    """Return a task and its first batch, which are kept for the next call.
+
+    `version` is the revision of the task and of its data: with another one the task is prepared anew.
+    """
     task: Task = tasks().create_for_cell(resolve(tasks(), name), json.loads(params))
     task.seed = seed
     task.prepare(data_dir, torch.device("cpu"))

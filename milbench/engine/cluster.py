@@ -20,9 +20,10 @@ class ClusterLost(Exception):  # noqa: N818 it is named for what has happened
 def check_cluster(address: str) -> None:
     """Raise UsageError where dask is not installed, or the address has no form that a cluster can have."""
     extras.load("distributed", "dask", "--cluster")
-    number = re.fullmatch(r"local:(.*)", address)
-    if number:
-        if not re.fullmatch(r"[1-9]\d{0,3}", number[1]) or int(number[1]) > MOST_WORKERS:
+    local = re.fullmatch(r"local:(.*)", address)
+    if local:
+        workers = local[1]
+        if not re.fullmatch(r"[1-9]\d{0,3}", workers) or int(workers) > MOST_WORKERS:
             raise UsageError(
                 f"--cluster {address}: expected local:N with N from 1 to {MOST_WORKERS} processes"
             )
@@ -60,7 +61,7 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def _silence_dask() -> None:
-    """Keep dask from logging the loss of workers, which the states of cells tell."""
+    """Keep dask from logging the loss of workers: the states of cells tell what came of it."""
     for name in [*logging.root.manager.loggerDict, "tornado", "asyncio"]:
         if name.startswith(("distributed", "tornado", "asyncio")):
             logging.getLogger(name).setLevel(logging.CRITICAL)

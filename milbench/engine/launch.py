@@ -87,6 +87,8 @@ class _Schedule:
 
 
 class _Launch:
+    """One launch of a comparison: what the user asked for, and the devices of this machine."""
+
     def __init__(self, root: Root, spec: Spec, command: str, quiet: bool, dry_run: bool) -> None:
         from milbench._utils.devices import resolve_all, unusable_gpu
 
@@ -112,7 +114,7 @@ class _Launch:
         from milbench.engine.planning import make_plan
         from milbench.engine.tuning import search_plan
 
-        earlier = self._earlier()
+        earlier = self._earlier_plan()
         precision = earlier.precision if earlier else ""
         planner = search_plan if self.spec.tune else make_plan
         with catalog.downloads(not self.dry_run):
@@ -123,7 +125,7 @@ class _Launch:
         from milbench.data import catalog
         from milbench.engine.tuning import tuned_plan
 
-        values = self._values(last_stage)
+        values = self._search_values(last_stage)
         with catalog.downloads(not self.dry_run):
             return tuned_plan(self.spec, last_stage, values, self._planning_device())
 
@@ -135,16 +137,16 @@ class _Launch:
             return str(resolve(self.execution.device))
         return self.devices[0]
 
-    def _values(self, stage: Plan) -> dict[str, float]:
-        """Return the metric of a search by the id of a cell, for the cells that are done and have it."""
-        if stage.search is None:
+    def _search_values(self, plan: Plan) -> dict[str, float]:
+        """Return cell id -> the metric that a search chooses by, for the cells that are done and have it."""
+        if plan.search is None:
             return {}
         values: dict[str, float] = {}
-        for cell in stage.cells:
+        for cell in plan.cells:
             folder = self.root.cell(cell.id)
             if not folder.is_done:
                 continue
-            value = folder.last_metrics().get(stage.search.metric)
+            value = folder.last_metrics().get(plan.search.metric)
             if value is not None:
                 values[cell.id] = value
         return values
@@ -152,8 +154,8 @@ class _Launch:
     def search_and_run(self) -> int:
         """Run the search stage by stage, then the comparison with the settings that it chose.
 
-        What follows a stage depends on all of its cells. So the launch ends with a stage that has unfinished ones.
-        Only the cells are kept between stages: the same command goes on from any point.
+        What follows a stage depends on all of its cells, so the launch ends with the first stage that has unfinished
+        ones. The same command goes on from any point, since it finds out from the cells which stages are finished.
         """
         from milbench.engine.tuning import has_finalists
 
@@ -162,12 +164,12 @@ class _Launch:
         is_two_staged = has_finalists(self.spec.tune)
         stage = self._first_stage(is_last=not is_two_staged)
         code = self._run_search(stage)
-        if not self._is_searched(stage, code):
+        if not self._may_go_on(stage, code):
             return code
         if is_two_staged:
             stage = self._second_stage(stage.plan)
             code = self._run_search(stage)
-            if not self._is_searched(stage, code):
+            if not self._may_go_on(stage, code):
                 return code
         plan = self._tuned_plan(stage.plan)
         return self.run(_Stage(plan, plan.compared))
@@ -189,7 +191,7 @@ class _Launch:
         """Return the stage of a search in which the finalists are trained with the other seeds."""
         from milbench.engine.tuning import THEN_COMPARISON, finalists_plan
 
-        plan = finalists_plan(self.spec, first, self._values(first))
+        plan = finalists_plan(self.spec, first, self._search_values(first))
         done = {cell.id for cell in first.cells}
         cells = [cell for cell in plan.cells if cell.id not in done]
         return _Stage(plan, cells, "the search is done", THEN_COMPARISON)
@@ -200,7 +202,7 @@ class _Launch:
             return 0
         return self.run(stage)
 
-    def _is_searched(self, stage: _Stage, code: int) -> bool:
+    def _may_go_on(self, stage: _Stage, code: int) -> bool:
         """Return whether the launch may go on after a stage that ended with an exit code."""
         return code != INTERRUPTED and self._is_finished(stage)
 
@@ -209,7 +211,7 @@ class _Launch:
         states = self.root.states(stage.cells).values()
         return all(state.status in ("done", "failed") for state in states)
 
-    def _earlier(self) -> Plan | None:
+    def _earlier_plan(self) -> Plan | None:
         """Return the plan of earlier launches with this name and origin, None if there are none."""
         self.root.check_place(self.spec.name)
         if self.spec.name not in self.root.names():
@@ -229,7 +231,7 @@ class _Launch:
             # A process that was killed while it wrote the plan has left a temporary file.
             for leftover in self.root.runs.glob(f".{plan.name}.json.*"):
                 leftover.unlink(missing_ok=True)
-            earlier = self._earlier()
+            earlier = self._earlier_plan()
             if earlier:
                 plan = plan.joined(earlier)
             self.root.save(plan)
@@ -241,7 +243,7 @@ class _Launch:
         if self.dry_run:
             return self._show_outlook(schedule)
         display = self._display(schedule)
-        # The notes of the spec come first. They are for the report and a dry run.
+        # The notes of the spec, which come first, are for the report and a dry run.
         notes = stage.plan.notes[len(self.spec.notes) :]
         display.print_plan([*notes, *self._warnings(schedule)])
         if self.quiet:
@@ -341,7 +343,7 @@ class _Launch:
                     self._check(schedule, jobs, display, processes)
                 self._tidy(schedule)
                 plan = self._save_plan(schedule.stage.plan)
-                stage = replace(schedule.stage, plan=plan, cells=schedule.cells)
+                stage = replace(schedule.stage, plan=plan)
                 return self._run_jobs(replace(schedule, stage=stage), jobs, display, processes)
         finally:
             processes.shutdown()
@@ -376,7 +378,7 @@ class _Launch:
             devices=self.devices,
             slots=schedule.slots,
             is_draw=plan.is_searching,
-            local=_notebook_classes(cell),
+            notebook_plugins=_notebook_plugins(cell),
             records=_records(cell),
         )
 
@@ -411,9 +413,10 @@ class _Launch:
         warning = mirror.finish()
         if warning:
             display.print_line(warning)
-        statuses = Counter(state.status for state in self.root.states(stage.cells).values())
+        # Of the cells of this shard alone: other launches tell of theirs.
+        statuses = Counter(state.status for state in self.root.states(schedule.cells).values())
         display.print_line(_describe_end(statuses, stopped, stage.search_end, self.execution.rerun))
-        if code == 0 and statuses["done"] < len(stage.cells):
+        if code == 0 and statuses["done"] < len(schedule.cells):
             return 1
         return code
 
@@ -435,8 +438,8 @@ def _check_execution(execution: Execution) -> None:
     check_cluster(execution.cluster)
 
 
-def _notebook_classes(cell: Cell) -> tuple[tuple[str, Any], ...]:
-    """Return kind and class (or function) of the plug-ins of a cell that a notebook defines.
+def _notebook_plugins(cell: Cell) -> tuple[tuple[str, Any], ...]:
+    """Return kind and class (or function) of the plug-ins of a cell that a notebook or a script defines.
 
     They are sent to the workers, which cannot import them.
     """

@@ -1,11 +1,14 @@
 """Run cells in fresh processes of this machine or of a dask cluster; a process that dies fails one cell alone."""
 
+import math
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from milbench.engine.cell import State
@@ -20,15 +23,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class End(Generic[A, T]):
-    """How the process ended that applied a function to an argument: with a result, or by its death."""
+    """How the process ended that applied a function to an argument."""
 
     argument: A
-    result: T | None = None
-    death: ProcessDied | None = None
+    outcome: T | ProcessDied
+    """What the function returned, or how the process died without a result."""
 
 
 CellEnd = End[Job, tuple[str, State]]
-"""How the process of a cell ended; its result is the id and the state of the cell."""
+"""How the process of a cell ended. `run_cell` returns the id and the state of the cell."""
 
 
 def run_cells(
@@ -40,62 +43,65 @@ def run_cells(
     several needed more memory than there is. A cluster is the address of a dask scheduler, or "local:N". Raises
     UsageError where there is none, or processes die before they begin.
     """
+    # All jobs of a launch are executed alike.
     if jobs and jobs[0].execution.in_process:
         yield from map(run_cell, jobs)
         return
 
+    compute: Callable[[Sequence[Job]], Iterator[CellEnd]]
     with ExitStack() as stack:
         if cluster is None:
-
-            def compute(some: Sequence[Job]) -> Iterator[CellEnd]:
-                return apply(run_cell, some, processes, at_once)
-
+            compute = partial(apply, run_cell, processes=processes, at_once=at_once)
         else:
-            client = stack.enter_context(connected(cluster))
-
-            def compute(some: Sequence[Job]) -> Iterator[CellEnd]:
-                return _on_cluster(client, some)
+            compute = partial(_on_cluster, stack.enter_context(connected(cluster)))
 
         to_try_again = []
         for end in compute(jobs):
-            if end.death is None or _is_final(end):
-                yield _cell_and_state(end)
-            else:
+            if _deserves_another_try(end):
                 to_try_again.append(end.argument)
+            else:
+                yield _cell_and_state(end)
         for job in to_try_again:
             for end in compute([job]):
                 yield _cell_and_state(end)
 
 
-def _is_final(end: CellEnd) -> bool:
-    """Return whether another try is pointless: the cell took too long, or has recorded an error already."""
+def _deserves_another_try(end: CellEnd) -> bool:
+    """Return whether a process died, and neither because the cell took too long nor with an error on record.
+
+    Raises UsageError where it died before it began with the cell: others would, too.
+    """
+    death = end.outcome
+    if not isinstance(death, ProcessDied):
+        return False
     folder = end.argument.folder
-    if isinstance(end.death, TookTooLong) or folder.timed_out or folder.failure():
-        return True
+    if isinstance(death, TookTooLong) or folder.timed_out or folder.failure():
+        return False
     if not folder.begun and not folder.is_done:
-        raise UsageError(f"processes die before they begin with a cell: {end.death}")
-    return False
+        raise UsageError(f"processes die before they begin with a cell: {death}")
+    return True
 
 
 def _cell_and_state(end: CellEnd) -> tuple[str, State]:
-    if end.result is not None:
-        return end.result
-    return record_death(end.argument, end.death or ProcessDied())
+    """Return the id and the state of a cell; where its process died, record that first."""
+    if isinstance(end.outcome, ProcessDied):
+        return record_death(end.argument, end.outcome)
+    return end.outcome
 
 
 def apply(
     function: Callable[[A], T], arguments: Sequence[A], processes: FreshProcesses, at_once: int
 ) -> Iterator[End[A, T]]:
-    """Apply a function to arguments, each in a fresh process and so many at once, and yield each end.
+    """Apply a function to each argument in a fresh process, so many at once, and yield how each process ended.
 
     Where the caller stops early, the processes that still compute are ended.
     """
-    waiting = list(reversed(arguments))
+    waiting = deque(arguments)
     running: dict[Future[T], A] = {}
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
-                argument = waiting.pop()
+                argument = waiting.popleft()
                 running[processes.submit(function, argument)] = argument
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 yield _end_of(running.pop(future), future)
@@ -106,9 +112,9 @@ def apply(
 
 def _end_of(argument: A, future: Future[T]) -> End[A, T]:
     try:
-        return End(argument, result=future.result())
+        return End(argument, future.result())
     except ProcessDied as death:
-        return End(argument, death=death)
+        return End(argument, death)
 
 
 def _on_cluster(client: Any, jobs: Sequence[Job]) -> Iterator[CellEnd]:
@@ -118,14 +124,16 @@ def _on_cluster(client: Any, jobs: Sequence[Job]) -> Iterator[CellEnd]:
     """
     from distributed import KilledWorker, as_completed
 
+    # Of a pure function dask would answer a second try with the end of the first.
     job_of = {client.submit(call_fresh, run_cell, job, pure=False): job for job in jobs}
     for future in as_completed(job_of, loop=client.loop):
         job = job_of[future]
         try:
             yield _end_of(job, future)
         except KilledWorker:
-            yield End(job, death=ProcessDied("each worker of the cluster that computed it died"))
+            yield End(job, ProcessDied("each worker of the cluster that computed it died"))
         except Exception:
+            # The futures of a lost scheduler raise errors of many types.
             if client.status != "running":
                 raise ClusterLost from None
             raise
@@ -134,12 +142,14 @@ def _on_cluster(client: Any, jobs: Sequence[Job]) -> Iterator[CellEnd]:
 def worker_count(devices: Sequence[str], cells: int, jobs: int | None) -> tuple[int, int]:
     """Return how many cells run at a time, and how many at most on each GPU; `jobs` is what the user asked for.
 
-    By default as many cells run as there are cores, which cells use better than threads of one cell do, or one a GPU.
+    By default one cell runs on each GPU. Without a GPU as many run as there are cores: cells make better use of cores
+    than the threads of one cell do.
     """
     if list(devices) == ["cpu"]:
-        return jobs or max(1, min(cells, os.cpu_count() or 1)), 1
+        cores = os.cpu_count() or 1
+        return jobs or max(1, min(cells, cores)), 1
     jobs = jobs or len(devices)
-    return jobs, -(-jobs // len(devices))
+    return jobs, math.ceil(jobs / len(devices))
 
 
 def shard(cells: Sequence[Any], part: str | None) -> list[Any]:

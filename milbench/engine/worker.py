@@ -66,7 +66,7 @@ class Job:
     """How many cells may be computed on a GPU at once."""
     is_draw: bool = False
     """Whether the cell is a draw of a search, for which validation bags choose."""
-    local: tuple[tuple[str, Any], ...] = ()
+    notebook_plugins: tuple[tuple[str, Any], ...] = ()
     """Kind and class (or function) of each plug-in that was defined in a notebook or script."""
     records: Mapping[str, ImportRecord] = field(default_factory=dict)
     """Kind -> what the import of the plug-in brought in when the cell was planned."""
@@ -94,11 +94,11 @@ def train_cell(job: Job, folder: CellFolder, device: str) -> State:
     set_torch_defaults(job.threads, tf32=job.cell.recipe["precision"] == "tf32")
     register(job)
     folder.begin(job.cell, job.label, provenance(device))
-    # Not by the time of day, which may be set back meanwhile.
-    begun = time.monotonic()
+    # The time of day may be set back meanwhile, this clock may not.
+    start = time.monotonic()
     try:
         result = _train_here(job, folder, device)
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - start
         folder.finish(result | {"seconds": seconds, "finished": time.time()})
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and job.execution.in_process:
@@ -168,16 +168,25 @@ def provenance(device: str) -> dict[str, str]:
     from milbench._utils.devices import device_name, processor
 
     return {
-        "version": __version__, "code": code_version(),
-        "python": platform.python_version(), "platform": platform.platform(), "host": platform.node(),
-        "machine": processor(), "device": device, "device_name": device_name(device), "pid": str(os.getpid()),
+        "version": __version__,
+        "code": code_version(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "host": platform.node(),
+        "machine": processor(),
+        "device": device,
+        "device_name": device_name(device),
+        "pid": str(os.getpid()),
         **{f"library.{name}": metadata.version(name) for name in LIBRARIES},
     }  # fmt: skip
 
 
-@cache  # of the code that this process has imported, when it is asked for the first time
+@cache
 def code_version() -> str:
-    """Return the git revision of the code, and whether its files differ from it; "" outside a checkout of milbench."""
+    """Return the git revision of the code, and whether its files differ from it; "" outside a checkout of milbench.
+
+    It is that of the first call in this process: later edits do not reach what is imported.
+    """
     package = Path(__file__).resolve().parents[1]
 
     def git(*words: str) -> str:
@@ -188,7 +197,8 @@ def code_version() -> str:
 
     try:
         if Path(git("rev-parse", "--show-toplevel")).resolve() != package.parent:
-            return ""  # installed into the checkout of another project, whose revision is not that of this code
+            # milbench is installed into the checkout of another project.
+            return ""
         dirty = git("status", "--porcelain", "--", ":/milbench", ":/losses", ":/tasks")
         revision = git("rev-parse", "HEAD")
         return f"{revision} with changes" if dirty else revision
@@ -197,14 +207,14 @@ def code_version() -> str:
 
 
 def register(job: Job) -> None:
-    """Let this process know the plug-ins of a cell: their records, and classes of notebooks."""
+    """Let this process know the plug-ins of a cell: their records, and those that a notebook defines."""
     from milbench.api.resolver import add_object
     from milbench.networks.registry import registries
 
-    local = dict(job.local)
+    of_notebook = dict(job.notebook_plugins)
     for kind, record in job.records.items():
-        if kind in local:
-            add_object(registries()[kind], local[kind], record)
+        if kind in of_notebook:
+            add_object(registries()[kind], of_notebook[kind], record)
         elif not job.execution.in_process:
             reference = getattr(job.cell, f"{kind}_file") or getattr(job.cell, kind)
             keep_planned(kind, reference, record)
@@ -218,14 +228,14 @@ def set_torch_defaults(threads: int, *, tf32: bool = False) -> None:
     torch.set_default_dtype(torch.float32)
     torch.set_grad_enabled(True)
     torch.autograd.set_detect_anomaly(False)
-    # Setting it imports PyTorch's compiler, which takes more than a second, so it is set only where it must be.
+    # To set it imports PyTorch's compiler, which takes more than a second.
     if torch.are_deterministic_algorithms_enabled():
         torch.use_deterministic_algorithms(False)
     torch.set_flush_denormal(False)
     torch.set_num_threads(threads)
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = False
-    # TF32 reads 11 significant bits of a float32 number: what is called float32 is computed in float32.
+    # TF32 reads only 11 significant bits of a float32 number. A cell has it only where it asks for it.
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = tf32
 
@@ -328,7 +338,8 @@ def record_death(job: Job, death: ProcessDied) -> tuple[str, State]:
 
 
 def _last_place(trace: str, plugin_files: Collection[str]) -> str:
-    """Return where the main thread was by a trace of faulthandler, in a plug-in if it was called there; "" for none."""
+    """Return where the main thread was by a trace of faulthandler: in a plug-in, if it was in one; "" for no trace."""
+    # faulthandler writes the main thread last, and the innermost frame of a thread first.
     main_thread = trace.rpartition("Thread 0x")[2]
     frames = re.findall(r'File "(.+)", line (\d+) in', main_thread)
     plugin_frames = [(file, line) for file, line in frames if file in plugin_files]

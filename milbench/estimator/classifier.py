@@ -50,7 +50,8 @@ class History:
     best_loss: float | None = None
     scores: list[float] | None = None
     best_score: float | None = None
-    epochs: int = 0  # of the last fit
+    epochs: int = 0
+    """Of the last fit alone."""
 
 
 class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # not typed
@@ -174,7 +175,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         """Return the parameters; `deep`: those of the loss too, as `loss__KEY`."""
         params: dict[str, Any] = super().get_params(deep)
         if deep:
-            with suppress(UsageError):  # of a loss that does not exist `fit` says so
+            # Where the loss does not exist, `fit` says so.
+            with suppress(UsageError):
                 for key, value in _arguments(self._new_loss()).items():
                     params[f"loss__{key}"] = value
         return params
@@ -210,7 +212,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         goes_on = bool(self.warm_start) and hasattr(self, "network_")
         recipe = self._full_recipe()
         if goes_on:
-            # Biases at the prior are for a new network: here they would undo what was learnt.
+            # To start biases at the prior would undo what the network has learnt.
             recipe = recipe.model_copy(update={"head_init": "paper"})
         seed = self._draw_seed()
         form, examples, validation = self._read_examples(X, y, sample_weight, seed, goes_on=goes_on)
@@ -288,7 +290,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of bags whose labels are predicted, 1 - set error."""
-        predicted = self.predict(X)  # which checks that it is fitted
+        # The form of the labels is known after `predict` has checked that there was a fit.
+        predicted = self.predict(X)
         return self._form.accuracy(y, predicted, sample_weight)
 
     def __sklearn_tags__(self) -> Any:
@@ -364,8 +367,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         )
 
     def _batch_size(self) -> int:
-        size = positive("batch_bags", self.batch_bags, least=1)
-        return int(size)  # a search may set a number of NumPy
+        # A search may set a number of NumPy.
+        return int(positive("batch_bags", self.batch_bags, least=1))
 
     def _full_recipe(self) -> Recipe:
         """Return the recipe of the task feature-bags with the changes of the user."""
@@ -401,7 +404,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return the numbers of the bags to train on, and of those that early stopping sets aside.
 
-        Bags without weight are neither. Of bags with label sets any are drawn, as in scikit-learn.
+        Bags without weight are in neither. Only where y has two values are both parts given the same
+        share of each.
         """
         numbers = np.arange(len(labels)) if weights is None else np.flatnonzero(weights)
         if not self.early_stopping:
@@ -423,7 +427,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         return np.sort(training), np.sort(validation)
 
     def _start(self, task: TrainingBags, *, goes_on: bool) -> Training:
-        """Return a training of a new network and loss, or of copies of those that there are."""
+        """Return a training of a new network and loss, or of copies of those of the last fit."""
         if goes_on:
             network = copy.deepcopy(self.network_)
             loss = copy.deepcopy(self.loss_)
@@ -576,7 +580,7 @@ def _fit_scaler(
     training_bags: NDArray[np.intp],
     weights: Floats | None,
 ) -> StandardScaler:
-    """Return what standardises features by the training instances, weighted as their bags are."""
+    """Return a scaler that is fitted on the training instances, each of which has the weight of its bag."""
     is_training = np.zeros(len(sizes), dtype=bool)
     is_training[training_bags] = True
     rows_are_training = np.repeat(is_training, sizes)

@@ -16,10 +16,9 @@ from milbench.errors import UsageError
 
 Bools = NDArray[np.bool_]
 SEPARATOR = ";"
-"""What tables of milbench have between the classes of a bag.
-
-Where y has one label a bag, no label may contain it."""
+"""What separates the classes of a bag in tables. Where y has one label a bag, no label may contain it."""
 _COLLECTIONS = (list, tuple, set, frozenset, np.ndarray)
+"""The types in which y may have the classes of a bag."""
 
 
 class LabelForm:
@@ -55,7 +54,8 @@ class LabelForm:
         if isinstance(self._encoder, MultiLabelBinarizer):
             _check_collections(y)
             every_class = _sorted_encoder([*y, *predicted])
-            y, predicted = every_class.transform(y), every_class.transform(predicted)
+            y = every_class.transform(y)
+            predicted = every_class.transform(predicted)
         return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
 
@@ -101,7 +101,8 @@ def _are_collections(y: Any) -> bool:
         return False
     try:
         return bool(type_of_target(y) != "multilabel-indicator")
-    except (TypeError, ValueError):  # of different sizes, or of what cannot be sorted
+    except (TypeError, ValueError):
+        # scikit-learn takes no collections of different sizes, or of what cannot be sorted.
         return True
 
 
@@ -170,8 +171,8 @@ def _check_rows(y: NDArray[Any]) -> None:
 def _check_single_labels(labels: NDArray[Any]) -> None:
     """Raise UsageError where a label of (B,) seems to be several in one string.
 
-    A string with a semicolon may be a class as well as any other, but in a column of a table it is
-    a label set. Which of both is meant cannot be known here. In a list of classes it can.
+    In a column of a table a string with a semicolon is a label set, and elsewhere it may be the name
+    of a class. Which of both is meant cannot be known here. In a list of classes it can.
     """
     for number, label in enumerate(labels):
         if isinstance(label, str) and SEPARATOR in label:

@@ -14,7 +14,8 @@ from milbench.api.network import Network
 from milbench.api.scores import Scores
 from milbench.errors import UsageError
 
-BATCH = 64  # bags that are predicted at once
+BATCH = 64
+"""How many bags are predicted at once."""
 
 
 def presence_scores(network: Network, loss: Loss, bags: Sequence[Tensor]) -> NDArray[Any]:

@@ -23,7 +23,7 @@ class Training:
     Args:
         task: the bags.
         network: a new one on the CPU, or one that was trained before.
-        loss: with the weights that it has of its own, made for the classes of the task.
+        loss: one that was built for the classes of the task.
     """
 
     def __init__(self, task: TrainingBags, network: Network, loss: Loss) -> None:
@@ -73,7 +73,7 @@ class _BagLosses:
             return None
         self._total += (weights * values.detach().double()).sum()
         self._total_weight += weights.sum()
-        # A step takes the mean over the bags of a batch: by these factors it is the weighted mean.
+        # A step takes the mean over the bags of a batch. These factors make it the weighted mean.
         factors = weights / weights.mean()
         return factors.to(values) * values
 
@@ -83,7 +83,7 @@ class _BagLosses:
 
 
 class Patience:
-    """Counts epochs without improvement, and keeps the best value and the model that had it.
+    """Counts epochs without improvement, and keeps the best value.
 
     Args:
         best: the largest value of earlier fits; None: there is none.

@@ -85,12 +85,13 @@ def _balanced(labels: Bools, counts: Floats) -> Floats:
     """
     weights = np.ones(len(labels))
     for has_class in labels.T:
-        is_value = (has_class, ~has_class)
-        totals = [counts[chosen].sum() for chosen in is_value]
+        sides = (has_class, ~has_class)
+        totals = [counts[side].sum() for side in sides]
+        # One side may be empty: then all bags keep their weight.
         occurring = sum(total > 0 for total in totals)
-        for chosen, total in zip(is_value, totals, strict=True):
+        for side, total in zip(sides, totals, strict=True):
             if total > 0:
-                weights[chosen] *= counts.sum() / (occurring * total)
+                weights[side] *= counts.sum() / (occurring * total)
     return weights
 
 
@@ -106,7 +107,8 @@ def _by_class(class_weight: Mapping[Any, Any], labels: Bools, form: LabelForm) -
         # The label sets are (B, 1): a bag without the second value has the first one.
         labels = np.concatenate([~labels, labels], axis=1)
     weights = np.ones(len(labels))
-    with np.errstate(over="ignore"):  # the caller looks at the product
+    # A product may become infinite, which the caller refuses.
+    with np.errstate(over="ignore"):
         for name, has_class in zip(classes, labels.T, strict=True):
             weights[has_class] *= named.get(name, 1.0)
     return weights

@@ -30,7 +30,7 @@ def total(values: Tensor, dim: int) -> Tensor:
     """Return the log of the sum of exp over a dimension."""
     if not _is_differentiated_by_operations(values):
         return torch.logsumexp(values, dim)
-    # The largest term is a constant: it is subtracted and added, so that its derivatives would cancel.
+    # The largest term is subtracted and added again. Its derivatives would cancel, so it is taken for a constant.
     largest = values.detach().amax(dim, keepdim=True)
     return (values - largest).exp().sum(dim).log() + largest.squeeze(dim)
 
@@ -59,6 +59,7 @@ def log_softmax(logits: Tensor, dim: int) -> Tensor:
 
 
 def _add(first: Tensor, second: Tensor) -> Tensor:
+    """Return what `add` does, by plain operations."""
     larger = torch.maximum(first.detach(), second.detach())
     return ((first - larger).exp() + (second - larger).exp()).log() + larger
 

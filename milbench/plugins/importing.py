@@ -28,27 +28,33 @@ def path_of_session() -> tuple[str, ...]:
 
 
 @contextmanager
-def importing(subject: str, module: str, *, own: bool = False) -> Iterator[None]:
+def importing(subject: str, module: str, *, is_built_in: bool = False) -> Iterator[None]:
     """Turn whatever ends the import of a plug-in, also `sys.exit`, into a UsageError.
 
-    Its message names the file and line. `module` is the name of the plug-in's module, and `own` says
-    that it is milbench's own. What belongs to the process stays as it is, also torch's default device
-    and type, which are those of other losses. What the plug-in prints is discarded, unless a cell is
-    computed.
+    The message names the file and line. What belongs to the process stays as it is, also torch's
+    default device and type, which other losses rely on. What the plug-in prints is discarded, unless
+    this process computes a cell, whose output is kept.
+
+    Args:
+        subject: how messages call the plug-in.
+        module: the name of its module.
+        is_built_in: whether it is milbench's own, which changes and prints nothing.
     """
     import torch
 
-    # Not by torch.get_default_device, which fails in torch 2.6 after set_default_device(None).
+    # torch.get_default_device fails in torch 2.6 after set_default_device(None).
     device = torch.empty(0).device
     dtype = torch.get_default_dtype()
     places = set(sys.path)
-    # A plug-in may keep it, as for its log.
+    # A plug-in may keep the stream that it prints to, as for its log: it is never closed.
     nowhere = io.StringIO()
     try:
         with ExitStack() as stack:
-            if not own:
+            if not is_built_in:
                 stack.enter_context(_current_code())
-                if stack.enter_context(process_as_before()):
+                # In a cell there is such a block already.
+                is_outermost = stack.enter_context(process_as_before())
+                if is_outermost:
                     stack.enter_context(redirect_stdout(nowhere))
                     stack.enter_context(redirect_stderr(nowhere))
             yield
@@ -119,22 +125,22 @@ def forget_modules(files: Iterable[str]) -> None:
 def _folder_first(folder: Path) -> Iterator[None]:
     """Import from a folder first in a block, with its modules that are imported already.
 
-    Two folders may both have a helper.py. So the modules of other places for which the folder has a
-    file are put aside for the block. The folder stays on `sys.path`: a plug-in may import from there
-    later.
+    Two folders may both have a helper.py. So for the block each module gives way for which the folder
+    has a file, and which comes from another place. The folder stays on `sys.path`: a plug-in may
+    import from there later.
     """
+    folder_modules = _modules_of_folders.setdefault(folder, {})
     names = {path.stem for path in folder.glob("*.py")}
     names |= {path.parent.name for path in folder.glob("*/__init__.py")}
-    own_modules = _modules_of_folders.setdefault(folder, {})
-    aside = {
+    put_aside = {
         name: module
         for name, module in _modules_named(names).items()
         if not _lies_in(folder, module) and is_own_module(name, _file(module))
     }
-    hidden = {name.partition(".")[0] for name in aside}
-    for name in aside:
+    names_put_aside = {name.partition(".")[0] for name in put_aside}
+    for name in put_aside:
         del sys.modules[name]
-    sys.modules.update(own_modules)
+    sys.modules.update(folder_modules)
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
     try:
@@ -142,10 +148,11 @@ def _folder_first(folder: Path) -> Iterator[None]:
     finally:
         for name, module in _modules_named(names).items():
             if _lies_in(folder, module):
-                own_modules[name] = module
-        for name in _modules_named(hidden):
+                folder_modules[name] = module
+        # Other modules come back, and nothing of the folder is left under their names.
+        for name in _modules_named(names_put_aside):
             del sys.modules[name]
-        sys.modules.update(aside)
+        sys.modules.update(put_aside)
 
 
 def _modules_named(tops: set[str]) -> dict[str, ModuleType]:
@@ -168,8 +175,7 @@ def _lies_in(folder: Path, module: ModuleType) -> bool:
 class _CurrentLoader(SourceFileLoader):
     """Compiles the file as it is now.
 
-    Python takes bytecode for current where the file has the same size and was edited in the same
-    second.
+    Python would take old bytecode where the file has the same size and was edited in the same second.
     """
 
     def get_code(self, fullname: str) -> CodeType | None:

@@ -1,6 +1,6 @@
 """What plug-ins import after their own import, such as inside a training step.
 
-No record of an import has it, and an edit of it makes no new cell. So the cell lists it, and reports and plans say so.
+It is in no record of an import, so that an edit of it makes no new cell. The cell lists it, and plans and reports tell.
 """
 
 import sys
@@ -32,8 +32,9 @@ class LateImports:
         """Take the records of the plug-ins by their kinds, such as loss, and their files."""
         self._records = records
         self._folders = [Path(file).parent for file in plugin_files if file.endswith(".py")]
-        self._before: set[str] = set()
+        self._modules_before: set[str] = set()
         self._importers: dict[str, str] = {}
+        """Module -> the file of the user's own that imported it first."""
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -41,7 +42,7 @@ class LateImports:
         if not self._records:
             yield
             return
-        self._before = set(sys.modules)
+        self._modules_before = set(sys.modules)
         watcher = _Watcher(self._importers)
         sys.meta_path.insert(0, watcher)
         try:
@@ -51,15 +52,15 @@ class LateImports:
                 sys.meta_path.remove(watcher)
 
     def found(self) -> dict[str, list[str]]:
-        """Return "by", the kinds of the plug-ins, "files" of the user's own, and "packages".
+        """Return what came in: "files" of the user's own, "packages", and "by" the kinds of the plug-ins.
 
-        {} where nothing came in. Packages that milbench requires are left out, and so are those that
-        another package imports.
+        It is {} where nothing came in. Packages that milbench requires are left out, and so are those
+        that another package imports.
         """
         files: set[str] = set()
         packages: set[str] = set()
         kinds: set[str] = set()
-        for name in set(sys.modules) - self._before:
+        for name in set(sys.modules) - self._modules_before:
             file = self._late_file(name)
             if file:
                 files.add(self._short(file))
@@ -90,7 +91,7 @@ class LateImports:
         return {f"{name} {version}" for name, version in found.items() if name not in recorded}
 
     def _kinds(self, module: str) -> set[str]:
-        """Return the kinds of the plug-ins that import a module, all where that is not known."""
+        """Return the kinds of the plug-ins that import a module; all kinds where that is not known."""
         importer = self._importers.get(module)
         kinds = {kind for kind, record in self._records.items() if importer in record.files}
         return kinds or set(self._records)

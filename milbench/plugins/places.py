@@ -60,7 +60,7 @@ def distributions_of(module: str) -> dict[str, str]:
         found = [metadata.distribution(top)]
     except (metadata.PackageNotFoundError, ValueError):
         found = [metadata.distribution(name) for name in _providers().get(top, ())]
-    return {one.name: one.version for one in found}
+    return {distribution.name: distribution.version for distribution in found}
 
 
 @cache
@@ -75,12 +75,11 @@ def foreign_distributions(module: str) -> dict[str, str]:
     milbench and what it requires are left out: they belong to all cells and stand in the provenance
     of each.
     """
-    providers = {normalised(name) for name in distributions_of(module)}
-    return {
-        name: version
-        for name in sorted(_with_requirements(frozenset(providers)) - _common())
-        if (version := version_of(name))
-    }
+    providers = frozenset(normalised(name) for name in distributions_of(module))
+    foreign = _with_requirements(providers) - _required_by_milbench()
+    versions = {name: version_of(name) for name in sorted(foreign)}
+    # A requirement may be for another system, and not installed.
+    return {name: version for name, version in versions.items() if version}
 
 
 def version_of(distribution: str) -> str:
@@ -92,7 +91,7 @@ def version_of(distribution: str) -> str:
 
 
 @cache
-def _common() -> frozenset[str]:
+def _required_by_milbench() -> frozenset[str]:
     """Return the names of milbench and of all that it requires, without its extras."""
     return _with_requirements(frozenset({"milbench"}))
 
@@ -111,9 +110,9 @@ def _with_requirements(names: frozenset[str]) -> frozenset[str]:
         except metadata.PackageNotFoundError:
             continue
         for requirement in requirements:
-            if "extra ==" in requirement:
-                continue
-            waiting += [normalised(re.split(r"[^\w.-]", requirement)[0])]
+            if "extra ==" not in requirement:
+                required = re.split(r"[^\w.-]", requirement)[0]
+                waiting.append(normalised(required))
     return frozenset(found)
 
 
@@ -137,6 +136,7 @@ def _library_folders() -> tuple[Path, ...]:
 
 @cache
 def _providers() -> Mapping[str, list[str]]:
+    """Return top-level module -> the names of the distributions that provide it."""
     return metadata.packages_distributions()
 
 

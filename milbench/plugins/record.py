@@ -2,6 +2,8 @@
 
 The import is recorded in a process of its own, where nothing that it does reaches the launch. What
 is imported later, such as inside a training step, is in no record, see `milbench.plugins.late`.
+
+The user's own files are those that belong to no installed package, see `milbench.plugins.places`.
 """
 
 import builtins
@@ -43,8 +45,10 @@ LIMIT = 60.0
 LARGE = 10_000_000
 """Bytes of a file that takes long to read for each cell."""
 SOURCES = (".py", ".pyw")
+"""The endings of files that the import system reads to run them."""
 
 _is_recording = False
+"""Whether this process records the import of a plug-in."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +56,9 @@ class ImportRecord:
     """The user's own files and the installed packages that the import of a plug-in brought in."""
 
     digest: str = ""
-    """Changes with them, wherever the files lie. "" for milbench's own code."""
+    """Another one where files or versions are others, wherever the files lie; "" for milbench's own code."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Path -> SHA-256 of modules of the user's own, and of files that they read meanwhile."""
+    """Path -> SHA-256 of modules of the user's own, and of files that they read during the import."""
     distributions: Mapping[str, str] = field(default_factory=dict)
     """Name -> version of the installed packages, without those that milbench requires."""
 
@@ -142,8 +146,8 @@ def _record(target: Target, path: Sequence[str]) -> ImportRecord:
 def _watch_imports() -> set[str]:
     """Return a set that gets the names of modules that the user's own code imports from now on.
 
-    It replaces functions of Python, which is of no harm in a process that ends with the record.
-    Finders would not do: they are not asked for modules that the process has imported before.
+    It replaces functions of Python, which does no harm in a process that ends with the record. A finder
+    would miss modules that the process has imported before, since it is not asked for them.
     """
     imported: set[str] = set()
 
@@ -183,10 +187,14 @@ def importing_frame(frame: FrameType | None) -> FrameType | None:
 def _make_record(
     target: Target, modules: Iterable[str], imported: Iterable[str], opened: Iterable[str]
 ) -> ImportRecord:
-    """Return a record.
+    """Return the record of an import.
 
-    It is made of the new modules, of the names of all that the user's own code has imported, and of
-    the files that it has opened.
+    Args:
+        target: what was imported.
+        modules: the names of the modules that are new in this process.
+        imported: the names of all modules that the user's own code imports, also of those that this
+            process had before.
+        opened: the files that the user's own code has read.
     """
     folder = _folder(target)
     files: dict[str, str] = {}

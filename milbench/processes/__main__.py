@@ -1,6 +1,7 @@
 """Start a host, or compute one call.
 
-What is imported has this module as __main__, so that the classes of a user's script can take that name.
+`host` is imported and not run itself, so that the launcher and this process know its classes by one name. This module
+defines nothing: as __main__ it has the name to which the classes of a user's script belong.
 """
 
 import sys

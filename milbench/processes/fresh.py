@@ -1,4 +1,7 @@
-"""Call functions in fresh processes, each of which computes one call and ends."""
+"""Call functions in fresh processes, each of which computes one call and ends.
+
+This module is the launcher's side. What runs in the other processes is in `host` and `once`.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,21 @@ from concurrent.futures import Executor, Future
 from contextlib import suppress
 from functools import cache
 from multiprocessing.connection import Pipe
-from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import cloudpickle
 
 from milbench._utils.process import uninterrupted
-from milbench.processes import host
-from milbench.processes.host import Answer, Call, Surroundings
+from milbench.processes.host import THREADS, Answer, Call, Surroundings, announce_limit
 from milbench.processes.system import describe_end
 
 T = TypeVar("T")
 
 CAN_FORK = sys.platform == "linux"
 """Whether a process that has imported PyTorch may be forked. On macOS its libraries do not survive that."""
+
+PROGRAM = "milbench.processes"
+"""What `python -m` starts, see `milbench/processes/__main__.py`."""
 
 PATIENCE = 10.0
 """Seconds to wait for a host that is asked to end, or has closed its connection."""
@@ -42,60 +46,62 @@ class TookTooLong(ProcessDied):
 
 
 class FreshProcesses(Executor):
-    """An executor that computes each call in a fresh process, whose libraries have so many threads.
+    """An executor that computes each call in a fresh process, in which numerical libraries have `threads` threads.
 
-    All calls that were submitted are computed at once. A future raises what its function raised, or ProcessDied.
-    Functions, arguments and results are sent by cloudpickle, so that those of a notebook or a script can be sent too.
+    All calls that were submitted are computed at the same time. A future raises what its function raised, or
+    ProcessDied. Cloudpickle sends functions, arguments and results, also those that a notebook or a script defines.
     """
 
     def __init__(self, threads: int = 1, *, can_fork: bool = CAN_FORK) -> None:
         self._threads = threads
         self._can_fork = can_fork
         self._lock = threading.Lock()
-        self._hosts: list[_Host] = []
+        self._hosts: list[_HostProcess] = []
 
     def submit(self, function: Callable[..., T], /, *arguments: Any) -> Future[T]:  # type: ignore[override]
         """Start a call in a process of its own."""
         content = cloudpickle.dumps((function, arguments))
         with self._lock:
             self._hosts = [host for host in self._hosts if not host.has_ended]
-            # A host that forks computes all calls, any other one computes one.
+            # One host forks a process for every call. Without forks each call has a host of its own.
             if not self._hosts or not self._can_fork:
-                self._hosts.append(_Host(self._threads, self._can_fork))
+                self._hosts.append(_HostProcess(self._threads, self._can_fork))
             return self._hosts[-1].call(content)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = True) -> None:  # noqa: ARG002
-        """End the processes, also those that still compute."""
+        """End the processes, also those that still compute. The arguments are those of every executor."""
         with self._lock:
             while self._hosts:
                 self._hosts.pop().close()
 
 
-class _Host:
-    """The host process of a launcher, and the calls that it has not answered."""
+class _HostProcess:
+    """A host process as its launcher sees it, and the calls that it has not answered."""
 
     def __init__(self, threads: int, can_fork: bool) -> None:
-        self._waiting: dict[int, Future[Any]] = {}
-        self._tickets = 0
-        self._complaints: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 closed with the host
-        self._connection, end_of_host = Pipe()
-        environment = {"PYTHONUNBUFFERED": "1", **dict.fromkeys(host.THREADS, str(threads))}
-        how = "host" if can_fork else "once"
+        self._unanswered: dict[int, Future[Any]] = {}
+        """Ticket of a call -> its future."""
+        self._last_ticket = 0
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 closed with the host
+        # Messages are about the process of a call. A host has started it, or is itself that process.
         self._name = "the process that started it" if can_fork else "it"
-        command = [sys.executable, "-m", host.__package__, how, str(end_of_host.fileno())]
+        self._connection, end_of_host = Pipe()
+        environment = {"PYTHONUNBUFFERED": "1", **dict.fromkeys(THREADS, str(threads))}
+        how = "host" if can_fork else "once"
+        command = [sys.executable, "-m", PROGRAM, how, str(end_of_host.fileno())]
         # A session of its own: what a terminal sends to this process does not reach the host.
         with uninterrupted():
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=self._complaints,
+                stderr=self._stderr,
                 env=os.environ | environment,
                 pass_fds=[end_of_host.fileno()],
                 start_new_session=True,
             )
         end_of_host.close()
-        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader = threading.Thread(target=self._hand_out_answers, daemon=True)
         self._reader.start()
         atexit.register(self.close)
 
@@ -108,14 +114,15 @@ class _Host:
         """Send a pickled call and return the future of its result."""
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()
-        self._tickets += 1
-        ticket = self._tickets
-        self._waiting[ticket] = future
+        self._last_ticket += 1
+        ticket = self._last_ticket
+        self._unanswered[ticket] = future
         try:
-            self._connection.send(Call(ticket, _surroundings(), content))
-        except (ConnectionError, OSError):
-            if self._waiting.pop(ticket, None) is not None:
-                future.set_exception(ProcessDied(self._death()))
+            self._connection.send(Call(ticket, Surroundings.current(), content))
+        except OSError:
+            # The host has ended. The thread that reads its answers may have said so already.
+            if self._unanswered.pop(ticket, None) is not None:
+                future.set_exception(ProcessDied(self._describe_death()))
         return future
 
     def close(self) -> None:
@@ -132,43 +139,40 @@ class _Host:
                 self._process.wait()
         self._reader.join()
         self._connection.close()
-        self._complaints.close()
+        self._stderr.close()
 
-    def _read(self) -> None:
-        """Hand out answers until the host has ended; a thread of its own does nothing else."""
+    def _hand_out_answers(self) -> None:
+        """Give answers to their futures until the host has ended. A thread of its own does nothing else."""
         while True:
             try:
                 answer: Answer = self._connection.recv()
             except (EOFError, OSError):
                 break
-            future = self._waiting.pop(answer.ticket)
+            future = self._unanswered.pop(answer.ticket)
             if answer.outcome is not None:
                 _set_outcome(future, answer.outcome)
             elif answer.is_late:
                 future.set_exception(TookTooLong("it took too long"))
             else:
                 future.set_exception(ProcessDied(answer.death))
-        death = self._death()
-        for ticket in [*self._waiting]:
-            self._waiting.pop(ticket).set_exception(ProcessDied(death))
+        death = self._describe_death()
+        for ticket in [*self._unanswered]:
+            self._unanswered.pop(ticket).set_exception(ProcessDied(death))
 
-    def _death(self) -> str:
-        """Say how the host ended."""
+    def _describe_death(self) -> str:
+        """Say how the host ended, with the last line that it wrote to stderr."""
         try:
             code = self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             return f"{self._name} does not answer"
-        self._complaints.seek(0)
-        lines = self._complaints.read().decode("utf-8", "replace").splitlines()
+        self._stderr.seek(0)
+        lines = self._stderr.read().decode("utf-8", "replace").splitlines()
         reason = f": {lines[-1]}" if lines else ""
         return f"{self._name} {describe_end(code)}{reason}"
 
 
-def _surroundings() -> Surroundings:
-    return Surroundings(str(Path.cwd()), dict(os.environ), [*sys.path])
-
-
 def _set_outcome(future: Future[Any], pickled: bytes) -> None:
+    """Give a future what its function returned or raised."""
     try:
         has_returned, value = cloudpickle.loads(pickled)
     except Exception as error:
@@ -182,7 +186,7 @@ def _set_outcome(future: Future[Any], pickled: bytes) -> None:
 
 @cache
 def shared_processes(threads: int = 1) -> FreshProcesses:
-    """Return the fresh processes that all of this program shares, for a number of threads."""
+    """Return the fresh processes with a number of threads, which are the same wherever this program asks for them."""
     return FreshProcesses(threads)
 
 
@@ -199,7 +203,7 @@ def call_fresh(function: Callable[..., T], *arguments: Any, limit: float | None 
 
 
 def _limited(limit: float | None, function: Callable[..., T], arguments: tuple[Any, ...]) -> T:
-    """Call a function in this process, which its host kills after the limit."""
+    """Call a function in this process, which is killed after the limit."""
     if limit is not None:
-        host.announce_limit(limit)
+        announce_limit(limit)
     return function(*arguments)

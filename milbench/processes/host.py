@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any, NoReturn
 
 import cloudpickle
@@ -49,11 +50,12 @@ THREADS = (
 )
 """The environment variables that tell numerical libraries how many threads to have, when they are loaded."""
 
-OF_THE_HOST = (*THREADS, "PYTHONUNBUFFERED")
+SET_FOR_THE_HOST = (*THREADS, "PYTHONUNBUFFERED")
+"""The environment variables with which the launcher starts the host; they hold for every call."""
 
 RESULT = b"R"
 LIMIT = b"L"
-"""The first byte of a message from a forked process: a result, or seconds to which its time is limited from now on."""
+"""The first byte of a message from a forked process: it has computed its outcome, or limits its time from now on."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,15 @@ class Surroundings:
     path: list[str]
     """Where Python looks for modules."""
 
+    @classmethod
+    def current(cls) -> Surroundings:
+        """Return those of this process."""
+        return cls(str(Path.cwd()), dict(os.environ), [*sys.path])
+
     def restore(self) -> None:
         """Make them those of this process, except for the variables that the host was started with."""
         os.chdir(self.folder)
-        own = {name: os.environ[name] for name in OF_THE_HOST if name in os.environ}
+        own = {name: os.environ[name] for name in SET_FOR_THE_HOST if name in os.environ}
         os.environ.clear()
         os.environ.update(self.environment | own)
         sys.path[:] = self.path
@@ -107,8 +114,11 @@ class _Forked:
     connection: Connection | None
     """What the process sends through; None once the process has closed it."""
     outcome: bytes | None = None
+    """As in `Answer`; None as long as it has sent none."""
     deadline: float | None = None
+    """When its time is over, by time.monotonic(); None where it has no limit."""
     is_late: bool = False
+    """Whether it was killed because its time was over."""
 
 
 class Host:
@@ -130,13 +140,15 @@ class Host:
         """Answer calls until the launcher closes the connection; then kill every process that still computes."""
         try:
             while True:
-                for ready in wait([self.launcher, self.ended, *self._open()], self._patience()):
+                connections = self._open_connections()
+                seconds = self._seconds_to_deadline()
+                for ready in wait([self.launcher, self.ended, *connections], seconds):
                     if ready is self.launcher:
                         self._fork(self.launcher.recv())
                     elif ready is self.ended:
                         self.ended.recv(4096)
                 for forked in self.running.values():
-                    self._read(forked)
+                    self._receive(forked)
                 self._reap()
                 self._kill_late()
         except (EOFError, ConnectionError):
@@ -148,12 +160,12 @@ class Host:
             self.running.clear()
             self._kill_strays()
 
-    def _open(self) -> list[Connection]:
+    def _open_connections(self) -> list[Connection]:
         """Return the connections of processes that may still send something."""
         connections = [forked.connection for forked in self.running.values()]
         return [connection for connection in connections if connection is not None]
 
-    def _patience(self) -> float | None:
+    def _seconds_to_deadline(self) -> float | None:
         """Return the seconds until the next deadline, None where there is none."""
         deadlines = [
             forked.deadline
@@ -165,6 +177,7 @@ class Host:
         return max(0.0, min(deadlines) - time.monotonic())
 
     def _fork(self, call: Call) -> None:
+        """Start a process that computes a call."""
         reader, writer = _pipe()
         process = os.fork()
         if process == 0:
@@ -186,20 +199,20 @@ class Host:
             self.launcher.close()
             self.ended.close()
             self.ended_writer.close()
-            for connection in self._open():
+            for connection in self._open_connections():
                 connection.close()
 
-            def limit(seconds: float) -> None:
+            def ask_for_limit(seconds: float) -> None:
                 writer.send_bytes(LIMIT + struct.pack("d", seconds))
 
-            outcome = compute(call, limit)
+            outcome = compute(call, ask_for_limit)
             writer.send_bytes(RESULT + outcome)
             _flush()
         except BaseException:
             os._exit(1)
         os._exit(0)
 
-    def _read(self, forked: _Forked) -> None:
+    def _receive(self, forked: _Forked) -> None:
         """Take what a process has sent so far."""
         if forked.connection is None:
             return
@@ -231,7 +244,7 @@ class Host:
 
     def _answer(self, forked: _Forked, status: int) -> None:
         """Send what became of the call of a process that has ended."""
-        self._read(forked)
+        self._receive(forked)
         if forked.connection is not None:
             forked.connection.close()
         death = f"it {describe_end(os.waitstatus_to_exitcode(status))}"
@@ -250,6 +263,7 @@ class Host:
                 os.waitpid(stray, 0)
 
     def _kill_late(self) -> None:
+        """Kill the processes whose time is over."""
         now = time.monotonic()
         for forked in self.running.values():
             if forked.deadline is not None and now >= forked.deadline:
@@ -257,17 +271,17 @@ class Host:
                 kill_group(forked.process)
 
 
-_limit: Callable[[float], None] | None = None
-"""Limits the time of this process, where it computes a call."""
+_ask_for_limit: Callable[[float], None] | None = None
+"""Has this process killed after some seconds; None where it computes no call."""
 
 
-def compute(call: Call, limit: Callable[[float], None]) -> bytes:
-    """Compute a call in this process; return its pickled outcome: whether it returned, and the result or the error.
+def compute(call: Call, ask_for_limit: Callable[[float], None]) -> bytes:
+    """Compute a call in this process and return its pickled outcome, see `Answer`.
 
-    `limit` is how the process asks to be killed after some seconds.
+    `ask_for_limit` has the process killed after some seconds, see `announce_limit`.
     """
-    global _limit  # noqa: PLW0603 a process computes one call
-    _limit = limit
+    global _ask_for_limit  # noqa: PLW0603 a process computes one call
+    _ask_for_limit = ask_for_limit
     try:
         call.surroundings.restore()
         function, arguments = cloudpickle.loads(call.content)
@@ -283,9 +297,9 @@ def compute(call: Call, limit: Callable[[float], None]) -> bytes:
 
 
 def announce_limit(seconds: float) -> None:
-    """Have this process killed where it has not ended in so many seconds from now, if it computes a call."""
-    if _limit is not None:
-        _limit(seconds)
+    """Have this process killed if it has not ended in so many seconds from now; do nothing if it computes no call."""
+    if _ask_for_limit is not None:
+        _ask_for_limit(seconds)
 
 
 def _ended_child() -> int | None:
@@ -298,12 +312,15 @@ def _ended_child() -> int | None:
 
 
 def _pipe() -> tuple[Connection, Connection]:
+    """Return the two ends of a pipe, to read from and to write to."""
     reader, writer = os.pipe()
     return Connection(reader, writable=False), Connection(writer, readable=False)
 
 
 def _flush() -> None:
+    """Write what was printed and is still in memory: `os._exit` would lose it."""
     for stream in (sys.stdout, sys.stderr):
+        # A plug-in may have put anything in its place.
         flush: Callable[[], Any] | None = getattr(stream, "flush", None)
         if flush is not None:
             flush()
@@ -319,7 +336,7 @@ def _stop(*_: Any) -> NoReturn:
 
 
 def main(how: str, descriptor: int) -> None:
-    """Serve the launcher, whose connection has a file descriptor: as a "host", or "once"."""
+    """Serve the launcher, whose connection has a file descriptor: as a "host" that forks, or by computing "once"."""
     launcher = Connection(descriptor)
     # The launcher blocks signals while it starts this process, which has inherited that.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, set(signal.Signals))

@@ -19,7 +19,7 @@ def serve_once(launcher: Connection) -> NoReturn:
     """Compute one call of the launcher, answer it and end."""
     call = launcher.recv()
 
-    def limit(seconds: float) -> None:
+    def ask_for_limit(seconds: float) -> None:
         timer = threading.Timer(seconds, end_late)
         timer.daemon = True
         timer.start()
@@ -29,7 +29,7 @@ def serve_once(launcher: Connection) -> NoReturn:
         _end()
 
     threading.Thread(target=_end_with, args=(launcher,), daemon=True).start()
-    outcome = compute(call, limit)
+    outcome = compute(call, ask_for_limit)
     launcher.send(Answer(call.ticket, outcome, "", is_late=False))
     _end()
 

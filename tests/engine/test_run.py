@@ -85,7 +85,7 @@ def test_a_process_that_a_plug_in_has_started_ends_with_its_cell(
     assert not [number for number in numbers if psutil.pid_exists(number)]
 
 
-def test_what_a_plug_in_changes_of_its_process_does_not_reach_the_next_cell(
+def test_what_a_plug_in_changes_does_not_reach_the_next_cell(
     milbench: Milbench, root: Path, tmp_path: Path
 ) -> None:
     words = ["run", "--task", TINY, "--loss"]
@@ -124,22 +124,36 @@ def test_a_cell_in_the_launching_process_leaves_it_as_it_was(
     assert states_by_loss(root)["exact"].status == "done"
 
 
-def test_what_the_import_of_a_file_does_is_not_seen_by_the_launch(
+LOUD = """
+import os
+print('loud')
+os.environ['LEFT_BEHIND'] = '1'
+os.chdir('/')
+"""
+"""The import of this code prints, and changes its process."""
+
+
+def test_what_an_import_does_is_not_seen_by_the_launch(
     milbench: Milbench, root: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "loud_loss.py"
-    file.write_text(
-        f"import os\nprint('loud')\nos.environ['LEFT_BEHIND'] = os.chdir('/') or '1'\n{LOSS.read_text()}"
-    )
-    before = Path.cwd()
+    file.write_text(LOUD + LOSS.read_text())
+    folder = Path.cwd()
     ran = milbench("run", "--loss", str(file), "--task", TINY, "--jobs", "1")
-    assert (ran.code, "loud\n" in ran.out + ran.err) == (0, False), ran
-    assert (Path.cwd(), os.environ.get("LEFT_BEHIND")) == (before, None)
-    assert [path.read_text() for path in Root(root).cells.glob("*/output.txt")] == ["loud\n"]
-    file = file.with_name("leaves.py")
+    ran.done()
+    assert "loud\n" not in ran.out + ran.err
+    assert Path.cwd() == folder
+    assert "LEFT_BEHIND" not in os.environ
+    (output,) = Root(root).cells.glob("*/output.txt")
+    assert output.read_text() == "loud\n"
+
+
+def test_an_import_that_exits_is_one_line(milbench: Milbench, tmp_path: Path) -> None:
+    file = tmp_path / "leaves.py"
     file.write_text("import os\nos._exit(0)\n")
     complaint = milbench("run", "--loss", str(file), "--task", TINY).complaint()
-    assert complaint == f"cannot import the loss file {file} in a process of its own: exit code 0"
+    how = "it ended with exit code 0"
+    assert complaint == f"cannot import the loss file {file} in a process of its own: {how}"
 
 
 TELLS_TF32 = """
@@ -160,7 +174,7 @@ class Tells(Loss):
 """
 
 
-def test_cells_that_ask_for_tf32_alone_get_it(
+def test_only_cells_that_ask_for_tf32_get_it(
     milbench: Milbench, root: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "tells.py"
@@ -190,33 +204,31 @@ def test_a_signal_while_processes_start_is_one_line(number: signal.Signals, root
     assert (running.returncode, err) == (130, "milbench: interrupted\n")
 
 
+def gated_words(gate: Path) -> list[str]:
+    """Return the command of a cell of three epochs, which waits for a file before the last one."""
+    epochs = ["-p", "recipe.epochs=3", "-p", f"task.gate={gate}"]
+    return ["run", "--loss", "exact", "--task", TINY, *epochs, "--jobs", "1"]
+
+
 @pytest.mark.timeout(280)
-def test_a_launcher_that_is_interrupted_or_killed_leaves_no_worker_and_the_next_command_goes_on(
-    milbench: Milbench, root: Path, tmp_path: Path
-) -> None:
-    gate = tmp_path / "gate"
-    words = [
-        "run",
-        "--loss",
-        "exact",
-        "--task",
-        TINY,
-        "-p",
-        "recipe.epochs=3",
-        "-p",
-        f"task.gate={gate}",
-    ]
-    there = ["--jobs", "1", "--root", str(root)]
-    running = process(*words, *there, env=AWAY)
+def test_an_interrupted_launch_says_how_far_it_came(root: Path, tmp_path: Path) -> None:
+    running = process(*gated_words(tmp_path / "gate"), "--root", str(root), env=AWAY)
     wait_for(running, tmp_path, "gate.reached")
-    os.killpg(running.pid, signal.SIGINT)  # as a terminal sends it
+    # As a terminal sends it.
+    os.killpg(running.pid, signal.SIGINT)
     out, err = running.communicate(timeout=60)
     assert running.returncode == 130, (out, err)
     assert "0 of 1 cell done; the same command continues" in out
     assert "Traceback" not in out + err
     assert states_by_loss(root)["exact"].status == "missing"
-    (tmp_path / "gate.reached").unlink()
-    running = process(*words, *there, env=AWAY)
+
+
+@pytest.mark.timeout(280)
+def test_the_next_command_goes_on_where_a_killed_launch_was(
+    milbench: Milbench, root: Path, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    running = process(*gated_words(gate), "--root", str(root), env=AWAY)
     wait_for(running, tmp_path, "gate.reached")
     (path,) = Root(root).cells.glob("*/progress.json")
     worker = psutil.Process(json.loads(path.read_text())["pid"])
@@ -224,19 +236,16 @@ def test_a_launcher_that_is_interrupted_or_killed_leaves_no_worker_and_the_next_
     with contextlib.suppress(psutil.NoSuchProcess):
         worker.wait(timeout=20)
     assert not worker.is_running()
-    before = CellFolder(path.parent).history()
+    folder = CellFolder(path.parent)
+    before = folder.history()
     assert {epoch for epoch, _, _ in before} == {1, 2}
     gate.touch()
-    milbench(*words).done()
-    assert CellFolder(path.parent).history()[: len(before)] == before, (
-        "it went on from its checkpoint"
-    )
+    milbench(*gated_words(gate)).done()
+    assert folder.history()[: len(before)] == before
 
 
 @pytest.mark.timeout(280)
-def test_a_cluster_computes_cells_in_its_workers_and_survives_the_loss_of_one(
-    root: Path, tmp_path: Path
-) -> None:
+def test_a_cluster_survives_the_loss_of_a_worker(root: Path, tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     gate = tmp_path / "gate"
     running = process(
@@ -284,11 +293,11 @@ def test_shards_of_one_plan_end_with_what_one_process_computes(
         for place in (root, tmp_path / "whole")
     ]
     assert len(frames[0]) > 0
-    first, second = (
-        frame.drop(columns="run").astype(str).sort_values(["cell", "metric", "epoch"])
-        for frame in frames
+    order = ["cell", "metric", "epoch"]
+    by_shards, whole = (
+        frame.drop(columns="run").astype(str).sort_values(order) for frame in frames
     )
-    assert first.to_numpy().tolist() == second.to_numpy().tolist()
+    assert by_shards.to_numpy().tolist() == whole.to_numpy().tolist()
 
 
 def test_cells_take_free_slots_of_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ def test_without_a_warm_start_another_fit_begins_anew() -> None:
         ({}, LABELS[:, 0], "zeros and ones with the classes 0, 1; got one label a bag"),
         ({}, LABELS[:, [0, 1, 1]], "0, 1; got zeros and ones with the classes 0, 1, 2"),
         ({}, named(LABELS), "got collections of classes with the classes owl, wren"),
-        ({"loss": "noisy-or"}, LABELS, "got noisy-or (head='sigmoid')"),
+        ({"loss": "noisy-or"}, LABELS, "got noisy-or (head='sigmoid', weight=None, pos_weight=None)"),
         ({"loss": Exact(rule="exact")}, LABELS, "got exact (divide_by='none', rule='exact'"),
         ({"network": Line}, LABELS, "the network of the last fit, 'default'; got"),
     ],

@@ -12,6 +12,7 @@ import pytest
 
 from milbench import UsageError
 from milbench.plugins import record as record_module
+from milbench.plugins.importing import path_of_session
 from milbench.plugins.record import ImportRecord, Target, record_import
 from milbench.processes.fresh import call_fresh
 from tests._helpers.project import Project, loss_text
@@ -193,7 +194,7 @@ def record_after_other_imports(target: Target) -> ImportRecord:
     import sklearn.svm  # noqa: F401
     import tqdm  # type: ignore[import-untyped] # noqa: F401
 
-    return record_module._record(target, sys.path)
+    return record_module._record(target, path_of_session())
 
 
 def test_the_record_does_not_depend_on_earlier_imports(project: Project) -> None:
