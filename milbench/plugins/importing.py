@@ -12,19 +12,12 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from milbench._utils.process import process_as_before
-from milbench.errors import UsageError, message
-from milbench.plugins.places import is_own_module
+from milbench._utils.process import note_added_places, process_as_before
+from milbench.errors import UsageError, in_one_line, message
+from milbench.plugins.places import file_of, is_own_module
 
 _modules_of_folders: dict[Path, dict[str, ModuleType]] = {}
 """Folder of a plug-in -> the modules in it that plug-ins have imported, by name."""
-_added_places: set[str] = set()
-"""What the imports of plug-ins have added to `sys.path`."""
-
-
-def path_of_session() -> tuple[str, ...]:
-    """Return `sys.path` without what plug-ins have added: they do not depend on each other."""
-    return tuple(place for place in sys.path if place not in _added_places)
 
 
 @contextmanager
@@ -41,7 +34,7 @@ def importing(subject: str, module: str, *, own: bool = False) -> Iterator[None]
     # Not by torch.get_default_device, which fails in torch 2.6 after set_default_device(None).
     device = torch.empty(0).device
     dtype = torch.get_default_dtype()
-    places = set(sys.path)
+    places = [*sys.path]
     # A plug-in may keep it, as for its log.
     nowhere = io.StringIO()
     try:
@@ -57,7 +50,7 @@ def importing(subject: str, module: str, *, own: bool = False) -> Iterator[None]
     except BaseException as error:
         raise import_failure(subject, module, error) from error
     finally:
-        _added_places.update(set(sys.path) - places)
+        note_added_places(places)
         torch.set_default_device(None if device == torch.device("cpu") else device)
         torch.set_default_dtype(dtype)
 
@@ -70,7 +63,7 @@ def import_failure(subject: str, module: str, error: BaseException) -> UsageErro
         for frame, line in traceback.walk_tb(error.__traceback__)
         if str(frame.f_globals.get("__name__")).partition(".")[0] == package
     ]
-    text = message(error)
+    text = in_one_line(message(error))
     if isinstance(error, SyntaxError):
         text = error.msg
         if error.filename:
@@ -111,7 +104,7 @@ def forget_modules(files: Iterable[str]) -> None:
     forgotten = set(files)
     for modules in (sys.modules, *_modules_of_folders.values()):
         for name, module in [*modules.items()]:
-            if name != "__main__" and getattr(module, "__file__", None) in forgotten:
+            if name != "__main__" and file_of(module) in forgotten:
                 del modules[name]
 
 
@@ -126,12 +119,9 @@ def _folder_first(folder: Path) -> Iterator[None]:
     names = {path.stem for path in folder.glob("*.py")}
     names |= {path.parent.name for path in folder.glob("*/__init__.py")}
     own_modules = _modules_of_folders.setdefault(folder, {})
-    aside = {
-        name: module
-        for name, module in _modules_named(names).items()
-        if not _lies_in(folder, module) and is_own_module(name, _file(module))
-    }
-    hidden = {name.partition(".")[0] for name in aside}
+    # A package as a whole: parts of torch, for one, have a __file__ that does not say whose they are.
+    hidden = {name for name in names if _is_own_of_another_place(folder, name)}
+    aside = _modules_named(hidden)
     for name in aside:
         del sys.modules[name]
     sys.modules.update(own_modules)
@@ -148,6 +138,15 @@ def _folder_first(folder: Path) -> Iterator[None]:
         sys.modules.update(aside)
 
 
+def _is_own_of_another_place(folder: Path, name: str) -> bool:
+    """Return whether a module has been imported that is the user's own, and does not lie in a folder."""
+    module = sys.modules.get(name)
+    file = _file(module) if module is not None else ""
+    if module is None or not file:
+        return False
+    return not _lies_in(folder, module) and is_own_module(name, file)
+
+
 def _modules_named(tops: set[str]) -> dict[str, ModuleType]:
     """Return the imported modules, by name, whose top-level packages have one of these names."""
     return {
@@ -158,7 +157,7 @@ def _modules_named(tops: set[str]) -> dict[str, ModuleType]:
 
 
 def _file(module: ModuleType) -> str:
-    return getattr(module, "__file__", None) or ""
+    return file_of(module) or ""
 
 
 def _lies_in(folder: Path, module: ModuleType) -> bool:

@@ -19,7 +19,7 @@ from typing import IO, Any, TypeVar
 
 import cloudpickle
 
-from milbench._utils.process import uninterrupted
+from milbench._utils.process import path_of_session, uninterrupted
 from milbench.processes import host
 from milbench.processes.host import Answer, Call, Surroundings
 from milbench.processes.system import describe_end
@@ -165,14 +165,17 @@ class _Host:
 
 
 def _surroundings() -> Surroundings:
-    return Surroundings(str(Path.cwd()), dict(os.environ), [*sys.path])
+    # A call finds the folders of its own plug-ins alone: others may have a module of the same name.
+    return Surroundings(str(Path.cwd()), dict(os.environ), path_of_session())
 
 
 def _set_outcome(future: Future[Any], pickled: bytes) -> None:
     try:
         has_returned, value = cloudpickle.loads(pickled)
-    except Exception as error:
-        future.set_exception(RuntimeError(f"a result cannot be read: {error}"))
+    except BaseException as error:
+        # This thread has to go on, whatever unpickling runs.
+        reason = f"{type(error).__name__}: {error}".removesuffix(": ")
+        future.set_exception(RuntimeError(f"a result cannot be read: {reason}"))
         return
     if has_returned:
         future.set_result(value)

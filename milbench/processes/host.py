@@ -29,6 +29,7 @@ from typing import Any, NoReturn
 
 import cloudpickle
 
+from milbench.errors import message
 from milbench.processes.system import (
     adopt_orphans,
     children,
@@ -205,11 +206,11 @@ class Host:
             return
         try:
             while forked.connection.poll():
-                message = forked.connection.recv_bytes()
-                if message[:1] == RESULT:
-                    forked.outcome = message[1:]
+                content = forked.connection.recv_bytes()
+                if content[:1] == RESULT:
+                    forked.outcome = content[1:]
                 else:
-                    (seconds,) = struct.unpack("d", message[1:])
+                    (seconds,) = struct.unpack("d", content[1:])
                     forked.deadline = time.monotonic() + seconds
         except (EOFError, OSError):
             # It has ended, or somebody's code has closed what was open.
@@ -276,10 +277,20 @@ def compute(call: Call, limit: Callable[[float], None]) -> bytes:
         outcome = False, error
     try:
         pickled: bytes = cloudpickle.dumps(outcome)
+        if not outcome[0]:
+            # Many classes of errors can be written, and not be read.
+            cloudpickle.loads(pickled)
     except Exception as error:
-        problem = RuntimeError(f"{type(outcome[1]).__name__} cannot be sent: {error}")
+        problem = RuntimeError(f"{_shown(outcome)} cannot be sent: {error}")
         pickled = cloudpickle.dumps((False, problem))
     return pickled
+
+
+def _shown(outcome: tuple[bool, Any]) -> str:
+    """Return the type of a result, and the message of an error."""
+    has_returned, value = outcome
+    kind = type(value).__name__
+    return kind if has_returned else f"{kind}: {message(value)}".removesuffix(": ")
 
 
 def announce_limit(seconds: float) -> None:
