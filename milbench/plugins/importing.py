@@ -117,7 +117,8 @@ def _folder_first(folder: Path) -> Iterator[None]:
     later.
     """
     names = {path.stem for path in folder.glob("*.py")}
-    names |= {path.parent.name for path in folder.glob("*/__init__.py")}
+    # A folder of modules is a package, with or without an __init__.py.
+    names |= {path.parent.name for path in folder.glob("*/*.py")}
     own_modules = _modules_of_folders.setdefault(folder, {})
     # A package as a whole: parts of torch, for one, have a __file__ that does not say whose they are.
     hidden = {name for name in names if _is_own_of_another_place(folder, name)}
@@ -157,7 +158,12 @@ def _modules_named(tops: set[str]) -> dict[str, ModuleType]:
 
 
 def _file(module: ModuleType) -> str:
-    return file_of(module) or ""
+    """Return the file of a module, the first folder of a package without an __init__.py, "" for others."""
+    file = file_of(module)
+    if file:
+        return file
+    folders = vars(module).get("__path__")
+    return next(iter(folders), "") if folders else ""
 
 
 def _lies_in(folder: Path, module: ModuleType) -> bool:

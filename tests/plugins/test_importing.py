@@ -54,3 +54,14 @@ def test_a_lazy_module_that_fails_when_it_is_asked_harms_no_import(tmp_path: Pat
         assert project.factor() == 2
     finally:
         sys.modules.pop("lazy_module", None)
+
+
+def test_two_folders_may_have_packages_of_one_name_without_init_file(tmp_path: Path) -> None:
+    first, second = Project(tmp_path / "first"), Project(tmp_path / "second")
+    for factor, project in enumerate((first, second), start=1):
+        text = loss_text("from parts_of_mine import inner\n", "inner.FACTOR", f"inner-{factor}")
+        project.write("mine.py", text)
+        project.write("parts_of_mine/inner.py", f"FACTOR = {factor}")
+    assert first.factor() == 1
+    assert second.factor() == 2
+    assert first.factor() == 1
