@@ -35,7 +35,7 @@ from milbench.plugins.places import (
     is_site_file,
     version_of,
 )
-from milbench.processes.fresh import ProcessDied, call_fresh
+from milbench.processes.fresh import ProcessDied, TookTooLong, call_fresh
 
 LIMIT = 60.0
 """Seconds that the import of a plug-in may take."""
@@ -110,9 +110,10 @@ def record_import(target: Target) -> ImportRecord:
     try:
         return call_fresh(_record, target, limit=LIMIT)
     except ProcessDied as died:
-        raise UsageError(
-            f"cannot import {target.subject} in a process of its own: {died}"
-        ) from None
+        how = str(died)
+        if isinstance(died, TookTooLong):
+            how = f"it took longer than {LIMIT:g} seconds"
+        raise UsageError(f"cannot import {target.subject} in a process of its own: {how}") from None
 
 
 def _record(target: Target) -> ImportRecord:

@@ -311,7 +311,7 @@ def test_an_import_that_hangs_is_one_line(
 ) -> None:
     monkeypatch.setattr(record_module, "LIMIT", 1.0)
     project.write("mine.py", "while True:\n    pass\n")
-    with pytest.raises(UsageError, match="in a process of its own: took longer than 1 seconds"):
+    with pytest.raises(UsageError, match="in a process of its own: it took longer than 1 seconds"):
         project.factor()
 
 
