@@ -21,9 +21,19 @@ class UsageError(ValueError):
         super().__init__(" ".join(message.split()))
 
 
+LONGEST = 500
+"""Characters of the message of an error that are shown."""
+
+
 def message(error: BaseException) -> str:
     """Return the message of an error, also of one of a plug-in that fails when it is asked for."""
     return str(traceback.TracebackException.from_exception(error))
+
+
+def in_one_line(text: str) -> str:
+    """Return a text in one line, which is cut where it is very long: a message may hold a whole tensor."""
+    words = " ".join(text.split())
+    return words if len(words) <= LONGEST else f"{words[:LONGEST]}…"
 
 
 def disk_failure(error: BaseException | None) -> str:

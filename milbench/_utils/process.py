@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,6 +13,27 @@ TERMINAL_SIGNALS = {signal.SIGINT, signal.SIGHUP}
 STOPPING = TERMINAL_SIGNALS | {signal.SIGTERM, signal.SIGUSR1}
 """Signals that end a command in order: of a terminal, of `kill`, and SIGUSR1, by which Slurm announces the end."""
 _around = False
+_added_places: set[str] = set()
+"""What the imports of plug-ins have added to `sys.path`."""
+
+
+def path_of_session() -> list[str]:
+    """Return `sys.path` without what plug-ins have added: they do not depend on each other."""
+    return [place for place in sys.path if place not in _added_places]
+
+
+def note_added_places(before: Collection[str]) -> None:
+    """Take what `sys.path` has more than before for what a plug-in has added."""
+    _added_places.update(set(sys.path) - set(before))
+
+
+def end_if_forked(process: int) -> None:
+    """End this process if it is not the one that it was: somebody's code has forked, and this is the child.
+
+    Whatever the parent was doing, such as a training in its folder, the child must not do it as well.
+    """
+    if os.getpid() != process:
+        os._exit(1)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Columns whose fields are lists of numbers, such as embeddings: a column for each number."""
 
 import json
+import re
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -10,8 +11,12 @@ from numpy.typing import NDArray
 
 from milbench.data.label_cells import shown
 from milbench.data.table import NAMES, Table
-from milbench.data.table_options import LEFT_OUT, FeatureOptions, listed
+from milbench.data.table_options import LEFT_OUT, FeatureOptions, leave_out, listed
 from milbench.errors import UsageError
+
+_EMPTY_LIST = re.compile(r"\[\s*\]")
+_PRINTED = re.compile(r"\[[-+.eE\d\s]*\d[-+.eE\d\s]*\]")
+"""An array as numpy prints it: numbers without commas, and points for the middle ones of a long array."""
 
 
 def with_lists_as_columns(table: Table, options: FeatureOptions) -> Table:
@@ -25,10 +30,16 @@ def with_lists_as_columns(table: Table, options: FeatureOptions) -> Table:
     lists = []
     for name, dtype in zip(table.columns, table.frame.dtypes, strict=True):
         may_be_feature = dtype.kind == "O" and name not in kept and _is_asked_for(name, options)
-        if may_be_feature and _holds_lists(table.frame[name]):
+        if not may_be_feature:
+            continue
+        if _holds_lists(table.frame[name]):
             lists.append(name)
+        else:
+            _check_not_printed(table, name, options)
     if not lists:
         return table
+    for name in lists:
+        _check_numbered_names(table, name)
     parts = [
         _columns_of(table, name) if name in lists else table.frame[[name]] for name in table.columns
     ]
@@ -47,12 +58,48 @@ def _is_asked_for(name: str, options: FeatureOptions) -> bool:
     return not wanted or name in named or any(fnmatchcase(name, part) for part in named)
 
 
+def _check_not_printed(table: Table, name: str, options: FeatureOptions) -> None:
+    """Raise UsageError where a column begins with an array as numpy prints it.
+
+    Such a column is often an embedding: if it were left out, other columns would be trained on without a word.
+    """
+    for row, value in enumerate(table.frame[name]):
+        if _is_empty(value):
+            continue
+        if isinstance(value, str) and _PRINTED.fullmatch(value.strip()):
+            flag = leave_out(options.features, [name], table.columns)
+            remedy = f"; {flag} leaves the column out" if flag else ""
+            raise UsageError(
+                f"{table.place(row)}: column {name!r} is {shown(value)}, "
+                f"expected commas between the numbers of a list, as in [0.5, 2]{remedy}"
+            )
+        return
+
+
+def _check_numbered_names(table: Table, name: str) -> None:
+    """Raise UsageError where another column is named like a number of a list."""
+    numbered = re.compile(re.escape(name) + r"\[\d+\]")
+    for other in table.columns:
+        if numbered.fullmatch(other):
+            problem = f"the columns {other!r} and {name!r}, a column of lists, both name a number"
+            raise UsageError(f"{table.path}: {problem} of that list, expected one of them")
+
+
 def _holds_lists(values: "pd.Series[Any]") -> bool:
-    """Return whether the first field that is filled is a list of numbers."""
+    """Return whether the first field that is filled, and no empty list, is a list of numbers."""
     for value in values:
-        if isinstance(value, np.ndarray) or (isinstance(value, str) and value.strip()):
+        if not _is_empty(value):
             return _numbers_in(value) is not None
     return False
+
+
+def _is_empty(value: Any) -> bool:
+    """Return whether a field is missing, or holds no text and no item of a list."""
+    if isinstance(value, np.ndarray):
+        return value.size == 0
+    if isinstance(value, str):
+        return value.strip() == "" or _EMPTY_LIST.fullmatch(value.strip()) is not None
+    return True
 
 
 def _numbers_in(value: Any) -> NDArray[Any] | None:

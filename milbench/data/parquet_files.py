@@ -32,7 +32,7 @@ def parquet_names(path: Path) -> list[str]:
 
 
 def read_parquet(path: Path, text: Collection[str]) -> pd.DataFrame:
-    """Return the rows of a file, in which some columns hold text. Raises UsageError for bytes that are no text."""
+    """Return the rows of a file, in which some columns hold text."""
     pq = extras.load("pyarrow.parquet", "parquet", str(path))
     names = parquet_names(path)
     # pq.read_table would make columns of folders that are named like year=2020. A ParquetFile is this file alone.
@@ -40,16 +40,19 @@ def read_parquet(path: Path, text: Collection[str]) -> pd.DataFrame:
         table = file.read().select(names)
     frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
     for name in names:
-        column = _exact(path, name, table[name], is_text=name.strip() in text)
+        column = _exact(table[name], is_text=name.strip() in text)
         if column is not None:
             frame[name] = column
     return frame
 
 
-def _exact(path: Path, name: str, column: Any, *, is_text: bool) -> Any:
+def _exact(column: Any, *, is_text: bool) -> Any:
     """Return a column of an Arrow table for pandas, None where pandas has it as it is."""
-    pa = extras.load("pyarrow", "parquet", str(path))
+    pa = extras.load("pyarrow", "parquet", "a table")
     kind = column.type
+    if pa.types.is_boolean(kind) and column.null_count:
+        # pandas would make objects of them, which would be no numbers.
+        return column.to_pandas(types_mapper={pa.bool_(): pd.BooleanDtype()}.get)
     if pa.types.is_integer(kind) and column.null_count:
         # pandas would make floating-point numbers of them, which cannot hold 2**53 + 1.
         return column.to_pandas(types_mapper=_nullable_integers(pa).get)
@@ -59,13 +62,16 @@ def _exact(path: Path, name: str, column: Any, *, is_text: bool) -> Any:
         return column.cast(pa.float64()).to_pandas()
     is_binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
     if is_binary or pa.types.is_fixed_size_binary(kind):
-        return _decoded(path, name, column.to_pylist())
+        return _decoded(column.to_pylist())
     return None
 
 
 def _is_list(pa: Any, kind: Any) -> bool:
-    is_one_length = pa.types.is_fixed_size_list(kind)
-    return bool(is_one_length or pa.types.is_list(kind) or pa.types.is_large_list(kind))
+    is_any_length = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if is_any_length or pa.types.is_fixed_size_list(kind):
+        return True
+    # Views of lists, which Arrow has since its version 16.
+    return str(kind).startswith(("list_view<", "large_list_view<"))
 
 
 def _exact_lists(column: Any) -> pd.Series[Any] | None:
@@ -91,18 +97,13 @@ def _nullable_integers(pa: Any) -> dict[Any, Any]:
     }
 
 
-def _decoded(path: Path, name: str, values: list[bytes | None]) -> pd.Series[Any]:
-    """Return a column of bytes as text. Raises UsageError, which names the row, for bytes that are none."""
-    texts: list[str | None] = []
-    for row, value in enumerate(values, start=1):
-        if value is None:
-            texts.append(None)
-            continue
-        try:
-            texts.append(value.decode("utf-8"))
-        except UnicodeDecodeError:
-            expected = "expected text in UTF-8"
-            raise UsageError(
-                f"{path}, row {row}: column {name!r} holds the bytes {value[:12]!r}, {expected}"
-            ) from None
+def _decoded(values: list[bytes | None]) -> pd.Series[Any]:
+    """Return texts in UTF-8, or the bytes as they are where one is no text, such as a picture.
+
+    Nothing is wrong with a column of pictures that is not used. Whoever needs its text names the row.
+    """
+    try:
+        texts = [None if value is None else value.decode("utf-8") for value in values]
+    except UnicodeDecodeError:
+        return pd.Series(values, dtype=object)
     return pd.Series(texts, dtype="str")

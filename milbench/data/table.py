@@ -165,16 +165,21 @@ class Table:
         """
         columns: dict[str, None] = {}
         for part in listed(pattern):
-            numbered = re.compile(re.escape(part) + r"\[\d+\]")
-            names = [
-                name
-                for name in self.columns
-                if name == part or fnmatchcase(name, part) or numbered.fullmatch(name)
-            ]
+            names = self._named(part)
             if not names:
                 raise missing_column(self.path, self.form, part, f"a column {what}")
             columns |= dict.fromkeys(names)
         return list(columns)
+
+    def _named(self, part: str) -> list[str]:
+        """Return the column of a name, else those of a list of that name or a pattern."""
+        # The name of a column may have the characters of a pattern in it.
+        if part in self.columns:
+            return [part]
+        numbered = re.compile(re.escape(part) + r"\[\d+\]")
+        return [
+            name for name in self.columns if fnmatchcase(name, part) or numbered.fullmatch(name)
+        ]
 
     def label_columns(self, where: str) -> list[str]:
         """Return the column of label sets, or the columns of 0 and 1 that a pattern or list names."""

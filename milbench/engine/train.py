@@ -1,5 +1,6 @@
 """Train and evaluate one cell, from its last checkpoint where there is one: batches, logits, loss, step."""
 
+import os
 import time
 from collections.abc import Callable
 from itertools import islice
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from milbench._utils.process import end_if_forked
 from milbench.api.bags import Bags
 from milbench.api.loss import Loss
 from milbench.api.network import Network
@@ -71,10 +73,14 @@ def train_epoch(setup: Setup, counters: Counters, report: Callable[[Counters], N
     total = torch.tensor(
         [counters.loss_sum, counters.clipped], dtype=torch.float64, device=setup.device
     )
-    begun, seconds, last_look = time.perf_counter(), counters.seconds, time.monotonic()
+    begun = time.perf_counter()
+    seconds = counters.seconds
+    last_look = time.monotonic()
+    process = os.getpid()
     for bags in batches:
         step = counters.epoch * setup.steps + counters.step
         total += train_step(setup, bags, step)
+        end_if_forked(process)
         counters.step += 1
         # Between two looks the host waits for no GPU.
         if counters.step == setup.steps or time.monotonic() - last_look > LOOK_INTERVAL:

@@ -24,7 +24,7 @@ from milbench._version import __version__
 from milbench.api.plan import Cell
 from milbench.engine.cell import CellFolder, Incomplete, State
 from milbench.engine.spec import Execution
-from milbench.errors import UsageError, disk_failure, message
+from milbench.errors import UsageError, disk_failure, in_one_line, message
 from milbench.plugins.late import LateImports
 from milbench.plugins.planned import keep_planned
 from milbench.plugins.record import ImportRecord
@@ -352,7 +352,7 @@ def _last_place(trace: str, plugin_files: Collection[str]) -> str:
 
 def describe_error(error: BaseException, job: Job) -> str:
     """Describe an error in one line: its type, its message and the place in the plug-in that raised it."""
-    text = f"{type(error).__name__}: {' '.join(message(error).split())}".removesuffix(": ")
+    text = f"{type(error).__name__}: {in_one_line(message(error))}".removesuffix(": ")
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, UsageError) or not frames:
         return text

@@ -4,6 +4,7 @@ import hashlib
 import importlib
 import importlib.util
 import io
+import os
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,19 +13,12 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from milbench._utils.process import process_as_before
-from milbench.errors import UsageError, message
-from milbench.plugins.places import is_own_module
+from milbench._utils.process import end_if_forked, note_added_places, process_as_before
+from milbench.errors import UsageError, in_one_line, message
+from milbench.plugins.places import file_of, is_own_module
 
 _modules_of_folders: dict[Path, dict[str, ModuleType]] = {}
 """Folder of a plug-in -> the modules in it that plug-ins have imported, by name."""
-_added_places: set[str] = set()
-"""What the imports of plug-ins have added to `sys.path`."""
-
-
-def path_of_session() -> tuple[str, ...]:
-    """Return `sys.path` without what plug-ins have added: they do not depend on each other."""
-    return tuple(place for place in sys.path if place not in _added_places)
 
 
 @contextmanager
@@ -45,7 +39,8 @@ def importing(subject: str, module: str, *, is_built_in: bool = False) -> Iterat
     # torch.get_default_device fails in torch 2.6 after set_default_device(None).
     device = torch.empty(0).device
     dtype = torch.get_default_dtype()
-    places = set(sys.path)
+    places = [*sys.path]
+    process = os.getpid()
     # A plug-in may keep the stream that it prints to, as for its log: it is never closed.
     nowhere = io.StringIO()
     try:
@@ -63,7 +58,8 @@ def importing(subject: str, module: str, *, is_built_in: bool = False) -> Iterat
     except BaseException as error:
         raise import_failure(subject, module, error) from error
     finally:
-        _added_places.update(set(sys.path) - places)
+        end_if_forked(process)
+        note_added_places(places)
         torch.set_default_device(None if device == torch.device("cpu") else device)
         torch.set_default_dtype(dtype)
 
@@ -76,7 +72,7 @@ def import_failure(subject: str, module: str, error: BaseException) -> UsageErro
         for frame, line in traceback.walk_tb(error.__traceback__)
         if str(frame.f_globals.get("__name__")).partition(".")[0] == package
     ]
-    text = message(error)
+    text = in_one_line(message(error))
     if isinstance(error, SyntaxError):
         text = error.msg
         if error.filename:
@@ -117,7 +113,7 @@ def forget_modules(files: Iterable[str]) -> None:
     forgotten = set(files)
     for modules in (sys.modules, *_modules_of_folders.values()):
         for name, module in [*modules.items()]:
-            if name != "__main__" and getattr(module, "__file__", None) in forgotten:
+            if name != "__main__" and file_of(module) in forgotten:
                 del modules[name]
 
 
@@ -131,13 +127,11 @@ def _folder_first(folder: Path) -> Iterator[None]:
     """
     folder_modules = _modules_of_folders.setdefault(folder, {})
     names = {path.stem for path in folder.glob("*.py")}
-    names |= {path.parent.name for path in folder.glob("*/__init__.py")}
-    put_aside = {
-        name: module
-        for name, module in _modules_named(names).items()
-        if not _lies_in(folder, module) and is_own_module(name, _file(module))
-    }
-    names_put_aside = {name.partition(".")[0] for name in put_aside}
+    # A folder of modules is a package, with or without an __init__.py.
+    names |= {path.parent.name for path in folder.glob("*/*.py")}
+    # A package as a whole: parts of torch, for one, have a __file__ that does not say whose they are.
+    names_put_aside = {name for name in names if _is_own_of_another_place(folder, name)}
+    put_aside = _modules_named(names_put_aside)
     for name in put_aside:
         del sys.modules[name]
     sys.modules.update(folder_modules)
@@ -155,6 +149,15 @@ def _folder_first(folder: Path) -> Iterator[None]:
         sys.modules.update(put_aside)
 
 
+def _is_own_of_another_place(folder: Path, name: str) -> bool:
+    """Return whether a module has been imported that is the user's own, and does not lie in a folder."""
+    module = sys.modules.get(name)
+    file = _file(module) if module is not None else ""
+    if module is None or not file:
+        return False
+    return not _lies_in(folder, module) and is_own_module(name, file)
+
+
 def _modules_named(tops: set[str]) -> dict[str, ModuleType]:
     """Return the imported modules, by name, whose top-level packages have one of these names."""
     return {
@@ -165,7 +168,12 @@ def _modules_named(tops: set[str]) -> dict[str, ModuleType]:
 
 
 def _file(module: ModuleType) -> str:
-    return getattr(module, "__file__", None) or ""
+    """Return the file of a module, the first folder of a package without an __init__.py, "" for others."""
+    file = file_of(module)
+    if file:
+        return file
+    folders = vars(module).get("__path__")
+    return next(iter(folders), "") if folders else ""
 
 
 def _lies_in(folder: Path, module: ModuleType) -> bool:

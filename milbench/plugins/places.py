@@ -36,6 +36,15 @@ def is_own_module(name: str, file: str) -> bool:
     return is_site_file(file) and not _is_distributed(_name_in_site(file))
 
 
+def file_of(module: object) -> str | None:
+    """Return the `__file__` of a module, None where it has none, or fails when it is asked for it."""
+    try:
+        file = getattr(module, "__file__", None)
+    except Exception:  # noqa: BLE001 a lazy module imports another one then, which may be missing
+        return None
+    return file if isinstance(file, str) else None
+
+
 def is_milbench(module: str) -> bool:
     """Return whether a module, by its name, is one of milbench itself."""
     return _top(module) == "milbench"

@@ -13,23 +13,23 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from milbench._utils.digests import file_digest, read_digest
-from milbench.errors import UsageError
+from milbench.errors import UsageError, message
 from milbench.plugins.importing import (
     file_module,
     import_failure,
     import_file,
     importing,
-    path_of_session,
 )
 from milbench.plugins.places import (
     SYSTEM,
+    file_of,
     foreign_distributions,
     is_milbench,
     is_milbench_file,
@@ -38,7 +38,7 @@ from milbench.plugins.places import (
     is_site_file,
     version_of,
 )
-from milbench.processes.fresh import ProcessDied, call_fresh
+from milbench.processes.fresh import ProcessDied, TookTooLong, call_fresh
 
 LIMIT = 60.0
 """Seconds that the import of a plug-in may take."""
@@ -113,21 +113,18 @@ def record_import(target: Target) -> ImportRecord:
         # A plug-in loads another one while it is imported: the files of both come into its record.
         return ImportRecord()
     try:
-        return call_fresh(_record, target, path_of_session(), limit=LIMIT)
+        return call_fresh(_record, target, limit=LIMIT)
     except ProcessDied as died:
-        raise UsageError(
-            f"cannot import {target.subject} in a process of its own: {died}"
-        ) from None
+        how = str(died)
+        if isinstance(died, TookTooLong):
+            how = f"it took longer than {LIMIT:g} seconds"
+        raise UsageError(f"cannot import {target.subject} in a process of its own: {how}") from None
 
 
-def _record(target: Target, path: Sequence[str]) -> ImportRecord:
-    """Import a plug-in in this process, which is a fresh one, and return what came in.
-
-    `path` is where Python looks for modules, without what other plug-ins have added.
-    """
+def _record(target: Target) -> ImportRecord:
+    """Import a plug-in in this process, which is a fresh one, and return what came in."""
     global _is_recording  # noqa: PLW0603 of the process, which ends with the call
     _is_recording = True
-    sys.path[:] = path
     before = set(sys.modules)
     opened = _OpenedFiles()
     sys.addaudithook(opened.note)
@@ -135,6 +132,9 @@ def _record(target: Target, path: Sequence[str]) -> ImportRecord:
     try:
         with importing(target.subject, target.module):
             target.run()
+    except UsageError as error:
+        # The launcher may not know a class of the plug-in's own.
+        raise UsageError(message(error)) from None
     except KeyboardInterrupt as error:
         # Nobody has pressed Ctrl-C here: it is the plug-in's own.
         raise import_failure(target.subject, target.module, error) from None
@@ -237,8 +237,8 @@ def module_file(name: str) -> str:
 
     The file of a module in a zip archive is the archive.
     """
-    file = getattr(sys.modules.get(name), "__file__", None)
-    if not isinstance(file, str):
+    file = file_of(sys.modules.get(name))
+    if not file:
         return ""
     place = Path(file).absolute()
     for path in (place, *place.parents):

@@ -175,8 +175,10 @@ def _set_outcome(future: Future[Any], pickled: bytes) -> None:
     """Give a future what its function returned or raised."""
     try:
         has_returned, value = cloudpickle.loads(pickled)
-    except Exception as error:
-        future.set_exception(RuntimeError(f"a result cannot be read: {error}"))
+    except BaseException as error:
+        # This thread has to go on, whatever unpickling runs.
+        reason = f"{type(error).__name__}: {error}".removesuffix(": ")
+        future.set_exception(RuntimeError(f"a result cannot be read: {reason}"))
         return
     if has_returned:
         future.set_result(value)

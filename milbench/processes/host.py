@@ -30,6 +30,8 @@ from typing import Any, NoReturn
 
 import cloudpickle
 
+from milbench._utils.process import path_of_session
+from milbench.errors import message
 from milbench.processes.system import (
     adopt_orphans,
     children,
@@ -70,7 +72,8 @@ class Surroundings:
     @classmethod
     def current(cls) -> Surroundings:
         """Return those of this process."""
-        return cls(str(Path.cwd()), dict(os.environ), [*sys.path])
+        # A call finds the folders of its own plug-ins alone: others may have a module of the same name.
+        return cls(str(Path.cwd()), dict(os.environ), path_of_session())
 
     def restore(self) -> None:
         """Make them those of this process, except for the variables that the host was started with."""
@@ -126,6 +129,7 @@ class Host:
 
     def __init__(self, launcher: Connection) -> None:
         self.launcher = launcher
+        self.process = os.getpid()
         self.running: dict[int, _Forked] = {}
         """Process id -> the process."""
         # The kernel writes a byte into this socket whenever a child has ended.
@@ -188,9 +192,8 @@ class Host:
     def _compute(self, call: Call, writer: Connection) -> NoReturn:
         """Compute a call in the forked process, send its outcome and end."""
         try:
-            host = os.getppid()
             os.setsid()
-            end_with_parent(host)
+            end_with_parent(self.process)
             adopt_orphans()
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGTERM):
@@ -218,11 +221,11 @@ class Host:
             return
         try:
             while forked.connection.poll():
-                message = forked.connection.recv_bytes()
-                if message[:1] == RESULT:
-                    forked.outcome = message[1:]
+                content = forked.connection.recv_bytes()
+                if content[:1] == RESULT:
+                    forked.outcome = content[1:]
                 else:
-                    (seconds,) = struct.unpack("d", message[1:])
+                    (seconds,) = struct.unpack("d", content[1:])
                     forked.deadline = time.monotonic() + seconds
         except (EOFError, OSError):
             # It has ended, or somebody's code has closed what was open.
@@ -290,10 +293,20 @@ def compute(call: Call, ask_for_limit: Callable[[float], None]) -> bytes:
         outcome = False, error
     try:
         pickled: bytes = cloudpickle.dumps(outcome)
+        if not outcome[0]:
+            # Many classes of errors can be written, and not be read.
+            cloudpickle.loads(pickled)
     except Exception as error:
-        problem = RuntimeError(f"{type(outcome[1]).__name__} cannot be sent: {error}")
+        problem = RuntimeError(f"{_shown(outcome)} cannot be sent: {error}")
         pickled = cloudpickle.dumps((False, problem))
     return pickled
+
+
+def _shown(outcome: tuple[bool, Any]) -> str:
+    """Return the type of a result, and the message of an error."""
+    has_returned, value = outcome
+    kind = type(value).__name__
+    return kind if has_returned else f"{kind}: {message(value)}".removesuffix(": ")
 
 
 def announce_limit(seconds: float) -> None:

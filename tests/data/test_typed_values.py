@@ -40,6 +40,8 @@ def label_sets(bags: OwnBags) -> list[list[str]]:
         pytest.param([[b"a"], [b"b", b"a"], [], []], [["a"], ["a", "b"], [], []], id="lists-of-bytes"),
         pytest.param([[2**53], [2**53 + 1], [None, 3], []], [[str(2**53)], [str(2**53 + 1)], ["3"], []],
                      id="lists-of-large-integers"),
+        pytest.param(pa.array([[2**53 + 1], [None, 3], [], None], pa.list_view(pa.int64())),
+                     [[str(2**53 + 1)], ["3"], [], []], id="views-of-lists"),
         pytest.param(pa.array(["a", "b", None, "a"]).dictionary_encode(), [["a"], ["b"], [], ["a"]], id="categories"),
     ],
 )  # fmt: skip
@@ -59,7 +61,10 @@ def test_lists_are_lists_whatever_the_separator(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "complaint"),
     [
-        ({"labels": [b"a", b"\xff\xfe", b"", b""]}, r"row 2: column 'labels' holds the bytes"),
+        ({"labels": [b"a", b"\xff\xfe", b"", b""]}, r"row 2: column 'labels' .* no text in UTF-8"),
+        ({"e": [True, None, False, True]}, r"row 2: column 'e' is '<NA>', expected a number"),
+        ({"e": [[], [1.0], [1.0], [1.0]]}, r"row 1: column 'e' is \[\], expected a list of numbers"),
+        ({"e": [[1.0]] * BAGS, "e[0]": [1.0] * BAGS}, r"the columns 'e\[0\]' and 'e'"),
         ({"labels": [{"a": 1}] * BAGS}, r"row 1: column 'labels' is \{'a': 1\}: .* not an object"),
         ({"labels": [[["a"]], [], [], []]}, r"row 1: column 'labels' .* not a list"),
         ({"bag": [["a"], ["b"], ["c"], ["d"]]}, r"row 1: column 'bag' is \['a'\]: .* not a list"),
@@ -136,3 +141,9 @@ def test_lists_in_a_text_file_are_features(tmp_path: Path) -> None:
     path.write_text('bag,labels,e\na,x,"[1, 2.5]"\nb,,"[3, 4]"\n')
     bags = load_bags(path, FeatureOptions(table=""))
     assert [bags.store.single(bag)[0].tolist() for bag in range(2)] == [[1, 2.5], [3, 4]]
+
+
+def test_pictures_in_a_column_that_is_not_used_are_no_mistake(tmp_path: Path) -> None:
+    bags = load(tmp_path, picture=[b"\x89PNG\xff", b"\xff\xd8", None, b""])
+    assert bags.feature_names == ["f"]
+    assert list(bags.ignored) == ["picture"]

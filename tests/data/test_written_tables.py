@@ -267,3 +267,21 @@ def test_a_unit_in_brackets_is_no_list(tmp_path: Path) -> None:
 def test_no_feature_is_to_be_left_out_for_a_coordinate(tmp_path: Path) -> None:
     path = write(tmp_path, "bag,labels,f,x,y\nr1,a,1,2,3\nr2,,1,two,3\n")
     assert complaint(path, coords="x;y").endswith("column 'x' is 'two', expected a number")
+
+
+def test_arrays_as_numpy_prints_them_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "bag,labels,e,f\na,u,[0.5 1.],1\nb,v,[2. 3.],2\n")
+    said = complaint(path)
+    assert "row 2: column 'e' is '[0.5 1.]', expected commas" in said
+    assert "-p task.features='!e'" in said
+    assert load(path, features="!e").feature_names == ["f"]
+
+
+def test_a_list_after_an_empty_list_is_not_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path, 'bag,labels,e,f\na,u,[],1\nb,v,"[2, 3]",2\n')
+    assert "row 2: column 'e' is '[]', expected a list of numbers" in complaint(path)
+
+
+def test_a_name_with_the_characters_of_a_pattern_is_that_column(tmp_path: Path) -> None:
+    path = write(tmp_path, "bag,labels,[f],f\na,u,1,3\nb,v,2,4\n")
+    assert features(path, features="[f]") == [1, 2]

@@ -12,7 +12,6 @@ import pytest
 
 from milbench import UsageError
 from milbench.plugins import record as record_module
-from milbench.plugins.importing import path_of_session
 from milbench.plugins.record import ImportRecord, Target, record_import
 from milbench.processes.fresh import call_fresh
 from tests._helpers.project import Project, loss_text
@@ -194,7 +193,7 @@ def record_after_other_imports(target: Target) -> ImportRecord:
     import sklearn.svm  # noqa: F401
     import tqdm  # type: ignore[import-untyped] # noqa: F401
 
-    return record_module._record(target, path_of_session())
+    return record_module._record(target)
 
 
 def test_the_record_does_not_depend_on_earlier_imports(project: Project) -> None:
@@ -314,3 +313,29 @@ def test_an_import_that_hangs_is_one_line(
     project.write("mine.py", "while True:\n    pass\n")
     with pytest.raises(UsageError, match="in a process of its own: it took longer than 1 seconds"):
         project.factor()
+
+
+def test_a_usage_error_of_a_class_of_its_own_is_one_line(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.write("mine.py", OWN_USAGE_ERROR)
+    with pytest.raises(UsageError, match="the moon is not full"):
+        project.record()
+
+
+OWN_USAGE_ERROR = """
+from milbench import UsageError
+
+class OwnError(UsageError):
+    def __init__(self, what, when):
+        super().__init__(f"the {what} is not {when}")
+
+raise OwnError("moon", "full")
+"""
+
+
+def test_a_very_long_message_of_an_import_is_cut(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.write("mine.py", "raise ValueError('begin ' + 100_000 * 'z')")
+    with pytest.raises(UsageError, match="begin z") as caught:
+        project.record()
+    assert len(str(caught.value)) < 2000

@@ -278,3 +278,28 @@ def test_a_killed_launcher_leaves_no_process(tmp_path: Path) -> None:
     for name in ("process", "hidden"):
         number = int((tmp_path / name).read_text())
         wait_until(lambda number=number: is_gone(number))  # type: ignore[misc]
+
+
+def test_a_result_that_ends_the_program_when_it_is_read_is_an_error(
+    processes: FreshProcesses,
+) -> None:
+    class Hostile:
+        def __reduce__(self) -> tuple[object, tuple[int]]:
+            return sys.exit, (3,)
+
+    future = processes.submit(Hostile)
+    with pytest.raises(RuntimeError, match="cannot be read: SystemExit: 3"):
+        future.result(END)
+    assert processes.submit(abs, -1).result(END) == 1
+
+
+def test_an_error_that_cannot_be_sent_is_told_by_its_message(processes: FreshProcesses) -> None:
+    class TwoArgumentsError(Exception):
+        def __init__(self, first: int, second: int) -> None:
+            super().__init__(f"{first} is not {second}")
+
+    def fail() -> None:
+        raise TwoArgumentsError(1, 2)
+
+    with pytest.raises(RuntimeError, match="TwoArgumentsError: 1 is not 2"):
+        processes.submit(fail).result(END)

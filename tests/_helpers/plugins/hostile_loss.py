@@ -75,6 +75,7 @@ STRIKES: dict[str, Callable[[], object]] = {
     "change": change_the_process,
     "child": start_child,
     "exit 5": lambda: sys.exit(5),
+    "fork": os.fork,
     "hang": hang,
     "hold": hold_the_interpreter,
     "interrupt": interrupt,

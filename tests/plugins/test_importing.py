@@ -1,0 +1,67 @@
+"""Plug-ins of a user are imported beside each other, and leave what the process has imported before."""
+
+import sys
+from pathlib import Path
+
+import torch
+
+from milbench.processes.fresh import call_fresh
+from tests._helpers.project import Project, loss_text
+
+LATE_HELPER = "__import__('late_helper').FACTOR"
+
+LAZY = """
+import sys
+import types
+
+class Lazy(types.ModuleType):
+    def __getattr__(self, name):
+        raise ImportError("the package behind it is not installed")
+
+sys.modules["lazy_module"] = Lazy("lazy_module")
+"""
+
+
+def test_a_late_import_finds_the_helper_beside_its_own_file(tmp_path: Path) -> None:
+    first, second = Project(tmp_path / "first"), Project(tmp_path / "second")
+    for factor, project in enumerate((first, second), start=1):
+        project.write("mine.py", loss_text(factor=LATE_HELPER, name=f"late-{factor}"))
+        project.write("late_helper.py", f"FACTOR = {factor}")
+    # The launcher has imported both of them when it plans their cells.
+    for project in (first, second):
+        call_fresh(project.factor)
+        project.record()
+    assert first.factor() == 1
+    assert call_fresh(second.factor) == 2
+
+
+def test_a_file_named_like_a_package_leaves_the_package_as_it_is(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.write("torch.py", "")
+    project.write("mine.py", loss_text(name="beside-torch"))
+    before = {name for name in sys.modules if name.startswith("torch")}
+    assert project.factor() == 1
+    assert before <= set(sys.modules)
+    assert sys.modules["torch"] is torch
+
+
+def test_a_lazy_module_that_fails_when_it_is_asked_harms_no_import(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.write("mine.py", loss_text(LAZY, name="has-lazy-module"))
+    try:
+        assert project.factor() == 1
+        project.write("mine.py", loss_text(LAZY, factor="2", name="has-lazy-module"))
+        assert project.factor() == 2
+    finally:
+        sys.modules.pop("lazy_module", None)
+
+
+def test_two_folders_may_have_packages_of_one_name_without_init_file(tmp_path: Path) -> None:
+    first, second = Project(tmp_path / "first"), Project(tmp_path / "second")
+    for factor, project in enumerate((first, second), start=1):
+        text = loss_text("from parts_of_mine import inner\n", "inner.FACTOR", f"inner-{factor}")
+        project.write("mine.py", text)
+        project.write("parts_of_mine/inner.py", f"FACTOR = {factor}")
+    assert first.factor() == 1
+    assert second.factor() == 2
+    assert first.factor() == 1
