@@ -116,7 +116,7 @@ class FeatureBags(TableBags):
         split = self._split
         if not len(split.test) or len(split.train) > MOST_BAGS:
             return {}
-        parts: dict[str, NDArray[np.int64]] = dict(split.evaluated)
+        parts = {str(part): bags for part, bags in split.evaluated.items()}
         if "validation" not in parts:
             parts["calibration"] = split.train
         evaluated = {part: self._pooled(self._limited(bags)) for part, bags in parts.items()}
