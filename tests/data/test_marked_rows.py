@@ -10,6 +10,7 @@ from PIL import Image
 
 from milbench import UsageError
 from milbench.data.checks import check_bags, fatal
+from milbench.data.new_bags import new_sequences
 from milbench.data.own_bags import OwnBags, load_bags
 from milbench.data.splits import split_bags
 from milbench.data.table_options import ImageOptions, SequenceOptions
@@ -157,6 +158,13 @@ def test_a_file_in_two_rows_points_to_rows_of_events(tmp_path: Path) -> None:
         UsageError, match=r"-p task\.rows=events groups rows, by file, labels, start"
     ):
         load(tmp_path, text, "t.csv", SequenceOptions(table=""))
+
+
+def test_new_files_are_each_predicted_once_and_need_no_labels(tmp_path: Path) -> None:
+    write_recordings(tmp_path)
+    (tmp_path / "new.csv").write_text("filename,onset\nb.npy,1\na.npy,1\nb.npy,2\n")
+    found = new_sequences([tmp_path / "new.csv"], EVENTS, "frames of 2 features")
+    assert [name for name, _, _ in found] == ["b.npy", "a.npy"]
 
 
 def test_all_rows_of_a_file_are_in_one_part_of_a_split(tmp_path: Path) -> None:
