@@ -11,8 +11,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import pandas as pd
 
+from milbench.api.metric_info import BASELINE_NAME
 from milbench.api.plan import Plan
 from milbench.api.registry import Registry
 from milbench.api.registry import losses as all_losses
@@ -93,6 +95,8 @@ class Comparison:
             A row for each loss, with the columns contender (whether it may be the best; None where that is not
             known), worse_by (than the best by at most so much, in the unit of `mean`; NaN where it is excluded),
             mean, sd, low and high (95 % interval of the mean), seeds, planned, step (seconds) and supervision.
+            Last, on tables of features, the simple baseline "pooled features, extra trees", which is no loss: it has
+            mean, sd and seeds, and is never a contender.
         """
         tables = {
             label: self._study.summary(label, metric or "") for label in self._tasks(task, metric)
@@ -100,7 +104,25 @@ class Comparison:
         for label, table in tables.items():
             if not table["contender"].any():
                 tables[label] = table.assign(contender=None)
+            tables[label] = self._with_baseline(tables[label], label, metric or "")
         return self._stacked(tables, task)
+
+    def _with_baseline(self, table: pd.DataFrame, task: str, metric: str) -> pd.DataFrame:
+        """Return a table with a last row of the simple baseline, where that was computed."""
+        values = self._study.baseline(task, metric).dropna()
+        if values.empty:
+            return table
+        known = {
+            "mean": values.mean(),
+            "sd": values.std(),
+            "seeds": len(values),
+            "planned": len(self._study.cells_of(task)["seed"].unique()),
+            "contender": None if table["contender"].isna().all() else False,
+            "supervision": "",
+        }
+        row = {name: known.get(name, np.nan) for name in table.columns}
+        last = pd.DataFrame([row], index=pd.Index([BASELINE_NAME], name=table.index.name))
+        return pd.concat([table, last.astype(table.dtypes.to_dict())])
 
     def differences(self, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
         """Return the difference of every two losses, with its own 95 % interval and p value; see `table`."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,11 +16,13 @@ from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, NamedBags, Origin, Truth, pad_bags
 from milbench.api.network import Network, NetworkMaker
 from milbench.api.recipe import Recipe
+from milbench.api.task import Evaluation, ScoreFunction
 from milbench.data.bag_files import COORDINATES
 from milbench.data.bags_store import single
 from milbench.data.new_bags import finite_features, new_bags
 from milbench.data.table_options import FeatureOptions
 from milbench.errors import UsageError
+from milbench.evaluation.baseline import MOST_BAGS, baseline_metrics, pool
 from milbench.evaluation.evaluate import EvalSplit
 from milbench.families.fixed_bags import Lazy, differing
 from milbench.families.table_bags import TableBags, by_size, consecutive_batches
@@ -93,6 +96,36 @@ class FeatureBags(TableBags):
         self.calibration = (
             None if len(split.validation) else self._batches(self._limited(split.train))
         )
+
+    def evaluate(self, score: ScoreFunction) -> Evaluation:
+        """Return the metrics of a loss, and beside them those of a simple baseline on the same bags."""
+        evaluation = super().evaluate(score)
+        if evaluation.predictions is None:
+            return evaluation
+        # They depend on the bags alone, as the errors of an optimal decision do.
+        known = {**evaluation.predictions.known, **self._baseline}
+        return replace(
+            evaluation,
+            metrics={**evaluation.metrics, **self._baseline},
+            predictions=replace(evaluation.predictions, known=known),
+        )
+
+    @cached_property
+    def _baseline(self) -> dict[str, float]:
+        """The metrics of pooled features with extra trees; none without test bags, or with too many to train on."""
+        split = self._split
+        if not len(split.test) or len(split.train) > MOST_BAGS:
+            return {}
+        parts = {str(part): bags for part, bags in split.evaluated.items()}
+        if "validation" not in parts:
+            parts["calibration"] = split.train
+        evaluated = {part: self._pooled(self._limited(bags)) for part, bags in parts.items()}
+        return baseline_metrics(self._pooled(split.train), evaluated, self.seed)
+
+    def _pooled(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Return pooled features and label sets of bags."""
+        rows = [pool(self._own.store.single(bag)) for bag in numbers.tolist()]
+        return np.stack(rows), self._own.labels[numbers]
 
     def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:
         return self._filled(self._split.train[numbers.numpy()], rng)

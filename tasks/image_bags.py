@@ -35,7 +35,8 @@ class ImageBags(ImageTask, TableBags):
     The table is a file .csv, .tsv or .parquet with a row an image and the columns `image` (its path, from the folder of
     the table) and, as in `feature-bags`, `labels` and perhaps `group` and `split`. A column `boxes` (JSON, [[class,
     left, top, right, bottom], ...] in pixels of the upright image, a box of every class of the labels, or empty where
-    they are not known) is evaluated on and never trained on.
+    they are not known) is evaluated on and never trained on; `boxes` names its other forms. With `rows="boxes"` the
+    table has a row a box instead.
 
     Images are decoded once, shrunk or enlarged so that they just fit into squares of `size` pixels, and kept in a cache
     beside the table, which need not fit into memory.
@@ -45,6 +46,7 @@ class ImageBags(ImageTask, TableBags):
 
     name = "image-bags"
     Options = ImageOptions
+    added = ImageOptions.added
     options: ImageOptions
     networks: ClassVar[Mapping[str, NetworkMaker]] = HOUSE_NUMBERS
 

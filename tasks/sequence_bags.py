@@ -30,13 +30,15 @@ class SequenceBags(SequenceTask, TableBags):
     of the table) and, as in `feature-bags`, `labels` and perhaps `group` and `split`. A file is a .npy array (T, F) of
     frames, a .npy waveform (S,), or audio (.wav, .flac, .ogg). Waveforms become log-mel frames. A column `events`
     (JSON, [[class, start, end], ...] in seconds, an event of every class of the labels, or empty where they are not
-    known) serves the hit rate in time, and losses with more supervision than label sets.
+    known) serves the hit rate in time, and losses with more supervision than label sets. With `rows="events"` it has a
+    row an event instead.
 
     Its parameters are described with `milbench.data.table_options.SequenceOptions` and the classes that it extends.
     """
 
     name = "sequence-bags"
     Options = SequenceOptions
+    added = SequenceOptions.added
     options: SequenceOptions
     revision = 3  # features of any unit are standardised
 

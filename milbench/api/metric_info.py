@@ -1,6 +1,6 @@
 """The label, definition, direction and unit of each metric, for reports and documentation; needs no torch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from milbench.api.reliability import BINS
 
@@ -20,6 +20,21 @@ class Metric:
         return (
             f"{self.label}{' (%)' if self.percent else ''} {'↓' if self.lower_is_better else '↑'}"
         )
+
+
+BASELINE = "pooled_trees_"
+"""What stands before the name of a metric of the simple baseline, see `milbench.evaluation.baseline`."""
+BASELINE_NAME = "pooled features, extra trees"
+BASELINE_METRICS = (
+    "set_error",
+    "label_error",
+    "own_label_error",
+    "macro_f1",
+    "own_macro_f1",
+    "average_precision",
+    "auroc",
+)
+"""The metrics that the baseline has: those of label sets and of rankings."""
 
 
 METRICS: dict[str, Metric] = {
@@ -265,6 +280,18 @@ METRICS: dict[str, Metric] = {
     ),
 }
 """The metrics by their names without the split: "instance_error" for "test/instance_error"."""
+
+
+def _of_baseline(metric: Metric) -> Metric:
+    return replace(
+        metric,
+        label=f"{metric.label} of {BASELINE_NAME}",
+        definition=f"{metric.label[0].upper()}{metric.label[1:]} of extra trees (scikit-learn) on the mean, the "
+        "largest and the smallest value of each feature of a bag, trained on the same bags as the losses.",
+    )
+
+
+METRICS |= {BASELINE + name: _of_baseline(METRICS[name]) for name in BASELINE_METRICS}
 
 
 def describe(name: str) -> Metric:

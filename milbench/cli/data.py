@@ -15,7 +15,7 @@ from milbench.cli import fetching, options
 from milbench.errors import UsageError, as_usage
 
 if TYPE_CHECKING:
-    from milbench.data.table_options import TableOptions
+    from milbench.data.table_options import ImageOptions, SequenceOptions, TableOptions
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -260,11 +260,12 @@ def _options(table: Path | None, settings: Sequence[str]) -> TableOptions:
 
 
 def _kind_of_task(path: Path, texts: dict[str, str]) -> type[TableOptions]:
-    """Return the options of the task that reads a table: by the column that is given, else by the columns it has.
+    """Return the options of the task that reads a table: by what its rows are, a column that is given, or one it has.
 
     Raises UsageError where it has none of them, and another separator would show one.
     """
     from milbench.data import table_options
+    from milbench.data.marked_rows import found_columns
     from milbench.data.table_files import column_names, separator_remedy, shown_names
 
     kinds: dict[str, type[TableOptions]] = {
@@ -275,11 +276,24 @@ def _kind_of_task(path: Path, texts: dict[str, str]) -> type[TableOptions]:
     form = table_options.format_of(
         {name: texts[name] for name in table_options.FORM if name in texts}
     )
+    of_rows: dict[str, type[ImageOptions | SequenceOptions]] = {
+        "boxes": table_options.ImageOptions,
+        "events": table_options.SequenceOptions,
+    }
+    if texts.get("rows") in of_rows:
+        return of_rows[texts["rows"]]
     columns = column_names(path, form)
     for known in (texts, columns):
         for name, kind in kinds.items():
             if name in known:
                 return kind
+    for rows, kind_of_rows in of_rows.items():
+        found = found_columns(kind_of_rows(table="", rows=rows), columns)  # type: ignore[arg-type]
+        if found:
+            raise UsageError(
+                f"{path} has the columns {shown_names(columns)}, expected a column bag, image or "
+                f"file; -p task.rows={rows} groups rows, by {found}"
+            )
     for name in kinds:
         remedy = separator_remedy(path, form, name)
         if remedy:

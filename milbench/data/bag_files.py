@@ -68,10 +68,21 @@ class BagFile:
 
 
 def open_all(
-    open_one: Callable[[Path], BagFile], table: Path, names: Sequence[str]
+    open_one: Callable[[Path], BagFile],
+    table: Path,
+    names: Sequence[str],
+    rows: Sequence[int] | None = None,
 ) -> list[BagFile]:
-    """Return the files of one kind that the rows of a table name, opened. Raises UsageError that names the bad ones."""
-    named = [f"{row_name(table, row)}: {name or 'no file'}" for row, name in enumerate(names)]
+    """Return the files of one kind that a table names, opened. Raises UsageError that names the bad ones.
+
+    `rows` are those that name them; None: each row names one.
+    """
+    if rows is None:
+        rows = range(len(names))
+    named = [
+        f"{row_name(table, row)}: {name or 'no file'}"
+        for row, name in zip(rows, names, strict=True)
+    ]
     opened = read_all(open_one, [table.parent / name for name in names], named)
     files = [replace(file, name=name) for file, name in zip(opened, named, strict=True)]
     usual = Counter(file.kind for file in files).most_common(1)[0][0]

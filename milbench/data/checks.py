@@ -15,15 +15,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from milbench.data.box_forms import fits
 from milbench.data.group_columns import MISSING, stands_in_train_and_test
 from milbench.data.label_cells import LIST, class_name, classes_in
 from milbench.data.own_bags import OwnBags
 from milbench.data.splits import BagSplit, count_folds, divided_groups, split_bags
-from milbench.data.table import SPLITS, Annotation, abbreviate, is_group_name, is_id_name, words_of
+from milbench.data.table import SPLITS, abbreviate, is_group_name, is_id_name, words_of
 from milbench.data.table_files import column_names, is_text, row_name
 from milbench.data.table_options import (
     LIST_MARK,
     FeatureOptions,
+    ImageOptions,
     Kind,
     TableOptions,
     leave_out,
@@ -41,6 +43,8 @@ STRIDE = 4
 """The frames of a position in networks for sequences, by default."""
 _FEWEST = 10
 """With fewer other values or classes there is no warning that rests on them."""
+_FEWEST_BOXES = 5
+"""Of fewer boxes it may well be chance that all are in the upper left."""
 _RARE = 30
 """If at least as many bags or groups have a class, and as many lack it, both are in every part of a drawn split."""
 _NOTHING = {
@@ -83,8 +87,12 @@ def check_bags(
     bags: OwnBags, options: TableOptions, *, quick: bool = False, splits: Sequence[BagSplit] = ()
 ) -> list[Finding]:
     """Return findings on bags and some of their splits, see `checked_splits`; `quick`: without reading them again."""
-    of_kind = {"features": _features, "images": _images, "sequences": _sequences}[options.kind]
-    findings = list(of_kind(bags))
+    if options.kind == "images":
+        findings = list(_images(bags, options))
+    elif options.kind == "sequences":
+        findings = list(_sequences(bags))
+    else:
+        findings = list(_features(bags))
     groups = _columns_to_group_by(bags, options)
     if isinstance(options, FeatureOptions) and np.isfinite(bags.store.means).all():
         findings += _odd_features(bags, options, list(groups))
@@ -335,7 +343,7 @@ def _thousands(bags: OwnBags, options: FeatureOptions) -> Iterator[Finding]:
     yield from _list_names("warning", "numbers that may have marks between thousands", found)
 
 
-def _images(bags: OwnBags) -> Iterator[Finding]:
+def _images(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
     sizes = np.zeros((1, 2), np.int32) if bags.sizes is None else bags.sizes
     areas = sizes.prod(axis=1)
     smallest = _size_text(sizes[areas.argmin()])
@@ -344,12 +352,7 @@ def _images(bags: OwnBags) -> Iterator[Finding]:
     if bags.marks is not None:
         boxed = f"{bags.marked().sum():,} of {len(bags):,} images"
         yield Finding("fact", "boxes", f"{boxed} have a box of every class")
-        outside = []
-        rows = _with_rows(bags)
-        for row, boxes, (width, height) in zip(rows, bags.marks, sizes.tolist(), strict=True):
-            if any(_is_outside(box, width, height) for box in boxes):
-                outside.append(f"{row} has {width} x {height} pixels")
-        yield from _list_names("fatal", "boxes outside their image", outside, 4)
+        yield from _boxes_like_sizes(bags, sizes, options)
     is_plain = (bags.store.squares == 0).all(axis=1)
     if is_plain.all():
         detail = "all are of one colour: nothing can be told from them"
@@ -364,10 +367,26 @@ def _size_text(size: NDArray[np.int32]) -> str:
     return f"{width}x{height}"
 
 
-def _is_outside(box: Annotation, width: int, height: int) -> bool:
-    """Return whether no pixel of an image is in a box."""
-    left, top, right, bottom = box.place
-    return left >= width or top >= height or right <= 0 or bottom <= 0
+def _boxes_like_sizes(
+    bags: OwnBags, sizes: NDArray[np.int32], options: TableOptions
+) -> Iterator[Finding]:
+    """Yield a finding where all boxes, read as corners, could as well be left, top, width and height.
+
+    Corners are such only where all boxes are in the upper left of their images.
+    """
+    if not isinstance(options, ImageOptions) or options.boxes != "pixels":
+        return
+    all_fit = [
+        fits(box.place, "coco", (width, height))
+        for boxes, (width, height) in zip(bags.marks or [], sizes.tolist(), strict=True)
+        for box in boxes
+    ]
+    if len(all_fit) >= _FEWEST_BOXES and all(all_fit):
+        detail = (
+            f"all {len(all_fit):,} could as well be left, top, width and height; are they? "
+            "-p task.boxes=coco reads them so"
+        )
+        yield Finding("warning", "boxes that read like sizes", detail)
 
 
 def _sequences(bags: OwnBags) -> Iterator[Finding]:
@@ -384,13 +403,7 @@ def _sequences(bags: OwnBags) -> Iterator[Finding]:
         marked = int(bags.marked().sum())
         detail = f"{marked:,} of {len(bags):,} sequences have an event of every class"
         yield Finding("fact", "events", detail)
-        late = []
-        for row, events, end in zip(rows, bags.marks, lengths / rate, strict=True):
-            for cls, (start, *_) in events:
-                if start >= end:
-                    name = bags.class_names[cls]
-                    late.append(f"{row} lasts {end:.3g} seconds and has {name!r} from {start:g}")
-        yield from _list_names("fatal", "events after the end", late, 4)
+        yield from _late_events(bags)
     is_broken = ~np.isfinite(bags.store.means).all(axis=1)
     broken = [rows[number] for number in np.flatnonzero(is_broken)]
     yield from _list_names("fatal", "sequences with values that are not finite", broken, 20)
@@ -402,11 +415,31 @@ def _sequences(bags: OwnBags) -> Iterator[Finding]:
         yield from _list_names("warning", "sequences that never change", unchanged)
 
 
+def _late_events(bags: OwnBags) -> Iterator[Finding]:
+    """Yield findings for events that begin, or end, after the end of their recording."""
+    begin_late = []
+    end_late = []
+    ends = bags.store.sizes / bags.frames_per_second
+    # A recording may end within its last frame.
+    frame = 1 / bags.frames_per_second
+    for bag, events in enumerate(bags.marks or []):
+        for number, (cls, (start, end)) in enumerate(events):
+            row = bags.bag_row(bag) if bags.mark_rows is None else bags.mark_rows[bag][number]
+            where = f"{bags.bags[bag]} ({row_name(bags.path, row).rpartition(', ')[2]})"
+            lasts = f"{where} lasts {ends[bag]:.3g} seconds and has {bags.class_names[cls]!r}"
+            if start >= ends[bag]:
+                begin_late.append(f"{lasts} from {start:g}")
+            elif end > ends[bag] + frame:
+                end_late.append(f"{lasts} to {end:g}")
+    yield from _list_names("fatal", "events after the end", begin_late, 4)
+    yield from _list_names("warning", "events that end after their recording", end_late, 4)
+
+
 def _with_rows(bags: OwnBags) -> list[str]:
-    """Return the names of bags with the rows they are in, for tables with a row a bag."""
+    """Return the names of bags with the first rows that name them."""
     names = []
-    for row, name in enumerate(bags.bags):
-        place = row_name(bags.path, row).rpartition(", ")[2]
+    for bag, name in enumerate(bags.bags):
+        place = row_name(bags.path, bags.bag_row(bag)).rpartition(", ")[2]
         names.append(f"{name} ({place})")
     return names
 

@@ -8,6 +8,7 @@ import pandas as pd
 from PIL import Image
 
 from milbench.data.bag_files import AUDIO
+from milbench.data.marked_rows import CORNERS, TIMES
 from milbench.data.table import PARTS, abbreviate, read_table
 from milbench.data.table_files import (
     USUAL,
@@ -21,7 +22,10 @@ from milbench.data.table_files import (
 from milbench.data.table_options import FEATURE_FILES, LIST_MARK
 from milbench.errors import UsageError
 
-_LABELS = ("labels", "label", "classes", "class", "species", "target", "category", "diagnosis", "y")
+_LABELS = (
+    "labels", "label", "event_label", "classes", "class", "species", "annotation", "target", "category", "diagnosis",
+    "y",
+)  # fmt: skip
 """Names of columns of labels, the likeliest first."""
 
 
@@ -50,6 +54,10 @@ def table_of_folder(
     paths = [Path(os.path.relpath(path, out.parent)).as_posix() for path in frame.pop("")]
     frame.insert(0, column, paths)
     check = ["milbench", "data", "check", str(out)]
+    if len(set(paths)) < len(paths):
+        frame, rows = _with_places(tables, frame, column)
+        check += ["-p", f"task.rows={rows}"]
+        source += f"; rows are {rows}"
     if column == "path":
         frame.insert(0, "bag", [str(Path(path).with_suffix("")) for path in paths])
         check += ["-p", "task.features=@path"]
@@ -142,6 +150,23 @@ def _label_by_table(
     if unnamed:
         source += f"; {unnamed:,} files without a row are left out"
     return frame[frame[""].notna()], source
+
+
+def _with_places(tables: list[Path], frame: pd.DataFrame, column: str) -> tuple[pd.DataFrame, str]:
+    """Return the rows of files that have several, with the usual names of the columns of places, and what rows are.
+
+    Raises UsageError where these columns have none of the known names.
+    """
+    groups = {"file": TIMES, "image": CORNERS}.get(column, ())
+    found = [group for group in groups if set(group) <= set(frame.columns)]
+    if len(found) != 1:
+        row = int(frame[column].duplicated().argmax())
+        twice = f"{tables[0]}: {frame[column].iloc[row]!r} is in several rows"
+        known = " or ".join(", ".join(group) for group in groups)
+        expected = f"the columns {known}" if known else "a row for each"
+        raise UsageError(f"{twice}, expected {expected} (it has: {shown_names([*frame.columns])})")
+    renamed = dict(zip(found[0], groups[0], strict=True))
+    return frame.rename(columns=renamed), "events" if column == "file" else "boxes"
 
 
 def _likely_labels(names: list[str]) -> str:

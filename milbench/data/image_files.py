@@ -16,6 +16,11 @@ def decode_image(path: Path, size: int, channels: int) -> tuple[NDArray[np.uint8
     return (grey if channels == 1 else colours)(square), image.size
 
 
+def image_size(path: Path) -> tuple[int, int]:
+    """Return width and height of an image as `decode_image` gives them. Raises UsageError."""
+    return open_image(path).size
+
+
 def fit_image(image: Image.Image, size: int) -> Image.Image:
     """Return an image (L or RGB) that just fits into a square, its sides in their ratio, centred on its mean colour."""
     left, top, width, height = placement(*image.size, size)

@@ -21,9 +21,10 @@ from milbench.data.bags_store import single
 from milbench.data.image_files import decode_image
 from milbench.data.in_order import read_all
 from milbench.data.list_columns import with_lists_as_columns
+from milbench.data.marked_rows import group_by_file, with_file_column
 from milbench.data.own_bags import feature_files
 from milbench.data.table import abbreviate, group_rows, read_table, take_rows
-from milbench.data.table_files import is_table
+from milbench.data.table_files import column_names, is_table
 from milbench.data.table_options import FEATURE_FILES, FeatureOptions, ImageOptions, SequenceOptions
 from milbench.errors import UsageError
 
@@ -71,11 +72,7 @@ def new_images(
     Image.init()
     files: dict[str, Path] = {}
     for path in _expand_folders(paths, sorted(Image.EXTENSION)):
-        names = (
-            read_table(path, options.texts, options.form).unique(options.image, "image")
-            if is_table(path)
-            else [str(path)]
-        )
+        names = _files_in_table(path, options, "image") if is_table(path) else [str(path)]
         if twice := [name for name in names if name in files]:
             raise UsageError(f"{path}: the image {twice[0]!r} is named twice")
         files |= {name: path.parent / name if is_table(path) else path for name in names}
@@ -96,9 +93,7 @@ def new_sequences(
     files = _expand_folders(paths, (".npy", *AUDIO))
     sequence_files = [str(path.absolute()) for path in files if not is_table(path)]
     sources = [
-        (path, read_table(path, options.texts, options.form).unique(options.file, "sequence"))
-        for path in files
-        if is_table(path)
+        (path, _files_in_table(path, options, "sequence")) for path in files if is_table(path)
     ]
     for path, names in [
         *sources,
@@ -111,6 +106,16 @@ def new_sequences(
             )
         for name, file in zip(names, opened, strict=True):
             yield name, finite_features(name, file), file.frames_per_second
+
+
+def _files_in_table(path: Path, options: ImageOptions | SequenceOptions, kind: str) -> list[str]:
+    """Return the files that a table names, each once. Its labels and places are not needed."""
+    options = with_file_column(options, str(path), column_names(path, options.form))
+    column = getattr(options, options.file_parameter)
+    table = read_table(path, options.texts, options.form)
+    if options.rows_are_marks:
+        return group_by_file(table, column, kind).names
+    return table.unique(column, kind)
 
 
 def _expand_folders(paths: Iterable[Path], endings: Sequence[str]) -> list[Path]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -28,15 +28,22 @@ from milbench.data.bag_files import (
     open_frames,
 )
 from milbench.data.bags_store import BagStore, row_parts, write_files
-from milbench.data.image_files import decode_image
+from milbench.data.box_forms import Box, BoxForm, fault_of, fits, in_pixels, remedy_flags
+from milbench.data.box_forms import remedy as box_remedy
+from milbench.data.box_forms import shown as shown_box
+from milbench.data.image_files import decode_image, image_size
 from milbench.data.in_order import prefetched
 from milbench.data.label_cells import class_name
 from milbench.data.list_columns import with_lists_as_columns
+from milbench.data.marked_rows import MarkedRows, found_columns, group_by_file, with_columns
 from milbench.data.table import (
     NAMES,
     Annotation,
     Bagged,
+    MarkForm,
+    Marks,
     Table,
+    WrongMarkError,
     group_rows,
     is_group_name,
     is_id_name,
@@ -94,7 +101,11 @@ class OwnBags:
     nothing: Mapping[str, int] = field(default_factory=dict)
     """The labels that mean no class, with the number of bags that have each."""
     marks: list[list[Annotation]] | None = None
-    """Of images, boxes; of sequences, events as they begin."""
+    """Of images, boxes in pixels; of sequences, events as they begin."""
+    bag_rows: NDArray[np.int64] | None = None
+    """(B,), the first row of the table that names each bag."""
+    mark_rows: list[list[int]] | None = None
+    """The row of the table that each mark is in."""
     digest: str = ""
     """Of names, labels, instances and annotations, independent of the format of the files."""
     feature_names: Sequence[str] = ()
@@ -123,7 +134,13 @@ class OwnBags:
     def place(self, instance: int) -> str:
         """Return how a message names the row of the table that an instance comes from."""
         bag = int(np.searchsorted(self.store.offsets, instance, side="right")) - 1
-        return row_name(self.path, bag if self.rows is None else int(self.rows[instance]))
+        return row_name(
+            self.path, self.bag_row(bag) if self.rows is None else int(self.rows[instance])
+        )
+
+    def bag_row(self, bag: int) -> int:
+        """Return the first row of the table that names a bag."""
+        return bag if self.bag_rows is None else int(self.bag_rows[bag])
 
 
 def load_bags(path: Path, options: TableOptions) -> OwnBags:
@@ -168,50 +185,134 @@ def _as_annotations(marks: Sequence[Any]) -> list[Annotation]:
 def _pack_images(
     folder: Path, path: Path, options: ImageOptions, declare: DeclareInputs
 ) -> OwnBags:
+    options = with_columns(options, str(path), column_names(path, options.form))
     require_columns(path, options.form, {options.image: "the paths of images"})
     table = read_table(path, options.texts, options.form)
-    bags = take_rows(table, options.image, "image")
+    bags = _bags_of_files(table, options, "image")
     declare(bags.names)
     sizes = np.zeros((len(bags.names), 2), np.int32)
 
-    def read(row: int) -> NDArray[np.uint8]:
-        pixels, sizes[row] = decode_image(
-            path.parent / bags.names[row], options.size, options.channels
+    def read(bag: int) -> NDArray[np.uint8]:
+        pixels, sizes[bag] = decode_image(
+            path.parent / bags.names[bag], options.size, options.channels
         )
         return pixels[None]
 
     shape = (1, options.channels, options.size, options.size)
-    annotated = _annotations(bags, options, {options.image}, "boxes")
+    other_columns = {options.image, *listed(options.sides)}
+    try:
+        annotated = _annotations(bags, options, other_columns, "boxes", options.boxes)
+    except WrongMarkError as error:
+        remedy = _remedy_of_all(bags, options)
+        raise UsageError(f"{error}{remedy}") from None
     files = [
-        BagFile(shape, "uint8", partial(read, row), name=table.place(row))
-        for row in range(len(bags.names))
+        BagFile(shape, "uint8", partial(read, bag), name=table.place(int(row)))
+        for bag, row in enumerate(bags.first)
     ]
-    return OwnBags(**annotated, store=write_files(folder, files, "images"), sizes=sizes)
+    store = write_files(folder, files, "images")
+    if annotated["marks"] is not None:
+        annotated["marks"] = _boxes_in_pixels(table, annotated, options, sizes)
+    return OwnBags(**annotated, store=store, sizes=sizes)
+
+
+def _boxes_in_pixels(
+    table: Table, annotated: Mapping[str, Any], options: ImageOptions, sizes: NDArray[np.int32]
+) -> Marks:
+    """Return the boxes of all images in pixels. Raises UsageError for one below a pixel, or outside its image."""
+    every_box = []
+    for bag, boxes in enumerate(annotated["marks"]):
+        width, height = sizes[bag].tolist()
+        moved = []
+        for number, (cls, box) in enumerate(boxes):
+            corners = in_pixels(box, options.boxes, width, height)
+            fault = fault_of(corners, width, height)
+            if fault:
+                place = table.place(annotated["mark_rows"][bag][number])
+                name = annotated["class_names"][cls]
+                image = annotated["bags"][bag]
+                remedy = box_remedy(_sized_boxes(annotated["marks"], sizes), options.boxes)
+                raise UsageError(
+                    f"{place}: the box {shown_box(box)} of {name!r} in {image!r} {fault} "
+                    f"(task.boxes={options.boxes}){remedy}"
+                )
+            moved.append(Annotation(cls, corners))
+        every_box.append(moved)
+    return every_box
+
+
+def _sized_boxes(marks: Marks, sizes: NDArray[np.int32]) -> list[tuple[Box, tuple[int, int]]]:
+    """Return every box of a table with width and height of its image."""
+    return [
+        (box, (int(width), int(height)))
+        for boxes, (width, height) in zip(marks, sizes.tolist(), strict=True)
+        for _, box in boxes
+    ]
+
+
+def _remedy_of_all(bags: Bagged, options: ImageOptions) -> str:
+    """Return the end of a message with the forms in which all boxes of a table fit their images, "" for none."""
+    fitting = []
+    for form in get_args(BoxForm):
+        other = replace(options, boxes=form)
+        try:
+            annotated = _annotations(bags, other, set(), "boxes", form)
+            sizes = [image_size(bags.table.path.parent / name) for name in bags.names]
+        except UsageError:
+            continue
+        boxes = _sized_boxes(annotated["marks"], np.array(sizes, np.int32))
+        if all(fits(box, form, size) for box, size in boxes):
+            fitting.append(form)
+    return remedy_flags(fitting)
 
 
 def _pack_sequences(
     folder: Path, path: Path, options: SequenceOptions, declare: DeclareInputs
 ) -> OwnBags:
+    options = with_columns(options, str(path), column_names(path, options.form))
     require_columns(path, options.form, {options.file: "the paths of recordings or arrays"})
     table = read_table(path, options.texts, options.form)
-    bags = take_rows(table, options.file, "sequence")
-    annotated = _annotations(bags, options, {options.file}, "events")
+    bags = _bags_of_files(table, options, "sequence")
+    other_columns = {options.file, *listed(options.times)}
+    annotated = _annotations(bags, options, other_columns, "events", "events")
     declare(bags.names)
-    files = open_all(partial(open_frames, options=options), path, bags.names)
+    files = open_all(partial(open_frames, options=options), path, bags.names, bags.first.tolist())
     store = replace(write_files(folder, files), files=[*map(Path, bags.names)])
     return OwnBags(
         **annotated, store=store, kind=files[0].kind, frames_per_second=files[0].frames_per_second
     )
 
 
+def _bags_of_files(table: Table, options: ImageOptions | SequenceOptions, kind: str) -> Bagged:
+    """Return the rows of a table in bags, each of which is a file. Raises UsageError for one in two rows."""
+    column = getattr(options, options.file_parameter)
+    if options.rows_are_marks:
+        return group_by_file(table, column, kind)
+    try:
+        return take_rows(table, column, kind)
+    except UsageError as error:
+        rows = "boxes" if isinstance(options, ImageOptions) else "events"
+        changed: dict[str, Any] = {"rows": rows}
+        found = found_columns(replace(options, **changed), table.columns)
+        if not found:
+            raise
+        raise UsageError(f"{error}; -p task.rows={rows} groups rows, by {found}") from None
+
+
 def _annotations(
-    bags: Bagged, options: TableOptions, other_columns: set[str], marks: str = ""
+    bags: Bagged,
+    options: TableOptions,
+    other_columns: set[str],
+    column: str = "",
+    form: MarkForm = "events",
 ) -> dict[str, Any]:
-    """Return what columns say of bags; `other_columns` have another use, and `marks` has boxes or events."""
+    """Return what columns say of bags.
+
+    `other_columns` have another use. Where rows are bags, `column` has boxes or events of a form as JSON.
+    """
     labels = bags.labels(options)
     groups = bags.values(options.group, "group")
     split = bags.split(options.split)
-    used = {*labels.columns, *NAMES, options.labels, options.group, options.split, marks}
+    used = {*labels.columns, *NAMES, options.labels, options.group, options.split, column}
     others = [name for name in bags.table.columns if name not in used]
     annotated: dict[str, Any] = {
         "path": bags.table.path,
@@ -224,13 +325,19 @@ def _annotations(
         "label_texts": labels.texts,
         "nothing": {label: int(has.sum()) for label, has in labels.nothing.items()},
         "marks": None,
+        "bag_rows": bags.first,
+        "mark_rows": None,
     }
     if groups is None:
         annotated["shared_columns"] = bags.shared_columns(others)
     if split is None:
         annotated["split_column"] = bags.split_column(others)
-    if marks:
-        annotated["marks"] = bags.marks(marks, labels.sets, labels.names, labels.nothing)
+    if isinstance(bags, MarkedRows) and isinstance(options, ImageOptions | SequenceOptions):
+        annotated["marks"], annotated["mark_rows"] = bags.marks_of_rows(options, form)
+    elif column:
+        marks = bags.marks(column, labels, form)
+        annotated["marks"] = marks
+        annotated["mark_rows"] = None if marks is None else bags.mark_rows(marks)
     return annotated
 
 

@@ -8,12 +8,14 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from milbench.data.box_forms import EXPECTED as BOXES
+from milbench.data.box_forms import BoxForm, are_numbers, has_extent
 from milbench.data.group_columns import MISSING, is_shared_and_unsplit
 from milbench.data.label_cells import class_name, classes_in, is_list, shown, text_of
 from milbench.data.table_files import (
@@ -63,6 +65,10 @@ class Annotation(NamedTuple):
 
     cls: int
     place: tuple[float, ...]
+
+
+Marks = list[list[Annotation]]
+"""The marks of every bag."""
 
 
 class LabelSets(NamedTuple):
@@ -296,6 +302,17 @@ class Table:
             raise self._number_fault(names, names[column], rows, features)
         return values
 
+    def exact_numbers(self, names: list[str], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return columns (n, D) in some rows as numbers in double precision. UsageError: a field holds none."""
+        columns = []
+        for name in names:
+            values = as_numbers(self.frame[name], self.form).to_numpy(np.float64)[rows]
+            is_missing = np.isnan(values)
+            if is_missing.any():
+                raise self._number_fault(names, name, rows[is_missing], None)
+            columns.append(values)
+        return np.stack(columns, axis=1)
+
     def _number_fault(
         self, names: list[str], column: str, rows: NDArray[np.int64], features: str | None
     ) -> UsageError:
@@ -480,74 +497,66 @@ class Bagged:
             )
         return classes
 
-    def marks(
-        self,
-        column: str,
-        labels: NDArray[np.bool_],
-        names: list[str],
-        nothing: Collection[str] = (),
-    ) -> list[list[Annotation]] | None:
-        """Return the marks of every bag from a column, see `EXPECTED`; an empty field has none.
+    def marks(self, column: str, labels: LabelSets, form: MarkForm) -> Marks | None:
+        """Return the marks of every bag from a column of JSON, see `EXPECTED`; an empty field has none.
 
         Marks of labels that mean no class are left out.
         """
         if column not in self.table.frame:
             return None
-        every_mark = []
+        every_mark: Marks = []
         for row, text in enumerate(self.table.texts(column, column)):
             place = self.table.place(row)
             marks: list[Annotation] = []
             if text:
-                marks = _marks(text, column, names, nothing, place)
-                _check_complete(marks, column, labels[row], names, place)
+                marks = _marks(text, column, form, labels, place)
+                _check_complete(marks, column, labels.sets[row], labels.names, place)
             every_mark.append(marks)
         return every_mark
 
+    def mark_rows(self, marks: Marks) -> list[list[int]]:
+        """Return the row of each mark: here all marks of a bag are in its own row."""
+        return [[int(row)] * len(of_bag) for row, of_bag in zip(self.first, marks, strict=True)]
 
-EXPECTED = {
-    "boxes": "[class, left, top, right, bottom] in pixels, left < right and top < bottom",
-    "events": "[class, start, end] in seconds, 0 <= start < end",
-}
+
+MarkForm = BoxForm | Literal["events"]
+EXPECTED = {**BOXES, "events": "[class, start, end] in seconds, 0 <= start < end"}
 """The form of a mark in a column of marks."""
-FARTHEST = 1e12
-"""Pixels or seconds; a mark that lies farther is a mistake."""
 
 
 def _marks(
-    text: str, column: str, names: list[str], nothing: Collection[str], place: str
+    text: str, column: str, form: MarkForm, labels: LabelSets, place: str
 ) -> list[Annotation]:
     """Return the marks in a field. Raises UsageError."""
     try:
         items = [(class_name(str(name)), ends) for name, *ends in json.loads(text)]
     except (ValueError, TypeError, RecursionError) as error:
-        expected = f"expected JSON, a list of {EXPECTED[column]}"
+        expected = f"expected JSON, a list of {EXPECTED[form]}"
         raise UsageError(
             f"{place}: {column} {text[:60]!r} cannot be read ({error}), {expected}"
         ) from None
     marks = []
     for name, ends in items:
-        if not _are_ends(ends, column):
+        if not is_mark(ends, form):
             got = str([name, *ends])[:60]
-            raise UsageError(f"{place}: {column}: {got} is wrong; expected {EXPECTED[column]}")
-        if name in nothing:
+            raise WrongMarkError(f"{place}: {column}: {got} is wrong; expected {EXPECTED[form]}")
+        if name in labels.nothing:
             continue
-        if name not in names:
-            raise unknown_class(place, name, names)
-        marks.append(Annotation(names.index(name), tuple(ends)))
-    return sorted(marks, key=lambda mark: mark.place) if column == "events" else marks
+        if name not in labels.names:
+            raise unknown_class(place, name, labels.names)
+        marks.append(Annotation(labels.names.index(name), tuple(ends)))
+    return sorted(marks, key=lambda mark: mark.place) if form == "events" else marks
 
 
-def _are_ends(ends: list[Any], column: str) -> bool:
-    """Return whether values are the ends of a mark: first where it begins, in each direction, then where it ends."""
-    half = 1 if column == "events" else 2
-    if len(ends) != 2 * half:
-        return False
-    for end in ends:
-        if type(end) not in (int, float) or not abs(end) < FARTHEST:
-            return False
-    if column == "events" and ends[0] < 0:
-        return False
-    return all(begin < end for begin, end in zip(ends[:half], ends[half:], strict=True))
+class WrongMarkError(UsageError):
+    """The error of a mark that is none in the form that was asked for; it may be one in another form."""
+
+
+def is_mark(ends: Sequence[Any], form: MarkForm) -> bool:
+    """Return whether values are the numbers of a mark."""
+    if form == "events":
+        return are_numbers(ends, 2) and 0 <= ends[0] < ends[1]
+    return are_numbers(ends, 4) and has_extent(tuple(ends), form)
 
 
 def _check_complete(

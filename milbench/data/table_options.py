@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from milbench.data.box_forms import BoxForm
 from milbench.data.table_files import TableFormat
 from milbench.errors import UsageError, unknown
 
@@ -251,18 +252,36 @@ class ImageOptions(TableOptions):
         channels: 3 for colours, 1 for grey.
         flip: whether training images are mirrored at random, left and right swapped.
         crop: training images are shifted by up to so many pixels, at random.
+        rows: what a row is: one of `images`, each once; or one of `boxes`, of which those of an image make its label
+            set, and an image without boxes has one row with an empty label.
+        boxes: the numbers of a box: `pixels` (left, top, right, bottom), `relative` (the same as shares of width and
+            height, 0 to 1), `coco` (left, top, width, height in pixels) or `yolo` (centre x, centre y, width, height
+            as shares).
+        sides: where rows are boxes, the columns of these four numbers, such as "x0;y0;x1;y1"; "": those of known names.
     """
 
     kind: ClassVar[Kind] = "images"
+    file_parameter: ClassVar[str] = "image"
+    added: ClassVar[dict[str, Any]] = {
+        **TableOptions.added,
+        "rows": "images",
+        "boxes": "pixels",
+        "sides": "",
+    }
     image: str = "image"
     size: Annotated[int, Field(ge=16, le=1024)] = 64
     channels: Literal[1, 3] = 3
     flip: bool = False
     crop: CountOrNone = 0
+    rows: Literal["images", "boxes"] = "images"
+    boxes: BoxForm = "pixels"
+    sides: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _refuse_pattern("image", self.image)
+        if self.sides and not self.rows_are_marks:
+            raise UsageError(f"task.sides={self.sides!r} needs task.rows=boxes")
         if self.crop >= self.size:
             raise UsageError(
                 f"task.crop={self.crop} may leave nothing of an image of task.size={self.size}"
@@ -272,6 +291,16 @@ class ImageOptions(TableOptions):
     def texts(self) -> set[str]:
         """The columns that hold text."""
         return {self.image, self.labels, self.group, self.split, "boxes"}
+
+    @property
+    def rows_are_marks(self) -> bool:
+        """Whether a row is a box."""
+        return self.rows == "boxes"
+
+    @property
+    def places(self) -> str:
+        """The columns of the numbers of a box."""
+        return self.sides
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,23 +314,43 @@ class SequenceOptions(TableOptions):
         sample_rate: samples a second of waveforms in .npy files; audio files say theirs.
         batch_instances: the number of frames in a batch to train or evaluate on, at most, the padding of shorter
             sequences counted; a batch has as many sequences as fit at the length of the longest, and one at least.
+        rows: what a row is: one of `files`, each once; or one of `events`, of which those of a file make its label
+            set, and a file without events has one row with an empty label.
+        times: where rows are events, the columns of start and end in seconds, such as "from;to"; "": those of known
+            names.
     """
 
     kind: ClassVar[Kind] = "sequences"
+    file_parameter: ClassVar[str] = "file"
+    added: ClassVar[dict[str, Any]] = {**TableOptions.added, "rows": "files", "times": ""}
     file: str = "file"
     frames_per_second: Annotated[float, Field(gt=0, le=100_000)] = 62.5
     bands: Annotated[int, Field(ge=1, le=512)] = 32
     sample_rate: Annotated[int, Field(ge=100)] | None = None
     batch_instances: Count = 1 << 21
+    rows: Literal["files", "events"] = "files"
+    times: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _refuse_pattern("file", self.file)
+        if self.times and not self.rows_are_marks:
+            raise UsageError(f"task.times={self.times!r} needs task.rows=events")
 
     @property
     def texts(self) -> set[str]:
         """The columns that hold text."""
         return {self.file, self.labels, self.group, self.split, "events"}
+
+    @property
+    def rows_are_marks(self) -> bool:
+        """Whether a row is an event."""
+        return self.rows == "events"
+
+    @property
+    def places(self) -> str:
+        """The columns of the numbers of an event."""
+        return self.times
 
 
 def _refuse_pattern(parameter: str, name: str) -> None:

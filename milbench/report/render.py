@@ -190,6 +190,8 @@ def _opening(
         is_tested = any(study.info(task).is_tested for task in study.tasks)
         on_bags = " on test bags" if is_tested else ""
         title = f"{metrics} of each loss{on_bags}, {_seeds(study)}"
+        if any(study.baseline(task).notna().any() for task in study.tasks):
+            caption += overview.BASELINE
         yield from drawn("seeds", title, caption, overview.overview_figure(study))
 
 

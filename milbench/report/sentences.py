@@ -22,6 +22,7 @@ MOST_SENTENCES = (
 MOST_SEEDS = 1000  # nobody trains more seeds to tell two losses apart
 CONFIDENCE = "95 % confidence"
 FEW_SEEDS = "So few common seeds"
+BASELINE_ANSWER = "a simple baseline, pooled features with extra trees,"
 NO_SKILL_ANSWER = "the best constant answer (no skill)"
 CHANCE_AUROC = 0.5  # of scores that say nothing, as those of a constant answer
 
@@ -99,6 +100,10 @@ def _of_many(study: Study, tasks: list[str]) -> list[str]:
     else:
         where = listed([readable(task) for task in unlearnt])
         lines = [f"On {where} no loss{_kind(study)} is shown to beat {NO_SKILL_ANSWER}."]
+    for task in tasks:
+        better = _better_baseline(study, task)
+        if better:
+            lines.append(f"On {readable(task)} {better}.")
     several = [t for t in tasks if _contenders(study, t)]
     if not several:
         unknown = f"{FEW_SEEDS} cannot tell which loss is best on any of {len(tasks)} tasks."
@@ -166,12 +171,28 @@ def _kind(study: Study) -> str:
 
 def _of_task(study: Study, task: str) -> str:
     """Return the sentence of a task; at its end where cells lack, since a loss without them may be the best too."""
-    done, verdict = study.cells_of(task)["status"] == "done", _verdict(study, task)
-    return (
-        verdict
-        if done.all()
-        else f"{verdict.removesuffix('.')}; {done.sum()} of {len(done)} cells are done."
-    )
+    done = study.cells_of(task)["status"] == "done"
+    verdict = _verdict(study, task)
+    if not done.all():
+        verdict = f"{verdict.removesuffix('.')}; {done.sum()} of {len(done)} cells are done."
+    better = _better_baseline(study, task)
+    if better:
+        verdict += f" {better[0].upper()}{better[1:]}."
+    return verdict
+
+
+def _better_baseline(study: Study, task: str) -> str:
+    """Return that a simple baseline has a better mean than the best loss; "" where it has not, or is not known."""
+    metric = study.metric(task)
+    best = float(study.summary(task)["mean"].iloc[0])
+    baseline = float(study.baseline(task).mean())
+    if math.isnan(best) or math.isnan(baseline):
+        return ""
+    is_better = baseline < best if metric.lower_is_better else baseline > best
+    if not is_better:
+        return ""
+    word = "lower" if metric.lower_is_better else "higher"
+    return f"{BASELINE_ANSWER} has a {word} {metric.label}: {with_unit(baseline, metric)}"
 
 
 def _verdict(study: Study, task: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from milbench.api.metric_info import METRICS, Metric, describe
+from milbench.api.metric_info import BASELINE, METRICS, Metric, describe
 from milbench.api.outcomes import Outcomes
 from milbench.api.plan import Cell, TaskInfo
 from milbench.api.published import Rule
@@ -181,7 +181,7 @@ class Study:
             for name in self.selected(task)["metric"]
             if name.startswith("test/")
         }
-        names = sorted(name for name in tested if not name.startswith(NO_SKILL))
+        names = sorted(name for name in tested if not name.startswith((NO_SKILL, BASELINE)))
         ordered = dict.fromkeys(
             [self.primary(task), *self.plan.spec["compare_by"], *METRICS, *names]
         )
@@ -271,6 +271,13 @@ class Study:
         return (
             line.fillna(info.chance) if info.chance is not None and name == info.primary else line
         )
+
+    def baseline(self, task: str, metric: str = "") -> pd.Series[float]:
+        """Return what pooled features with extra trees reach with each seed; NaN where that was not computed.
+
+        It is the same for every loss, and no loss: it is neither ranked nor may it be the best.
+        """
+        return self.table(task, BASELINE + (metric or self.primary(task))).mean()
 
     def line_metric(self, task: str) -> str:
         """Return the metric that shows whether anything was learnt: the primary one, or set error if it has no line.

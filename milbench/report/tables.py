@@ -11,7 +11,7 @@ import pandas as pd
 from jinja2 import Environment
 from markupsafe import Markup
 
-from milbench.api.metric_info import Metric, describe
+from milbench.api.metric_info import BASELINE_NAME, Metric, describe
 from milbench.report.formatting import (
     NOTHING,
     at_most,
@@ -115,7 +115,7 @@ def main_table(study: Study) -> Table:
         )
         steps = ratios.product(axis=1, min_count=1) ** (1 / ratios.notna().sum(axis=1))
         frame["step, × the quickest"] = [significant(value) for value in steps.reindex(index)]
-        frame = _with_line(
+        frame = _with_lines(
             frame,
             study,
             {h: (t, study.primary(t)) for h, t in zip(columns, study.tasks, strict=True)},
@@ -137,7 +137,7 @@ def main_table(study: Study) -> Table:
     }, index=index)  # fmt: skip
     if not is_known:
         frame = frame.drop(columns=[BEST, bound])
-    frame = _with_line(frame, study, {metric.heading: (task, study.primary(task))})
+    frame = _with_lines(frame, study, {metric.heading: (task, study.primary(task))})
     marked = frozenset(k for k, variant in enumerate(index) if variant in study.may_be_best)
     note = f"{MEANS}{BOUND if is_known else ''}{kinds}"
     return Table("All losses", named_rows(frame), note, marked)
@@ -158,21 +158,30 @@ def ticked(row: Any, metric: Metric) -> str:
     )
 
 
-def _with_line(
+def _with_lines(
     frame: pd.DataFrame, study: Study, columns: dict[str, tuple[str, str]]
 ) -> pd.DataFrame:
-    """Return a table with a last row of the no-skill line, where it is known; `columns`: head -> (task, metric)."""
-    row = {}
+    """Return a table with last rows of the simple baseline and of no skill, each where it is known.
+
+    `columns`: head -> (task, metric).
+    """
+    baseline = {}
+    no_skill = {}
     for head, (task, name) in columns.items():
-        line = study.no_skill(
-            task, name.removeprefix("own_")
-        )  # a threshold of a loss's own has the same line
-        if line.notna().any():
-            row[head] = measured(float(line.mean()), float(line.std()), describe(name))
-    if not row:
-        return frame
-    last = pd.DataFrame(row, index=pd.Index([NO_SKILL], name=frame.index.name))
-    return pd.concat([frame, last.reindex(columns=frame.columns)]).fillna(NOTHING)
+        baseline[head] = study.baseline(task, name)
+        # A threshold of a loss's own has the same line.
+        no_skill[head] = study.no_skill(task, name.removeprefix("own_"))
+    metrics = {head: describe(name) for head, (_, name) in columns.items()}
+    for label, lines in ((BASELINE_NAME, baseline), (NO_SKILL, no_skill)):
+        row = {
+            head: measured(float(line.mean()), float(line.std()), metrics[head])
+            for head, line in lines.items()
+            if line.notna().any()
+        }
+        if row:
+            last = pd.DataFrame(row, index=pd.Index([label], name=frame.index.name))
+            frame = pd.concat([frame, last.reindex(columns=frame.columns)]).fillna(NOTHING)
+    return frame
 
 
 def metrics_table(study: Study, task: str) -> Table:
@@ -196,7 +205,7 @@ def metrics_table(study: Study, task: str) -> Table:
             columns[label] = [significant(factor * value) for value in means]
     note = MEANS + (" ✓: may be the best by this metric." if by else "")
     frame = pd.DataFrame(columns, index=order.rename("loss"))
-    frame = _with_line(
+    frame = _with_lines(
         frame, study, {describe(name).heading: (task, name) for name in study.metrics(task)}
     )
     return Table(f"Every metric on {readable(task)}", named_rows(frame), note)

@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ from PIL import Image
 from milbench.data.checks import check_bags, fatal
 from milbench.data.image_files import fit_image, fitted_boxes
 from milbench.data.own_bags import load_bags
-from milbench.data.table import Annotation
 from milbench.data.table_options import ImageOptions
 from milbench.errors import UsageError
 
@@ -94,23 +92,6 @@ def test_checks_name_images_of_one_colour(table: Path) -> None:
     assert fatal(check_bags(plain, options)) == [
         "images: all are of one colour: nothing can be told from them"
     ]
-
-
-@pytest.mark.parametrize(
-    ("left", "bottom", "outside"), [(19, 30, False), (20, 30, True), (19, 0, True)]
-)
-def test_boxes_outside_their_image_are_fatal_and_named(
-    table: Path, left: float, bottom: float, outside: bool
-) -> None:
-    options = ImageOptions(table="")
-    Image.new("RGB", (20, 30), "green").save(table.parent / "plain.png")
-    bags = load_bags(image_table(table.parent, ["red.png", "plain.png"]), options)
-    problems = fatal(
-        check_bags(replace(bags, marks=[[], [Annotation(0, (left, -5, 25, bottom))]]), options)
-    )
-    assert (
-        problems == ["boxes outside their image: 1: plain.png (row 3) has 20 x 30 pixels"] * outside
-    )
 
 
 HEADER = "image\tlabels\tboxes"

@@ -10,8 +10,10 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.metrics import roc_auc_score
 
-from milbench import UsageError, generator, load_task
+from milbench import Bags, UsageError, generator, load_task
 from milbench.api import gallery
 from milbench.api.scores import Scores
 from milbench.engine.folders import results
@@ -332,3 +334,35 @@ def test_bags_with_more_classes_than_instances_are_left_out_of_every_part(tmp_pa
             float(x) for bags in task.eval_splits["test"].bags for x in bags.instances[:, 0, 0]
         ]
     assert sorted(tested) == [bag for bag in range(40) if bag % 5]
+
+
+def test_a_baseline_is_evaluated_on_the_bags_of_the_losses(tmp_path: Path) -> None:
+    path = write_table(tmp_path)
+    task = make(path, seed=2)
+
+    def score(bags: Bags) -> Scores:
+        presence = bags.labels.float()
+        maps = torch.zeros(len(bags), 3, bags.instances.shape[1])
+        return Scores(presence, presence, maps, mask=bags.mask)
+
+    evaluation = task.evaluate(score)
+    frame = pd.read_csv(path, keep_default_na=False)
+    of_bags = frame.groupby("bag", sort=False)
+    values = of_bags[["f0", "f1", "f2"]]
+    pooled = np.hstack([values.mean(), values.max(), values.min()]).astype(np.float32)
+    texts = of_bags["labels"].first()
+    truth = np.array([["high" in text, "wide" in text] for text in texts])
+    split = task._split
+    trees = ExtraTreesClassifier(n_estimators=100, random_state=2)
+    trees.fit(pooled[split.train], truth[split.train])
+    votes = np.stack([of_class[:, 1] for of_class in trees.predict_proba(pooled[split.test])], 1)
+    area = roc_auc_score(truth[split.test], votes)
+    assert evaluation.metrics["test/pooled_trees_auroc"] == pytest.approx(area)
+    assert evaluation.predictions is not None
+    assert evaluation.predictions.known["test/pooled_trees_auroc"] == pytest.approx(area)
+    assert evaluation.metrics["test/set_error"] == 0, "metrics of the loss are its own"
+
+
+def test_without_test_bags_there_is_no_baseline(tmp_path: Path) -> None:
+    task = make(write_table(tmp_path), test=0)
+    assert task._baseline == {}

@@ -25,7 +25,7 @@ from milbench._utils.palette import (
     WORSE,
 )
 from milbench._utils.pictures import literal
-from milbench.api.metric_info import Metric, describe
+from milbench.api.metric_info import BASELINE_NAME, Metric, describe
 from milbench.report.figures.style import WIDTH, wrapped
 from milbench.report.formatting import decimals, measured, number, readable, scaled
 from milbench.report.marks import VERDICTS, equivalence_frame, marks_frame
@@ -149,22 +149,25 @@ def marks_figures(study: Study) -> list[tuple[str, Figure]]:
 def tasks_figure(study: Study) -> Figure:
     """Draw the mean of every loss on many tasks."""
     order, codes, text = study.ranking(), {}, {}
+    lines = {NO_SKILL: {task: float(study.no_skill(task).mean()) for task in study.tasks}}
+    baselines = {task: float(study.baseline(task).mean()) for task in study.tasks}
+    if not all(map(math.isnan, baselines.values())):
+        lines = {BASELINE_NAME: baselines, **lines}
     for task in study.tasks:
-        summary, metric, line = (
-            study.summary(task).reindex(order),
-            study.metric(task),
-            study.no_skill(task).mean(),
-        )
+        summary, metric = study.summary(task).reindex(order), study.metric(task)
         is_best = summary["contender"].eq(other=True)
-        codes[task] = [*is_best.astype(float), 0.0]
+        codes[task] = [*is_best.astype(float), *[0.0] * len(lines)]
         texts = []
         for row in rows_of(summary):
             tick = f" {YES}" if is_best[row.Index] else ""
             shown = measured(row.mean, (row.high - row.low) / 2, metric)
             mean, sign, half = shown.partition(" ±")
             texts.append(f"{mean}{tick}" + (f"\n±{half}" if sign else ""))
-        text[task] = [*texts, number(line, decimals(line, math.nan, metric), metric)]
-    rows = [*order, NO_SKILL]
+        for of_tasks in lines.values():
+            line = of_tasks[task]
+            texts.append(number(line, decimals(line, math.nan, metric), metric))
+        text[task] = texts
+    rows = [*order, *lines]
     return _draw(pd.DataFrame(codes, index=rows), pd.DataFrame(text, index=rows), WIDTH)
 
 

@@ -24,6 +24,7 @@ NO_VERDICT = (
     "Every dot is a seed, the diamond their mean with its 95 % interval where that is known. No loss has a ✓, as "
     "losses share one seed at most, or nothing was learnt. Dashed: no skill; rings: published means."
 )
+BASELINE = " Dotted: pooled features with extra trees, a simple baseline that is no loss."
 WORSE = " On the right: by how much a loss that may be the best may be worse than it."
 
 
@@ -107,6 +108,11 @@ def _draw(axes: Axes, study: Study, task: str, order: list[str]) -> None:
     )
     shown = [table.max(axis=None), *summary["high"], *(x for x, _ in rings)]
     lowest = summary["low"] if summary["low"].min() < 0 else summary["mean"]
+    baseline = float(study.baseline(task).mean())
+    if not np.isnan(baseline):
+        axes.axvline(baseline, color=MUTED, ls=":", lw=1.3)
+        shown.append(baseline)
+        lowest = lowest.clip(upper=baseline)
     error_axis(axes, study, task, "x", lowest, float(np.nanmax(shown)))
     axes.set(ylabel="", ylim=(len(order) - 0.4, -0.6))
     axes.grid(visible=False, axis="y")

@@ -1,0 +1,249 @@
+"""Tables with a row an event or a box: the rows of a file make its label set, and say where its classes are.
+
+A row has the file, one class, and the times of an event or the sides of a box. A file without any has one row with an
+empty label. Columns are found by the names of `KNOWN_NAMES`, or by the parameters of the task; by nothing else.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milbench.data.box_forms import shown
+from milbench.data.table import (
+    EXPECTED,
+    Annotation,
+    Bagged,
+    LabelSets,
+    MarkForm,
+    Marks,
+    Table,
+    WrongMarkError,
+    is_mark,
+)
+from milbench.data.table_files import shown_names
+from milbench.data.table_options import LIST_MARK, ImageOptions, SequenceOptions, listed
+from milbench.errors import UsageError
+
+Options = TypeVar("Options", bound=ImageOptions | SequenceOptions)
+CORNERS = (("left", "top", "right", "bottom"), ("xmin", "ymin", "xmax", "ymax"))
+TIMES = (("start", "end"), ("onset", "offset"), ("Begin Time (s)", "End Time (s)"))
+SIDES: dict[str, Sequence[tuple[str, ...]]] = {
+    "pixels": CORNERS,
+    "relative": CORNERS,
+    "coco": (("left", "top", "width", "height"), ("x", "y", "width", "height")),
+    "yolo": (("x_center", "y_center", "width", "height"), ("x", "y", "width", "height")),
+}
+"""The columns of the four numbers of a box, by the form of boxes."""
+KNOWN_NAMES = {
+    "file": ("file", "filename", "Begin File"),
+    "image": ("image", "filename"),
+    "labels": ("labels", "label", "event_label", "class", "Species", "Annotation"),
+}
+"""The columns that are found without an option, by the parameter that names others."""
+_EMPTY = ("", "nan", "None", "<NA>")
+"""The texts of fields without a value."""
+_WHAT = {
+    "file": "the paths of recordings",
+    "image": "the paths of images",
+    "labels": "the class of a row",
+    "times": "start and end of an event in seconds",
+    "sides": "the four numbers of a box",
+}
+
+
+def with_columns(options: Options, table: str, columns: Sequence[str]) -> Options:
+    """Return the options with the names of the columns that a table has. Raises UsageError where one is not found.
+
+    Args:
+        options: of a task whose rows are events or boxes; of others they are returned as they are.
+        table: how a message names the table.
+        columns: those of the table.
+    """
+    if not options.rows_are_marks:
+        return options
+    groups: Sequence[tuple[str, ...]]
+    if isinstance(options, SequenceOptions):
+        groups = TIMES
+        parameter = "times"
+    else:
+        groups = SIDES[options.boxes]
+        parameter = "sides"
+    options = with_file_column(options, table, columns)
+    labels = options.labels
+    if labels not in columns and LIST_MARK not in labels and "*" not in labels:
+        labels = _known_column(options, "labels", table, columns)
+    names = listed(getattr(options, parameter))
+    if not names:
+        names = _known_group(parameter, groups, table, columns)
+    if len(names) != len(groups[0]):
+        raise UsageError(
+            f"task.{parameter}={getattr(options, parameter)!r}: expected {len(groups[0])} columns, "
+            f"{_WHAT[parameter]}, such as '{LIST_MARK.join(groups[0])}'"
+        )
+    for name in names:
+        if name not in columns:
+            raise _not_found(f"no column {name!r}", parameter, table, columns)
+    changed: dict[str, Any] = {"labels": labels, parameter: LIST_MARK.join(names)}
+    return replace(options, **changed)
+
+
+def with_file_column(options: Options, table: str, columns: Sequence[str]) -> Options:
+    """Return the options with the name of the column of files alone, as tables without labels need."""
+    parameter = options.file_parameter
+    if not options.rows_are_marks or getattr(options, parameter) in columns:
+        return options
+    changed: dict[str, Any] = {parameter: _known_column(options, parameter, table, columns)}
+    return replace(options, **changed)
+
+
+def _known_column(options: Options, parameter: str, table: str, columns: Sequence[str]) -> str:
+    """Return the only column of a known name, where the parameter was left as it is."""
+    (usual,) = [one.default for one in fields(options) if one.name == parameter]
+    given = getattr(options, parameter)
+    if given != usual:
+        raise _not_found(f"no column {given!r}", parameter, table, columns)
+    found = [name for name in KNOWN_NAMES[parameter] if name in columns]
+    if len(found) != 1:
+        several = f"the columns {' and '.join(found)}, expected one"
+        none = f"no column {', '.join(KNOWN_NAMES[parameter])}"
+        raise _not_found(several if found else none, parameter, table, columns)
+    return found[0]
+
+
+def _known_group(
+    parameter: str, groups: Sequence[tuple[str, ...]], table: str, columns: Sequence[str]
+) -> list[str]:
+    """Return the only group of columns of known names that a table has."""
+    found = [group for group in groups if set(group) <= set(columns)]
+    if len(found) != 1:
+        texts = [LIST_MARK.join(group) for group in found or groups]
+        what = f"the columns {' and '.join(texts)}, expected one group"
+        if not found:
+            what = f"no columns {' or '.join(texts)}"
+        raise _not_found(what, parameter, table, columns)
+    return list(found[0])
+
+
+def _not_found(what: str, parameter: str, table: str, columns: Sequence[str]) -> UsageError:
+    """Return the error of a column, with the columns that were read and the flag that names another one."""
+    examples = {"times": "'START;END'", "sides": "'A;B;C;D'"}
+    flag = f"-p task.{parameter}={examples.get(parameter, 'COLUMN')}"
+    return UsageError(
+        f"{table} has {what} ({_WHAT[parameter]}; it has: {shown_names(columns, 20)}); "
+        f"{flag} says where they are"
+    )
+
+
+def found_columns(options: Options, columns: Sequence[str]) -> str:
+    """Return the columns that rows of events or boxes would be read from, in words; "" where one is not found."""
+    try:
+        named = with_columns(options, "", columns)
+    except UsageError:
+        return ""
+    names = [getattr(named, named.file_parameter), named.labels, *listed(named.places)]
+    return ", ".join(names)
+
+
+def group_by_file(table: Table, column: str, kind: str) -> "MarkedRows":
+    """Return the rows of a table in bags by the files in a column. Raises UsageError for an empty field."""
+    what = f"the path or name of a row's {kind}"
+    texts = table.filled(column, what, f"the path or name of its {kind}")
+    return MarkedRows(table, texts.codes.astype(np.int64), texts.categories.tolist())
+
+
+@dataclass(frozen=True, eq=False)
+class MarkedRows(Bagged):
+    """The rows of a table in bags, each an event or a box, or a file without any."""
+
+    def labels(self, options: ImageOptions | SequenceOptions) -> LabelSets:  # type: ignore[override]
+        """Return the label sets of the bags: the classes of their rows."""
+        of_rows = self._row_labels(options)
+        if not of_rows.names:
+            raise UsageError(
+                f"{self.table.path}: the column {options.labels!r} names no class in any row, expected some labels"
+            )
+        sets = np.zeros((len(self.names), len(of_rows.names)), bool)
+        np.logical_or.at(sets, self.codes, of_rows.sets)
+        nothing = {}
+        for label, has in of_rows.nothing.items():
+            nothing[label] = np.zeros(len(self.names), bool)
+            np.logical_or.at(nothing[label], self.codes, has)
+        return of_rows._replace(sets=sets, nothing=nothing)
+
+    def _row_labels(self, options: ImageOptions | SequenceOptions) -> LabelSets:
+        """Return the class of each row as a label set. Raises UsageError for several, and for a file without any."""
+        of_rows = self.table.label_sets(options)
+        counts = of_rows.sets.sum(axis=1) + sum(has.astype(int) for has in of_rows.nothing.values())
+        if (counts > 1).any():
+            row = int((counts > 1).argmax())
+            got = self.table.texts(of_rows.columns[0])[row]
+            raise UsageError(
+                f"{self.table.place(row)}: the label {got!r} is {counts[row]} classes, "
+                "expected one class: a row is one event or box"
+            )
+        self._check_empty(counts == 0, options)
+        return of_rows
+
+    def _check_empty(
+        self, is_empty: NDArray[np.bool_], options: ImageOptions | SequenceOptions
+    ) -> None:
+        """Raise UsageError for a row without a label that has a place, or whose file has other rows."""
+        for column in listed(options.places):
+            values = self.table.texts(column)
+            is_placed = is_empty & ~np.isin(values, _EMPTY)
+            if is_placed.any():
+                row = int(is_placed.argmax())
+                raise UsageError(
+                    f"{self.table.place(row)}: no label, and {column!r} is {values[row]}; "
+                    "expected a class, or both empty"
+                )
+        has_others = is_empty & (np.bincount(self.codes)[self.codes] > 1)
+        if has_others.any():
+            row = int(has_others.argmax())
+            bag = self.codes[row]
+            is_other = self.codes == bag
+            is_other[row] = False
+            other = self.table.short_place(int(is_other.argmax()))
+            raise UsageError(
+                f"{self.table.place(row)}: {self.names[bag]!r} has no label here, and {other} is of "
+                "it too; expected no other row of a file without any"
+            )
+
+    def marks_of_rows(
+        self, options: ImageOptions | SequenceOptions, form: MarkForm
+    ) -> tuple[Marks, list[list[int]]]:
+        """Return the marks of every bag, events as they begin, and the rows they are in. UsageError: wrong ones."""
+        sets = self._row_labels(options).sets
+        names = self.labels(options).names
+        rows = np.flatnonzero(sets.any(axis=1))
+        classes = sets[rows].argmax(axis=1)
+        columns = listed(options.places)
+        numbers = self.table.exact_numbers(columns, rows)
+        found: list[list[tuple[Annotation, int]]] = [[] for _ in self.names]
+        first_row: dict[tuple[int, Annotation], int] = {}
+        for row, cls, ends in zip(rows.tolist(), classes.tolist(), numbers.tolist(), strict=True):
+            mark = Annotation(cls, tuple(ends))
+            bag = int(self.codes[row])
+            what = f"{self.table.place(row)}: {names[cls]!r} in {self.names[bag]!r}"
+            if not is_mark(ends, form):
+                got = ", ".join(f"{name}={end:g}" for name, end in zip(columns, ends, strict=True))
+                raise WrongMarkError(f"{what} has {got}; expected {_expected(form)}")
+            earlier = first_row.setdefault((bag, mark), row)
+            if earlier != row:
+                raise UsageError(
+                    f"{what}: {shown(mark.place)} is in {self.table.short_place(earlier)} too, "
+                    "expected each once"
+                )
+            found[bag].append((mark, row))
+        if form == "events":
+            found = [sorted(of_bag, key=lambda pair: pair[0].place) for of_bag in found]
+        marks = [[mark for mark, _ in of_bag] for of_bag in found]
+        return marks, [[row for _, row in of_bag] for of_bag in found]
+
+
+def _expected(form: MarkForm) -> str:
+    """Return the form of the numbers of a mark, for a message."""
+    return EXPECTED[form].replace("[class, ", "[")
