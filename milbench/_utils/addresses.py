@@ -1,7 +1,8 @@
-"""Addresses that may hold a password, a user or a token: what of them may be shown, kept and said.
+"""Addresses that may hold a user's name, a password or a token: what of them may be shown and kept.
 
-No parser is asked which part is the password. Passwords may hold any character, and parsers disagree about `/`, `@` and
-`?` in them. All that stands before the last `@`, and all after the first `?` or `#` behind it, counts as secret.
+No parser is asked which part is the password. A password may hold any character, and parsers disagree about `/`, `@`
+and `?` in it. All that stands before the last `@` counts as secret, and so does all after the first `?` or `#` that
+follows it.
 """
 
 import functools
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 
 HIDDEN = "***"
 ROUNDS = 200_000
-"""Rounds of the digest of an address: a guess of a password costs about a tenth of a second."""
+"""Rounds of the digest of an address: they make each guess of a password cost about a tenth of a second."""
 
 
 def without_secrets(address: str) -> str:
@@ -60,7 +61,7 @@ def hide_in(text: str) -> str:
 
 @functools.cache
 def address_digest(address: str) -> str:
-    """Return a digest that tells addresses apart. It is slow to compute, so that nobody guesses a password from it."""
+    """Return a digest that tells addresses apart. It is slow to compute, and so is guessing a password from it."""
     return hashlib.pbkdf2_hmac("sha256", address.encode(), b"address of MLflow", ROUNDS).hex()[:32]
 
 
@@ -69,16 +70,15 @@ def safe_reason(error: BaseException) -> str:
 
     Libraries quote addresses in their messages, whole, in parts or decoded, so that no word of theirs is used.
     """
-    names = []
-    for cause in _chain(error):
-        reason = _known_reason(cause)
+    for one in _error_and_causes(error):
+        reason = _known_reason(one)
         if reason:
             return reason
-        names.append(type(cause).__name__)
-    return names[0]
+    return type(error).__name__
 
 
 def _known_reason(error: BaseException) -> str:
+    """Return the reason of an error of a kind that we know, "" for others."""
     if isinstance(error, socket.gaierror):
         return "the name of the host is not known"
     if isinstance(error, TimeoutError):
@@ -94,8 +94,8 @@ def _known_reason(error: BaseException) -> str:
     return ""
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and those that it came from, the first cause last."""
+def _error_and_causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, then those that it holds or came from, the nearest first."""
     seen: set[int] = set()
     waiting = [error]
     while waiting:
@@ -104,6 +104,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             continue
         seen.add(id(current))
         yield current
-        related = (current.__cause__, current.__context__, getattr(current, "reason", None))
-        held = [*related, getattr(current, "orig", None), *current.args]
-        waiting.extend(one for one in held if isinstance(one, BaseException))
+        # urllib and urllib3 keep the cause as `reason`, SQLAlchemy as `orig`, and others as an argument.
+        held = [getattr(current, "reason", None), getattr(current, "orig", None), *current.args]
+        related = [current.__cause__, current.__context__, *held]
+        waiting.extend(one for one in related if isinstance(one, BaseException))

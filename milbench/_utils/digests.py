@@ -3,8 +3,8 @@
 What is remembered lies in the user's cache folder, one small file for each digest, with a digest of its own. It is
 never needed: where it cannot be read or written, or is damaged, the files are read again.
 
-A file is known by its path, size, inode and times. Whatever writes to it changes one of them. What changes none is not
-noticed until the file is read again: a disk that returns other bits than were written to it.
+A file counts as unchanged while its path, size, inode and times are the same; whatever writes to it changes one of
+them. A disk that returns other bits than were written changes none, which is not noticed until the file is read again.
 """
 
 import contextlib
@@ -13,12 +13,16 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from milbench._utils.files import open_file, read_file, write_atomically
 from milbench._version import __version__
 
 RECENT = 10.0
-"""Seconds; a file that changed later than that is not remembered: it may change again before a clock shows it."""
+"""Seconds for which a file must not have changed before its digest is kept.
+
+The clocks of some disks are coarse: a file that has just changed may change again and have the same time.
+"""
 
 
 def file_digest(path: Path, algorithm: str) -> str:
@@ -28,10 +32,13 @@ def file_digest(path: Path, algorithm: str) -> str:
 
 def read_digest(path: Path, algorithm: str) -> str:
     """Return the digest of a file, which is read now. Raises OSError, WrongFile or Unreadable if it cannot be."""
+
+    def new() -> Any:
+        # MD5 serves to find damage here; some systems forbid it otherwise.
+        return hashlib.new(algorithm, usedforsecurity=False)
+
     with open_file(path) as file:
-        return hashlib.file_digest(
-            file, lambda: hashlib.new(algorithm, usedforsecurity=False)
-        ).hexdigest()
+        return hashlib.file_digest(file, new).hexdigest()
 
 
 def remembered(kind: str, paths: Sequence[Path], compute: Callable[[], str]) -> str:
@@ -53,10 +60,10 @@ def remembered(kind: str, paths: Sequence[Path], compute: Callable[[], str]) -> 
         return stored
     value = compute()
     with contextlib.suppress(OSError):
-        newest = max(max(state[-2:]) for state in before)
+        newest = max(max(modified, changed) for _, _, modified, changed in before)
         is_settled = time.time_ns() - newest > RECENT * 1e9
         if is_settled and _states(paths) == before:
-            record = {"files": before, "value": value, "digest": _own_digest(before, value)}
+            record = {"files": before, "value": value, "digest": _record_digest(before, value)}
             text = json.dumps(record)
             write_atomically(place, lambda temporary: temporary.write_text(text))
     return value
@@ -64,16 +71,18 @@ def remembered(kind: str, paths: Sequence[Path], compute: Callable[[], str]) -> 
 
 def _recall(place: Path, states: list[list[int]]) -> str | None:
     """Return what is remembered for files in these states; None if nothing is, or it is not whole."""
-    with contextlib.suppress(Exception):  # the file may hold anything
+    # The file may hold anything, and reading it may raise anything.
+    with contextlib.suppress(Exception):
         stored = json.loads(read_file(place))
         value = stored["value"]
-        is_whole = stored["digest"] == _own_digest(stored["files"], value)
+        is_whole = stored["digest"] == _record_digest(stored["files"], value)
         if is_whole and stored["files"] == states:
             return str(value)
     return None
 
 
-def _own_digest(states: list[list[int]], value: str) -> str:
+def _record_digest(states: list[list[int]], value: str) -> str:
+    """Return the digest by which a damaged record is found."""
     return hashlib.sha256(json.dumps([states, value]).encode()).hexdigest()
 
 

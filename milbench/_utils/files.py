@@ -51,11 +51,11 @@ class LinkToNothing(Unreadable):
     """A link leads to a place where nothing is, perhaps since a disk is not mounted."""
 
     def __init__(self, path: Path) -> None:
-        UsageError.__init__(self, f"{path} cannot be read: it is a link to nothing")
+        super().__init__(path, OSError(errno.ENOENT, "it is a link to nothing"))
 
 
 def kind_of(mode: int) -> str:
-    """Return what something is, by its mode, such as "a folder"; "" for a file."""
+    """Return what is in the place of a file, by its mode, such as "a folder"; "" for a file."""
     for is_kind, name in KINDS:
         if is_kind(mode):
             return name
@@ -70,11 +70,12 @@ def open_file(path: Path) -> Iterator[io.BufferedReader]:
     the system refuses, also in the block.
     """
     try:
-        # A device could do anything when it is opened, so its kind is asked for before.
+        # Opening a device may already do something, so the kind is checked before.
         _check_kind(path, path.stat().st_mode)
-        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        with os.fdopen(number, "rb") as file:
-            _check_kind(path, os.fstat(number).st_mode)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            # Something else may have come into its place between the two steps.
+            _check_kind(path, os.fstat(descriptor).st_mode)
             yield file
     except (FileNotFoundError, NotADirectoryError):
         if path.is_symlink():
@@ -85,6 +86,7 @@ def open_file(path: Path) -> Iterator[io.BufferedReader]:
 
 
 def _check_kind(path: Path, mode: int) -> None:
+    """Raise WrongFile unless a mode is that of a file."""
     kind = kind_of(mode)
     if kind:
         raise WrongFile(f"{path.name} is {kind}")
@@ -151,7 +153,8 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         write(temporary)
         temporary.replace(path)
     except OSError as error:
-        error.filename = error.filename or str(path)  # the system names none where the disk is full
+        # The system names no file where the disk is full.
+        error.filename = error.filename or str(path)
         raise
     finally:
         temporary.unlink(missing_ok=True)
@@ -173,17 +176,17 @@ def write_durably(path: Path, content: bytes) -> None:
 def flush_folder(folder: Path) -> None:
     """Write the names in a folder to the disk, as far as its file system can."""
     try:
-        number = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(folder, os.O_RDONLY)
     except PermissionError:
         return
     try:
-        os.fsync(number)
+        os.fsync(descriptor)
     except OSError as error:
         if error.errno not in NO_FOLDER_SYNC:
             error.filename = error.filename or str(folder)
             raise
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
 def flush_tree(path: Path) -> None:
@@ -209,8 +212,9 @@ def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
     """
     parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{name}-"
-    with locks.lock(parent) as alone:
-        if alone:  # without a lock, another process may be using them
+    with locks.lock(parent) as is_alone:
+        # On a disk without locks another process may be using them.
+        if is_alone:
             for leftover in parent.glob(f"{prefix}*"):
                 shutil.rmtree(leftover, ignore_errors=True)
         with tempfile.TemporaryDirectory(
@@ -222,9 +226,10 @@ def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
 def folder_digest(folder: Path, pattern: str = "*") -> str:
     """Return a SHA-256 of the paths and contents of files that match below a folder, hidden ones left out."""
     digest = hashlib.sha256()
-    for path in sorted(
-        p for p in folder.rglob(pattern) if p.is_file() and not p.name.startswith(".")
-    ):
+    for path in sorted(folder.rglob(pattern)):
+        is_hidden = path.name.startswith(".")
+        if is_hidden or not path.is_file():
+            continue
         with path.open("rb") as file:
             content = hashlib.file_digest(file, "sha256").hexdigest()
         digest.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
@@ -239,4 +244,6 @@ def python_files() -> list[str]:
 def file_and_member(source: str) -> tuple[str, str]:
     """Return the path and the name in FILE.py or FILE.py:NAME; ("", "") of a source that is no file."""
     match = re.fullmatch(r"(.+\.py)(?::(\w+))?", source, re.DOTALL)
-    return (match[1], match[2] or "") if match else ("", "")
+    if match is None:
+        return "", ""
+    return match[1], match[2] or ""

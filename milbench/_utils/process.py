@@ -1,4 +1,4 @@
-"""What belongs to a process: what is as before after code that is not milbench's own has run, and signals."""
+"""What belongs to a whole process: its state, restored after code that is not milbench's own has run, and signals."""
 
 import os
 import signal
@@ -10,25 +10,29 @@ from pathlib import Path
 
 TERMINAL_SIGNALS = {signal.SIGINT, signal.SIGHUP}
 """Signals that a terminal sends to every process of a group."""
+
 STOPPING = TERMINAL_SIGNALS | {signal.SIGTERM, signal.SIGUSR1}
 """Signals that end a command in order: of a terminal, of `kill`, and SIGUSR1, by which Slurm announces the end."""
-_around = False
+
+_is_inside = False
+"""Whether a block of `process_as_before` runs."""
+
 _added_places: set[str] = set()
 """What the imports of plug-ins have added to `sys.path`."""
 
 
 def path_of_session() -> list[str]:
-    """Return `sys.path` without what plug-ins have added: they do not depend on each other."""
+    """Return `sys.path` without what plug-ins have added, so that no plug-in depends on what another one added."""
     return [place for place in sys.path if place not in _added_places]
 
 
 def note_added_places(before: Collection[str]) -> None:
-    """Take what `sys.path` has more than before for what a plug-in has added."""
+    """Remember what `sys.path` has more than before as added by a plug-in."""
     _added_places.update(set(sys.path) - set(before))
 
 
 def end_if_forked(process: int) -> None:
-    """End this process if it is not the one that it was: somebody's code has forked, and this is the child.
+    """End this process unless its id is `process`: else somebody's code has forked, and this is the child.
 
     Whatever the parent was doing, such as a training in its folder, the child must not do it as well.
     """
@@ -40,36 +44,35 @@ def end_if_forked(process: int) -> None:
 def process_as_before() -> Iterator[bool]:
     """Restore after the block the working directory, environment variables, warnings filters and the recursion limit.
 
-    Of `sys.path` what is new stays, at the end, where it hides nothing: a plug-in may import from there later. Yields
-    whether there is no such block around this one, which would restore all of it.
+    What the block adds to `sys.path` stays, at the end, where it hides nothing: a plug-in may import from there later.
+    Yields True for the outermost block. A block inside another one yields False and restores nothing.
     """
-    global _around  # noqa: PLW0603 of the process, as what is restored
-    if _around:
+    global _is_inside  # noqa: PLW0603 it belongs to the process, as what is restored does
+    if _is_inside:
         yield False
         return
-    folder, environment, path, limit = (
-        Path.cwd(),
-        dict(os.environ),
-        [*sys.path],
-        sys.getrecursionlimit(),
-    )
-    _around = True
+    folder = Path.cwd()
+    environment = dict(os.environ)
+    search_path = [*sys.path]
+    recursion_limit = sys.getrecursionlimit()
+    _is_inside = True
     try:
         with warnings.catch_warnings():
             yield True
     finally:
-        _around = False
+        _is_inside = False
         os.chdir(folder)
         for name in os.environ.keys() - environment.keys():
             del os.environ[name]
         os.environ.update(environment)
-        sys.path[:] = [*path, *(place for place in sys.path if place not in path)]
-        sys.setrecursionlimit(limit)
+        added = [place for place in sys.path if place not in search_path]
+        sys.path[:] = [*search_path, *added]
+        sys.setrecursionlimit(recursion_limit)
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold back the signals that stop a command until the block ends, and from what starts in it."""
+    """Hold back the signals that stop a command for the block; processes that start in it hold them back, too."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
         yield
