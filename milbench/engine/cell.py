@@ -1,21 +1,22 @@
 """The folder of a cell: its results, its progress, its error. No other module knows the names of the files.
 
     cell.json            the cell, and the code, the machine and the libraries that compute it
-    history.csv          epoch, metric, value: appended after every epoch
+    history.csv          lines of epoch, metric and value, appended after every epoch
     progress.json        the progress of training and evaluation, while it is running
     checkpoint.pt        from which training continues
     predictions.npz, decoder.json, task.json, weights.safetensors, gallery.npz: the results
     outcomes.npz, classes.json, reliability.json: results of cells that an earlier version computed
-    best-EPOCH.npz       predictions after the best epoch so far, which join predictions.npz in the end
+    best-EPOCH.npz       predictions after the best epoch so far, copied into predictions.npz at the end
     error.txt            why it failed: the reason in the first line, then the traceback
     output.txt           what plug-ins printed
     hang.txt             where it was when it exceeded its time limit
     result.json          written last, with the size and the digest of every file that belongs to the cell
     mlflow.json          which part of it is in MLflow
 
-A cell is done where all that `result.json` lists is as it was written, with its description and every epoch. A file
-that is not as it was written makes it a damaged one, which is computed again. A file that the system does not let us
-read may be whole: such a cell is left alone. The process that runs the cell holds a lock beside the folder.
+A cell is done where every file that `result.json` lists is as it was written, among them its description and a history
+with every epoch. A cell with a file that is not as it was written is damaged, and computed again. A file that the
+system does not let us read may be whole: such a cell is left alone. The process that runs the cell holds a lock beside
+the folder.
 """
 
 import hashlib
@@ -49,7 +50,8 @@ from milbench.api.plan import Cell
 from milbench.errors import UsageError
 
 Status = Literal["done", "failed", "running", "missing", "unreadable"]
-Row = tuple[int, str, float]  # an epoch, a metric with its split, and its value
+Row = tuple[int, str, float]
+"""A row of the history: an epoch, a metric with its split, and its value."""
 HEADER = "epoch,metric,value\n"
 WEIGHTS = "weights.safetensors"
 PREDICTIONS = "predictions.npz"
@@ -57,9 +59,9 @@ LISTED = (
     "cell.json", "history.csv", PREDICTIONS, "outcomes.npz", "classes.json", "reliability.json", "decoder.json",
     "task.json", "gallery.npz", WEIGHTS,
 )  # fmt: skip
-"""The files that belong to a finished cell."""
+"""The files that may belong to a finished cell; `result.json` lists those that do."""
 SMALL = 65_536
-"""Bytes of weights whose digest is computed whenever the state of a cell is asked for, as those of other files are."""
+"""Bytes. The digest of larger weights takes long, and is computed only on request; their size is always checked."""
 ADDRESS = "uri"
 """The key under which earlier versions kept the address of MLflow in mlflow.json."""
 
@@ -70,9 +72,10 @@ class Incomplete(UsageError):  # noqa: N818 it is named for the state of the cel
 
 @dataclass(frozen=True)
 class State:
-    """State of a cell: running while a process holds its lock; missing if it is not done, never begun or damaged.
+    """State of a cell.
 
-    An unreadable one may be done. Nothing is known of it, and nothing is done with it.
+    A cell is running while a process holds its lock. It is missing if it was never begun, was interrupted, or is
+    damaged. An unreadable one may be done: nothing is known of it, and nothing is done with it.
     """
 
     status: Status
@@ -81,7 +84,8 @@ class State:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether it is the state of a cell that was done."""
+        """Whether the cell was done once, and is not as it was written."""
+        # No other missing cell has a reason.
         return self.status == "missing" and bool(self.reason)
 
     @property
@@ -117,7 +121,7 @@ class CellFolder:
         return self.path / f"best-{epoch}.npz"
 
     def keep_best(self, epoch: int) -> None:
-        """Remove the predictions of all epochs that were the best one but this."""
+        """Remove the predictions of epochs that were the best so far, but for those of one epoch."""
         for path in self.path.glob("best-*.npz"):
             if path != self.best(epoch):
                 path.unlink(missing_ok=True)
@@ -129,8 +133,8 @@ class CellFolder:
     def state(self, *, weights: bool = False) -> State:
         """Return the state of the cell; files that another process is writing count as absent.
 
-        A file that a finished cell has no more, or that has changed, makes it a missing one. Of large weights the
-        digest is computed only with `weights`, else their size counts.
+        A finished cell that has lost a file, or whose file has changed, is missing. The digest of large weights is
+        computed only with `weights`, else their size counts.
         """
         try:
             return self._state(weights)
@@ -139,15 +143,18 @@ class CellFolder:
 
     def _state(self, weights: bool) -> State:
         """Return the state of the cell. Raises Unreadable where the system does not let us read a file of it."""
-        names = self._names()
         damage = ""
-        if self.path.name in names:
+        try:
+            names = self._names()
+        except NotADirectoryError:
+            names = set()
             damage = "it is a file, not a folder"
-        elif self._result.name in names:
+        if self._result.name in names:
             damage = self._damage(names, weights)
             if not damage:
                 return State("done")
         else:
+            # Training goes on from these files.
             for path in (self._cell, self._history, self.checkpoint):
                 if path.name in names:
                     check_readable(path)
@@ -166,11 +173,14 @@ class CellFolder:
         return self.state().status == "done"
 
     def _names(self) -> set[str]:
-        """Return the names of the files in the folder; its own name where it is a file."""
+        """Return the names of the files in the folder, none where it does not exist.
+
+        Raises NotADirectoryError where a file is in its place.
+        """
         try:
             return {entry.name for entry in os.scandir(self.path)}
         except NotADirectoryError:
-            return {self.path.name}
+            raise
         except FileNotFoundError:
             if self.path.is_symlink():
                 raise LinkToNothing(self.path) from None
@@ -179,22 +189,9 @@ class CellFolder:
             raise Unreadable(self.path, error) from None
 
     def _damage(self, names: set[str], weights: bool) -> str:
-        """Return what is wrong with a file of a finished cell, "" for nothing; `names` are those of its files."""
+        """Return what is wrong with a finished cell, "" for nothing; `names` are those of its files."""
         try:
-            content = read_file(self._result)
-            result = json.loads(content)
-            files = result.pop("files", {})
-            result.pop("digest", None)
-            if content != self._result_content(result, files):
-                return "result.json is not as it was written"
-            for name in LISTED:
-                if name in names and name not in files:
-                    return f"{name} is no file of this cell"
-                if name in files and name not in names:
-                    return f"{name} is gone"
-                if name in names and not self._is_as_written(name, files[name], weights):
-                    return f"{name} is not as it was written"
-            return self._lack()
+            return self._changed(names, weights) or self._lack()
         except Unreadable:
             raise
         except (
@@ -207,6 +204,26 @@ class CellFolder:
         ) as error:
             return f"it cannot be read: {error}"
 
+    def _changed(self, names: set[str], weights: bool) -> str:
+        """Return which file of a finished cell is not as it was written, "" for none.
+
+        A damaged result.json may hold anything, and raise an error of many kinds.
+        """
+        content = read_file(self._result)
+        result = json.loads(content)
+        files = result.pop("files", {})
+        result.pop("digest", None)
+        if content != self._result_content(result, files):
+            return "result.json is not as it was written"
+        for name in LISTED:
+            if name in names and name not in files:
+                return f"{name} is no file of this cell"
+            if name in files and name not in names:
+                return f"{name} is gone"
+            if name in names and not self._is_as_written(name, files[name], weights):
+                return f"{name} is not as it was written"
+        return ""
+
     def _is_as_written(self, name: str, listed: tuple[int, str], weights: bool) -> bool:
         size, digest = listed
         with open_file(self.path / name) as file:
@@ -218,7 +235,7 @@ class CellFolder:
             return _digest(file.read()) == digest
 
     def _lack(self) -> str:
-        """Return what a finished cell must have and this one has not, "" for nothing: its description, every epoch."""
+        """Return what this cell lacks to be done, "" for nothing: it needs its description and every epoch."""
         try:
             about = json.loads(read_file(self._cell))
             history = read_file(self._history)
@@ -244,34 +261,36 @@ class CellFolder:
 
     def tidy(self) -> None:
         """Remove what a process that has ended left: its progress and error, and a checkpoint that is not needed."""
-        if self._left():
-            with self.lock() as acquired:
-                if acquired:
-                    for path in self._left():
-                        _remove(path)
+        # The lock of a cell that needs nothing is not touched.
+        if not self._leftovers():
+            return
+        with self.lock() as acquired:
+            if acquired:
+                self._remove_leftovers()
 
-    def _left(self) -> list[Path]:
+    def _remove_leftovers(self) -> None:
+        for path in self._leftovers():
+            _remove(path)
+
+    def _leftovers(self) -> list[Path]:
         """Return what a process that has ended left; only names that milbench gives are among them."""
         passing = {self._progress.name, self.error.name, self.hang.name}
         if self._result.exists():
             passing.add(self.checkpoint.name)
-        own = {*LISTED, *passing, self.checkpoint.name, self.output.name, self._result.name}
-        own.add(self._mirrored.name)
-        left = []
+        lasting = {*LISTED, self._result.name, self.checkpoint.name, self.output.name}
+        own = {*lasting, *passing, self._mirrored.name}
+        leftovers = []
         for path in self.path.glob("*"):
             is_own = path.name in own or path.name.startswith("best-")
-            if path.name in passing or (is_own and _is_no_file(path)):
-                left.append(path)
-            elif path.name.startswith(".") and path.name[1:].startswith((*own, "best-")):
-                # The temporary file of a process that was killed while it wrote.
-                left.append(path)
-        return left
+            is_in_place_of_file = is_own and _is_no_file(path)
+            # The temporary file of a process that was killed while it wrote.
+            is_temporary = path.name.startswith(".") and path.name[1:].startswith((*own, "best-"))
+            if path.name in passing or is_in_place_of_file or is_temporary:
+                leftovers.append(path)
+        return leftovers
 
     def interruption(self) -> str:
-        """Return where training stopped that no process goes on with, such as epoch 38 of 50; "" if it never began.
-
-        It is for a cell that is missing: what a running one does, its progress says.
-        """
+        """Return where the training of a missing cell stopped, such as "epoch 38 of 50"; "" if it never began."""
         progress = _read_json(self._progress) or {}
         if "epoch" in progress:
             return f"epoch {progress['epoch']} of {progress['epochs']}"
@@ -297,8 +316,9 @@ class CellFolder:
                 self._clear()
 
     def _clear(self) -> None:
-        with suppress(OSError):  # where it is no file
-            self._result.unlink(missing_ok=True)  # first: what is half removed is not done
+        # The result goes first, so that a cell that is half removed is not taken for a done one. It may be no file.
+        with suppress(OSError):
+            self._result.unlink(missing_ok=True)
         _remove(self.path)
 
     def begin(self, cell: Cell, label: str, provenance: Mapping[str, str]) -> None:
@@ -306,12 +326,13 @@ class CellFolder:
         if os.path.lexists(self._result) or not self.path.is_dir():
             self._clear()
         self.path.mkdir(parents=True, exist_ok=True)
-        for path in self._left():
-            _remove(path)
+        self._remove_leftovers()
         if not self.checkpoint.exists():
             _remove(self.output)
         # A cell that starts anew is another run in MLflow; one that continues is not.
-        attempt = (self.is_described() and self.about()["attempt"]) or uuid.uuid4().hex
+        attempt = self.about()["attempt"] if self.is_described() else ""
+        if not attempt:
+            attempt = uuid.uuid4().hex
         about = {
             "label": label,
             "attempt": attempt,
@@ -331,7 +352,8 @@ class CellFolder:
         with self._history.open("a", encoding="utf-8") as file:
             file.write(header + _lines((epoch, metric, value) for metric, value in metrics.items()))
             file.flush()
-            os.fsync(file.fileno())  # before the checkpoint that belongs to it
+            # The checkpoint that is written next belongs to this history, which has to be on the disk before it.
+            os.fsync(file.fileno())
 
     def cut_history(self, epochs: int) -> None:
         """Cut the history to its first epochs, those before a checkpoint."""
@@ -350,7 +372,8 @@ class CellFolder:
 
     def write_progress(self, progress: Mapping[str, Any]) -> None:
         """Write the progress: "doing", "epoch", "epochs", "step", "steps", "loss", "errors", "begun", "at"."""
-        with suppress(OSError):  # a display can do without
+        # A display can do without it.
+        with suppress(OSError):
             _write_json(self._progress, {"host": platform.node(), "pid": os.getpid(), **progress})
 
     def fail(self, reason: str, details: str = "") -> None:
@@ -365,9 +388,9 @@ class CellFolder:
     def finish(self, result: Mapping[str, Any]) -> None:
         """Mark the cell as done.
 
-        The result has "costs" by name, "threshold", "decoder", "classes", "seconds", "finished", and
-        "imported_later" where plug-ins have imported something in training. Raises Incomplete where its
-        description or an epoch is gone, as where somebody deletes the folder meanwhile.
+        The result has "costs" by name, "threshold", "decoder", "classes", "seconds", "finished", and "imported_later"
+        where plug-ins have imported something in training. Raises Incomplete where the description or an epoch is gone,
+        for example since somebody has deleted the folder.
         """
         self.check_complete()
         self.write_result(result)
@@ -386,15 +409,17 @@ class CellFolder:
             raise Incomplete(lack)
 
     def write_result(self, result: Mapping[str, Any]) -> None:
-        """Write result.json, with size and digest of every other file."""
+        """Write result.json, with size and digest of every file that belongs to the cell."""
         files = {}
-        for path in (self.path / name for name in LISTED):
-            if path.exists():
-                with path.open("rb+") as file:
-                    content = file.read()
-                    # What result.json lists outlives the loss of the machine.
-                    os.fsync(file.fileno())
-                files[path.name] = [len(content), _digest(content)]
+        for name in LISTED:
+            path = self.path / name
+            if not path.exists():
+                continue
+            with path.open("rb+") as file:
+                content = file.read()
+                # What result.json lists has to outlive the loss of the machine.
+                os.fsync(file.fileno())
+            files[name] = [len(content), _digest(content)]
         write_durably(self._result, self._result_content(result, files))
 
     def start_anew(self) -> None:
@@ -407,7 +432,7 @@ class CellFolder:
         return json.dumps({**result, "files": files, "digest": digest}).encode() + b"\n"
 
     def cell(self) -> Cell:
-        """Return the cell. Raises UsageError where the folder does not tell."""
+        """Return the cell as it is described. Raises UsageError where the description cannot be read."""
         try:
             return Cell(**json.loads(read_file(self._cell))["cell"])
         except Unreadable:
@@ -432,7 +457,7 @@ class CellFolder:
         return about
 
     def result(self) -> dict[str, Any]:
-        """Return what was given to `finish`, {} if the cell is not done; whether it is whole, `state` tells."""
+        """Return what was given to `finish`, {} if the cell is not done. Only `state` tells whether it is whole."""
         result = _read_json(self._result) or {}
         return {key: value for key, value in result.items() if key not in ("files", "digest")}
 
@@ -481,13 +506,18 @@ class CellFolder:
 
     def artifacts(self) -> list[Path]:
         """Return the files of results that exist, and the traceback of a failure."""
-        results = self.predictions, self.decoder, self.memory
-        return [
-            path for path in (self.weights, self.gallery, *results, self.error) if path.exists()
+        paths = [
+            self.weights,
+            self.gallery,
+            self.predictions,
+            self.decoder,
+            self.memory,
+            self.error,
         ]
+        return [path for path in paths if path.exists()]
 
     def mirrored(self) -> dict[str, Any]:
-        """Return what `keep_mirrored` wrote last, {} for nothing. It has no address, see `without_address`."""
+        """Return what `keep_mirrored` wrote last, {} for nothing, and never an address, see `without_address`."""
         record = _read_json(self._mirrored) or {}
         if record.get("cell") != self.id:
             return {}
