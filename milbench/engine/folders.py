@@ -25,11 +25,15 @@ from milbench._utils.files import (
 )
 from milbench._utils.words import counted
 from milbench.api.plan import Cell, Plan
-from milbench.engine.cell import CellFolder, State
+from milbench.engine.cell import CellFolder, Row, State
 from milbench.errors import UsageError, unknown
 
 if TYPE_CHECKING:
     from milbench.api.results import Results
+
+
+MOST_NAMED = 5
+"""Cells that a message names at most."""
 
 
 class Root:
@@ -61,43 +65,38 @@ class Root:
         """Return the names of the comparisons, the one launched last first."""
         times = {}
         for path in self._plan_places():
-            if not _not_a_plan(path):
+            if not _why_no_plan(path):
                 times[path.stem] = path.stat().st_mtime_ns
         return sorted(times, key=lambda name: times[name], reverse=True)
 
     def not_plans(self) -> list[str]:
         """Return a line for everything that has the name of a plan and is no file, such as a link to nothing."""
-        problems = map(_not_a_plan, self._plan_places())
+        problems = [_why_no_plan(path) for path in self._plan_places()]
         return [problem for problem in problems if problem]
 
     def check_place(self, name: str) -> None:
         """Raise UsageError where something else than a file has the name of the plan of a comparison."""
-        problem = _not_a_plan(self.runs / f"{name}.json")
+        problem = _why_no_plan(self.runs / f"{name}.json")
         if problem:
             raise UsageError(problem)
 
     def _plan_places(self) -> list[Path]:
         """Return everything with the name of a plan. Raises UsageError where the folder cannot be read."""
-        names = _names_in(self.runs)
-        return [self.runs / n for n in sorted(names) if n.endswith(".json") and n[0] != "."]
+        places = []
+        for name in sorted(_names_in(self.runs)):
+            # A name that begins with a point is that of a file that is being written.
+            is_hidden = name.startswith(".")
+            if name.endswith(".json") and not is_hidden:
+                places.append(self.runs / name)
+        return places
 
     def plan(self, name: str | None = None) -> Plan:
         """Return the plan of a comparison; None: of the one launched last. Raises UsageError if there is none."""
         names = self.names()
         if name is not None:
             self.check_place(name)
-        not_plans = self.not_plans()
-        if not names and not_plans:
-            raise UsageError(not_plans[0])
-        if not names and (cells := len([*self.folders()])):
-            raise UsageError(
-                f"{self.runs} has {counted(cells, 'cell')} and no plan of a comparison; the same milbench run "
-                "writes it again and skips finished cells"
-            )
         if not names:
-            raise UsageError(
-                f"nothing was run yet in {self.runs}; start with: milbench run demo (or give --root)"
-            )
+            raise self._no_plan_error()
         if name is not None and name not in names:
             raise unknown("comparison", name, names)
         path = self.runs / f"{name or names[0]}.json"
@@ -114,18 +113,34 @@ class Root:
                 f"{path}: {error}; put it back, or delete it: then every milbench run of it adds its cells again"
             ) from None
 
+    def _no_plan_error(self) -> UsageError:
+        """Return the error of a store without a plan: it says what is there instead."""
+        not_plans = self.not_plans()
+        if not_plans:
+            return UsageError(not_plans[0])
+        cells = len(list(self.folders()))
+        if cells:
+            return UsageError(
+                f"{self.runs} has {counted(cells, 'cell')} and no plan of a comparison; the same milbench run "
+                "writes it again and skips finished cells"
+            )
+        return UsageError(
+            f"nothing was run yet in {self.runs}; start with: milbench run demo (or give --root)"
+        )
+
     def save(self, plan: Plan) -> None:
         """Write the plan of a comparison in place of an earlier one of its name."""
         write_durably(self.runs / f"{plan.name}.json", plan.to_json().encode())
 
     def states(self, cells: Iterable[Cell], *, weights: bool = False) -> dict[str, State]:
-        """Return the states of cells, by their ids, see `CellFolder.state`; those without a folder cost no access."""
+        """Return the states of cells, by their ids, see `CellFolder.state`."""
+        # The disk is asked once for all cells that have no folder.
         existing = _names_in(self.cells)
-        missing = State("missing")
         states = {}
         for cell in cells:
-            is_there = cell.id in existing
-            states[cell.id] = self.cell(cell.id).state(weights=weights) if is_there else missing
+            states[cell.id] = State("missing")
+            if cell.id in existing:
+                states[cell.id] = self.cell(cell.id).state(weights=weights)
         return states
 
     def imported_later(self, cells: Iterable[Cell]) -> dict[str, dict[str, list[str]]]:
@@ -143,19 +158,15 @@ class Root:
     def find(self, reference: str) -> CellFolder:
         """Return the folder of the finished cell whose id, or run in MLflow, begins with a reference."""
         start = reference.strip().lower()
-        named = [
-            (folder, (folder.id, str(folder.mirrored().get("run", ""))))
-            for folder in self.folders()
-            if start
-        ]
-        matches = [folder for folder, ids in named if any(name.startswith(start) for name in ids)]
-        names = [f"{folder.id} ({folder.about()['label']})" for folder in matches[:5]]
+        matches = self._folders_that_begin(start) if start else []
         if not matches:
             raise UsageError(
                 f"no cell or run {reference!r} in {self.runs}; milbench status shows their ids"
             )
+        names = [f"{folder.id} ({folder.about()['label']})" for folder in matches[:MOST_NAMED]]
         if len(matches) > 1:
-            rest = f" and {len(matches) - 5} more" if len(matches) > 5 else ""
+            others = len(matches) - len(names)
+            rest = f" and {others} more" if others else ""
             listed = f"{', '.join(names)}{rest}; give more characters"
             raise UsageError(f"{reference!r} is the beginning of {len(matches)} cells: {listed}")
         state = matches[0].state(weights=True)
@@ -164,6 +175,15 @@ class Root:
             what = state.problem or f"not done ({state.status}{reason})"
             raise UsageError(f"cell {names[0]} is {what}")
         return matches[0]
+
+    def _folders_that_begin(self, start: str) -> list[CellFolder]:
+        """Return the folders of cells whose id, or run in MLflow, begins with some characters."""
+        matches = []
+        for folder in self.folders():
+            run = str(folder.mirrored().get("run", ""))
+            if folder.id.startswith(start) or run.startswith(start):
+                matches.append(folder)
+        return matches
 
     def folders(self) -> Iterator[CellFolder]:
         """Yield the folders of all cells of the store, whatever comparison they belong to."""
@@ -191,8 +211,8 @@ def _names_in(folder: Path) -> set[str]:
         raise Unreadable(folder, error) from None
 
 
-def _not_a_plan(path: Path) -> str:
-    """Say what has the name of a plan and is no file, "" for a file or nothing."""
+def _why_no_plan(path: Path) -> str:
+    """Return why what has the name of a plan cannot be one, such as a folder; "" for a file or nothing."""
     kind = ""
     try:
         found = path.stat()
@@ -204,7 +224,9 @@ def _not_a_plan(path: Path) -> str:
             kind = "a link to nothing"
     except OSError as error:
         return f"{path} cannot be read: {error.strerror or error}; it is left alone"
-    return f"{path} is {kind}, expected the plan of a comparison: move it away" if kind else ""
+    if not kind:
+        return ""
+    return f"{path} is {kind}, expected the plan of a comparison: move it away"
 
 
 def results(root: Path | str = ".", name: str | None = None) -> Results:
@@ -219,7 +241,8 @@ def results(root: Path | str = ".", name: str | None = None) -> Results:
     rows: list[tuple[Any, ...]] = []
     folders = {}
     for cell in plan.cells:
-        folder, state = place.cell(cell.id), states[cell.id]
+        folder = place.cell(cell.id)
+        state = states[cell.id]
         rows += _rows(plan, cell, folder, state)
         if state.status == "done":
             folders[cell.id] = folder.path
@@ -231,34 +254,50 @@ def results(root: Path | str = ".", name: str | None = None) -> Results:
 
 
 def _rows(plan: Plan, cell: Cell, folder: CellFolder, state: State) -> Iterator[tuple[Any, ...]]:
-    label = plan.labels[cell.id]
+    """Yield the rows of a cell in the frame of results, see `milbench.api.results.COLUMNS`.
+
+    A cell without any metric has one row, so that the frame has every planned cell.
+    """
     tried = plan.search.draws.get(cell.id) if plan.search else None
     draw = tried.draw if tried else None
-    prefix = *label, cell.supervision, cell.seed, state.status, state.reason
-    history = [] if state.status in ("missing", "unreadable") else folder.history()
-    provenance = folder.about()["provenance"] if history or state.status == "failed" else {}
-    place = (
-        cell.id,
-        folder.mirrored().get("run", "") if provenance else "",
-        str(provenance.get("machine", "")),
-    )
-    suffix = (*place, str(provenance.get("code", "")), draw)
-    costs = folder.result().get("costs", {}) if state.status == "done" else {}
-    costs = costs | {"steps": _steps(history)} if costs else costs
-    rows: list[tuple[int | None, str, float]] = [
+    history: list[Row] = []
+    if state.status not in ("missing", "unreadable"):
+        history = folder.history()
+    provenance: Mapping[str, Any] = {}
+    if history or state.status == "failed":
+        provenance = folder.about()["provenance"]
+    run = folder.mirrored().get("run", "") if provenance else ""
+    machine = str(provenance.get("machine", ""))
+    code = str(provenance.get("code", ""))
+    before = (*plan.labels[cell.id], cell.supervision, cell.seed, state.status, state.reason)
+    after = (cell.id, run, machine, code, draw)
+    # Costs of single epochs are left out, for those of the whole training.
+    values: list[tuple[int | None, str, float]] = [
         row for row in history if not row[1].startswith("cost/")
     ]
-    rows += [(cell.recipe["epochs"], f"cost/{name}", value) for name, value in costs.items()]
-    for epoch, metric, value in rows or [(None, "", float("nan"))]:
-        yield (*prefix, epoch, metric, value, *suffix)
+    for name, value in _costs(folder, state, history).items():
+        values.append((cell.recipe["epochs"], f"cost/{name}", value))
+    if not values:
+        values.append((None, "", float("nan")))
+    for epoch, metric, value in values:
+        yield (*before, epoch, metric, value, *after)
 
 
-def _steps(history: Iterable[tuple[int, str, float]]) -> float:
-    """Return the number of training steps: of each epoch the seconds over those of a step."""
+def _costs(folder: CellFolder, state: State, history: list[Row]) -> dict[str, float]:
+    """Return the costs of a finished cell, among them its steps; none of another one."""
+    if state.status != "done":
+        return {}
+    costs: dict[str, float] = folder.result().get("costs", {})
+    if not costs:
+        return {}
+    return costs | {"steps": _steps(history)}
+
+
+def _steps(history: Iterable[Row]) -> float:
+    """Return the number of training steps: for each epoch its seconds divided by the seconds of a step."""
     values = {(epoch, metric): value for epoch, metric, value in history}
-    seconds = {
-        epoch: value for (epoch, metric), value in values.items() if metric == "cost/step_seconds"
-    }
-    return float(
-        sum(round(values[epoch, "cost/train_seconds"] / value) for epoch, value in seconds.items())
-    )
+    steps = 0
+    for (epoch, metric), seconds_of_step in values.items():
+        if metric == "cost/step_seconds":
+            steps += round(values[epoch, "cost/train_seconds"] / seconds_of_step)
+    return float(steps)
