@@ -1,7 +1,8 @@
 """The mirror: copies the folders of cells to MLflow. No launch depends on it.
 
-Only the launching process writes. A folder remembers its run and how much of it is copied, and values have the times
-of the training, so that mirroring again changes nothing. The calls to MLflow are in `milbench.engine.mlflow_runs`.
+Only the process of a launch, or of `milbench sync`, writes to MLflow. A folder remembers its run and how much of it is
+copied, and values have the times of the training, so that copying again changes nothing. The calls to MLflow are in
+`milbench.engine.mlflow_runs`.
 """
 
 import os
@@ -38,23 +39,31 @@ for key, value in {
 }.items():
     os.environ.setdefault(key, value)
 
-INTERVAL = 3.0  # seconds between two readings of the folders during a launch
+INTERVAL = 3.0
+"""Seconds between two readings of the folders during a launch."""
 PATIENCE = 10.0
-"""Seconds without progress after which a server counts as away; ten times that for a database, which may be new."""
+"""Seconds without progress after which a server counts as away."""
+PATIENCE_WITH_DATABASE = 10
+"""How many times longer a database may take: a new one gets its tables first."""
 
 
 class Mirror:
     """Mirrors the cells of a comparison, in a thread of its own, with trained networks as models where `log_models`."""
 
     def __init__(self, root: Root, plan: Plan, *, log_models: bool = False) -> None:
-        self.root, self.plan, self.log_models = root, plan, log_models
+        self.root = root
+        self.plan = plan
+        self.log_models = log_models
         self.uri = address(root)
         self.server = address_digest(self.uri)
-        self.problem = ""  # why the last try did not mirror everything, in one line
-        self._stop, self._given_up = threading.Event(), threading.Event()
+        # Why the last try did not mirror everything, in one line.
+        self.problem = ""
+        self._stop = threading.Event()
+        self._given_up = threading.Event()
+        # The ids of the cells that are done and mirrored: their folders need not be read again.
         self._settled: set[str] = set()
-        self._is_hidden = False
-        self._moved = time.monotonic()
+        self._has_hidden_addresses = False
+        self._last_progress = time.monotonic()
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
     def start(self) -> None:
@@ -64,14 +73,17 @@ class Mirror:
     def finish(self) -> str:
         """Mirror the rest as long as that makes progress; describe in one line what is not mirrored, "" for nothing."""
         self._stop.set()
-        self._moved = time.monotonic()
-        patience = PATIENCE if self.uri.startswith("http") else 10 * PATIENCE
-        while self._thread.is_alive() and time.monotonic() - self._moved < patience:
+        self._last_progress = time.monotonic()
+        patience = PATIENCE
+        if not self.uri.startswith("http"):
+            patience *= PATIENCE_WITH_DATABASE
+        while self._thread.is_alive() and time.monotonic() - self._last_progress < patience:
             self._thread.join(0.1)
         if self._thread.is_alive():
             self._given_up.set()
             self.problem = f"{shown_address(self.root)} does not answer"
-        if not (behind := self.behind()):
+        behind = self.behind()
+        if not behind:
             return ""
         why = f" ({self.problem})" if self.problem else ""
         cells = f"{len(behind)} of {counted(len(self.plan.cells), 'cell')}"
@@ -83,10 +95,12 @@ class Mirror:
         states = self.root.states(cells)
         behind = []
         for cell in cells:
-            state, folder = states[cell.id], self.root.cell(cell.id)
-            status, record = state.status, folder.mirrored()
-            is_new = status == "missing" and not record and not folder.begun
-            if state.problem or is_new:
+            state = states[cell.id]
+            status = state.status
+            folder = self.root.cell(cell.id)
+            record = folder.mirrored()
+            has_nothing = status == "missing" and not record and not folder.begun
+            if state.problem or has_nothing:
                 continue
             lacks_model = self.log_models and status == "done" and not record.get("model")
             is_elsewhere = record.get("server") != self.server
@@ -98,9 +112,10 @@ class Mirror:
         return behind
 
     def _follow(self) -> None:
-        last = False
-        while not last and not self._given_up.is_set():
-            last = self._stop.wait(INTERVAL)
+        is_last = False
+        while not is_last and not self._given_up.is_set():
+            # Once more after the end: cells have finished since the last time.
+            is_last = self._stop.wait(INTERVAL)
             try:
                 self._mirror()
                 self.problem = ""
@@ -110,13 +125,13 @@ class Mirror:
     def _mirror(self) -> None:
         """Copy what is missing; one process of a root at a time, since two would make two runs of a cell."""
         with locks.lock(self.root.runs / "mlflow.lock"):
-            self._moved = time.monotonic()
+            self._last_progress = time.monotonic()
             self._hide_addresses()
-            for leftover in self.root.runs.glob(
-                f".{self.root.database.name}.*"
-            ):  # of a killed process
+            # A process that was killed may have left the database that it was making.
+            for leftover in self.root.runs.glob(f".{self.root.database.name}.*"):
                 leftover.unlink(missing_ok=True)
-            if not (behind := self.behind()):
+            behind = self.behind()
+            if not behind:
                 return
             check_database(self.uri)
             from milbench.engine.mlflow_runs import Runs
@@ -125,39 +140,46 @@ class Mirror:
             experiment = runs.experiment()
             problems: list[Exception] = []
             for cell in behind:
-                self._moved = time.monotonic()
+                self._last_progress = time.monotonic()
                 if self._given_up.is_set():
                     return
                 try:
                     runs.update(experiment, cell, self.log_models)
                 except (OSError, UsageError) as error:
+                    # A problem with the folder of this cell does not concern the others. A server that does not
+                    # answer would not answer for them either.
                     if not is_of_store(self.root, error):
-                        raise  # of a server, which no other cell would reach either
-                    problems.append(error)  # of the folder of this cell
+                        raise
+                    problems.append(error)
             if problems:
                 raise problems[0]
 
     def _hide_addresses(self) -> None:
         """Rewrite the records of earlier versions, which held the address of MLflow with its password."""
-        if not self._is_hidden:
-            for folder in self.root.folders():
-                folder.hide_address()
-            self._is_hidden = True
+        if self._has_hidden_addresses:
+            return
+        for folder in self.root.folders():
+            folder.hide_address()
+        self._has_hidden_addresses = True
 
 
 def address(root: Root) -> str:
     """Return the address of MLflow: MLFLOW_TRACKING_URI, or the database of the root."""
-    if uri := os.environ.get("MLFLOW_TRACKING_URI"):
+    uri = os.environ.get("MLFLOW_TRACKING_URI")
+    if uri:
         return uri
-    from sqlalchemy.engine import URL  # version 2.1 reads "%20" as a space, 2.0 as it stands
+    # SQLAlchemy 2.1 reads "%20" in a path as a space, 2.0 as it stands: each writes what it reads.
+    from sqlalchemy.engine import URL
 
     return URL.create("sqlite", database=str(root.database)).render_as_string()
 
 
 def shown_address(root: Root) -> str:
-    """Return the address of MLflow as it may be shown: that of the root by its path, another one without secrets."""
+    """Return the address of MLflow as it may be shown: the path of the root's database, or a server without secrets."""
     uri = os.environ.get("MLFLOW_TRACKING_URI")
-    return without_secrets(uri) if uri else str(root.database.relative_to(root.path))
+    if uri:
+        return without_secrets(uri)
+    return str(root.database.relative_to(root.path))
 
 
 def page_address() -> str:
@@ -167,7 +189,7 @@ def page_address() -> str:
 
 
 def is_of_store(root: Root, error: Exception) -> bool:
-    """Return whether an error is about a file of the store, so that its message may be shown."""
+    """Return whether an error is about a file of the store, or in words of our own: its message may be shown."""
     if isinstance(error, OSError):
         return error.filename is not None and str(error.filename).startswith(str(root.path))
     return isinstance(error, UsageError)
@@ -175,14 +197,14 @@ def is_of_store(root: Root, error: Exception) -> bool:
 
 def describe_problem(root: Root, error: Exception) -> str:
     """Say in one line why something could not be copied to MLflow. No secret of its address is in it."""
-    uri = address(root)
-    is_own = not os.environ.get("MLFLOW_TRACKING_URI")
+    given = os.environ.get("MLFLOW_TRACKING_URI", "")
     if is_of_store(root, error):
         reason = str(error)
-    elif has_secrets(uri) and not is_own:
+    elif has_secrets(given):
         reason = safe_reason(error)
     else:
         text = str(error) or type(error).__name__
+        # Messages of servers and databases are long; these parts of them say why.
         cause = re.search(r"\[Errno -?\d+\] [^'\")]+|timed out|\(\w[\w.]*Error\) .+", text)
         reason = hide_in(cause[0] if cause else text.splitlines()[0])
     return f"{shown_address(root)}: {reason[:300]}"
@@ -199,7 +221,9 @@ def database_of(uri: str) -> Path | None:
         database = make_url(uri).database
     except (ArgumentError, ValueError):
         return None
-    return Path(database).absolute() if database and database != ":memory:" else None
+    if not database or database == ":memory:":
+        return None
+    return Path(database).absolute()
 
 
 def check_database(uri: str, *, thoroughly: bool = False) -> None:
@@ -228,7 +252,7 @@ def check_database(uri: str, *, thoroughly: bool = False) -> None:
     except WrongFile as error:
         raise UsageError(f"{database} is no database: {error}; move it away") from None
     except sqlite3.OperationalError as error:
-        # Such as one that is locked, or may not be read.
+        # The database may be locked, for example.
         raise UsageError(f"{database} cannot be opened: {error}") from None
     except sqlite3.Error as error:
         raise UsageError(f"{database} is damaged: {error}; {remedy}") from None
@@ -244,27 +268,29 @@ def synchronise(root: Root, names: Iterable[str], *, log_models: bool = False) -
     for name in names:
         try:
             plan = root.plan(name)
-        except UsageError as error:  # the others are copied
+        except UsageError as error:
+            # The other comparisons are copied all the same.
             problems.append(str(error))
             continue
         problems += _synchronise_one(root, plan, log_models=log_models)
-    return [*dict.fromkeys(problems)]
+    # One of the server is the same for all comparisons.
+    return list(dict.fromkeys(problems))
 
 
 def _synchronise_one(root: Root, plan: Plan, *, log_models: bool) -> list[str]:
     """Copy a comparison to MLflow; describe what could not be copied, a line each."""
-    why_not_known = ""
+    why_unknown = ""
     try:
         from milbench.engine.mlflow_runs import Runs
 
         Runs(root, plan, address(root)).forget_lost()
     except Exception as error:  # noqa: BLE001 whatever MLflow, a database or a server raises
-        why_not_known = describe_problem(root, error)
+        why_unknown = describe_problem(root, error)
     mirror = Mirror(root, plan, log_models=log_models)
     mirror.start()
     problem = mirror.finish()
-    if why_not_known and not problem:
+    if why_unknown and not problem:
         # The folders remember that all was copied, but MLflow may have lost it.
-        problem = f"not known whether MLflow has everything ({why_not_known})"
+        problem = f"not known whether MLflow has everything ({why_unknown})"
     problems = [problem] if problem else []
     return problems + damaged(plan, root.states(plan.cells))

@@ -1,4 +1,4 @@
-"""The runs of a comparison in MLflow, and its networks as MLflow's models; to import MLflow takes seconds."""
+"""The runs of a comparison in MLflow, and its networks as MLflow's models. Importing MLflow takes seconds."""
 
 import json
 import logging
@@ -25,7 +25,7 @@ from milbench._version import __version__
 from milbench.api import gallery
 from milbench.api.plan import Cell, Plan
 from milbench.api.resolver import resolve
-from milbench.engine.cell import CellFolder, Status
+from milbench.engine.cell import CellFolder, Row, Status
 from milbench.engine.folders import Root
 from milbench.engine.mirror import database_of
 from milbench.errors import UsageError
@@ -38,22 +38,28 @@ STATUSES: dict[Status, str] = {
     "missing": "KILLED",
     "unreadable": "KILLED",
 }
-ATTEMPT = "milbench.attempt"  # the tag of a run that tells it from runs of the same cell that was computed before
+ATTEMPT = "milbench.attempt"
+"""The tag of a run that tells it from earlier runs of the same cell, which was computed again."""
+MOST_METRICS = 900
+"""Metrics that are sent at once. A server takes 1,000."""
+DIGEST_LENGTH = 36
+"""Characters that MLflow keeps of the digest of a data set."""
 
 # The mirror reports errors in one line. What these libraries log or warn of may quote an address with a password.
 for _name in ("mlflow", "alembic", "sqlalchemy", "urllib3", "requests", "mlflow.store.db.utils"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", module=rf"{_name}(\.|$)")
-logging.getLogger("alembic.runtime.migration").addFilter(
-    lambda _: False
-)  # whose level older MLflow sets anew
+# Older versions of MLflow set the level of this logger anew.
+logging.getLogger("alembic.runtime.migration").addFilter(lambda _: False)
 
 
 class Runs:
     """The runs of the cells of a plan, in the MLflow at an address, which are made where there are none."""
 
     def __init__(self, root: Root, plan: Plan, uri: str) -> None:
-        self.root, self.plan, self.uri = root, plan, uri
+        self.root = root
+        self.plan = plan
+        self.uri = uri
         self.server = address_digest(uri)
         self.is_local = uri.startswith("sqlite:")
         database = database_of(uri)
@@ -62,20 +68,26 @@ class Runs:
             scratch = database.with_name(f".{database.name}.{os.getpid()}")
             address = uri.replace(database.name, scratch.name)
             mlflow.MlflowClient(address).search_experiments(max_results=1)
-            with suppress(FileNotFoundError):  # another launch has made it in the meantime
+            # Another launch may have made the database in the meantime, and removed this one.
+            with suppress(FileNotFoundError):
                 scratch.replace(database)
         self.client: Any = mlflow.MlflowClient(uri)
 
     def forget_lost(self) -> None:
         """Let folders forget runs that MLflow does not know any more, as after its database was deleted."""
-        for folder in (self.root.cell(cell.id) for cell in self.plan.cells):
-            if (record := folder.mirrored()).get("server") == self.server:
-                try:
-                    self.client.get_run(record["run"])
-                except Exception as error:  # the classes of errors differ between stores
-                    if "RESOURCE_DOES_NOT_EXIST" not in str(getattr(error, "error_code", "")):
-                        raise  # a server that is away: each cell would wait for it
-                    folder.keep_mirrored({})
+        for cell in self.plan.cells:
+            folder = self.root.cell(cell.id)
+            record = folder.mirrored()
+            if record.get("server") != self.server:
+                continue
+            try:
+                self.client.get_run(record["run"])
+            except Exception as error:
+                # The classes of errors differ between stores. Any other error ends the loop: if a server is away, each
+                # cell would wait for it.
+                if "RESOURCE_DOES_NOT_EXIST" not in str(getattr(error, "error_code", "")):
+                    raise
+                folder.keep_mirrored({})
 
     def experiment(self) -> str:
         """Return the id of the experiment of the comparison; create it if there is none."""
@@ -98,27 +110,23 @@ class Runs:
         state = folder.state(weights=True)
         if state.problem:
             raise UsageError(f"cell {cell.id} ({self.plan.label(cell)}) is {state.problem}")
-        status, record = state.status, folder.mirrored()
+        status = state.status
+        record = folder.mirrored()
         if record.get("server") != self.server:
             record = self._create_run(experiment, cell, folder)
         if record.get("status") not in ("running", status):
-            self.client.update_run(record["run"], status="RUNNING")  # it was stopped, and goes on
+            # The cell was stopped, and goes on.
+            self.client.update_run(record["run"], status="RUNNING")
         history = folder.history()
-        ends, now = dict[int, int](), float(record["start"])
-        for (
-            epoch,
-            name,
-            value,
-        ) in history:  # an epoch ended when its training had taken its time since the start
-            now += 1000 * value if name == "cost/train_seconds" else 0.0
-            ends[epoch] = int(now)
+        ends = _ends_of_epochs(history, record["start"])
         new = [
             Metric(name, value, ends[epoch], epoch)
             for epoch, name, value in history[record["rows"] :]
         ]
-        for start in range(0, len(new), 900):  # of which a server takes 1,000 at once
-            self.client.log_batch(record["run"], metrics=new[start : start + 900])
-        folder.keep_mirrored(record := record | {"rows": len(history)})
+        for start in range(0, len(new), MOST_METRICS):
+            self.client.log_batch(record["run"], metrics=new[start : start + MOST_METRICS])
+        record = record | {"rows": len(history)}
+        folder.keep_mirrored(record)
         if status != "running":
             self._log_end(cell, folder, record["run"], status, log_models)
         folder.keep_mirrored(record | {"status": status, "model": log_models and status == "done"})
@@ -128,18 +136,19 @@ class Runs:
         about = folder.about()
         tags = {f"milbench.{key}": value for key, value in about["provenance"].items()}
         tags |= {"milbench.cell": cell.id, ATTEMPT: about["attempt"]}
-        if code := tags.get("milbench.code"):
+        code = tags.get("milbench.code")
+        if code:
             tags["mlflow.source.git.commit"] = code
-        start = int(1000 * (folder.begun or folder.result().get("finished", time.time())))
+        begun = folder.begun or folder.result().get("finished", time.time())
+        start = int(1000 * begun)
         existing = self.client.search_runs(
             [experiment], f"tags.`{ATTEMPT}` = '{about['attempt']}'", max_results=1
         )
-        name = self.plan.label(cell)
-        run = (
-            existing[0]
-            if existing
-            else self.client.create_run(experiment, start, tags, run_name=name)
-        )
+        if existing:
+            run = existing[0]
+        else:
+            name = self.plan.label(cell)
+            run = self.client.create_run(experiment, start, tags, run_name=name)
         params = [Param(key, str(value)) for key, value in cell.params().items()]
         self.client.log_batch(run.info.run_id, params=params)
         record = {
@@ -155,24 +164,21 @@ class Runs:
     def _log_end(
         self, cell: Cell, folder: CellFolder, run_id: str, status: Status, log_models: bool
     ) -> None:
-        result, end = folder.result(), int(1000 * time.time())
+        """Log the costs, the data, the files and the end of a cell that is not running."""
+        result = folder.result()
+        end = int(1000 * time.time())
         if result:
             end = int(1000 * result["finished"])
-            by_epoch = {name for _, name, _ in folder.history()}
-            costs = {f"cost/{name}": value for name, value in result["costs"].items()}
-            totals = {name: value for name, value in costs.items() if name not in by_epoch}
-            self.client.log_batch(
-                run_id, metrics=[Metric(*one, end, cell.recipe["epochs"]) for one in totals.items()]
-            )
-        sha256 = re.search(
-            r"sha256 ([0-9a-f]+)", cell.data
-        )  # MLflow keeps 36 characters, which a name may fill
-        digest = (sha256[1] if sha256 else cell.data)[:36]
+            self._log_costs(run_id, folder, result["costs"], end, cell.recipe["epochs"])
+        # The name before the SHA-256 could fill the characters that are kept.
+        sha256 = re.search(r"sha256 ([0-9a-f]+)", cell.data)
+        digest = sha256[1] if sha256 else cell.data
         source = json.dumps({"task": cell.task, "params": cell.task_params, "data": cell.data})
         context = InputTag("mlflow.data.context", "training and evaluation")
-        data = Dataset(cell.task, digest, "code", source)
+        data = Dataset(cell.task, digest[:DIGEST_LENGTH], "code", source)
         self.client.log_inputs(run_id, [DatasetInput(data, [context])])
-        if reason := folder.failure():
+        reason = folder.failure()
+        if reason:
             self.client.set_tag(run_id, "milbench.reason", reason[:4000])
         for path in folder.artifacts():
             self._log_file(run_id, path)
@@ -181,6 +187,18 @@ class Runs:
                 write_model(Path(scratch) / "model", folder, cell, result)
                 self._log_file(run_id, Path(scratch) / "model")
         self.client.set_terminated(run_id, STATUSES[status], end)
+
+    def _log_costs(
+        self, run_id: str, folder: CellFolder, costs: Mapping[str, float], end: int, epochs: int
+    ) -> None:
+        """Log the costs of the whole training, but for those that were logged by epoch under the same name."""
+        by_epoch = {name for _, name, _ in folder.history()}
+        metrics = []
+        for cost, value in costs.items():
+            name = f"cost/{cost}"
+            if name not in by_epoch:
+                metrics.append(Metric(name, value, end, epochs))
+        self.client.log_batch(run_id, metrics=metrics)
 
     def _log_file(self, run_id: str, path: Path) -> None:
         """Store a file or a folder as an artifact; in the root's own, files are links where the disk can link."""
@@ -196,6 +214,20 @@ class Runs:
                 os.link(path, place)
             except OSError:
                 shutil.copyfile(path, place)
+
+
+def _ends_of_epochs(history: list[Row], start: int) -> dict[int, int]:
+    """Return when each epoch ended, by the seconds of training since `start`; evaluations are left out.
+
+    Times are in milliseconds since 1970.
+    """
+    ends = {}
+    now = float(start)
+    for epoch, name, value in history:
+        if name == "cost/train_seconds":
+            now += 1000 * value
+        ends[epoch] = int(now)
+    return ends
 
 
 def write_model(place: Path, folder: CellFolder, cell: Cell, result: Mapping[str, Any]) -> None:
@@ -231,18 +263,21 @@ def write_model(place: Path, folder: CellFolder, cell: Cell, result: Mapping[str
         for copy, original in copies.items():
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(original, copy)
-        columns = [
-            ("labels", "string"),
-            ("probability", "double"),
-        ]  # as milbench.inference.saved_model returns them
+        # These are the columns that milbench.inference.saved_model returns.
+        columns = [("labels", "string"), ("probability", "double")]
         columns += [(f"presence {name}", "double") for name in result["classes"]]
         inputs = Schema([TensorSpec(example.dtype, test_bags.batch_shape)])
         outputs = Schema([ColSpec(DataType[kind], name) for name, kind in columns])
+        code_paths = [str(path) for path in (Path(scratch) / "code").glob("*")]
         pyfunc.save_model(
-            place, loader_module="milbench.inference.saved_model", data_path=str(data), input_example=example,
-            signature=ModelSignature(inputs, outputs), pip_requirements=[f"milbench=={__version__}"],
-            code_paths=[*map(str, (Path(scratch) / "code").glob("*"))] or None,
-        )  # fmt: skip
+            place,
+            loader_module="milbench.inference.saved_model",
+            data_path=str(data),
+            input_example=example,
+            signature=ModelSignature(inputs, outputs),
+            pip_requirements=[f"milbench=={__version__}"],
+            code_paths=code_paths or None,
+        )
 
 
 def _places_of_used(
