@@ -1,4 +1,4 @@
-"""How far the training of a cell is: its checkpoint, from which it continues bit for bit, and what displays show."""
+"""How far the training of a cell is: the checkpoint, from which it continues bit for bit, and what displays show."""
 
 import hashlib
 import io
@@ -14,22 +14,27 @@ from milbench.api.predictions import load_predictions
 from milbench.engine.cell import CellFolder
 from milbench.errors import UsageError
 
-REPORT_INTERVAL = 0.5  # least seconds between reports of progress inside an evaluation
-INTERVAL = (
-    60.0  # least seconds between checkpoints inside an epoch: a killed run loses this much work
-)
-DIGEST = 32  # bytes, of a SHA-256, before what torch has written
-ZIP = b"PK"  # with which every file of torch begins
+REPORT_INTERVAL = 0.5
+"""Least seconds between reports of progress inside an evaluation."""
+INTERVAL = 60.0
+"""Least seconds between checkpoints inside an epoch: a killed run loses about this much work."""
+DIGEST = 32
+"""Bytes of the SHA-256 that stands before what torch has written."""
+ZIP = b"PK"
+"""The bytes that every file of torch begins with."""
 
 
 @dataclass
 class Counters:
-    """Progress of training: finished epochs; of the next one steps, the sum of losses, clipped gradients, seconds."""
+    """Progress of training: the epochs that are finished, and how far the next one is."""
 
     epoch: int = 0
+    """The number of finished epochs."""
     step: int = 0
+    """The number of finished steps of the next epoch. What follows is summed over them."""
     loss_sum: float = 0.0
     clipped: float = 0.0
+    """Steps whose gradient was clipped."""
     seconds: float = 0.0
     best: int = 0
     """The epoch whose predictions are kept until the end, since it is the best so far; 0: none."""
@@ -64,7 +69,8 @@ class Checkpoint:
             "cuda": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
             "history": self.folder.history_digest(),
         }
-        buffer = io.BytesIO()  # torch raises errors of its own kind where a disk is full
+        # Where a disk is full, torch would raise an error of its own kind, so it writes to memory.
+        buffer = io.BytesIO()
         torch.save(content, buffer)
         data = buffer.getvalue()
         write_durably(self.folder.checkpoint, hashlib.sha256(data).digest() + data)
@@ -117,23 +123,27 @@ class Checkpoint:
                 io.BytesIO(data), map_location="cpu", weights_only=True
             )
             is_whole = {"counters", "states", "cpu", "cuda", "history"} <= content.keys()
-            return content if is_whole and content["states"].keys() == self.states.keys() else {}
-        except Exception:  # noqa: BLE001 of a file that something else has written torch raises errors of many kinds
+            if is_whole and content["states"].keys() == self.states.keys():
+                return content
+        except Exception:  # noqa: BLE001 torch raises errors of many kinds for a file that something else has written
             return {}
+        return {}
 
     def _whole_data(self) -> bytes:
         """Return what torch has written, b"" where there is no file, or it is not as it was written."""
         try:
             with open_file(self.folder.checkpoint) as file:
                 written = file.read(DIGEST)
-                # Something else may have left a file of any size there, of which only the beginning is read.
+                # Something else may have left a file of any size there. Only its beginning is read.
                 if file.read(len(ZIP)) != ZIP:
                     return b""
                 file.seek(DIGEST)
                 data = file.read()
         except (FileNotFoundError, WrongFile):
             return b""
-        return data if hashlib.sha256(data).digest() == written else b""
+        if hashlib.sha256(data).digest() != written:
+            return b""
+        return data
 
 
 class Progress:
@@ -141,23 +151,29 @@ class Progress:
 
     def __init__(self, folder: CellFolder, epochs: int, steps: int, counters: Counters) -> None:
         self.folder = folder
+        # A cell that continues begins at some share of its training. Displays estimate the rest from there.
+        share = (counters.epoch + counters.step / steps) / epochs
         self.shown: dict[str, Any] = {
-            "doing": "training", "epochs": epochs, "steps": steps, "epoch": counters.epoch + 1, "step": counters.step,
-            "begun": time.time(), "at": (counters.epoch + counters.step / steps) / epochs, "loss": None, "errors": {},
-        }  # fmt: skip
+            "doing": "training",
+            "epochs": epochs,
+            "steps": steps,
+            "epoch": counters.epoch + 1,
+            "step": counters.step,
+            "begun": time.time(),
+            "at": share,
+            "loss": None,
+            "errors": {},
+        }
         self._scored = 0
         self._write()
 
     def trained(self, counters: Counters) -> None:
         """Report steps."""
         self._scored = 0
-        loss = counters.loss_sum / counters.step
-        self.shown |= {
-            "doing": "training",
-            "epoch": counters.epoch + 1,
-            "step": counters.step,
-            "loss": loss,
-        }
+        self.shown["doing"] = "training"
+        self.shown["epoch"] = counters.epoch + 1
+        self.shown["step"] = counters.step
+        self.shown["loss"] = counters.loss_sum / counters.step
         self._write()
 
     def scored(self, bags: int) -> None:
@@ -169,9 +185,9 @@ class Progress:
 
     def evaluated(self, metrics: Mapping[str, float]) -> None:
         """Report the errors of an epoch; after one without an evaluation those of the last one stay."""
-        self.shown["errors"] = {
-            k: v for k, v in metrics.items() if k.endswith("_error")
-        } or self.shown["errors"]
+        errors = {name: value for name, value in metrics.items() if name.endswith("_error")}
+        if errors:
+            self.shown["errors"] = errors
         self._write()
 
     def _write(self) -> None:
