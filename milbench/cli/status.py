@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from milbench.engine.cell import State
 
 INTERRUPTED = "interrupted"
-"""What is said of a missing cell whose training has begun; the next launch goes on with it."""
+"""What is shown in place of "missing" for a cell whose training has begun; the next launch goes on with it."""
+NOT_DONE = ("running", "failed", INTERRUPTED, "missing", "unreadable")
+"""What a cell that is not done can be shown as, in the order of the summary."""
 
 
 def status(
@@ -42,43 +44,48 @@ def status(
     states = place.states(plan.cells)
     interrupted = _interruptions(states, place)
     console.print(_table(plan, states, interrupted, place if scores else None), markup=False)
-    if failed := [cell_id for cell_id, state in states.items() if state.status == "failed"]:
-        options.say(
-            f"traceback: {place.cell(failed[0]).error}{f' (and {len(failed) - 1} more)' * bool(failed[1:])}"
-        )
-    done = all(state.status == "done" for state in states.values())
-    counts = Counter(
-        INTERRUPTED if cell_id in interrupted else state.status for cell_id, state in states.items()
-    )
-    rest = "".join(
-        f", {counts[status]} {status}"
-        for status in ("running", "failed", INTERRUPTED, "missing", "unreadable")
-        if counts[status]
-    )
-    summary = f"{counts['done']} of {counted(len(states), 'cell')} done{rest}"
-    step = (
-        options.step_after(plan)
-        if done
-        else ["milbench", "run", plan.name, *["--rerun", "failed"] * bool(failed)]
-    )
+    failed = [cell_id for cell_id, state in states.items() if state.status == "failed"]
+    if failed:
+        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        options.say(f"traceback: {place.cell(failed[0]).error}{more}")
+    is_done = all(state.status == "done" for state in states.values())
+    if is_done:
+        step = options.step_after(plan)
+    else:
+        step = ["milbench", "run", plan.name]
+        if failed:
+            step += ["--rerun", "failed"]
     problems = [*place.not_plans(), *damaged(plan, states)]
-    options.say(*problems, *plan.for_use, summary, then=step, root=root)
-    return 0 if done else 1
+    options.say(*problems, *plan.for_use, _summary(states, interrupted), then=step, root=root)
+    return 0 if is_done else 1
+
+
+def _summary(states: Mapping[str, State], interrupted: Mapping[str, str]) -> str:
+    """Return how many cells are done, and how many are in each other state."""
+    counts: Counter[str] = Counter()
+    for cell_id, state in states.items():
+        counts[INTERRUPTED if cell_id in interrupted else state.status] += 1
+    parts = [f"{counts['done']} of {counted(len(states), 'cell')} done"]
+    parts += [f"{counts[word]} {word}" for word in NOT_DONE if counts[word]]
+    return ", ".join(parts)
 
 
 def _interruptions(states: Mapping[str, State], root: Root) -> dict[str, str]:
-    """Return where the training of cells stopped with which nobody goes on, by their ids."""
-    stopped = {}
+    """Return where the training of interrupted cells stopped, by their ids."""
+    interrupted = {}
     for cell_id, state in states.items():
-        if state.status == "missing" and not state.is_damaged:
-            stopped[cell_id] = root.cell(cell_id).interruption()
-    return {cell_id: place for cell_id, place in stopped.items() if place}
+        if state.status != "missing" or state.is_damaged:
+            continue
+        place = root.cell(cell_id).interruption()
+        if place:
+            interrupted[cell_id] = place
+    return interrupted
 
 
 def _table(
     plan: Plan, states: Mapping[str, State], interrupted: Mapping[str, str], root: Root | None
 ) -> Table:
-    """Return a row for each cell, with its progress or error; with a root its test errors."""
+    """Return a table with a row for each cell and its progress or error; given a root, also with its test errors."""
     from milbench._utils.console import table_of
     from milbench.engine.display import describe_progress, errors
 
@@ -96,13 +103,15 @@ def _table(
     rows = []
     for cell in plan.cells:
         state = states[cell.id]
+        # Of each metric the last value stays.
         last = {}
         if root and state.status != "unreadable":
             last = {name: value for _, name, value in root.cell(cell.id).history()}
         status: str = state.status
         detail = describe_progress(state.progress) if state.progress else state.reason
         if cell.id in interrupted:
-            status, detail = INTERRUPTED, f"at {interrupted[cell.id]}"
+            status = INTERRUPTED
+            detail = f"at {interrupted[cell.id]}"
         test_errors = errors(plan, cell, last) if last else ""
         labels = [readable(name) for name in plan.labels[cell.id]]
         rows.append((*labels, str(cell.seed), cell.id, status, test_errors, detail))
