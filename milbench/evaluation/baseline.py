@@ -1,8 +1,8 @@
 """A simple baseline for bags of feature vectors: pooled features, and the extra trees of scikit-learn.
 
 A bag becomes one row: the mean, the largest and the smallest value of each feature over its instances. One forest
-learns all classes at once. It sees the training bags of a loss, with the same label sets, and its label sets are read
-off by the same rule. A loss that does not beat it has not shown that it needs the instances.
+learns all classes at once. It is trained on the same bags and label sets as a loss, and its threshold is chosen by the
+same rule. A loss that does not beat it has not shown that it needs the instances.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ from milbench.evaluation.metrics import metrics_of
 
 TREES = 100
 MOST_BAGS = 20_000
-"""Of more training bags trees take minutes, and there is no baseline."""
-_HALF = 0.5
-"""The share of the votes at which a class is as likely as not. Less this, even odds are 0, as for a loss."""
+"""With more training bags there is no baseline: trees would take minutes."""
+_EVEN_SHARE = 0.5
+"""The share of the votes at which a class is as likely as not."""
 
 
 def pool(instances: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -44,17 +44,17 @@ def fit_trees(features: Floats, labels: Bools, seed: int) -> Any:
 
 def class_probabilities(trees: Any, features: Floats) -> NDArray[np.float64]:
     """Return (n, C), the share of the trees' votes that each class has."""
-    votes = trees.predict_proba(features)
-    if not isinstance(votes, list):
-        votes = [votes]
-        known = [trees.classes_]
-    else:
-        known = trees.classes_
+    votes_by_class = trees.predict_proba(features)
+    answers_by_class = trees.classes_
+    # With one class scikit-learn returns no lists.
+    if not isinstance(votes_by_class, list):
+        votes_by_class = [votes_by_class]
+        answers_by_class = [answers_by_class]
     columns = []
-    for vote, values in zip(votes, known, strict=True):
-        # A class that all training bags have, or none, has one column.
-        is_present = np.asarray(values, bool)
-        columns.append(vote[:, is_present].sum(axis=1))
+    for votes, answers in zip(votes_by_class, answers_by_class, strict=True):
+        # Answers are "absent" and "present", or one of them where all training bags have the class, or none has it.
+        is_present = np.asarray(answers, bool)
+        columns.append(votes[:, is_present].sum(axis=1))
     return np.stack(columns, axis=1)
 
 
@@ -67,14 +67,16 @@ def baseline_metrics(
 
     Args:
         training: pooled features (N, F) and label sets (N, C) of the training bags.
-        evaluated: the same of the bags of each split; those of "validation", or else of "calibration", choose the
-            threshold. Trees know their training bags by heart, so that these leave it at even odds.
+        evaluated: pooled features and label sets of the bags of each split. Those of "validation", or else of
+            "calibration", choose the threshold. Where calibration bags are training bags, it stays at even odds, since
+            trees know those by heart.
         seed: of the trees.
     """
     trees = fit_trees(*training, seed)
     splits = {}
     for name, (features, labels) in evaluated.items():
-        presence = (class_probabilities(trees, features) - _HALF).astype(np.float32)
+        # Even odds are 0, as for a loss.
+        presence = (class_probabilities(trees, features) - _EVEN_SHARE).astype(np.float32)
         splits[name] = SplitPredictions(
             labels=labels,
             presence=presence,
