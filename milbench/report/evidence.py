@@ -1,7 +1,7 @@
 """What a report needs of a cell beside its metrics: outcomes by test bag, counts by class, and calibration.
 
-It is computed from the predictions of the cell. Cells of earlier versions and published reports have no
-predictions: they keep it in three files, a report for all its cells together.
+It is computed from the predictions of the cell. Cells of earlier versions and published reports have no predictions.
+They keep it in three files, which in a published report are for all its cells together.
 """
 
 import json
@@ -25,10 +25,11 @@ from milbench.errors import UsageError
 from milbench.evaluation.metrics import class_counts, outcomes, reliability
 
 ClassCounts = dict[str, list[int]]
-"""Of each class: in how many test bags it is present, predicted, and both, then what was predicted instead."""
+"""For each class the number of test bags in which it is present, predicted, and both, then the classes that were
+predicted instead."""
 
 DOES_NOT_FIT = (UsageError, KeyError, ValueError)
-"""What is raised where the predictions of somebody's own task do not fit together."""
+"""The errors of predictions that are damaged, or that somebody's own task has made and that do not fit together."""
 
 
 class Evidence(Protocol):
