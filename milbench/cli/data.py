@@ -265,7 +265,7 @@ def _kind_of_task(path: Path, texts: dict[str, str]) -> type[TableOptions]:
     Raises UsageError where it has none of them, and another separator would show one.
     """
     from milbench.data import table_options
-    from milbench.data.marked_rows import found_columns
+    from milbench.data.marked_rows import columns_in_words
     from milbench.data.table_files import column_names, separator_remedy, shown_names
 
     kinds: dict[str, type[TableOptions]] = {
@@ -288,7 +288,7 @@ def _kind_of_task(path: Path, texts: dict[str, str]) -> type[TableOptions]:
             if name in known:
                 return kind
     for rows, kind_of_rows in of_rows.items():
-        found = found_columns(kind_of_rows(table="", rows=rows), columns)  # type: ignore[arg-type]
+        found = columns_in_words(kind_of_rows(table="", rows=rows), columns)  # type: ignore[arg-type]
         if found:
             raise UsageError(
                 f"{path} has the columns {shown_names(columns)}, expected a column bag, image or "

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 BoxForm = Literal["pixels", "relative", "coco", "yolo"]
 Box = tuple[float, ...]
 """The four numbers of a box, in some form."""
-EXPECTED: dict[str, str] = {
+EXPECTED_BOXES: dict[str, str] = {
     "pixels": "[class, left, top, right, bottom] in pixels, left < right and top < bottom",
     "relative": "[class, left, top, right, bottom] as shares of width and height from 0 to 1, "
     "left < right and top < bottom",
@@ -15,9 +15,9 @@ EXPECTED: dict[str, str] = {
     "yolo": "[class, centre x, centre y, width, height] as shares of width and height from 0 to 1, "
     "width and height above 0",
 }
-"""The forms of a box."""
+"""What messages say of each form."""
 FARTHEST = 1e12
-"""Pixels or seconds; a mark that lies farther is a mistake."""
+"""Pixels or seconds; a box or an event that lies farther is a mistake."""
 OVERHANG = 1.0
 """Pixels by which a box may reach beyond its image: some programs count from 1, and others round."""
 SMALLEST = 1.0
@@ -27,13 +27,15 @@ _ROUNDING = 1e-6
 
 
 def are_numbers(values: Sequence[object], count: int) -> bool:
-    """Return whether values are `count` numbers that may be places."""
+    """Return whether values are so many numbers, each of which may be a place in an image or a recording."""
     if len(values) != count:
         return False
     for value in values:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        # NaN is not smaller either.
-        if not is_number or not abs(value) < FARTHEST:  # type: ignore[arg-type]
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        # This is not true of NaN either.
+        is_near = abs(value) < FARTHEST
+        if not is_near:
             return False
     return True
 
@@ -71,33 +73,36 @@ def fault_of(box: Box, width: int, height: int) -> str:
     if right - left < smallest or bottom - top < smallest:
         return "is smaller than a pixel"
     beyond = OVERHANG + _ROUNDING
-    is_inside = left >= -beyond and top >= -beyond
-    if not is_inside or right > width + beyond or bottom > height + beyond:
+    starts_inside = left >= -beyond and top >= -beyond
+    ends_inside = right <= width + beyond and bottom <= height + beyond
+    if not (starts_inside and ends_inside):
         return f"is outside its image of {width} x {height} pixels"
     return ""
 
 
 def fits(box: Box, form: BoxForm, size: tuple[int, int]) -> bool:
-    """Return whether a box of a form is one of an image of some width and height."""
-    return has_extent(box, form) and not fault_of(in_pixels(box, form, *size), *size)
+    """Return whether numbers, read by a form, are a box inside an image of some width and height."""
+    if not has_extent(box, form):
+        return False
+    return not fault_of(in_pixels(box, form, *size), *size)
 
 
-def remedy(boxes: Sequence[tuple[Box, tuple[int, int]]], form: BoxForm) -> str:
+def box_remedy(boxes: Sequence[tuple[Box, tuple[int, int]]], form: BoxForm) -> str:
     """Return the end of a message with the forms by which all boxes fit their images, "" for none.
 
     Args:
         boxes: every box of a table, with width and height of its image.
         form: by which they do not fit.
     """
-    fitting = [
-        other
-        for other in get_args(BoxForm)
-        if other != form and all(fits(box, other, size) for box, size in boxes)
-    ]
-    return remedy_flags(fitting)
+    fitting = []
+    for other in get_args(BoxForm):
+        all_fit = all(fits(box, other, size) for box, size in boxes)
+        if all_fit and other != form:
+            fitting.append(other)
+    return box_flags(fitting)
 
 
-def remedy_flags(fitting: Sequence[str]) -> str:
+def box_flags(fitting: Sequence[str]) -> str:
     """Return the end of a message with the forms by which all boxes of a table fit, "" for none."""
     if not fitting:
         return ""
@@ -105,7 +110,7 @@ def remedy_flags(fitting: Sequence[str]) -> str:
     return f"; by {flags} all boxes fit their images"
 
 
-def shown(box: Box) -> str:
+def shown_box(box: Box) -> str:
     """Return the numbers of a box for a message."""
     return ", ".join(_short(number) for number in box)
 

@@ -372,18 +372,19 @@ def _boxes_like_sizes(
 ) -> Iterator[Finding]:
     """Yield a finding where all boxes, read as corners, could as well be left, top, width and height.
 
-    Corners are such only where all boxes are in the upper left of their images.
+    Boxes that are corners allow that only where all of them are in the upper left of their images.
     """
     if not isinstance(options, ImageOptions) or options.boxes != "pixels":
         return
-    all_fit = [
-        fits(box.place, "coco", (width, height))
-        for boxes, (width, height) in zip(bags.marks or [], sizes.tolist(), strict=True)
-        for box in boxes
-    ]
-    if len(all_fit) >= _FEWEST_BOXES and all(all_fit):
+    count = 0
+    for boxes, (width, height) in zip(bags.marks or [], sizes.tolist(), strict=True):
+        for box in boxes:
+            if not fits(box.place, "coco", (width, height)):
+                return
+            count += 1
+    if count >= _FEWEST_BOXES:
         detail = (
-            f"all {len(all_fit):,} could as well be left, top, width and height; are they? "
+            f"all {count:,} could as well be left, top, width and height; are they? "
             "-p task.boxes=coco reads them so"
         )
         yield Finding("warning", "boxes that read like sizes", detail)
@@ -419,17 +420,17 @@ def _late_events(bags: OwnBags) -> Iterator[Finding]:
     """Yield findings for events that begin, or end, after the end of their recording."""
     begin_late = []
     end_late = []
-    ends = bags.store.sizes / bags.frames_per_second
-    # A recording may end within its last frame.
+    lengths = bags.store.sizes / bags.frames_per_second
+    # The length is known only to a frame.
     frame = 1 / bags.frames_per_second
     for bag, events in enumerate(bags.marks or []):
         for number, (cls, (start, end)) in enumerate(events):
-            row = bags.bag_row(bag) if bags.mark_rows is None else bags.mark_rows[bag][number]
-            where = f"{bags.bags[bag]} ({row_name(bags.path, row).rpartition(', ')[2]})"
-            lasts = f"{where} lasts {ends[bag]:.3g} seconds and has {bags.class_names[cls]!r}"
-            if start >= ends[bag]:
+            row = row_name(bags.path, bags.mark_row(bag, number)).rpartition(", ")[2]
+            name = bags.class_names[cls]
+            lasts = f"{bags.bags[bag]} ({row}) lasts {lengths[bag]:.3g} seconds and has {name!r}"
+            if start >= lengths[bag]:
                 begin_late.append(f"{lasts} from {start:g}")
-            elif end > ends[bag] + frame:
+            elif end > lengths[bag] + frame:
                 end_late.append(f"{lasts} to {end:g}")
     yield from _list_names("fatal", "events after the end", begin_late, 4)
     yield from _list_names("warning", "events that end after their recording", end_late, 4)

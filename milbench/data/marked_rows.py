@@ -1,7 +1,7 @@
-"""Tables with a row an event or a box: the rows of a file make its label set, and say where its classes are.
+"""Tables with a row for each event or box: the rows of a file make its label set, and say where its classes are.
 
-A row has the file, one class, and the times of an event or the sides of a box. A file without any has one row with an
-empty label. Columns are found by the names of `KNOWN_NAMES`, or by the parameters of the task; by nothing else.
+A row has the file, one class, and the times of an event or the sides of a box. A file without any event or box has one
+row with an empty label. Columns are found by the parameters of the task, or else by known names; nothing is guessed.
 """
 
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from milbench.data.box_forms import shown
+from milbench.data.box_forms import shown_box
 from milbench.data.table import (
-    EXPECTED,
+    EXPECTED_MARKS,
     Annotation,
     Bagged,
     LabelSets,
@@ -42,7 +42,7 @@ KNOWN_NAMES = {
     "image": ("image", "filename"),
     "labels": ("labels", "label", "event_label", "class", "Species", "Annotation"),
 }
-"""The columns that are found without an option, by the parameter that names others."""
+"""The names by which a column is found, by the parameter that names another one."""
 _EMPTY = ("", "nan", "None", "<NA>")
 """The texts of fields without a value."""
 _WHAT = {
@@ -52,6 +52,7 @@ _WHAT = {
     "times": "start and end of an event in seconds",
     "sides": "the four numbers of a box",
 }
+"""What the columns of a parameter hold."""
 
 
 def with_columns(options: Options, table: str, columns: Sequence[str]) -> Options:
@@ -73,7 +74,8 @@ def with_columns(options: Options, table: str, columns: Sequence[str]) -> Option
         parameter = "sides"
     options = with_file_column(options, table, columns)
     labels = options.labels
-    if labels not in columns and LIST_MARK not in labels and "*" not in labels:
+    is_list_or_pattern = LIST_MARK in labels or "*" in labels
+    if labels not in columns and not is_list_or_pattern:
         labels = _known_column(options, "labels", table, columns)
     names = listed(getattr(options, parameter))
     if not names:
@@ -91,7 +93,7 @@ def with_columns(options: Options, table: str, columns: Sequence[str]) -> Option
 
 
 def with_file_column(options: Options, table: str, columns: Sequence[str]) -> Options:
-    """Return the options with the name of the column of files alone, as tables without labels need."""
+    """Return the options with the name of the column of files; a table to predict on needs no other."""
     parameter = options.file_parameter
     if not options.rows_are_marks or getattr(options, parameter) in columns:
         return options
@@ -100,16 +102,18 @@ def with_file_column(options: Options, table: str, columns: Sequence[str]) -> Op
 
 
 def _known_column(options: Options, parameter: str, table: str, columns: Sequence[str]) -> str:
-    """Return the only column of a known name, where the parameter was left as it is."""
-    (usual,) = [one.default for one in fields(options) if one.name == parameter]
+    """Return the only column of a known name. Raises UsageError where a parameter names a column that is not there."""
+    defaults = {one.name: one.default for one in fields(options)}
     given = getattr(options, parameter)
-    if given != usual:
+    if given != defaults[parameter]:
         raise _not_found(f"no column {given!r}", parameter, table, columns)
     found = [name for name in KNOWN_NAMES[parameter] if name in columns]
-    if len(found) != 1:
-        several = f"the columns {' and '.join(found)}, expected one"
-        none = f"no column {', '.join(KNOWN_NAMES[parameter])}"
-        raise _not_found(several if found else none, parameter, table, columns)
+    if not found:
+        what = f"no column {', '.join(KNOWN_NAMES[parameter])}"
+        raise _not_found(what, parameter, table, columns)
+    if len(found) > 1:
+        what = f"the columns {' and '.join(found)}, expected one"
+        raise _not_found(what, parameter, table, columns)
     return found[0]
 
 
@@ -118,11 +122,12 @@ def _known_group(
 ) -> list[str]:
     """Return the only group of columns of known names that a table has."""
     found = [group for group in groups if set(group) <= set(columns)]
-    if len(found) != 1:
-        texts = [LIST_MARK.join(group) for group in found or groups]
+    if not found:
+        texts = [LIST_MARK.join(group) for group in groups]
+        raise _not_found(f"no columns {' or '.join(texts)}", parameter, table, columns)
+    if len(found) > 1:
+        texts = [LIST_MARK.join(group) for group in found]
         what = f"the columns {' and '.join(texts)}, expected one group"
-        if not found:
-            what = f"no columns {' or '.join(texts)}"
         raise _not_found(what, parameter, table, columns)
     return list(found[0])
 
@@ -137,13 +142,13 @@ def _not_found(what: str, parameter: str, table: str, columns: Sequence[str]) ->
     )
 
 
-def found_columns(options: Options, columns: Sequence[str]) -> str:
+def columns_in_words(options: Options, columns: Sequence[str]) -> str:
     """Return the columns that rows of events or boxes would be read from, in words; "" where one is not found."""
     try:
         named = with_columns(options, "", columns)
     except UsageError:
         return ""
-    names = [getattr(named, named.file_parameter), named.labels, *listed(named.places)]
+    names = [getattr(named, named.file_parameter), named.labels, *listed(named.mark_columns)]
     return ", ".join(names)
 
 
@@ -191,7 +196,7 @@ class MarkedRows(Bagged):
         self, is_empty: NDArray[np.bool_], options: ImageOptions | SequenceOptions
     ) -> None:
         """Raise UsageError for a row without a label that has a place, or whose file has other rows."""
-        for column in listed(options.places):
+        for column in listed(options.mark_columns):
             values = self.table.texts(column)
             is_placed = is_empty & ~np.isin(values, _EMPTY)
             if is_placed.any():
@@ -215,35 +220,40 @@ class MarkedRows(Bagged):
     def marks_of_rows(
         self, options: ImageOptions | SequenceOptions, form: MarkForm
     ) -> tuple[Marks, list[list[int]]]:
-        """Return the marks of every bag, events as they begin, and the rows they are in. UsageError: wrong ones."""
+        """Return the marks of every bag, events in the order of their starts, and the rows that they are in.
+
+        Raises UsageError for numbers that are no mark, and for a mark twice.
+        """
         sets = self._row_labels(options).sets
         names = self.labels(options).names
         rows = np.flatnonzero(sets.any(axis=1))
         classes = sets[rows].argmax(axis=1)
-        columns = listed(options.places)
+        columns = listed(options.mark_columns)
         numbers = self.table.exact_numbers(columns, rows)
         found: list[list[tuple[Annotation, int]]] = [[] for _ in self.names]
         first_row: dict[tuple[int, Annotation], int] = {}
-        for row, cls, ends in zip(rows.tolist(), classes.tolist(), numbers.tolist(), strict=True):
-            mark = Annotation(cls, tuple(ends))
+        for row, cls, place in zip(rows.tolist(), classes.tolist(), numbers.tolist(), strict=True):
+            mark = Annotation(cls, tuple(place))
             bag = int(self.codes[row])
             what = f"{self.table.place(row)}: {names[cls]!r} in {self.names[bag]!r}"
-            if not is_mark(ends, form):
-                got = ", ".join(f"{name}={end:g}" for name, end in zip(columns, ends, strict=True))
+            if not is_mark(place, form):
+                fields_of_row = zip(columns, place, strict=True)
+                got = ", ".join(f"{name}={number:g}" for name, number in fields_of_row)
                 raise WrongMarkError(f"{what} has {got}; expected {_expected(form)}")
             earlier = first_row.setdefault((bag, mark), row)
             if earlier != row:
                 raise UsageError(
-                    f"{what}: {shown(mark.place)} is in {self.table.short_place(earlier)} too, "
+                    f"{what}: {shown_box(mark.place)} is in {self.table.short_place(earlier)} too, "
                     "expected each once"
                 )
             found[bag].append((mark, row))
         if form == "events":
             found = [sorted(of_bag, key=lambda pair: pair[0].place) for of_bag in found]
         marks = [[mark for mark, _ in of_bag] for of_bag in found]
-        return marks, [[row for _, row in of_bag] for of_bag in found]
+        mark_rows = [[row for _, row in of_bag] for of_bag in found]
+        return marks, mark_rows
 
 
 def _expected(form: MarkForm) -> str:
-    """Return the form of the numbers of a mark, for a message."""
-    return EXPECTED[form].replace("[class, ", "[")
+    """Return the form of the numbers of a mark, for a message; the class is in another column."""
+    return EXPECTED_MARKS[form].replace("[class, ", "[")

@@ -28,14 +28,26 @@ from milbench.data.bag_files import (
     open_frames,
 )
 from milbench.data.bags_store import BagStore, row_parts, write_files
-from milbench.data.box_forms import Box, BoxForm, fault_of, fits, in_pixels, remedy_flags
-from milbench.data.box_forms import remedy as box_remedy
-from milbench.data.box_forms import shown as shown_box
+from milbench.data.box_forms import (
+    Box,
+    BoxForm,
+    box_flags,
+    box_remedy,
+    fault_of,
+    fits,
+    in_pixels,
+    shown_box,
+)
 from milbench.data.image_files import decode_image, image_size
 from milbench.data.in_order import prefetched
 from milbench.data.label_cells import class_name
 from milbench.data.list_columns import with_lists_as_columns
-from milbench.data.marked_rows import MarkedRows, found_columns, group_by_file, with_columns
+from milbench.data.marked_rows import (
+    MarkedRows,
+    columns_in_words,
+    group_by_file,
+    with_columns,
+)
 from milbench.data.table import (
     NAMES,
     Annotation,
@@ -133,18 +145,27 @@ class OwnBags:
 
     def place(self, instance: int) -> str:
         """Return how a message names the row of the table that an instance comes from."""
+        if self.rows is not None:
+            return row_name(self.path, int(self.rows[instance]))
         bag = int(np.searchsorted(self.store.offsets, instance, side="right")) - 1
-        return row_name(
-            self.path, self.bag_row(bag) if self.rows is None else int(self.rows[instance])
-        )
+        return row_name(self.path, self.bag_row(bag))
 
     def bag_row(self, bag: int) -> int:
         """Return the first row of the table that names a bag."""
-        return bag if self.bag_rows is None else int(self.bag_rows[bag])
+        # Bags that were made in another way than from a table have none.
+        if self.bag_rows is None:
+            return bag
+        return int(self.bag_rows[bag])
+
+    def mark_row(self, bag: int, number: int) -> int:
+        """Return the row of the table that a mark of a bag is in."""
+        if self.mark_rows is None:
+            return self.bag_row(bag)
+        return self.mark_rows[bag][number]
 
 
 def load_bags(path: Path, options: TableOptions) -> OwnBags:
-    """Return the bags of a table, packed into a cache if they are not yet. UsageError names file and row."""
+    """Return the bags of a table, packed into a cache if they are not yet. Raises UsageError, which names the row."""
     key = hashlib.sha256(json.dumps([options.kind, options.reading]).encode()).hexdigest()[:12]
 
     def write(folder: Path, declare: DeclareInputs) -> Fields:
@@ -164,6 +185,7 @@ def load_bags(path: Path, options: TableOptions) -> OwnBags:
         return record
 
     cached = cached_arrays(cache_place(path, "bags") / f"{path.name}-{key}", path.parent, write)
+    # What is left in `cached` are the fields of OwnBags.
     statistics = {
         name: np.asarray(cached.pop(name)) for name in ("offsets", "means", "squares", "digests")
     }
@@ -203,6 +225,7 @@ def _pack_images(
     try:
         annotated = _annotations(bags, options, other_columns, "boxes", options.boxes)
     except WrongMarkError as error:
+        # The numbers of a box are none by this form; all boxes may be by another one.
         remedy = _remedy_of_all(bags, options)
         raise UsageError(f"{error}{remedy}") from None
     files = [
@@ -219,10 +242,10 @@ def _boxes_in_pixels(
     table: Table, annotated: Mapping[str, Any], options: ImageOptions, sizes: NDArray[np.int32]
 ) -> Marks:
     """Return the boxes of all images in pixels. Raises UsageError for one below a pixel, or outside its image."""
-    every_box = []
+    marks = []
     for bag, boxes in enumerate(annotated["marks"]):
         width, height = sizes[bag].tolist()
-        moved = []
+        marks_of_bag = []
         for number, (cls, box) in enumerate(boxes):
             corners = in_pixels(box, options.boxes, width, height)
             fault = fault_of(corners, width, height)
@@ -235,22 +258,25 @@ def _boxes_in_pixels(
                     f"{place}: the box {shown_box(box)} of {name!r} in {image!r} {fault} "
                     f"(task.boxes={options.boxes}){remedy}"
                 )
-            moved.append(Annotation(cls, corners))
-        every_box.append(moved)
-    return every_box
+            marks_of_bag.append(Annotation(cls, corners))
+        marks.append(marks_of_bag)
+    return marks
 
 
 def _sized_boxes(marks: Marks, sizes: NDArray[np.int32]) -> list[tuple[Box, tuple[int, int]]]:
     """Return every box of a table with width and height of its image."""
-    return [
-        (box, (int(width), int(height)))
-        for boxes, (width, height) in zip(marks, sizes.tolist(), strict=True)
-        for _, box in boxes
-    ]
+    sized = []
+    for boxes, (width, height) in zip(marks, sizes.tolist(), strict=True):
+        for _, box in boxes:
+            sized.append((box, (int(width), int(height))))
+    return sized
 
 
 def _remedy_of_all(bags: Bagged, options: ImageOptions) -> str:
-    """Return the end of a message with the forms in which all boxes of a table fit their images, "" for none."""
+    """Return the end of a message with the forms by which all boxes of a table fit their images, "" for none.
+
+    Images need not have been read before.
+    """
     fitting = []
     for form in get_args(BoxForm):
         other = replace(options, boxes=form)
@@ -262,7 +288,7 @@ def _remedy_of_all(bags: Bagged, options: ImageOptions) -> str:
         boxes = _sized_boxes(annotated["marks"], np.array(sizes, np.int32))
         if all(fits(box, form, size) for box, size in boxes):
             fitting.append(form)
-    return remedy_flags(fitting)
+    return box_flags(fitting)
 
 
 def _pack_sequences(
@@ -283,7 +309,11 @@ def _pack_sequences(
 
 
 def _bags_of_files(table: Table, options: ImageOptions | SequenceOptions, kind: str) -> Bagged:
-    """Return the rows of a table in bags, each of which is a file. Raises UsageError for one in two rows."""
+    """Return the rows of a table in bags, each of which is a file.
+
+    Raises UsageError for a file in two rows, unless rows are events or boxes. The message names the option that reads
+    them so where the table has the columns.
+    """
     column = getattr(options, options.file_parameter)
     if options.rows_are_marks:
         return group_by_file(table, column, kind)
@@ -292,7 +322,7 @@ def _bags_of_files(table: Table, options: ImageOptions | SequenceOptions, kind: 
     except UsageError as error:
         rows = "boxes" if isinstance(options, ImageOptions) else "events"
         changed: dict[str, Any] = {"rows": rows}
-        found = found_columns(replace(options, **changed), table.columns)
+        found = columns_in_words(replace(options, **changed), table.columns)
         if not found:
             raise
         raise UsageError(f"{error}; -p task.rows={rows} groups rows, by {found}") from None

@@ -14,8 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from milbench.data.box_forms import EXPECTED as BOXES
-from milbench.data.box_forms import BoxForm, are_numbers, has_extent
+from milbench.data.box_forms import EXPECTED_BOXES, BoxForm, are_numbers, has_extent
 from milbench.data.group_columns import MISSING, is_shared_and_unsplit
 from milbench.data.label_cells import class_name, classes_in, is_list, shown, text_of
 from milbench.data.table_files import (
@@ -60,8 +59,14 @@ PARTS = {
 _LABEL_SETS = "the classes of a bag; for columns of 0 and 1 -p task.labels='wren;owl' lists them"
 
 
+MarkForm = BoxForm | Literal["events"]
+"""How the numbers of a mark are written. A mark is a box of an image, or an event of a recording."""
+EXPECTED_MARKS = {**EXPECTED_BOXES, "events": "[class, start, end] in seconds, 0 <= start < end"}
+"""What messages say of each form."""
+
+
 class Annotation(NamedTuple):
-    """A class and where it is, see `EXPECTED`."""
+    """A mark: a class, and where it is."""
 
     cls: int
     place: tuple[float, ...]
@@ -69,6 +74,10 @@ class Annotation(NamedTuple):
 
 Marks = list[list[Annotation]]
 """The marks of every bag."""
+
+
+class WrongMarkError(UsageError):
+    """Numbers are no mark by the form that was asked for; they may be one by another form."""
 
 
 class LabelSets(NamedTuple):
@@ -114,7 +123,9 @@ class Table:
         return self.frame[name]
 
     def texts(self, name: str, what: str = "") -> pd.Categorical[str]:
-        """Return a column as text, without spaces around it; what is missing is "", and texts are as they begin.
+        """Return a column as text, without spaces around it; what is missing is "".
+
+        The categories are in the order of their first rows.
 
         Raises UsageError for a value that is no text, number or date.
         """
@@ -498,7 +509,7 @@ class Bagged:
         return classes
 
     def marks(self, column: str, labels: LabelSets, form: MarkForm) -> Marks | None:
-        """Return the marks of every bag from a column of JSON, see `EXPECTED`; an empty field has none.
+        """Return the marks of every bag from a column of JSON, see `EXPECTED_MARKS`; an empty field has none.
 
         Marks of labels that mean no class are left out.
         """
@@ -519,44 +530,38 @@ class Bagged:
         return [[int(row)] * len(of_bag) for row, of_bag in zip(self.first, marks, strict=True)]
 
 
-MarkForm = BoxForm | Literal["events"]
-EXPECTED = {**BOXES, "events": "[class, start, end] in seconds, 0 <= start < end"}
-"""The form of a mark in a column of marks."""
-
-
 def _marks(
     text: str, column: str, form: MarkForm, labels: LabelSets, place: str
 ) -> list[Annotation]:
     """Return the marks in a field. Raises UsageError."""
     try:
-        items = [(class_name(str(name)), ends) for name, *ends in json.loads(text)]
+        items = [(class_name(str(name)), numbers) for name, *numbers in json.loads(text)]
     except (ValueError, TypeError, RecursionError) as error:
-        expected = f"expected JSON, a list of {EXPECTED[form]}"
+        expected = f"expected JSON, a list of {EXPECTED_MARKS[form]}"
         raise UsageError(
             f"{place}: {column} {text[:60]!r} cannot be read ({error}), {expected}"
         ) from None
     marks = []
-    for name, ends in items:
-        if not is_mark(ends, form):
-            got = str([name, *ends])[:60]
-            raise WrongMarkError(f"{place}: {column}: {got} is wrong; expected {EXPECTED[form]}")
+    for name, numbers in items:
+        if not is_mark(numbers, form):
+            got = str([name, *numbers])[:60]
+            expected = EXPECTED_MARKS[form]
+            raise WrongMarkError(f"{place}: {column}: {got} is wrong; expected {expected}")
         if name in labels.nothing:
             continue
         if name not in labels.names:
             raise unknown_class(place, name, labels.names)
-        marks.append(Annotation(labels.names.index(name), tuple(ends)))
-    return sorted(marks, key=lambda mark: mark.place) if form == "events" else marks
+        marks.append(Annotation(labels.names.index(name), tuple(numbers)))
+    if form == "events":
+        marks.sort(key=lambda mark: mark.place)
+    return marks
 
 
-class WrongMarkError(UsageError):
-    """The error of a mark that is none in the form that was asked for; it may be one in another form."""
-
-
-def is_mark(ends: Sequence[Any], form: MarkForm) -> bool:
+def is_mark(numbers: Sequence[Any], form: MarkForm) -> bool:
     """Return whether values are the numbers of a mark."""
     if form == "events":
-        return are_numbers(ends, 2) and 0 <= ends[0] < ends[1]
-    return are_numbers(ends, 4) and has_extent(tuple(ends), form)
+        return are_numbers(numbers, 2) and 0 <= numbers[0] < numbers[1]
+    return are_numbers(numbers, 4) and has_extent(tuple(numbers), form)
 
 
 def _check_complete(

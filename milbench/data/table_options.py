@@ -298,7 +298,7 @@ class ImageOptions(TableOptions):
         return self.rows == "boxes"
 
     @property
-    def places(self) -> str:
+    def mark_columns(self) -> str:
         """The columns of the numbers of a box."""
         return self.sides
 
@@ -348,7 +348,7 @@ class SequenceOptions(TableOptions):
         return self.rows == "events"
 
     @property
-    def places(self) -> str:
+    def mark_columns(self) -> str:
         """The columns of the numbers of an event."""
         return self.times
 
