@@ -60,7 +60,8 @@ class FeatureBags(TableBags):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.batch_instances, self.instances = self.options.batch_instances, self.options.instances
+        self.batch_instances = self.options.batch_instances
+        self.instances = self.options.instances
         self.leaves_out_small = self.options.small_bags == "leave-out"
 
     def check_data(self, data_dir: Path | None) -> str:
@@ -78,9 +79,11 @@ class FeatureBags(TableBags):
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         self._own = self.own_bags(data_dir)
-        store, split = self._own.store, self.split_bags(self._own)
+        store = self._own.store
+        split = self.split_bags(self._own)
         sizes = store.sizes[split.train]
-        sizes = np.minimum(sizes, self.instances) if self.instances else sizes
+        if self.instances:
+            sizes = np.minimum(sizes, self.instances)
         self.typical_size = (max(1, round(float(sizes.mean()))),)
         self.batch_bags = max(1, min(self.batch_bags, self.batch_instances // int(sizes.max())))
         self._device = device
@@ -102,7 +105,7 @@ class FeatureBags(TableBags):
         evaluation = super().evaluate(score)
         if evaluation.predictions is None:
             return evaluation
-        # They depend on the bags alone, as the errors of an optimal decision do.
+        # These metrics depend on the bags alone, and not on the network: they are kept beside its predictions.
         known = {**evaluation.predictions.known, **self._baseline}
         return replace(
             evaluation,
@@ -118,6 +121,7 @@ class FeatureBags(TableBags):
             return {}
         parts = {str(part): bags for part, bags in split.evaluated.items()}
         if "validation" not in parts:
+            # As for a loss, the threshold is then chosen on training bags.
             parts["calibration"] = split.train
         evaluated = {part: self._pooled(self._limited(bags)) for part, bags in parts.items()}
         return baseline_metrics(self._pooled(split.train), evaluated, self.seed)
@@ -143,10 +147,8 @@ class FeatureBags(TableBags):
     def recall(self, memory: Mapping[str, Any]) -> None:
         super().recall(memory)
         self._feature_names = [str(name) for name in memory["features"]]
-        self._standard = (
-            torch.zeros(self.inputs),
-            torch.ones(self.inputs),
-        )  # the weights of the run replace these
+        # The weights of the cell replace these.
+        self._standard = torch.zeros(self.inputs), torch.ones(self.inputs)
 
     def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:  # noqa: ARG002
         new = [*new_bags(paths, self.options, self._feature_names).items()]
@@ -215,7 +217,8 @@ class FeatureBags(TableBags):
         """Return bags without truth, with as many of their instances as training takes if these are drawn by `rng`."""
         store = self._own.store
         sizes = store.sizes[numbers]
-        if is_sample := rng is not None and self.instances > 0:
+        is_sample = rng is not None and self.instances > 0
+        if is_sample:
             sizes = np.minimum(sizes, self.instances)
         instances = torch.empty(len(numbers), int(sizes.max()), store.width)
         for padded, number, size in zip(
@@ -223,11 +226,8 @@ class FeatureBags(TableBags):
         ):
             sample = None
             if is_sample and size < store.sizes[number]:
-                sample = (
-                    torch.randperm(int(store.sizes[number]), generator=rng)[:size]
-                    .sort()
-                    .values.numpy()
-                )
+                drawn = torch.randperm(int(store.sizes[number]), generator=rng)[:size]
+                sample = drawn.sort().values.numpy()
             store.copy(number, padded[:size], sample)
             padded[size:] = 0
         mask = torch.arange(instances.shape[1]) < torch.from_numpy(sizes).unsqueeze(1)
@@ -241,7 +241,9 @@ class FeatureBags(TableBags):
 
     def _single_instances(self, numbers: NDArray[np.int64]) -> Sequence[Bags]:
         """Return the instances of known class, background left out, as bags of one instance."""
-        store, classes, packed = self._own.store, self._own.instance_classes, self._own.store.packed
+        store = self._own.store
+        classes = self._own.instance_classes
+        packed = store.packed
         if classes is None or packed is None:
             return ()
         rows = np.concatenate([np.arange(store.offsets[b], store.offsets[b + 1]) for b in numbers])

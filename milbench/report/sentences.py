@@ -182,7 +182,7 @@ def _of_task(study: Study, task: str) -> str:
 
 
 def _better_baseline(study: Study, task: str) -> str:
-    """Return that a simple baseline has a better mean than the best loss; "" where it has not, or is not known."""
+    """Say that a simple baseline has a better mean than the best loss, "" where it has not, or that is not known."""
     metric = study.metric(task)
     best = float(study.summary(task)["mean"].iloc[0])
     baseline = float(study.baseline(task).mean())

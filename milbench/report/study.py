@@ -266,18 +266,22 @@ class Study:
 
     def no_skill(self, task: str, metric: str = "") -> pd.Series[float]:
         """Return what the best constant answer reaches with each seed, else guessing; NaN where neither is known."""
-        name, info = metric or self.primary(task), self.info(task)
-        line = self.table(task, NO_SKILL + name).mean()  # the same for every loss
-        return (
-            line.fillna(info.chance) if info.chance is not None and name == info.primary else line
-        )
+        name = metric or self.primary(task)
+        info = self.info(task)
+        # It is the same for every loss.
+        line = self.table(task, NO_SKILL + name).mean()
+        if info.chance is not None and name == info.primary:
+            return line.fillna(info.chance)
+        return line
 
     def baseline(self, task: str, metric: str = "") -> pd.Series[float]:
         """Return what pooled features with extra trees reach with each seed; NaN where that was not computed.
 
-        It is the same for every loss, and no loss: it is neither ranked nor may it be the best.
+        It is no loss: it is not ranked, and is never among those that may be the best.
         """
-        return self.table(task, BASELINE + (metric or self.primary(task))).mean()
+        name = metric or self.primary(task)
+        # It is the same for every loss.
+        return self.table(task, BASELINE + name).mean()
 
     def line_metric(self, task: str) -> str:
         """Return the metric that shows whether anything was learnt: the primary one, or set error if it has no line.

@@ -173,11 +173,11 @@ def _with_lines(
         no_skill[head] = study.no_skill(task, name.removeprefix("own_"))
     metrics = {head: describe(name) for head, (_, name) in columns.items()}
     for label, lines in ((BASELINE_NAME, baseline), (NO_SKILL, no_skill)):
-        row = {
-            head: measured(float(line.mean()), float(line.std()), metrics[head])
-            for head, line in lines.items()
-            if line.notna().any()
-        }
+        row = {}
+        for head, line in lines.items():
+            is_known = line.notna().any()
+            if is_known:
+                row[head] = measured(float(line.mean()), float(line.std()), metrics[head])
         if row:
             last = pd.DataFrame(row, index=pd.Index([label], name=frame.index.name))
             frame = pd.concat([frame, last.reindex(columns=frame.columns)]).fillna(NOTHING)
