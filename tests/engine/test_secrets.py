@@ -129,6 +129,10 @@ def test_a_record_of_another_server_loses_its_password(
         ("postgresql+psycopg2://u:p@h/db", "postgresql+psycopg2://***@h/db"),
         ("sqlite:////data/mlflow.db", "sqlite:////data/mlflow.db"),
         ("user:password@host", "***@host"),
+        ("http://user:p%40w%40host/path", "http://***@host/path"),
+        ("http://host/path%3Ftoken=abc", "http://host/path***"),
+        ("http://host/path;token=abc", "http://host/path;***"),
+        ("http://host/?mail=me@home&token=abc", "http://***@home***"),
     ],
 )
 def test_what_is_before_the_last_at_and_the_query_is_hidden(address: str, shown: str) -> None:
@@ -137,6 +141,10 @@ def test_what_is_before_the_last_at_and_the_query_is_hidden(address: str, shown:
 
 def test_a_page_is_opened_without_password_and_query() -> None:
     assert page_of("http://user:s3cr@t/x@host:80/path?token=abc") == "http://host:80/path"
+
+
+def test_a_password_with_quotes_is_hidden_in_a_text() -> None:
+    assert hide_in("no http://u:a 'b\" <c>@host/x here") == "no http://***@host/x here"
 
 
 def test_addresses_within_a_text_are_hidden() -> None:
