@@ -60,6 +60,8 @@ LISTED = (
 """The files that belong to a finished cell."""
 SMALL = 65_536
 """Bytes of weights whose digest is computed whenever the state of a cell is asked for, as those of other files are."""
+MOST_EPOCHS = 1 << 62
+"""A line of a history with a later epoch is damaged."""
 ADDRESS = "uri"
 """The key under which earlier versions kept the address of MLflow in mlflow.json."""
 
@@ -273,8 +275,9 @@ class CellFolder:
         It is for a cell that is missing: what a running one does, its progress says.
         """
         progress = _read_json(self._progress) or {}
-        if "epoch" in progress:
-            return f"epoch {progress['epoch']} of {progress['epochs']}"
+        epoch, epochs = progress.get("epoch"), progress.get("epochs")
+        if isinstance(epoch, int) and isinstance(epochs, int):
+            return f"epoch {epoch} of {epochs}"
         if not self.checkpoint.exists() or not self.is_described():
             return ""
         # A later launch has removed the progress; the checkpoint belongs to the end of the history.
@@ -468,9 +471,13 @@ class CellFolder:
         rows: list[Row] = []
         for epoch, metric, value in re.findall(r"^(\d+),(.+),(.+)\n", text, re.MULTILINE):
             try:
-                rows.append((int(epoch), metric, float(value)))
+                row = int(epoch), metric, float(value)
             except ValueError:
                 break
+            # No training has so many epochs, and a frame cannot hold the number.
+            if row[0] > MOST_EPOCHS:
+                break
+            rows.append(row)
         return rows
 
     def last_metrics(self) -> dict[str, float]:

@@ -272,6 +272,34 @@ def test_a_done_cell_that_lacks_an_epoch_is_damaged(
     assert numbers(root) == whole
 
 
+@pytest.mark.parametrize("progress", ['{"epoch": 3}', '{"epoch": [1], "epochs": null}', "[]"])
+def test_progress_that_is_damaged_stops_no_status(
+    milbench: Milbench, cell: CellFolder, progress: str
+) -> None:
+    (cell.path / "result.json").unlink()
+    (cell.path / "progress.json").write_text(progress)
+    assert "1 of 2 cells done, 1 missing" in milbench("status").out
+
+
+def test_an_epoch_beyond_every_number_of_the_frame_is_left_out(
+    milbench: Milbench, root: Path, cell: CellFolder, tmp_path: Path
+) -> None:
+    (cell.path / "result.json").unlink()
+    cell.fail("it failed")
+    (cell.path / "history.csv").write_text(f"epoch,metric,value\n1,a,0.5\n1{'0' * 30},a,0.5\n")
+    assert cell.history() == [(1, "a", 0.5)]
+    milbench("export", "--out", str(tmp_path / "frame.csv")).done()
+
+
+def test_cells_behind_a_link_to_nothing_are_not_missing(
+    milbench: Milbench, root: Path, cell: CellFolder
+) -> None:
+    folder = cell.path.parent
+    folder.rename(root / "elsewhere")
+    folder.symlink_to("unmounted")
+    assert f"{folder} cannot be read: it is a link to nothing" in milbench("status").complaint()
+
+
 def test_a_file_of_somebody_else_in_a_cell_stays(milbench: Milbench, cell: CellFolder) -> None:
     (cell.path / "notes").mkdir()
     (cell.path / "notes/mine.txt").write_text("mine")
