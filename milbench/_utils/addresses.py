@@ -18,7 +18,7 @@ AT = r"@|%40"
 QUERY = r"[?#;]|%3F|%23|%3B"
 """How a query, a fragment or a parameter begins."""
 IN_TEXT = r"[A-Za-z][\w+.-]*://(?:(?:(?!\w://).)*(?:@|%40))?[^\s'\"<>]*"
-"""An address in a text. A password may have spaces and quotes, so that all up to the last `@` of a line belongs to it."""
+"""An address in a text. All up to the last `@` of a line belongs to it: a password may have spaces and quotes."""
 ROUNDS = 200_000
 """Rounds of the digest of an address: a guess of a password costs about a tenth of a second."""
 

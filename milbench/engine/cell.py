@@ -378,15 +378,28 @@ class CellFolder:
             path.unlink(missing_ok=True)
 
     def check_complete(self) -> None:
-        """Raise Incomplete where something is gone that a finished cell must have."""
+        """Raise Incomplete where something is gone that a finished cell must have, or was changed meanwhile."""
         try:
-            lack = self._lack()
+            lack = self._lack() or self._change()
         except Unreadable:
             raise
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             lack = f"a file of it is damaged: {error}"
         if lack:
             raise Incomplete(lack)
+
+    def _change(self) -> str:
+        """Return what somebody has changed while the cell was computed, "" for nothing."""
+        if not self.is_described():
+            return "cell.json is not that of this cell"
+        rows = self.history()
+        lines = read_file(self._history).count(b"\n")
+        if len(rows) != lines - 1:  # without the header
+            return "history.csv has a damaged line"
+        values = {(epoch, metric) for epoch, metric, _ in rows}
+        if len(values) != len(rows):
+            return "history.csv has an epoch twice"
+        return ""
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         """Write result.json, with size and digest of every other file."""

@@ -1,5 +1,6 @@
 """What cannot be read is named and left alone; what is no file stops nothing and nobody."""
 
+import json
 import os
 import socket
 from collections.abc import Callable
@@ -234,6 +235,55 @@ def test_a_cell_that_lost_its_folder_meanwhile_is_missing(
     assert "not finished: history.csv was removed while the cell was computed" in ran.out
     assert "0 of 1 cell done, 1 missing" in milbench("status").out
     milbench(*WORDS[:5], "-p", "recipe.epochs=3").done()
+
+
+def double(folder: Path) -> None:
+    history = folder / "history.csv"
+    text = history.read_text()
+    history.write_text(text + text.partition("\n")[2])
+
+
+def spoil(folder: Path) -> None:
+    history = folder / "history.csv"
+    history.write_bytes(history.read_bytes() + b"\xff\n")
+
+
+def change_epochs(folder: Path) -> None:
+    about = json.loads((folder / "cell.json").read_text())
+    about["cell"]["recipe"]["epochs"] = 1
+    (folder / "cell.json").write_text(json.dumps(about))
+
+
+CHANGES = {
+    "history.csv has an epoch twice": double,
+    "history.csv has a damaged line": spoil,
+    "cell.json is not that of this cell": change_epochs,
+}
+
+
+@pytest.mark.parametrize(("why", "change"), CHANGES.items(), ids=[*CHANGES])
+def test_a_cell_that_was_changed_meanwhile_is_missing(
+    milbench: Milbench,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    why: str,
+    change: Callable[[Path], None],
+) -> None:
+    from milbench.engine.evaluate import evaluate
+
+    def evaluate_changed(setup: Any, epoch: int, *args: Any) -> object:
+        if epoch == 3:
+            for folder in Root(root).folders():
+                change(folder.path)
+        return evaluate(setup, epoch, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("milbench.engine.train.evaluate", evaluate_changed)
+        ran = milbench(*WORDS[:5], "-p", "recipe.epochs=3")
+    assert ran.code == 1
+    assert f"not finished: {why}" in ran.out
+    milbench(*WORDS[:5], "-p", "recipe.epochs=3").done()
+    assert "1 of 1 cell done" in milbench("status").out
 
 
 @pytest.mark.parametrize("name", ["cell.json", "history.csv"])
