@@ -1,6 +1,7 @@
 """An address of MLflow may hold a password or a token: nothing that a run or a sync leaves or prints has it."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,25 @@ def test_no_message_of_a_library_tells_a_secret(
     ran = milbench(*WORDS)
     assert "1 of 1 cell not in MLflow yet" in ran.out
     check_no_secret(root, ran)
+
+
+@pytest.mark.mirrored
+@pytest.mark.parametrize("put", [Path.mkdir, lambda path: path.write_bytes(b"x" * 5000)])
+def test_a_damaged_database_tells_no_secret_of_its_path(
+    milbench: Milbench,
+    root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    put: Callable[[Path], object],
+) -> None:
+    database = tmp_path / "0wner:s3cret@disk" / "mlflow.db"
+    database.parent.mkdir()
+    put(database)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+    ran = milbench(*WORDS)
+    synchronised = milbench("sync")
+    assert "***@disk/mlflow.db is " in synchronised.out
+    check_no_secret(root, ran, synchronised)
 
 
 @pytest.mark.mirrored
