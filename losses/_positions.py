@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from milbench.likelihood.log_sums import log_softmax
+
 
 def flatten_positions(logits: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Return logits (B, C+1, *positions) as (B, C+1, K) and a mask (B, *positions) as (B, K)."""
@@ -50,6 +52,7 @@ def complete_data_cost(
     The targets (B, C+1, K) sum to 1 over dim 1, and to 0 at masked positions. The cost is +inf, without a gradient,
     where the label set has more classes than the bag has positions.
     """
-    cost = -(targets * logits.log_softmax(dim=1)).sum(dim=(1, 2))
+    # Torch's own log_softmax cannot be differentiated backward in forward mode.
+    cost = -(targets * log_softmax(logits, dim=1)).sum(dim=(1, 2))
     positions = logits.shape[2] if mask is None else mask.sum(dim=1)
     return cost.masked_fill(labels.sum(dim=1) > positions, torch.inf)

@@ -1,8 +1,8 @@
 """Addresses that may hold a user's name, a password or a token: what of them may be shown and kept.
 
-No parser is asked which part is the password. A password may hold any character, and parsers disagree about `/`, `@`
-and `?` in it. All that stands before the last `@` counts as secret, and so does all after the first `?` or `#` that
-follows it.
+No parser is asked which part is the password. Passwords may hold any character, and parsers disagree about `/`, `@` and
+`?` in them. All that stands before the last `@` counts as secret, and all after the first `?`, `#` or `;` behind it. So
+it is where these characters are written with a percent sign, since a library may decode them.
 """
 
 import functools
@@ -14,6 +14,11 @@ import socket
 from collections.abc import Iterator
 
 HIDDEN = "***"
+AT = r"@|%40"
+QUERY = r"[?#;]|%3F|%23|%3B"
+"""How a query, a fragment or a parameter begins."""
+IN_TEXT = r"[A-Za-z][\w+.-]*://(?:(?:(?!\w://).)*(?:@|%40))?[^\s'\"<>]*"
+"""An address in a text. All up to the last `@` of a line belongs to it: a password may have spaces and quotes."""
 ROUNDS = 200_000
 """Rounds of the digest of an address: they make each guess of a password cost about a tenth of a second."""
 
@@ -28,13 +33,13 @@ def without_secrets(address: str) -> str:
         'http://host:80/path'
     """
     scheme, rest = _scheme_and_rest(address)
-    before, at, after = rest.rpartition("@")
-    if at:
-        before = HIDDEN
-    query = re.search(r"[?#]", after)
+    owner, place, query = _parts(rest)
+    if owner:
+        owner = f"{HIDDEN}@"
     if query:
-        after = f"{after[: query.start()]}{query[0]}{HIDDEN}"
-    return f"{scheme}{before}{at}{after}"
+        mark = query[0] if query[0] in "?#;" else ""
+        query = f"{mark}{HIDDEN}"
+    return f"{scheme}{owner}{place}{query}"
 
 
 def has_secrets(address: str) -> bool:
@@ -45,7 +50,18 @@ def has_secrets(address: str) -> bool:
 def page_of(address: str) -> str:
     """Return an address that a browser can open, without what may be secret."""
     scheme, rest = _scheme_and_rest(address)
-    return scheme + re.split(r"[?#]", rest.rpartition("@")[2])[0]
+    return scheme + _parts(rest)[1]
+
+
+def _parts(rest: str) -> tuple[str, str, str]:
+    """Split what follows the scheme into all up to the last `@`, the place, and the query with its first character."""
+    ends = [match.end() for match in re.finditer(AT, rest, re.IGNORECASE)]
+    start = ends[-1] if ends else 0
+    # What stands before the place may have been a query that has an `@`. Then the rest of that query follows the place.
+    begins_query = f"{QUERY}|[&=]|%26|%3D" if ends else QUERY
+    query = re.search(begins_query, rest[start:], re.IGNORECASE)
+    stop = start + query.start() if query else len(rest)
+    return rest[:start], rest[start:stop], rest[stop:]
 
 
 def _scheme_and_rest(address: str) -> tuple[str, str]:
@@ -56,7 +72,7 @@ def _scheme_and_rest(address: str) -> tuple[str, str]:
 
 def hide_in(text: str) -> str:
     """Return a text with *** in place of what may be secret in addresses within it."""
-    return re.sub(r"[A-Za-z][\w+.-]*://[^\s'\"<>]+", lambda match: without_secrets(match[0]), text)
+    return re.sub(IN_TEXT, lambda match: without_secrets(match[0]), text)
 
 
 @functools.cache

@@ -216,7 +216,9 @@ def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
         # On a disk without locks another process may be using them.
         if is_alone:
             for leftover in parent.glob(f"{prefix}*"):
-                shutil.rmtree(leftover, ignore_errors=True)
+                # `rmtree` would open whatever is there, and wait for ever at a named pipe.
+                if leftover.is_dir():
+                    shutil.rmtree(leftover, ignore_errors=True)
         with tempfile.TemporaryDirectory(
             dir=parent, prefix=prefix, ignore_cleanup_errors=True
         ) as folder:

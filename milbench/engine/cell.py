@@ -62,6 +62,8 @@ LISTED = (
 """The files that may belong to a finished cell; `result.json` lists those that do."""
 SMALL = 65_536
 """Bytes. The digest of larger weights takes long, and is computed only on request; their size is always checked."""
+MOST_EPOCHS = 1 << 62
+"""A line of a history with a later epoch is damaged."""
 ADDRESS = "uri"
 """The key under which earlier versions kept the address of MLflow in mlflow.json."""
 
@@ -292,8 +294,9 @@ class CellFolder:
     def interruption(self) -> str:
         """Return where the training of a missing cell stopped, such as "epoch 38 of 50"; "" if it never began."""
         progress = _read_json(self._progress) or {}
-        if "epoch" in progress:
-            return f"epoch {progress['epoch']} of {progress['epochs']}"
+        epoch, epochs = progress.get("epoch"), progress.get("epochs")
+        if isinstance(epoch, int) and isinstance(epochs, int):
+            return f"epoch {epoch} of {epochs}"
         if not self.checkpoint.exists() or not self.is_described():
             return ""
         # A later launch has removed the progress; the checkpoint belongs to the end of the history.
@@ -398,15 +401,28 @@ class CellFolder:
             path.unlink(missing_ok=True)
 
     def check_complete(self) -> None:
-        """Raise Incomplete where something is gone that a finished cell must have."""
+        """Raise Incomplete where something is gone that a finished cell must have, or was changed meanwhile."""
         try:
-            lack = self._lack()
+            lack = self._lack() or self._change()
         except Unreadable:
             raise
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             lack = f"a file of it is damaged: {error}"
         if lack:
             raise Incomplete(lack)
+
+    def _change(self) -> str:
+        """Return what somebody has changed while the cell was computed, "" for nothing."""
+        if not self.is_described():
+            return "cell.json is not that of this cell"
+        rows = self.history()
+        lines = read_file(self._history).count(b"\n")
+        if len(rows) != lines - 1:  # without the header
+            return "history.csv has a damaged line"
+        values = {(epoch, metric) for epoch, metric, _ in rows}
+        if len(values) != len(rows):
+            return "history.csv has an epoch twice"
+        return ""
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         """Write result.json, with size and digest of every file that belongs to the cell."""
@@ -493,9 +509,13 @@ class CellFolder:
         rows: list[Row] = []
         for epoch, metric, value in re.findall(r"^(\d+),(.+),(.+)\n", text, re.MULTILINE):
             try:
-                rows.append((int(epoch), metric, float(value)))
+                row = int(epoch), metric, float(value)
             except ValueError:
                 break
+            # No training has so many epochs, and a frame cannot hold the number.
+            if row[0] > MOST_EPOCHS:
+                break
+            rows.append(row)
         return rows
 
     def last_metrics(self) -> dict[str, float]:

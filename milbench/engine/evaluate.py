@@ -108,8 +108,10 @@ def keep_results(
 ) -> dict[str, Any]:
     """Write weights, gallery, predictions, decoder and memory; return the cell's `result`.
 
-    `best` is the epoch before the last one whose predictions are kept; 0: none.
+    `best` is the epoch before the last one whose predictions are kept; 0: none. Raises Incomplete where somebody has
+    changed the history of the cell meanwhile.
     """
+    folder.check_complete()
     _keep_predictions(folder, setup.recipe.epochs, last, best, setup.task.class_names)
     for path, content in ((folder.decoder, last.decoder), (folder.memory, setup.task.memory())):
         if content:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from milbench._utils.files import (
     MOST_TEXT,
+    LinkToNothing,
     Unreadable,
     WrongFile,
     expanded,
@@ -206,6 +207,8 @@ def _names_in(folder: Path) -> set[str]:
     try:
         return {entry.name for entry in os.scandir(folder)}
     except FileNotFoundError:
+        if folder.is_symlink():
+            raise LinkToNothing(folder) from None
         return set()
     except OSError as error:
         raise Unreadable(folder, error) from None

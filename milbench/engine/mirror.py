@@ -199,7 +199,7 @@ def describe_problem(root: Root, error: Exception) -> str:
     """Say in one line why something could not be copied to MLflow. No secret of its address is in it."""
     given = os.environ.get("MLFLOW_TRACKING_URI", "")
     if is_of_store(root, error):
-        reason = str(error)
+        reason = _without_path_of_database(str(error))
     elif has_secrets(given):
         reason = safe_reason(error)
     else:
@@ -208,6 +208,16 @@ def describe_problem(root: Root, error: Exception) -> str:
         cause = re.search(r"\[Errno -?\d+\] [^'\")]+|timed out|\(\w[\w.]*Error\) .+", text)
         reason = hide_in(cause[0] if cause else text.splitlines()[0])
     return f"{shown_address(root)}: {reason[:300]}"
+
+
+def _without_path_of_database(text: str) -> str:
+    """Return a text in which the path of a database elsewhere, which is part of its address, shows no secret."""
+    uri = os.environ.get("MLFLOW_TRACKING_URI")
+    database = database_of(uri) if uri else None
+    if database is None:
+        return text
+    path = str(database)
+    return text.replace(path, without_secrets(path))
 
 
 def database_of(uri: str) -> Path | None:
@@ -263,7 +273,7 @@ def synchronise(root: Root, names: Iterable[str], *, log_models: bool = False) -
     try:
         check_database(address(root), thoroughly=True)
     except UsageError as error:
-        return [str(error)]
+        return [_without_path_of_database(str(error))]
     problems: list[str] = []
     for name in names:
         try:

@@ -361,6 +361,10 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         if self.n_iter_no_change is not None:
             positive("n_iter_no_change", self.n_iter_no_change, least=1)
         _check_number("tol", self.tol, "0 or more", lambda tol: 0 <= tol < np.inf)
+        if self.threshold is not None:
+            _check_number("threshold", self.threshold, "not NaN", lambda value: not np.isnan(value))
+        if self.recipe is not None and not isinstance(self.recipe, Mapping):
+            raise UsageError(f"recipe must be a dict of settings, got {self.recipe!r}")
         fraction = self.validation_fraction
         _check_number(
             "validation_fraction", fraction, "above 0 and below 1", lambda share: 0 < share < 1
@@ -383,7 +387,10 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
 
     def _draw_seed(self) -> int:
         if isinstance(self.random_state, Integral):
-            return int(self.random_state)
+            seed = int(self.random_state)
+            if not -(2**63) <= seed < 2**63:
+                raise UsageError(f"random_state must be a number of 64 bits, got {seed}")
+            return seed
         return int(check_random_state(self.random_state).randint(2**31))
 
     @contextmanager

@@ -75,6 +75,7 @@ def learn_labels(y: Any) -> tuple[LabelForm, Bools]:
     _check_no_collections(y)
     encoder = LabelBinarizer()
     if type_of_target(y) == "multilabel-indicator":
+        _check_zeros_and_ones(y)
         label_sets = encoder.fit_transform(y)
         classes = y.columns if isinstance(y, pd.DataFrame) else encoder.classes_
         return LabelForm(encoder, classes, is_binary=False), label_sets > 0
@@ -149,7 +150,7 @@ def _check_no_collections(y: Any) -> None:
     are_collections = [isinstance(value, _COLLECTIONS) for value in values]
     some_are_collections = any(are_collections) and not all(are_collections)
     for number, value in enumerate(values):
-        if _is_missing(value):
+        if _is_missing(value) or isinstance(value, dict):
             raise UsageError(
                 f"y[{number}] is {value!r}, expected a label, or for every bag a list of classes, "
                 "empty for a bag without any"
@@ -166,6 +167,17 @@ def _check_rows(y: NDArray[Any]) -> None:
     if has_missing.any():
         number = int(has_missing.argmax())
         raise UsageError(f"y[{number}] is {y[number].tolist()}, expected no missing value")
+
+
+def _check_zeros_and_ones(y: Any) -> None:
+    """Raise UsageError where a matrix of label sets has another value: 2 may mean how often, or something unknown."""
+    if not isinstance(y, np.ndarray | pd.DataFrame | list | tuple):
+        return
+    matrix = np.asarray(y)
+    is_other = (matrix != 0) & (matrix != 1)
+    if is_other.any():
+        value = matrix[is_other][0]
+        raise UsageError(f"y contains {value}, expected zeros and ones, a column for each class")
 
 
 def _check_single_labels(labels: NDArray[Any]) -> None:

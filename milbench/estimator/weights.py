@@ -23,7 +23,7 @@ def read_sample_weight(sample_weight: Any, bags: int) -> Floats | None:
         return None
     try:
         weights = np.array(sample_weight, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise UsageError("sample_weight must have a number for each bag") from None
     if weights.shape != (bags,):
         raise UsageError(f"sample_weight has the shape {weights.shape}, expected ({bags},)")
@@ -31,6 +31,7 @@ def read_sample_weight(sample_weight: Any, bags: int) -> Floats | None:
         _check_weight(f"sample_weight[{number}]", weight)
     if not weights.any():
         raise UsageError("sample_weight is zero for every bag: no bag is left to train on")
+    _check_single_precision("sample_weight", weights)
     return weights
 
 
@@ -54,6 +55,7 @@ def weigh_bags(
         raise UsageError("class_weight: the product over the classes of a bag is too large")
     if total == 0:
         raise UsageError("class_weight: no bag has a weight above zero, nothing can be learnt")
+    _check_single_precision("class_weight: the weight of a bag", weights)
     return weights
 
 
@@ -112,6 +114,15 @@ def _by_class(class_weight: Mapping[Any, Any], labels: Bools, form: LabelForm) -
         for name, has_class in zip(classes, labels.T, strict=True):
             weights[has_class] *= named.get(name, 1.0)
     return weights
+
+
+def _check_single_precision(subject: str, weights: Floats) -> None:
+    """Raise UsageError where training, which computes in single precision, cannot add up the weights."""
+    limits = np.finfo(np.float32)
+    if weights.sum() > limits.max:
+        raise UsageError(f"{subject} is too large: all together must be at most {limits.max:.1e}")
+    if weights.max() < limits.tiny:
+        raise UsageError(f"{subject} is too small: one must be at least {limits.tiny:.1e}")
 
 
 def _plain(name: Any) -> Any:

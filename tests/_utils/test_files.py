@@ -78,3 +78,10 @@ def test_wide_pixels_are_scaled_to_eight_bits(values: np.ndarray, expected: list
     image = eight_bits(Image.fromarray(values))
     assert image.mode == "L"
     assert np.asarray(image).tolist() == [expected]
+
+
+@pytest.mark.timeout(20)
+def test_a_named_pipe_beside_a_scratch_folder_holds_nobody_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".cache-left")
+    with scratch_folder(tmp_path, "cache") as scratch:
+        assert scratch.is_dir()

@@ -1,6 +1,7 @@
 """An address of MLflow may hold a password or a token: nothing that a run or a sync leaves or prints has it."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,25 @@ def test_no_message_of_a_library_tells_a_secret(
 
 
 @pytest.mark.mirrored
+@pytest.mark.parametrize("put", [Path.mkdir, lambda path: path.write_bytes(b"x" * 5000)])
+def test_a_damaged_database_tells_no_secret_of_its_path(
+    milbench: Milbench,
+    root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    put: Callable[[Path], object],
+) -> None:
+    database = tmp_path / "0wner:s3cret@disk" / "mlflow.db"
+    database.parent.mkdir()
+    put(database)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+    ran = milbench(*WORDS)
+    synchronised = milbench("sync")
+    assert "***@disk/mlflow.db is " in synchronised.out
+    check_no_secret(root, ran, synchronised)
+
+
+@pytest.mark.mirrored
 def test_a_refused_connection_is_said_in_words(
     milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +149,10 @@ def test_a_record_of_another_server_loses_its_password(
         ("postgresql+psycopg2://u:p@h/db", "postgresql+psycopg2://***@h/db"),
         ("sqlite:////data/mlflow.db", "sqlite:////data/mlflow.db"),
         ("user:password@host", "***@host"),
+        ("http://user:p%40w%40host/path", "http://***@host/path"),
+        ("http://host/path%3Ftoken=abc", "http://host/path***"),
+        ("http://host/path;token=abc", "http://host/path;***"),
+        ("http://host/?mail=me@home&token=abc", "http://***@home***"),
     ],
 )
 def test_what_is_before_the_last_at_and_the_query_is_hidden(address: str, shown: str) -> None:
@@ -137,6 +161,10 @@ def test_what_is_before_the_last_at_and_the_query_is_hidden(address: str, shown:
 
 def test_a_page_is_opened_without_password_and_query() -> None:
     assert page_of("http://user:s3cr@t/x@host:80/path?token=abc") == "http://host:80/path"
+
+
+def test_a_password_with_quotes_is_hidden_in_a_text() -> None:
+    assert hide_in("no http://u:a 'b\" <c>@host/x here") == "no http://***@host/x here"
 
 
 def test_addresses_within_a_text_are_hidden() -> None:

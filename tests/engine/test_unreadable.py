@@ -1,5 +1,6 @@
 """What cannot be read is named and left alone; what is no file stops nothing and nobody."""
 
+import json
 import os
 import socket
 from collections.abc import Callable
@@ -236,6 +237,55 @@ def test_a_cell_that_lost_its_folder_meanwhile_is_missing(
     milbench(*WORDS[:5], "-p", "recipe.epochs=3").done()
 
 
+def double(folder: Path) -> None:
+    history = folder / "history.csv"
+    text = history.read_text()
+    history.write_text(text + text.partition("\n")[2])
+
+
+def spoil(folder: Path) -> None:
+    history = folder / "history.csv"
+    history.write_bytes(history.read_bytes() + b"\xff\n")
+
+
+def change_epochs(folder: Path) -> None:
+    about = json.loads((folder / "cell.json").read_text())
+    about["cell"]["recipe"]["epochs"] = 1
+    (folder / "cell.json").write_text(json.dumps(about))
+
+
+CHANGES = {
+    "history.csv has an epoch twice": double,
+    "history.csv has a damaged line": spoil,
+    "cell.json is not that of this cell": change_epochs,
+}
+
+
+@pytest.mark.parametrize(("why", "change"), CHANGES.items(), ids=[*CHANGES])
+def test_a_cell_that_was_changed_meanwhile_is_missing(
+    milbench: Milbench,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    why: str,
+    change: Callable[[Path], None],
+) -> None:
+    from milbench.engine.evaluate import evaluate
+
+    def evaluate_changed(setup: Any, epoch: int, *args: Any) -> object:
+        if epoch == 3:
+            for folder in Root(root).folders():
+                change(folder.path)
+        return evaluate(setup, epoch, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("milbench.engine.train.evaluate", evaluate_changed)
+        ran = milbench(*WORDS[:5], "-p", "recipe.epochs=3")
+    assert ran.code == 1
+    assert f"not finished: {why}" in ran.out
+    milbench(*WORDS[:5], "-p", "recipe.epochs=3").done()
+    assert "1 of 1 cell done" in milbench("status").out
+
+
 @pytest.mark.parametrize("name", ["cell.json", "history.csv"])
 def test_a_cell_is_not_finished_without_a_file(cell: CellFolder, name: str) -> None:
     result = cell.result()
@@ -270,6 +320,34 @@ def test_a_done_cell_that_lacks_an_epoch_is_damaged(
     assert "is damaged: history.csv lacks epoch 1" in milbench("status").out
     milbench(*WORDS).done()
     assert numbers(root) == whole
+
+
+@pytest.mark.parametrize("progress", ['{"epoch": 3}', '{"epoch": [1], "epochs": null}', "[]"])
+def test_progress_that_is_damaged_stops_no_status(
+    milbench: Milbench, cell: CellFolder, progress: str
+) -> None:
+    (cell.path / "result.json").unlink()
+    (cell.path / "progress.json").write_text(progress)
+    assert "1 of 2 cells done, 1 missing" in milbench("status").out
+
+
+def test_an_epoch_beyond_every_number_of_the_frame_is_left_out(
+    milbench: Milbench, root: Path, cell: CellFolder, tmp_path: Path
+) -> None:
+    (cell.path / "result.json").unlink()
+    cell.fail("it failed")
+    (cell.path / "history.csv").write_text(f"epoch,metric,value\n1,a,0.5\n1{'0' * 30},a,0.5\n")
+    assert cell.history() == [(1, "a", 0.5)]
+    milbench("export", "--out", str(tmp_path / "frame.csv")).done()
+
+
+def test_cells_behind_a_link_to_nothing_are_not_missing(
+    milbench: Milbench, root: Path, cell: CellFolder
+) -> None:
+    folder = cell.path.parent
+    folder.rename(root / "elsewhere")
+    folder.symlink_to("unmounted")
+    assert f"{folder} cannot be read: it is a link to nothing" in milbench("status").complaint()
 
 
 def test_a_file_of_somebody_else_in_a_cell_stays(milbench: Milbench, cell: CellFolder) -> None:

@@ -246,6 +246,10 @@ def test_every_parameter_is_copied_by_clone() -> None:
             "batch_bags must be a whole number from 1 on, got True",
         ),
         ({"recipe": {"lr": -1}}, BAGS, LABELS, "recipe: lr = -1"),
+        ({"recipe": 5}, BAGS, LABELS, "recipe must be a dict of settings, got 5"),
+        ({"threshold": np.nan}, BAGS, LABELS, "threshold must be a number, not NaN, got nan"),
+        ({"threshold": "high"}, BAGS, LABELS, "threshold must be a number, not NaN, got 'high'"),
+        ({"random_state": 2**70}, BAGS, LABELS, "random_state must be a number of 64 bits"),
     ],
 )
 def test_a_mistake_is_one_line(params: dict[str, Any], bags: Any, labels: Any, naming: str) -> None:

@@ -60,3 +60,14 @@ def test_a_matrix_with_nan_is_one_line() -> None:
     for y in (matrix, pd.DataFrame(matrix)):
         with pytest.raises(UsageError, match=r"y\[1\] is \[nan, 1.0\], expected no missing value"):
             learn_labels(y)
+
+
+@pytest.mark.parametrize("form", [np.array, pd.DataFrame, list])
+def test_a_matrix_of_counts_is_one_line(form: Any) -> None:
+    with pytest.raises(UsageError, match="y contains 2, expected zeros and ones"):
+        learn_labels(form([[2, 0], [0, 2]]))
+
+
+def test_a_dict_is_no_label() -> None:
+    with pytest.raises(UsageError, match=r"y\[1\] is \{'owl': 1\}, expected a label"):
+        learn_labels(["owl", {"owl": 1}])

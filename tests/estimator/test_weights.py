@@ -165,8 +165,23 @@ def test_a_loss_of_the_whole_batch_takes_no_weights(loss: str, params: dict[str,
         ([np.inf] + [1.0] * 59, "sample_weight[0] is inf"),
         ([0.0] * 60, "sample_weight is zero for every bag"),
         (["much"] * 60, "sample_weight must have a number for each bag"),
+        ([10**400] * 60, "sample_weight must have a number for each bag"),
+        ([1e300] * 60, "sample_weight is too large: all together must be at most 3.4e+38"),
+        ([1e-320] * 60, "sample_weight is too small: one must be at least 1.2e-38"),
     ],
-    ids=["too few", "column", "scalar", "negative", "NaN", "infinite", "zeros", "words"],
+    ids=[
+        "too few",
+        "column",
+        "scalar",
+        "negative",
+        "NaN",
+        "infinite",
+        "zeros",
+        "words",
+        "no float",
+        "large",
+        "small",
+    ],
 )
 def test_a_wrong_sample_weight_is_one_line(sample_weight: Any, naming: str) -> None:
     with pytest.raises(UsageError) as error:
@@ -185,8 +200,9 @@ def test_a_wrong_sample_weight_is_one_line(sample_weight: Any, naming: str) -> N
         ({"wren": np.nan}, "class_weight['wren'] is nan"),
         ({"wren": "heavy"}, "class_weight['wren'] is 'heavy'"),
         ({"owl": 1e300, "wren": 1e300}, "product over the classes of a bag is too large"),
+        ({"owl": 1e100}, "class_weight: the weight of a bag is too large"),
     ],
-    ids=["word", "list", "class", "negative", "NaN", "no number", "product"],
+    ids=["word", "list", "class", "negative", "NaN", "no number", "product", "large"],
 )
 def test_a_wrong_class_weight_is_one_line(class_weight: Any, naming: str) -> None:
     with pytest.raises(UsageError) as error:

@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.testing import assert_close
 
 from tests._helpers.label_maps import ALL_LABELS, EXTREME, C, K, LabelMaps, bag, exactly, softmax
@@ -75,6 +76,20 @@ def test_derivatives_are_those_of_the_cost_with_the_posterior_held() -> None:
     (second,) = torch.autograd.grad((gradient * direction).sum(), logits)
     p = logits.detach().softmax(dim=1)
     assert_close(second, p * direction - p * (p * direction).sum(dim=1, keepdim=True))
+
+
+def test_the_forward_derivative_has_the_backward_derivative_of_plain_backward() -> None:
+    labels = torch.tensor([[True, False, True]])
+    loss = per_bag("exact-em", divide_by="none")
+    logits = bag(0).unsqueeze(0).requires_grad_()
+    direction = random_logits(1, C + 1, K, seed=7)
+    (gradient,) = torch.autograd.grad(loss(logits, labels).sum(), logits, create_graph=True)
+    (expected,) = torch.autograd.grad((gradient * direction).sum(), logits)
+    with forward_ad.dual_level():
+        value = loss(forward_ad.make_dual(logits, direction), labels).sum()
+        derivative = forward_ad.unpack_dual(value).tangent
+        (found,) = torch.autograd.grad(derivative, logits)
+    assert_close(found, expected)
 
 
 def test_sharpness_leads_to_the_best_assignment() -> None:
