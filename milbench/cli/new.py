@@ -1,16 +1,18 @@
 """`milbench new`: the file of a loss, a task or a network of one's own, and its test, which run as they are."""
 
-import importlib.util
 import keyword
 import re
+import sys
 from functools import partial
 from importlib import resources
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from milbench._utils.files import write_atomically
+from milbench._utils.process import path_of_session
 from milbench.cli import options
 from milbench.errors import UsageError, as_usage
 
@@ -54,9 +56,7 @@ def new(
                 raise UsageError(
                     f"{path} is there already and stays as it is; choose another name or remove it"
                 )
-        if (
-            keyword.iskeyword(file.stem) or importlib.util.find_spec(file.stem) is not None
-        ):  # such as random.py
+        if _is_name_of_python(file.stem):
             raise UsageError(
                 f"{file} would hide the Python module {file.stem!r}; choose another name"
             )
@@ -89,6 +89,14 @@ def _origins(kind: Kind) -> dict[str, str]:
         name: entry.origin for name, entry in networks().entries.items() if not entry.is_file
     }
     return task_networks | general | dict.fromkeys(backbones(), "torchvision")
+
+
+def _is_name_of_python(stem: str) -> bool:
+    """Return whether a file of this name, such as random.py, would hide a module, or could not be imported."""
+    if keyword.iskeyword(stem) or stem in sys.stdlib_module_names:
+        return True
+    # A plug-in that was loaded before does not count: a file beside it hides nothing here.
+    return PathFinder.find_spec(stem, path_of_session()) is not None
 
 
 def _stem(name: str) -> str:
