@@ -102,6 +102,7 @@ class CellFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.id = path.name
+        self._begun_id = path.name  # of the cell that this process began here
         self.weights = path / WEIGHTS
         self.gallery = path / "gallery.npz"
         self.predictions = path / PREDICTIONS
@@ -342,6 +343,7 @@ class CellFolder:
             "cell": asdict(cell),
             "provenance": dict(provenance),
         }
+        self._begun_id = cell.id
         _write_json(self._cell, about)
         self.write_progress(
             {"doing": "reading data", "epochs": cell.recipe["epochs"], "begun": time.time()}
@@ -413,7 +415,7 @@ class CellFolder:
 
     def _change(self) -> str:
         """Return what somebody has changed while the cell was computed, "" for nothing."""
-        if not self.is_described():
+        if self._described_id() != self._begun_id:
             return "cell.json is not that of this cell"
         rows = self.history()
         lines = read_file(self._history).count(b"\n")
@@ -458,10 +460,14 @@ class CellFolder:
 
     def is_described(self) -> bool:
         """Return whether `cell` is the cell of this folder."""
+        return self._described_id() == self.id
+
+    def _described_id(self) -> str:
+        """Return the id of the cell that cell.json describes, "" where it describes none."""
         try:
-            return self.cell().id == self.id
+            return self.cell().id
         except (UsageError, AttributeError, TypeError):
-            return False
+            return ""
 
     def about(self) -> dict[str, Any]:
         """Return what `begin` wrote: "label", the name in a comparison; "provenance"; "attempt", the id of the run."""

@@ -76,7 +76,9 @@ class Root:
         return [problem for problem in problems if problem]
 
     def check_place(self, name: str) -> None:
-        """Raise UsageError where something else than a file has the name of the plan of a comparison."""
+        """Raise UsageError where the root is a file, or what has the name of the plan of a comparison is none."""
+        if self.path.exists() and not self.path.is_dir():
+            raise UsageError(f"cannot write under --root {self.path}: it is not a folder")
         problem = _why_no_plan(self.runs / f"{name}.json")
         if problem:
             raise UsageError(problem)
