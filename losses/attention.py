@@ -89,9 +89,8 @@ class Attention(PresenceLoss):
 
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         relative = self.log_attention(logits, mask) + bag_sizes(logits, mask).log().view(-1, 1, 1)
-        return torch.cat(
-            [logits[:, :-1] + relative, torch.zeros_like(logits[:, -1:])], dim=1
-        ).softmax(dim=1)
+        background = torch.zeros_like(logits[:, -1:])
+        return torch.cat([logits[:, :-1] + relative, background], dim=1).softmax(dim=1)
 
     def evidence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         return self.log_attention(logits, mask) + F.logsigmoid(logits[:, :-1])

@@ -283,12 +283,13 @@ METRICS: dict[str, Metric] = {
 
 
 def _of_baseline(metric: Metric) -> Metric:
-    return replace(
-        metric,
-        label=f"{metric.label} of {BASELINE_NAME}",
-        definition=f"{metric.label[0].upper()}{metric.label[1:]} of extra trees (scikit-learn) on the mean, the "
-        "largest and the smallest value of each feature of a bag, trained on the same bags as the losses.",
+    """Return the description of a metric as one of the simple baseline."""
+    begin = metric.label[0].upper() + metric.label[1:]
+    definition = (
+        f"{begin} of extra trees (scikit-learn) on the mean, the largest and the smallest value of each feature of a "
+        "bag, trained on the same bags as the losses."
     )
+    return replace(metric, label=f"{metric.label} of {BASELINE_NAME}", definition=definition)
 
 
 METRICS |= {BASELINE + name: _of_baseline(METRICS[name]) for name in BASELINE_METRICS}

@@ -188,13 +188,18 @@ def working_tasks() -> Iterator[tuple[str, str, type[Task]]]:
 
 def _summary(maker: Any) -> str:
     """Return the first line of the docstring of a class or function."""
-    return (
-        (getattr(maker, "func", maker).__doc__ or "").strip().partition("\n")[0]
-    )  # of a partial its function's
+    # A partial has no docstring of its own.
+    function = getattr(maker, "func", maker)
+    text = (function.__doc__ or "").strip()
+    return str(text.partition("\n")[0])
 
 
 def _defaults(parameters: Mapping[str, Parameter]) -> str:
-    return ", ".join(
-        f"{p.name} (required)" if p.default is p.empty else f"{p.name}={p.default}"
-        for p in parameters.values()
-    )
+    """Return the parameters in one line, each with its default."""
+    texts = []
+    for parameter in parameters.values():
+        if parameter.default is parameter.empty:
+            texts.append(f"{parameter.name} (required)")
+        else:
+            texts.append(f"{parameter.name}={parameter.default}")
+    return ", ".join(texts)

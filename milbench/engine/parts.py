@@ -242,11 +242,10 @@ def multiplications(network: Network, task: Task) -> int:
 
 
 def _typical_bag(task: Task) -> Bags:
-    shape = (
-        (*task.typical_size, task.inputs)
-        if task.bag_kind == "sets"
-        else (task.inputs, *task.typical_size)
-    )
+    """Return a bag of zeros of the typical size of a task."""
+    size = task.typical_size
+    # Of a set the instances come first, of a canvas or a sequence the inputs.
+    shape = (*size, task.inputs) if task.bag_kind == "sets" else (task.inputs, *size)
     return Bags(torch.zeros(1, *shape), torch.zeros(1, task.num_classes, dtype=torch.bool))
 
 

@@ -268,22 +268,26 @@ def _check_networks(spec: Spec, cells: Iterable[Cell]) -> None:
 
 
 def _info(spec: Spec, task: Task, params: Params, data: str) -> TaskInfo:
+    """Return what a report has to know of a task."""
     primary = spec.compare_by[0] if spec.compare_by else task.primary
+    # What guessing reaches is known for the task's own metric alone.
+    chance = task.chance if primary == task.primary else None
     complete = with_neutral(type(task), params)
-    published = [
-        *task.published,
-        *(p for p in spec.published if resolve(tasks(), p.task) == task.name),
-    ]
+    of_spec = [value for value in spec.published if resolve(tasks(), value.task) == task.name]
+    published = [*task.published, *of_spec]
+    folds = None
+    overlap = task.overlap(spec.run.data_dir)
+    if task.folds:
+        folds = (task.folds.count, task.folds.repeats or 0)
+        # One part of the data is tested on for each count - 1 that are trained on.
+        overlap = overlap or 1 / (task.folds.count - 1)
     return TaskInfo(
         primary=primary,
-        chance=task.chance
-        if primary == task.primary
-        else None,  # guessing is known for the task's own metric alone
+        chance=chance,
         amount=task.amount,
         published=[value for value in published if value.belongs_to(complete, data)],
-        folds=(task.folds.count, task.folds.repeats or 0) if task.folds else None,
-        overlap=task.overlap(spec.run.data_dir)
-        or (1 / (task.folds.count - 1) if task.folds else 0.0),
+        folds=folds,
+        overlap=overlap or 0.0,
         is_tested=task.is_tested,
     )
 

@@ -1,10 +1,11 @@
-"""The host: a process with one thread that has imported everything slow, and forks a fresh process for each call.
+"""The host: a process that has imported everything slow, and forks a fresh process for each call.
 
     python -m milbench.processes host FD
 
 The launcher starts it, and sends calls through a socket, whose file descriptor is FD. Each call is computed by a fork
-of the host, which costs a fiftieth of a second where a new interpreter would import PyTorch for seconds. The host
-itself runs nothing but imports. It touches no GPU and starts no threads, which a fork would not survive.
+of the host, which takes some hundredths of a second where a new interpreter would import PyTorch for seconds. The host
+itself runs nothing but imports. It touches no GPU, and lets neither Python nor PyTorch start threads: a fork would lack
+them.
 
 Three rules leave nothing behind:
 
@@ -348,15 +349,8 @@ def _stop(*_: Any) -> NoReturn:
     raise SystemExit(1)
 
 
-def main(how: str, descriptor: int) -> None:
-    """Serve the launcher, whose connection has a file descriptor: as a "host" that forks, or by computing "once"."""
-    launcher = Connection(descriptor)
-    # The launcher blocks signals while it starts this process, which has inherited that.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, set(signal.Signals))
-    if how == "once":
-        from milbench.processes.once import serve_once
-
-        serve_once(launcher)
+def serve_by_forks(launcher: Connection) -> NoReturn:
+    """Import what calls need, and answer the calls of a launcher until it closes the connection."""
     signal.signal(signal.SIGTERM, _stop)
     adopt_orphans()
     importlib.import_module(PRELOADED)

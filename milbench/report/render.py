@@ -360,15 +360,17 @@ def _undone(study: Study) -> str:
 
 
 def _limits(study: Study) -> list[str]:
+    """Return the lines about what limits the conclusions of a report."""
     epochs = sorted({cell.recipe["epochs"] for cell in study.plan.compared})
-    length = (
-        counted(epochs[0], "epoch") if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]} epochs"
-    )
-    tuned = (
-        "each loss has its best draw of settings"
-        if study.plan.search
-        else "no loss had a search of its own"
-    )
+    length = f"{epochs[0]} to {epochs[-1]} epochs"
+    if len(epochs) == 1:
+        length = counted(epochs[0], "epoch")
+    tuned = "no loss had a search of its own"
+    if study.plan.search:
+        tuned = "each loss has its best draw of settings"
+    has_one_seed = study.cells["seed"].nunique() == 1
+    revisions = set(study.cells["code"]) - {""}
+    machines = set(study.cells["machine"]) - {""}
     overlaps = [readable(task) for task in study.tasks if study.info(task).overlap]
     without = [readable(task) for task in study.tasks if study.noise(task) is None]
     where = "" if len(without) == len(study.tasks) else f" on {listed(without)}"
@@ -378,12 +380,11 @@ def _limits(study: Study) -> list[str]:
     limits = {
         **{line: bool(line) for line in few},
         f"Training took {length}; {tuned}.": True,
-        "There is one seed: how much a loss varies from seed to seed is not known.": study.cells["seed"].nunique() == 1,
+        "There is one seed: how much a loss varies from seed to seed is not known.": has_one_seed,
         f"Seeds split the same data on {listed(overlaps)}: intervals and contenders are corrected for that.": overlaps,
         f"Intervals and contenders cover training seeds, not another draw of the test bags{where}.": without,
-        "Cells were computed by several revisions of the code, named below.": len(set(study.cells["code"]) - {""}) > 1,
-        "Cells were computed on several machines; their step times do not compare.":
-            len(set(study.cells["machine"]) - {""}) > 1,
+        "Cells were computed by several revisions of the code, named below.": len(revisions) > 1,
+        "Cells were computed on several machines; their step times do not compare.": len(machines) > 1,
         "A loss whose seeds sometimes collapse, but did not here, can't be told from one that never does.": True,
     }  # fmt: skip
     return [*study.plan.notes, *late, *(text for text, holds in limits.items() if holds)]
