@@ -119,7 +119,7 @@ class _Reader:
         module = holder(value)
         if module:
             self.modules.add(module)
-            return f"{module}.{value.__qualname__}"
+            return f"{_lasting_name(module)}.{value.__qualname__}"
         if isinstance(value, type):
             return self._describe_class(value)
         return self._describe_function(value)
@@ -147,7 +147,7 @@ class _Reader:
             # A function of a module has made it, such as a decorator: its code belongs to the
             # record of that module.
             self.modules.add(home)
-            return ["function", home, value.__qualname__, defaults, enclosed]
+            return ["function", _lasting_name(home), value.__qualname__, defaults, enclosed]
         used = [
             [name, self.describe(value.__globals__[name])]
             for name in sorted(_globals_of(code))
@@ -175,6 +175,14 @@ class _Reader:
             return [kind, self.describe(vars(value))]
         text = repr(value)
         return [kind, "" if " at 0x" in text else text]
+
+
+def _lasting_name(module: str) -> str:
+    """Return the name of a module, and for any module of milbench the same one.
+
+    A file of milbench that is moved or renamed must not make a new version of a user's class.
+    """
+    return "milbench" if is_milbench(module) else module
 
 
 def _globals_of(code: CodeType) -> set[str]:

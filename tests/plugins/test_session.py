@@ -3,10 +3,12 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+from milbench import Loss
 from milbench.plugins.record import ImportRecord
 from milbench.plugins.session import record_session_object
 from tests._helpers.project import Project, loss_text
@@ -97,6 +99,16 @@ def test_an_edit_of_what_it_does_not_reach_changes_nothing(added: str) -> None:
 def test_a_comment_in_the_class_changes_nothing() -> None:
     with_comment = loss_text().replace("    def factor", "    # says why\n    def factor")
     assert record_of(with_comment).digest == record_of(loss_text()).digest
+
+
+def test_a_file_of_milbench_that_moves_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = ["from milbench import Loss", "class Mine(Loss):\n    name = 'mine'\n"]
+    before = record_of(*cells).digest
+    moved = ModuleType("milbench.another_room")
+    monkeypatch.setattr(moved, "Loss", Loss, raising=False)
+    monkeypatch.setitem(sys.modules, moved.__name__, moved)
+    monkeypatch.setattr(Loss, "__module__", moved.__name__)
+    assert record_of(*cells).digest == before
 
 
 def test_an_edit_of_a_module_that_it_uses_changes_the_digest(
