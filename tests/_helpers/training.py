@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from milbench.api.plan import Cell
 from milbench.api.predictions import load_predictions
 from milbench.engine import checkpoint
-from milbench.engine import train as engine
+from milbench.engine import train as training
 from milbench.engine.cell import CellFolder
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
@@ -68,7 +68,7 @@ def normed_network(folder: Path) -> str:
 def train(cell: Cell, path: Path, device: str = "cpu", data_dir: Path | None = None) -> Trained:
     folder = CellFolder(path)
     folder.begin(cell, str(cell), {})
-    result = engine.train(cell, folder, torch.device(device), data_dir)
+    result = training.train(cell, folder, torch.device(device), data_dir)
     _, predictions = load_predictions(folder.predictions)["last"]
     history = {
         (epoch, name): value
@@ -92,5 +92,5 @@ def stop_after(saves: int, monkeypatch: pytest.MonkeyPatch) -> None:
             raise Stop
 
     monkeypatch.setattr(checkpoint, "INTERVAL", -1.0)
-    monkeypatch.setattr(engine, "LOOK_INTERVAL", -1.0)
+    monkeypatch.setattr(training, "LOOK_INTERVAL", -1.0)
     monkeypatch.setattr(checkpoint.Checkpoint, "save", saved)

@@ -17,7 +17,7 @@ import milbench
 from milbench import Evaluation, UsageError
 from milbench.api.plan import Cell
 from milbench.api.predictions import Predictions, load_predictions
-from milbench.engine import train as engine
+from milbench.engine import train as training
 from milbench.engine.cell import CellFolder
 from milbench.engine.checkpoint import Progress
 from milbench.engine.evaluate import evaluate
@@ -263,7 +263,7 @@ def scored_by_epoch(monkeypatch: pytest.MonkeyPatch, errors: list[float]) -> Non
         metrics = found.metrics | {"validation/set_error": errors[epoch - 1]}
         return replace(found, metrics=metrics, predictions=predictions)
 
-    monkeypatch.setattr(engine, "evaluate", evaluated)
+    monkeypatch.setattr(training, "evaluate", evaluated)
 
 
 def group_of(predictions: Predictions) -> NDArray[Any]:

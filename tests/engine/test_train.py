@@ -16,7 +16,7 @@ from milbench import Bags, Loss, Recipe, Task, UsageError, generator, load_loss,
 from milbench.api.predictions import load_predictions
 from milbench.api.registry import RegistryEntry, tasks
 from milbench.api.resolver import resolve
-from milbench.engine import train as engine
+from milbench.engine import train as training
 from milbench.engine.folders import Root
 from milbench.engine.parts import Setup
 from milbench.engine.planning import make_plan
@@ -365,7 +365,7 @@ def test_the_kept_weights_are_the_mean_of_those_after_the_last_steps(
     monkeypatch.setattr(
         "torch.optim.swa_utils._get_foreach_kernels_supported_devices", lambda: ["cpu"]
     )
-    network, step = normed_network(tmp_path), engine.train_step
+    network, step = normed_network(tmp_path), training.train_step
     by_step: list[dict[str, torch.Tensor]] = []
 
     def watched(setup: Setup, *arguments: Any) -> torch.Tensor:
@@ -376,7 +376,7 @@ def test_the_kept_weights_are_the_mean_of_those_after_the_last_steps(
         return value
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "train_step", watched)
+        patch.setattr(training, "train_step", watched)
         train(small_cell(networks=[network], recipe={"epochs": 2}), tmp_path / "plain")
     assert len(by_step) == 8, "two epochs of four"
     cell = small_cell(networks=[network], recipe={"epochs": 2, "average_last": share})
