@@ -15,7 +15,7 @@ CLASSES = ("tone", "rise", "fall", "warble", "beeps", "buzz", "clicks", "hiss")
 
 
 @dataclass(frozen=True, slots=True)
-class Recordings:
+class DrawnRecordings:
     """N recordings of one length in noise of mean 0 and variance 1, with what is in them, M sounds at most."""
 
     waveforms: Tensor  # (N, S)
@@ -26,7 +26,7 @@ class Recordings:
 
 def draw_recordings(
     count: int, least: int, most: int, snr_db: float, rng: torch.Generator
-) -> Recordings:
+) -> DrawnRecordings:
     """Return random recordings of two seconds with `least` to `most` sounds, `snr_db` decibels above white noise.
 
     Their number, classes, lengths and beginnings are uniform and independent, so sounds may overlap.
@@ -43,7 +43,7 @@ def draw_recordings(
     starts = (
         starts.masked_fill(classes < 0, 0) * SAMPLE_RATE
     ).round() / SAMPLE_RATE  # sounds begin with a sample
-    return Recordings(
+    return DrawnRecordings(
         _noisy(classes, starts, lengths, snr_db, rng), classes, starts, starts + lengths
     )
 
