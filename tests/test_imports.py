@@ -47,7 +47,8 @@ def test_status_and_help_import_no_large_library(words: list[str], tmp_path: Pat
     """On a store with a cell, whose state is read from its folder."""
     code = f"""
 from pathlib import Path
-from milbench.api.plan import Cell, Plan, TaskInfo
+from milbench.experiment.cell import Cell
+from milbench.experiment.plan import Plan, TaskInfo
 from milbench.engine.folders import Root
 
 root = Root(Path({str(tmp_path)!r})).make()

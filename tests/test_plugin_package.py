@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from milbench.api import registry
-from milbench.api.plan import Cell
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec
+from milbench.experiment.cell import Cell
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec_files import make_spec
 from milbench.networks import registry as network_registry
 from milbench.optimizers import registry as optimizer_registry
 from tests._helpers.command_line import REPOSITORY, SMALL, Milbench

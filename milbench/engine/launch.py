@@ -9,18 +9,19 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from milbench._utils import locks
 from milbench._utils.console import plain, write_line
 from milbench._utils.words import counted
-from milbench.api.late_notes import late_import_notes
-from milbench.api.plan import Cell, Plan
 from milbench.api.resolver import local_object
 from milbench.engine.folders import Root, damaged
-from milbench.engine.spec import Execution, Spec
 from milbench.errors import INTERRUPTED, UsageError
+from milbench.experiment.cell import Cell
+from milbench.experiment.late_notes import late_import_notes
+from milbench.experiment.launch_settings import Execution, Launch
+from milbench.experiment.plan import Plan
+from milbench.experiment.spec import Spec
 from milbench.plugins.record import ImportRecord
 
 if TYPE_CHECKING:
@@ -37,22 +38,19 @@ RERUN = {
 """The states of the cells that each value of `--rerun` runs."""
 
 
-def run_comparison(
-    spec: Spec, root: Path, command: str, *, quiet: bool = False, dry_run: bool = False
-) -> int:
+def run_comparison(spec: Spec, launch: Launch) -> int:
     """Print the plan of a comparison and run its missing cells in the store of a root.
 
-    The command is kept with the plan. A dry run only shows the plan. With `quiet` only failures are printed. Returns
-    the exit code: 0 if every cell is done, 1 if some are not, 130 after Ctrl-C. Raises UsageError where the spec is
-    wrong, before any cell is run, and where no draw of a search has a metric to choose by.
+    Returns the exit code: 0 if every cell is done, 1 if some are not, 130 after Ctrl-C. Raises UsageError where the
+    spec is wrong, before any cell is run, and where no draw of a search has a metric to choose by.
     """
     # PyTorch then asks Linux for pages of 2 MB: slides load 1.5 times faster.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-    launch = _Launch(Root(root), spec, command, quiet, dry_run)
+    runner = _Runner(spec, launch)
     if spec.tune:
-        return launch.search_and_run()
-    plan = launch.make_plan()
-    return launch.run(_Stage(plan, plan.cells))
+        return runner.search_and_run()
+    plan = runner.make_plan()
+    return runner.run(_Stage(plan, plan.cells))
 
 
 @dataclass(frozen=True)
@@ -86,18 +84,16 @@ class _Schedule:
     """The threads of PyTorch for each cell."""
 
 
-class _Launch:
-    """One launch of a comparison: what the user asked for, and the devices of this machine."""
+class _Runner:
+    """Runs a comparison on the devices of this machine, or on a cluster."""
 
-    def __init__(self, root: Root, spec: Spec, command: str, quiet: bool, dry_run: bool) -> None:
+    def __init__(self, spec: Spec, launch: Launch) -> None:
         from milbench._utils.devices import resolve_all, unusable_gpu
 
-        self.root = root
         self.spec = spec
-        self.command = command
-        self.quiet = quiet
-        self.dry_run = dry_run
-        self.execution = spec.run
+        self.launch = launch
+        self.root = Root(launch.root)
+        self.execution = launch.execution
         _check_execution(self.execution)
         if self.execution.cluster is None:
             self.devices = resolve_all(self.execution.device)
@@ -111,23 +107,23 @@ class _Launch:
     def make_plan(self) -> Plan:
         """Return the plan of the comparison, or that of the first stage of its search; it may download data."""
         from milbench.data import catalog
-        from milbench.engine.planning import make_plan
-        from milbench.engine.tuning import search_plan
+        from milbench.experiment.planning import make_plan
+        from milbench.experiment.tuning import search_plan
 
         earlier = self._earlier_plan()
         precision = earlier.precision if earlier else ""
         planner = search_plan if self.spec.tune else make_plan
-        with catalog.downloads(not self.dry_run):
-            return planner(self.spec, self._planning_device(), precision)
+        with catalog.downloads(not self.launch.dry_run):
+            return planner(self.spec, self.launch, self._planning_device(), precision)
 
     def _tuned_plan(self, last_stage: Plan) -> Plan:
         """Return the plan of the comparison, with the settings that the finished search chose."""
         from milbench.data import catalog
-        from milbench.engine.tuning import tuned_plan
+        from milbench.experiment.tuning import tuned_plan
 
         values = self._search_values(last_stage)
-        with catalog.downloads(not self.dry_run):
-            return tuned_plan(self.spec, last_stage, values, self._planning_device())
+        with catalog.downloads(not self.launch.dry_run):
+            return tuned_plan(self.spec, last_stage, values, self.launch, self._planning_device())
 
     def _planning_device(self) -> str:
         """Return the device that decides what the precision `auto` is."""
@@ -157,7 +153,7 @@ class _Launch:
         What follows a stage depends on all of its cells, so the launch ends with the first stage that has unfinished
         ones. The same command goes on from any point, since it finds out from the cells which stages are finished.
         """
-        from milbench.engine.tuning import has_finalists
+        from milbench.experiment.tuning import has_finalists
 
         if self.spec.tune is None:
             raise ValueError("the spec has no search")  # `run_comparison` checks it
@@ -176,7 +172,7 @@ class _Launch:
 
     def _first_stage(self, *, is_last: bool) -> _Stage:
         """Return the stage of a search in which all draws are trained."""
-        from milbench.engine.tuning import THEN_COMPARISON, after_first_stage
+        from milbench.experiment.tuning import THEN_COMPARISON, after_first_stage
 
         plan = self.make_plan()
         if is_last:
@@ -189,7 +185,7 @@ class _Launch:
 
     def _second_stage(self, first: Plan) -> _Stage:
         """Return the stage of a search in which the finalists are trained with the other seeds."""
-        from milbench.engine.tuning import THEN_COMPARISON, finalists_plan
+        from milbench.experiment.tuning import THEN_COMPARISON, finalists_plan
 
         plan = finalists_plan(self.spec, first, self._search_values(first))
         done = {cell.id for cell in first.cells}
@@ -198,7 +194,7 @@ class _Launch:
 
     def _run_search(self, stage: _Stage) -> int:
         """Run a stage of the search and return the exit code. A dry run skips a stage that is finished."""
-        if self.dry_run and self._is_finished(stage):
+        if self.launch.dry_run and self._is_finished(stage):
             return 0
         return self.run(stage)
 
@@ -217,14 +213,14 @@ class _Launch:
         if self.spec.name not in self.root.names():
             return None
         earlier = self.root.plan(self.spec.name)
-        return earlier if earlier.spec.get("origin") == self.spec.origin else None
+        return earlier if earlier.origin == self.launch.origin else None
 
     def _save_plan(self, plan: Plan) -> Plan:
         """Join the plan with that of other launches with its name and origin, write it and return it."""
         self.root.make()
         plan = replace(
             plan,
-            command=self.command,
+            command=self.launch.command,
             launched=time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
         )
         with locks.lock(self.root.runs / f"{plan.name}.lock"):
@@ -240,13 +236,13 @@ class _Launch:
     def run(self, stage: _Stage) -> int:
         """Print the plan of a stage, run its missing cells and return the exit code."""
         schedule = self._make_schedule(stage)
-        if self.dry_run:
+        if self.launch.dry_run:
             return self._show_outlook(schedule)
         display = self._display(schedule)
         # The notes of the spec, which come first, are for the report and a dry run.
         notes = stage.plan.notes[len(self.spec.notes) :]
         display.print_plan([*notes, *self._warnings(schedule)])
-        if self.quiet:
+        if self.launch.quiet:
             self._print_unreadable(schedule)
         return self._compute(schedule, display)
 
@@ -292,7 +288,7 @@ class _Launch:
         from milbench.engine.display import Display
 
         plan = schedule.stage.plan
-        return Display(plan, schedule.states, schedule.to_run, self.root, quiet=self.quiet)
+        return Display(plan, schedule.states, schedule.to_run, self.root, quiet=self.launch.quiet)
 
     def _warnings(self, schedule: _Schedule) -> list[str]:
         """Return lines about late imports, a GPU that cannot be used, and cells that are damaged or unreadable."""
@@ -447,8 +443,7 @@ def _notebook_plugins(cell: Cell) -> tuple[tuple[str, Any], ...]:
 
     found: list[tuple[str, Any]] = []
     for kind, registry in registries().items():
-        name = getattr(cell, kind)
-        plugin = local_object(registry, name)
+        plugin = local_object(registry, cell.choices[kind].name)
         if plugin:
             found.append((kind, plugin))
     return tuple(found)
@@ -461,7 +456,7 @@ def _records(cell: Cell) -> dict[str, ImportRecord]:
     records: dict[str, ImportRecord] = {}
     for kind, registry in registries().items():
         # A network that belongs to a task has no entry.
-        entry = registry.entries.get(getattr(cell, kind))
+        entry = registry.entries.get(cell.choices[kind].name)
         if entry and entry.origin != "milbench":
             records[kind] = entry.record
     return records

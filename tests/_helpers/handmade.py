@@ -9,10 +9,10 @@ from safetensors.torch import save_file
 from milbench import AllConvolutional, Network, Task
 from milbench.api import gallery as galleries
 from milbench.api.gallery import Gallery
-from milbench.api.plan import Cell
 from milbench.api.registry import tasks
 from milbench.engine.folders import Root
 from milbench.evaluation.reading.reader import Reader
+from milbench.experiment.cell import Cell
 from milbench.networks.registry import make_network
 
 LOGITS = {3: (140.0, -90.0), 7: (60.0, -20.0)}

@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 
 from milbench.api import gallery
-from milbench.api.plan import Cell, Plan, TaskInfo
 from milbench.api.published import Published
-from milbench.api.results import COLUMNS, Results
+from milbench.experiment.cell import Cell
+from milbench.experiment.plan import Plan, TaskInfo
+from milbench.experiment.results import COLUMNS, Results
 
 LOSSES = {"exact": 0.006, "max-pooling": 0.08, "noisy-or": 0.007, "one-vs-rest": 0.021}
 """Where the error of each loss ends."""

@@ -12,14 +12,16 @@ from torch import Tensor
 
 from milbench import InstanceMLP, Loss, Network, UsageError, load_loss
 from milbench.api.parameters import changed_params, neutral_values, with_neutral, without_neutral
-from milbench.api.plan import Cell, Plan
 from milbench.api.published import Published
 from milbench.api.recipe import Recipe
 from milbench.api.registry import RegistryEntry, losses, tasks
 from milbench.api.resolver import resolve
 from milbench.engine.parts import loss_for, network_for, set_up, task_for
-from milbench.engine.planning import changed_recipe, make_plan
-from milbench.engine.spec import make_spec
+from milbench.experiment.cell import Cell
+from milbench.experiment.choosing import changed_recipe
+from milbench.experiment.plan import Plan
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec_files import make_spec
 from milbench.losses import OneVsRest
 from milbench.networks.registry import networks
 from milbench.report.literature import deviations

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from milbench.api.plan import CELL_FORMAT, FORMAT_OF_BEFORE, Cell, Plan, labels
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec
+from milbench.experiment.cell import CELL_FORMAT, FORMAT_OF_BEFORE, Cell
+from milbench.experiment.labels import labels
+from milbench.experiment.plan import Plan
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec_files import make_spec
 from tests._helpers.command_line import TINY
 
 REPORTS = Path(__file__).parents[2] / "reports"

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from milbench.api.plan import Plan, TaskInfo
 from milbench.api.published import Published
 from milbench.api.registry import tasks
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec
+from milbench.experiment.plan import Plan, TaskInfo
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec_files import make_spec
 
 
 def test_listed_runs_decide_and_not_what_the_source_prints() -> None:

@@ -10,8 +10,8 @@ import torch
 
 from milbench import Bags, Scores, load_task
 from milbench.engine.folders import Root
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import built_in_specs, presets, read_spec
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec_files import built_in_specs, presets, read_spec
 from milbench.testing.task import untrained_scores
 from tests._helpers.command_line import HOSTILE, SMALL, TINY, Milbench
 from tests._helpers.small_data import PARAMS
@@ -150,7 +150,7 @@ def test_a_launch_that_ends_between_the_stages_goes_on(
     milbench: Milbench, root: Path, staged: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("milbench.engine.tuning.finalists_plan", killed)
+        patched.setattr("milbench.experiment.tuning.finalists_plan", killed)
         assert milbench("run", staged).code == 137
     assert seeds_of_search(root) == {1000: 8}, "the second stage was not planned"
     shown = milbench("run", staged, "--dry-run").done()

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from milbench import UsageError
-from milbench.api.plan import Plan
-from milbench.engine.flags import parse_setting
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec
+from milbench.experiment.flags import parse_setting
+from milbench.experiment.plan import Plan
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec_files import make_spec
 from milbench.networks.registry import networks
 from tests._helpers.command_line import TINY, Milbench
 from tests._helpers.small_data import PARAMS

@@ -9,11 +9,13 @@ import pytest
 
 from milbench import UsageError
 from milbench.api.parameters import constructor_parameters, parsed, type_of
-from milbench.api.plan import Label, Plan
 from milbench.api.registry import tasks
-from milbench.engine.flags import parse_setting, requested_spec
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import built_in_specs, make_spec, parse_seeds, presets, read_spec
+from milbench.experiment.flags import parse_setting
+from milbench.experiment.labels import Label
+from milbench.experiment.plan import Plan, requested_spec
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec import parse_seeds
+from milbench.experiment.spec_files import built_in_specs, make_spec, presets, read_spec
 from milbench.report.literature import deviations
 from tests._helpers.command_line import TINY
 

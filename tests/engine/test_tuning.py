@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from milbench.api.plan import Arm, Cell, Plan, SearchRecord
-from milbench.engine.spec import Spec, make_spec
-from milbench.engine.tuning import after_first_stage, finalists_plan, search_plan, tuned_plan
 from milbench.errors import UsageError
+from milbench.experiment.cell import Cell
+from milbench.experiment.plan import Arm, Plan, SearchRecord
+from milbench.experiment.spec import Spec
+from milbench.experiment.spec_files import make_spec
+from milbench.experiment.tuning import after_first_stage, finalists_plan, search_plan, tuned_plan
 from tests._helpers.command_line import TINY
 
 SPACE: dict[str, Any] = {

@@ -19,11 +19,11 @@ from PIL import Image
 from milbench import Network, UsageError, load_task
 from milbench.api import gallery as galleries
 from milbench.api.network import input_standardised
-from milbench.api.plan import Cell
 from milbench.api.registry import losses
 from milbench.api.resolver import resolve
 from milbench.engine.folders import Root
 from milbench.engine.mlflow_runs import write_model
+from milbench.experiment.cell import Cell
 from milbench.networks.instance import InstanceMLP
 from milbench.networks.standardise import StandardiseFeatures
 from tests._helpers.command_line import LOSS, Milbench

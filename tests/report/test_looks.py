@@ -17,8 +17,8 @@ from milbench._utils.palette import (
     WARN_SOFT,
     contrast,
 )
-from milbench.api.plan import Cell
 from milbench.api.registry import losses
+from milbench.experiment.cell import Cell
 from milbench.report.looks import MOST_SHOWN, looks
 from milbench.report.study import Study
 from tests._helpers.report_data import ONE, make_results

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from milbench.api.outcomes import Outcomes, save_outcomes
-from milbench.api.results import Results
+from milbench.experiment.results import Results
 from milbench.report.render import sentence
 from milbench.report.study import Study
 from milbench.report.tables import main_table, ranking_table

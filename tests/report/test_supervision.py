@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from milbench.api.results import Results
+from milbench.experiment.results import Results
 from milbench.report.formatting import slug
 from milbench.report.study import Study
 from milbench.report.supervision import equivalent_amount, series_of, worth_table

@@ -11,11 +11,11 @@ from PIL import Image
 from torchvision import models
 
 from milbench import Bags, Scores, UsageError, generator, load_loss
-from milbench.api.plan import Cell
 from milbench.engine.folders import results
 from milbench.engine.parts import network_for
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec
+from milbench.experiment.cell import Cell
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec_files import make_spec
 from milbench.networks.backbone import Backbone
 from tests._helpers.small_data import small_images
 from tests._helpers.tasks import new_network, prepared
