@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -18,7 +19,6 @@ from milbench.experiment.choices import (
     Choice,
     LossChoice,
     NetworkChoice,
-    Params,
     TaskChoice,
     to_json,
 )
@@ -211,15 +211,12 @@ _RECORD = TypeAdapter(_Record)
 @lru_cache(maxsize=4096)
 def _recipe_of(record: str) -> Recipe:
     """Return the recipe of a record in JSON, which may lack fields that were added later."""
-    stored: Params = TypeAdapter(dict[str, Any]).validate_json(record)
-    return Recipe(**with_neutral(Recipe, stored))
+    return Recipe(**with_neutral(Recipe, json.loads(record)))
 
 
 def stored_recipe(recipe: Recipe) -> dict[str, Any]:
-    """Return the fields of a recipe as a cell keeps them: without later ones that have their neutral value."""
-    return dict(_stored_fields(recipe))
+    """Return the fields of a recipe as a cell keeps them: without later ones that have their neutral value.
 
-
-@lru_cache(maxsize=4096)
-def _stored_fields(recipe: Recipe) -> tuple[tuple[str, Any], ...]:
-    return tuple(without_neutral(Recipe, recipe.model_dump()).items())
+    A recipe that was read from an old cell keeps the fields of then, which its id depends on.
+    """
+    return without_neutral(Recipe, recipe.model_dump(exclude_unset=True))

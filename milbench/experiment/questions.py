@@ -97,6 +97,10 @@ class Questions(Table):
     """Name of the comparison; a spec file, or else --task, provides one."""
     title: str = ""
     """Title of the report."""
+    preset: str = ""
+    """The preset that was chosen."""
+    about: str = ""
+    """What that preset is, and how long it takes."""
     selection: Selection = "last"
     """Epoch by which losses are compared; no result depends on it."""
     margin: dict[str, Annotated[FiniteFloat, Field(gt=0)]] = Field(default_factory=dict)

@@ -133,10 +133,6 @@ class Spec(Questions):
     """Tests that every loss takes, with the values that pass."""
     tune: Search | None = None
     """How settings are searched before losses are compared."""
-    preset: str = ""
-    """The preset that was chosen."""
-    about: str = ""
-    """What that preset is, and how long it takes."""
 
     def networks_for(self, loss: str) -> list[str]:
         """Return the networks that are asked for with a loss of this name."""

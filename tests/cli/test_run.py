@@ -55,8 +55,8 @@ def test_a_preset_changes_what_it_names_and_nothing_else(study: str) -> None:
     assert quick.recipe == {"optimizer": "psgd", "lr": 0.01, "epochs": 1}
     assert quick.loss == paper.loss == {"max-pooling": {"normalization": "batch"}}
     plan = make_plan(quick)
-    assert plan.spec["preset"] == "quick"
-    assert {c.recipe["epochs"] for c in plan.cells} == {1}
+    assert plan.spec.preset == "quick"
+    assert {c.recipe.epochs for c in plan.cells} == {1}
 
 
 def test_a_study_shows_its_presets_ends_in_its_report_and_goes_on_where_it_stopped(

@@ -32,7 +32,7 @@ LOSS = {"train/loss": 0.5}
 
 def finish(folder: CellFolder, metrics: Mapping[str, float] = LOSS) -> None:
     """Mark a cell as done that has the same metrics after every epoch."""
-    for epoch in range(1, folder.cell().recipe["epochs"] + 1):
+    for epoch in range(1, folder.cell().recipe.epochs + 1):
         folder.append(epoch, metrics)
     folder.finish({})
 

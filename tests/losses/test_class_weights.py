@@ -171,7 +171,7 @@ def test_no_weight_leaves_the_id_of_a_cell_as_it_is() -> None:
     ).cells[0]
     neutral, weighted = cells_with([None, 2.0])
     assert neutral.id == without.id != weighted.id
-    assert "pos_weight" not in neutral.loss_params
+    assert "pos_weight" not in neutral.loss.params
 
 
 def test_a_comparison_balances_by_the_training_bags_of_the_cell() -> None:
