@@ -15,6 +15,7 @@ from milbench.engine.launch import run_comparison
 from milbench.errors import INTERRUPTED
 from milbench.experiment.flags import Flags, requested
 from milbench.experiment.spec_files import presets
+from milbench.experiment.stages import Stages
 
 
 def run(
@@ -80,7 +81,7 @@ def run(
         launch, root=root, command=options.command_line(), quiet=quiet, dry_run=dry_run
     )
     fetch_missing(asked, launch, download=download)
-    code = run_comparison(asked, launch)
+    code = run_comparison(Stages(asked, launch), launch)
     if code != INTERRUPTED and not (quiet or dry_run):
         from milbench.engine.folders import results
         from milbench.report.render import sentence
@@ -132,7 +133,7 @@ def reproduce(
             remark = "shown below" if name == asked.preset else ""
             rows.append((name, text, remark))
         console.print(table_of("", ("--preset", "summary", ""), rows), markup=False)
-    code = run_comparison(asked, launch)
+    code = run_comparison(Stages(asked, launch), launch)
     # A report is useful even if some cells failed.
     if code != INTERRUPTED and not dry_run:
         options.say(*_beside_published(asked.name, root))

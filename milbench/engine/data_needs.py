@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from milbench.api.registry import tasks
 from milbench.api.task import Task
 from milbench.data import catalog
 from milbench.data.catalog import Dataset
@@ -17,8 +16,7 @@ def needed_datasets(spec: Spec) -> list[Dataset]:
     """
     needed: dict[str, Dataset] = {}
     for asked in asked_tasks(spec):
-        task: Task = tasks().create_for_cell(asked.name, asked.params)
-        for dataset in _datasets_of(task):
+        for dataset in _datasets_of(asked.new()):
             needed[dataset.name] = dataset
     return list(needed.values())
 

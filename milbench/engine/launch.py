@@ -21,7 +21,7 @@ from milbench.experiment.cell import Cell
 from milbench.experiment.late_notes import late_import_notes
 from milbench.experiment.launch_settings import Execution, Launch
 from milbench.experiment.plan import Plan
-from milbench.experiment.spec import Spec
+from milbench.experiment.stages import Stage, Stages
 from milbench.plugins.record import ImportRecord
 
 if TYPE_CHECKING:
@@ -38,38 +38,32 @@ RERUN = {
 """The states of the cells that each value of `--rerun` runs."""
 
 
-def run_comparison(spec: Spec, launch: Launch) -> int:
-    """Print the plan of a comparison and run its missing cells in the store of a root.
+def run_comparison(stages: Stages, launch: Launch) -> int:
+    """Print the plan of a comparison and run its missing cells, stage by stage, in the store of a root.
+
+    What follows a stage of a search depends on all of its cells, so the launch ends with the first stage that has
+    unfinished ones. The same command goes on from any point, since it finds out from the cells which are finished.
 
     Returns the exit code: 0 if every cell is done, 1 if some are not, 130 after Ctrl-C. Raises UsageError where the
     spec is wrong, before any cell is run, and where no draw of a search has a metric to choose by.
     """
     # PyTorch then asks Linux for pages of 2 MB: slides load 1.5 times faster.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-    runner = _Runner(spec, launch)
-    if spec.tune:
-        return runner.search_and_run()
-    plan = runner.make_plan()
-    return runner.run(_Stage(plan, plan.cells))
-
-
-@dataclass(frozen=True)
-class _Stage:
-    """The cells of a plan that are run together: those of a stage of the search, or those that are compared."""
-
-    plan: Plan
-    cells: list[Cell]
-    search_end: str = ""
-    """What is said when a stage of the search is done, "" for the comparison."""
-    then: str = ""
-    """What a dry run says of what follows, "" where nothing does."""
+    runner = _Runner(stages.name, launch)
+    stage = runner.first_stage(stages)
+    while stage.is_search:
+        code = runner.run_search(stage)
+        if code == INTERRUPTED or not runner.is_finished(stage):
+            return code
+        stage = runner.stage_after(stage, stages)
+    return runner.run(stage)
 
 
 @dataclass(frozen=True)
 class _Schedule:
     """Which cells of a stage this launch runs, and how many of them at a time."""
 
-    stage: _Stage
+    stage: Stage
     cells: list[Cell]
     """Those of the stage that are in the shard of this launch."""
     to_run: list[Cell]
@@ -85,12 +79,12 @@ class _Schedule:
 
 
 class _Runner:
-    """Runs a comparison on the devices of this machine, or on a cluster."""
+    """Runs the stages of a comparison on the devices of this machine, or on a cluster."""
 
-    def __init__(self, spec: Spec, launch: Launch) -> None:
+    def __init__(self, name: str, launch: Launch) -> None:
         from milbench._utils.devices import resolve_all, unusable_gpu
 
-        self.spec = spec
+        self.name = name
         self.launch = launch
         self.root = Root(launch.root)
         self.execution = launch.execution
@@ -104,26 +98,22 @@ class _Runner:
         if self.execution.device == "auto" and self.devices == ["cpu"]:
             self.unusable_gpu = unusable_gpu()
 
-    def make_plan(self) -> Plan:
-        """Return the plan of the comparison, or that of the first stage of its search; it may download data."""
+    def first_stage(self, stages: Stages) -> Stage:
+        """Return the first stage of the comparison; it may download data."""
         from milbench.data import catalog
-        from milbench.experiment.planning import make_plan
-        from milbench.experiment.tuning import search_plan
 
         earlier = self._earlier_plan()
         precision = earlier.precision if earlier else ""
-        planner = search_plan if self.spec.tune else make_plan
         with catalog.downloads(not self.launch.dry_run):
-            return planner(self.spec, self.launch, self._planning_device(), precision)
+            return stages.first(self._planning_device(), precision)
 
-    def _tuned_plan(self, last_stage: Plan) -> Plan:
-        """Return the plan of the comparison, with the settings that the finished search chose."""
+    def stage_after(self, stage: Stage, stages: Stages) -> Stage:
+        """Return the stage that follows a finished one of the search."""
         from milbench.data import catalog
-        from milbench.experiment.tuning import tuned_plan
 
-        values = self._search_values(last_stage)
+        values = self._search_values(stage.plan)
         with catalog.downloads(not self.launch.dry_run):
-            return tuned_plan(self.spec, last_stage, values, self.launch, self._planning_device())
+            return stages.after(stage, values, self._planning_device())
 
     def _planning_device(self) -> str:
         """Return the device that decides what the precision `auto` is."""
@@ -147,72 +137,23 @@ class _Runner:
                 values[cell.id] = value
         return values
 
-    def search_and_run(self) -> int:
-        """Run the search stage by stage, then the comparison with the settings that it chose.
-
-        What follows a stage depends on all of its cells, so the launch ends with the first stage that has unfinished
-        ones. The same command goes on from any point, since it finds out from the cells which stages are finished.
-        """
-        from milbench.experiment.tuning import has_finalists
-
-        if self.spec.tune is None:
-            raise ValueError("the spec has no search")  # `run_comparison` checks it
-        is_two_staged = has_finalists(self.spec.tune)
-        stage = self._first_stage(is_last=not is_two_staged)
-        code = self._run_search(stage)
-        if not self._may_go_on(stage, code):
-            return code
-        if is_two_staged:
-            stage = self._second_stage(stage.plan)
-            code = self._run_search(stage)
-            if not self._may_go_on(stage, code):
-                return code
-        plan = self._tuned_plan(stage.plan)
-        return self.run(_Stage(plan, plan.compared))
-
-    def _first_stage(self, *, is_last: bool) -> _Stage:
-        """Return the stage of a search in which all draws are trained."""
-        from milbench.experiment.tuning import THEN_COMPARISON, after_first_stage
-
-        plan = self.make_plan()
-        if is_last:
-            end = "the search is done"
-            then = THEN_COMPARISON
-        else:
-            end = "the first stage of the search is done"
-            then = after_first_stage(self.spec, plan)
-        return _Stage(plan, plan.cells, end, then)
-
-    def _second_stage(self, first: Plan) -> _Stage:
-        """Return the stage of a search in which the finalists are trained with the other seeds."""
-        from milbench.experiment.tuning import THEN_COMPARISON, finalists_plan
-
-        plan = finalists_plan(self.spec, first, self._search_values(first))
-        done = {cell.id for cell in first.cells}
-        cells = [cell for cell in plan.cells if cell.id not in done]
-        return _Stage(plan, cells, "the search is done", THEN_COMPARISON)
-
-    def _run_search(self, stage: _Stage) -> int:
+    def run_search(self, stage: Stage) -> int:
         """Run a stage of the search and return the exit code. A dry run skips a stage that is finished."""
-        if self.launch.dry_run and self._is_finished(stage):
+        if self.launch.dry_run and self.is_finished(stage):
             return 0
         return self.run(stage)
 
-    def _may_go_on(self, stage: _Stage, code: int) -> bool:
-        """Return whether the launch may go on after a stage that ended with an exit code."""
-        return code != INTERRUPTED and self._is_finished(stage)
-
-    def _is_finished(self, stage: _Stage) -> bool:
+    def is_finished(self, stage: Stage) -> bool:
         """Return whether every cell of a stage is done or has failed."""
         states = self.root.states(stage.cells).values()
         return all(state.status in ("done", "failed") for state in states)
 
     def _earlier_plan(self) -> Plan | None:
         """Return the plan of earlier launches with this name and origin, None if there are none."""
-        self.root.check_place(self.spec.name)
-        if self.spec.name not in self.root.names():
+        self.root.check_place(self.name)
+        if self.name not in self.root.names():
             return None
-        earlier = self.root.plan(self.spec.name)
+        earlier = self.root.plan(self.name)
         return earlier if earlier.origin == self.launch.origin else None
 
     def _save_plan(self, plan: Plan) -> Plan:
@@ -233,14 +174,14 @@ class _Runner:
             self.root.save(plan)
         return plan
 
-    def run(self, stage: _Stage) -> int:
+    def run(self, stage: Stage) -> int:
         """Print the plan of a stage, run its missing cells and return the exit code."""
         schedule = self._make_schedule(stage)
         if self.launch.dry_run:
             return self._show_outlook(schedule)
         display = self._display(schedule)
         # The notes of the spec, which come first, are for the report and a dry run.
-        notes = stage.plan.notes[len(self.spec.notes) :]
+        notes = stage.plan.notes[len(stage.plan.spec.notes) :]
         display.print_plan([*notes, *self._warnings(schedule)])
         if self.launch.quiet:
             self._print_unreadable(schedule)
@@ -257,7 +198,7 @@ class _Runner:
         for line in damaged(schedule.stage.plan, states):
             write_line(sys.stderr, plain(line))
 
-    def _make_schedule(self, stage: _Stage) -> _Schedule:
+    def _make_schedule(self, stage: Stage) -> _Schedule:
         """Decide which cells of a stage this launch runs, and how many at a time."""
         from milbench.engine.run import shard, worker_count
 
@@ -411,7 +352,7 @@ class _Runner:
             display.print_line(warning)
         # Of the cells of this shard alone: other launches tell of theirs.
         statuses = Counter(state.status for state in self.root.states(schedule.cells).values())
-        display.print_line(_describe_end(statuses, stopped, stage.search_end, self.execution.rerun))
+        display.print_line(_describe_end(statuses, stopped, stage.end, self.execution.rerun))
         if code == 0 and statuses["done"] < len(schedule.cells):
             return 1
         return code

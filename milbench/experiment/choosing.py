@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +43,7 @@ MOST_CELLS = 100_000
 class AskedTask:
     """A task with certain parameters that a spec asks for."""
 
-    name: str
+    cls: type[Task]
     params: Params
     short_name: str = ""
     """The name that the spec gives it, "" for none."""
@@ -53,7 +53,11 @@ class AskedTask:
     @property
     def key(self) -> str:
         """The task with its parameters as one text."""
-        return task_key(self.name, self.params)
+        return task_key(self.cls.name, self.params)
+
+    def new(self) -> Task:
+        """Return the task."""
+        return self.cls(**with_neutral(self.cls, self.params))
 
 
 def chosen_losses(spec: Spec) -> list[LossChoice]:
@@ -76,17 +80,19 @@ def chosen_losses(spec: Spec) -> list[LossChoice]:
     return chosen
 
 
-def asked_tasks(spec: Spec) -> Iterator[AskedTask]:
-    """Yield each task of a spec with each combination of its parameters, then those that its marks need."""
+def asked_tasks(spec: Spec) -> list[AskedTask]:
+    """Return each task of a spec with each combination of its parameters, then those that its marks need."""
     names = _names(tasks(), spec.tasks)
+    asked: list[AskedTask] = []
     for name in names:
-        yield from _asked(name, spec.variants_of(name))
+        asked += _asked(name, spec.variants_of(name))
     for mark in spec.marks:
         name = resolve(tasks(), mark.task)
         # A flag may have left the task out.
         if name in names:
             tables = [table | mark.params for table in spec.variants_of(name)]
-            yield from _asked(name, tables, mark)
+            asked += _asked(name, tables, mark)
+    return asked
 
 
 def _asked(name: str, tables: Sequence[Settings], mark: Mark | None = None) -> Iterator[AskedTask]:
@@ -97,7 +103,7 @@ def _asked(name: str, tables: Sequence[Settings], mark: Mark | None = None) -> I
     for table, short_name in zip(tables, short_names, strict=True):
         settings = {key: value for key, value in table.items() if key != "name"}
         for params in _complete(tasks(), name, settings):
-            yield AskedTask(name, params, short_name, mark)
+            yield AskedTask(tasks().get(name), params, short_name, mark)
 
 
 def _names(registry: Registry[Any], references: Sequence[str]) -> list[str]:
@@ -136,11 +142,16 @@ def new_loss(choice: LossChoice) -> Loss:
 
 
 def chosen_networks(
-    spec: Spec, task: Task, loss: LossChoice, data_dir: Path | None
+    spec: Spec,
+    task: Task,
+    loss: LossChoice,
+    others: Iterable[type[Task]],
+    data_dir: Path | None,
 ) -> list[NetworkChoice]:
     """Return every network of a spec for a loss on a task, with each combination of its parameters.
 
-    Raises UsageError where one is wrong, or does not suit.
+    The others are the tasks of the comparison, whose networks may have the same names. Raises UsageError where one is
+    wrong, or does not suit.
     """
     from milbench.networks.registry import network_maker, network_name, network_source
 
@@ -151,7 +162,8 @@ def chosen_networks(
         maker = network_maker(task, name, head)
         revision, source = network_source(task, name, head)
         parameters = network_parameters(maker)
-        table = _own_settings(spec, name, parameters)
+        settings = spec.network.get(name, {})
+        table = _own_settings(settings, parameters, _namesakes(name, others))
         for params in combinations(table):
             complete = check_values(f"network {name}", parameters, params)
             choice = NetworkChoice(
@@ -165,16 +177,20 @@ def chosen_networks(
     return chosen
 
 
-def _own_settings(spec: Spec, name: str, parameters: Mapping[str, Any]) -> Settings:
-    """Return the settings of a network, without those that only another task's network of this name knows."""
+def _namesakes(name: str, classes: Iterable[type[Task]]) -> list[NetworkMaker]:
+    """Return the networks of a name that tasks have of their own."""
+    return [task.networks[name] for task in classes if name in task.networks]
+
+
+def _own_settings(
+    settings: Settings, parameters: Mapping[str, Any], namesakes: Iterable[NetworkMaker]
+) -> Settings:
+    """Return the settings of a network, without those that only another task's network of its name knows."""
     elsewhere: set[str] = set()
-    for reference in spec.tasks:
-        task = tasks().get(resolve(tasks(), reference))
-        namesake: NetworkMaker | None = task.networks.get(name)
-        if namesake:
-            elsewhere |= network_parameters(namesake).keys()
+    for namesake in namesakes:
+        elsewhere |= network_parameters(namesake).keys()
     others = elsewhere - parameters.keys()
-    return {key: value for key, value in spec.network.get(name, {}).items() if key not in others}
+    return {key: value for key, value in settings.items() if key not in others}
 
 
 def _revision_of_weights(params: Params, data_dir: Path | None) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from milbench.api.metric_info import METRICS
 from milbench.api.parameters import constructor_parameters
@@ -13,39 +13,38 @@ from milbench.api.registry import losses, tasks
 from milbench.api.resolver import resolve
 from milbench.errors import UsageError, unknown
 from milbench.experiment.cell import Cell
+from milbench.experiment.choices import LossChoice
 from milbench.experiment.labels import labels
 from milbench.experiment.questions import Contrast
 from milbench.experiment.spec import Spec
 
+if TYPE_CHECKING:
+    from milbench.api.supervision import Supervision
+    from milbench.api.task import Task
 
-def check_supervision(spec: Spec) -> None:
+
+def check_supervision(
+    losses: Iterable[LossChoice], tasks: Iterable[type[Task]], meant: Collection[Supervision]
+) -> None:
     """Raise UsageError where losses learn from different things, unless the spec says that this is meant."""
-    kinds: dict[str, str] = {}
-    for reference in spec.losses:
-        name = resolve(losses(), reference)
-        kinds[losses().get(name).supervision] = name
-    are_meant = set(kinds) <= set(spec.supervision)
-    if len(kinds) > 1 and not are_meant:
+    kinds: dict[Supervision, str] = {loss.supervision: loss.name for loss in losses}
+    if len(kinds) > 1 and not set(kinds) <= set(meant):
         listed = ", ".join(f"{name} has {kind} supervision" for kind, name in kinds.items())
         raise UsageError(
             f"the losses do not have the same supervision: {listed}; "
             f"if that is meant, add -p supervision={','.join(kinds)}"
         )
-    if "order" not in kinds:
-        return
-    for reference in spec.tasks:
-        task = tasks().get(resolve(tasks(), reference))
-        if not task.instances_are_ordered:
+    for task in tasks:
+        if "order" in kinds and not task.instances_are_ordered:
             raise UsageError(
                 f"{kinds['order']} learns from the order of the instances, and those of {task.name} have none; it "
                 "needs a task with instances_are_ordered = True, as those of sequences have it"
             )
 
 
-def check_metrics(spec: Spec, is_changed: bool) -> None:
+def check_metrics(spec: Spec, tasks: Iterable[type[Task]], is_changed: bool) -> None:
     """Raise UsageError where the spec names a metric that does not exist, or a margin of one that decides nothing."""
-    classes = [tasks().get(resolve(tasks(), reference)) for reference in spec.tasks]
-    primary = list(dict.fromkeys(task.primary for task in classes))
+    primary = list(dict.fromkeys(task.primary for task in tasks))
     known = {*METRICS, *primary}
     for owner, name in _named_metrics(spec):
         if name not in known:
@@ -72,9 +71,9 @@ def _named_metrics(spec: Spec) -> Iterator[tuple[str, str]]:
             yield f"mark {mark.name!r}", name
 
 
-def check_published(spec: Spec) -> None:
+def check_published(published: Iterable[Published]) -> None:
     """Raise UsageError where the protocol of a published value names a parameter that no cell has."""
-    for value in spec.published:
+    for value in published:
         if not value.task:
             raise UsageError(
                 f"[[published]] {(value.method or value.loss)!r} needs the task of its value"
@@ -101,27 +100,28 @@ def _names_in_protocol(value: Published) -> list[str]:
     return names
 
 
-def check_network_sections(spec: Spec, cells: Iterable[Cell]) -> None:
+def check_network_sections(
+    sections: Iterable[str], cells: Iterable[Cell], tasks: Collection[type[Task]]
+) -> None:
     """Raise UsageError where a section of the spec is for a network that no task has."""
     from milbench.networks.registry import suitable_networks
 
     used = {cell.network.name for cell in cells}
-    for name in spec.network.keys() - used:
-        if not _is_network(spec, name):
-            classes = [tasks().get(resolve(tasks(), reference)) for reference in spec.tasks]
-            known = {network for task in classes for network in suitable_networks(task)}
+    for name in sections:
+        if name not in used and not any(_has_network(task, name) for task in tasks):
+            known = {network for task in tasks for network in suitable_networks(task)}
             raise unknown("network section", name, known)
 
 
-def _is_network(spec: Spec, name: str) -> bool:
-    """Return whether a task of the spec has, or can use, a network of a name."""
+def _has_network(task: type[Task], name: str) -> bool:
+    """Return whether a task has, or can use, a network of a name."""
     from milbench.networks.registry import network_maker
 
-    for reference in spec.tasks:
-        with suppress(UsageError):
-            network_maker(tasks().get(resolve(tasks(), reference)), name)
-            return True
-    return False
+    try:
+        network_maker(task, name)
+    except UsageError:
+        return False
+    return True
 
 
 def check_contrasts(spec: Spec, cells: Sequence[Cell], is_changed: bool) -> None:

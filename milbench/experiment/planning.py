@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from milbench.api.parameters import neutral_values, with_neutral
 from milbench.api.recipe import Recipe
-from milbench.api.registry import losses, tasks
+from milbench.api.registry import tasks
 from milbench.api.resolver import resolve
 from milbench.errors import UsageError
 from milbench.experiment.cell import Cell
@@ -80,11 +80,14 @@ def make_plan(
     The device decides what the precision `auto` is, unless an earlier launch has decided it. Raises UsageError where
     one of them is wrong, or losses of different supervision are compared without `spec.supervision`.
     """
-    check_supervision(spec)
-    check_metrics(spec, launch.is_changed)
-    check_published(spec)
+    losses = chosen_losses(spec)
+    asked = asked_tasks(spec)
+    classes = list(dict.fromkeys(one.cls for one in asked))
+    check_supervision(losses, classes, spec.supervision)
+    check_metrics(spec, classes, launch.is_changed)
+    check_published(spec.published)
     data_dir = launch.execution.data_dir
-    blocks = _blocks(spec, data_dir)
+    blocks = _blocks(spec, losses, asked, data_dir)
     notes = list(spec.notes)
     for block in blocks:
         notes += block.task.remarks(data_dir, block.seeds)
@@ -96,7 +99,7 @@ def make_plan(
         for cell in _with_precision(block, precision).cells():
             cells[cell.id] = cell
     planned = list(cells.values())
-    check_network_sections(spec, planned)
+    check_network_sections(spec.network, planned, classes)
     check_contrasts(spec, planned, launch.is_changed)
     return Plan(
         spec=spec,
@@ -110,37 +113,45 @@ def make_plan(
     )
 
 
-def _blocks(spec: Spec, data_dir: Path | None) -> list[_Block]:
+def _blocks(
+    spec: Spec,
+    losses: Sequence[LossChoice],
+    asked: Sequence[AskedTask],
+    data_dir: Path | None,
+) -> list[_Block]:
     """Return the cells on every task with each combination of its parameters, and on what marks ask for."""
-    chosen = chosen_losses(spec)
+    classes = [one.cls for one in asked]
     blocks: dict[str, _Block] = {}
-    for asked in asked_tasks(spec):
+    for one in asked:
         # A mark may ask for a task that is compared on anyway.
-        if asked.key not in blocks:
-            blocks[asked.key] = _block(spec, chosen, asked, data_dir)
-        marks = blocks[asked.key].info.marks
-        if asked.mark and asked.mark not in marks:
-            marks.append(asked.mark)
+        if one.key not in blocks:
+            task = one.new()
+            choice = _task_choice(one, task, data_dir)
+            seeds = _seeds(spec, task)
+            variants = []
+            for loss in losses:
+                networks = chosen_networks(spec, task, loss, classes, data_dir)
+                variants += _variants(loss, networks, chosen_recipes(spec, task))
+            info = _info(spec, task, choice, data_dir)
+            blocks[one.key] = _Block(choice, task, seeds, info, variants)
+        marks = blocks[one.key].info.marks
+        if one.mark and one.mark not in marks:
+            marks.append(one.mark)
     return list(blocks.values())
 
 
-def _block(
-    spec: Spec, chosen: Sequence[LossChoice], asked: AskedTask, data_dir: Path | None
-) -> _Block:
-    task: Task = tasks().create_for_cell(asked.name, asked.params)
-    choice = _task_choice(asked, task, data_dir)
-    seeds = _seeds(spec, task)
-    recipes = chosen_recipes(spec, task)
+def _variants(
+    loss: LossChoice, networks: Iterable[NetworkChoice], recipes: Sequence[Recipe]
+) -> list[_Variant]:
+    """Return a loss with every network and recipe."""
     variants = []
-    for loss in chosen:
-        for network in chosen_networks(spec, task, loss, data_dir):
-            variants += [_Variant(loss, network, recipe) for recipe in recipes]
-    info = _info(spec, task, choice, data_dir)
-    return _Block(choice, task, seeds, info, variants)
+    for network in networks:
+        variants += [_Variant(loss, network, recipe) for recipe in recipes]
+    return variants
 
 
 def _task_choice(asked: AskedTask, task: Task, data_dir: Path | None) -> TaskChoice:
-    entry = tasks().entry(asked.name)
+    entry = tasks().entry(task.name)
     return TaskChoice(
         name=entry.name,
         params=asked.params,
@@ -232,7 +243,7 @@ def _neutral(cells: Iterable[Cell]) -> dict[str, dict[str, Any]]:
         loss = new_loss(cell.loss)
         network = network_maker(task, cell.network.name, loss.head)
         makers[f"task {cell.task.name}"] = task
-        makers[f"loss {cell.loss.name}"] = losses().get(cell.loss.name)
+        makers[f"loss {cell.loss.name}"] = type(loss)
         makers[f"network {cell.network.name} of {cell.task.name}"] = network
     neutral = {owner: neutral_values(maker) for owner, maker in makers.items()}
     return {owner: values for owner, values in neutral.items() if values}
