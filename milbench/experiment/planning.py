@@ -37,7 +37,7 @@ from milbench.experiment.spec import Spec, parse_seeds
 if TYPE_CHECKING:
     from milbench.api.task import Task
 
-AS_IT_IS = Launch(Execution())
+WITHOUT_FLAGS = Launch(Execution())
 """A launch without any flag."""
 
 
@@ -73,7 +73,7 @@ class _Variant:
 
 
 def make_plan(
-    spec: Spec, launch: Launch = AS_IT_IS, device: str = "cpu", precision: str = ""
+    spec: Spec, launch: Launch = WITHOUT_FLAGS, device: str = "cpu", precision: str = ""
 ) -> Plan:
     """Expand a spec into its cells, with every name, parameter and data set checked.
 

@@ -16,7 +16,7 @@ from milbench.experiment.draws import draws_of, space_of
 from milbench.experiment.labels import Label
 from milbench.experiment.launch_settings import Launch
 from milbench.experiment.plan import Arm, Draw, Plan, SearchRecord
-from milbench.experiment.planning import AS_IT_IS, make_plan
+from milbench.experiment.planning import WITHOUT_FLAGS, make_plan
 from milbench.experiment.spec import Search, Settings, Spec, parse_seeds
 from milbench.experiment.spec_files import merged
 
@@ -52,7 +52,7 @@ def has_finalists(search: Search) -> bool:
 
 
 def search_plan(
-    spec: Spec, launch: Launch = AS_IT_IS, device: str = "cpu", precision: str = ""
+    spec: Spec, launch: Launch = WITHOUT_FLAGS, device: str = "cpu", precision: str = ""
 ) -> Plan:
     """Return the plan of a search: every draw with every seed, or with the first one where there are finalists.
 
@@ -115,7 +115,7 @@ def tuned_plan(
     spec: Spec,
     last_stage: Plan,
     values: Values,
-    launch: Launch = AS_IT_IS,
+    launch: Launch = WITHOUT_FLAGS,
     device: str = "cpu",
 ) -> Plan:
     """Return the plan of the comparison, the draws among its cells: each loss with its best draw and fresh seeds.
