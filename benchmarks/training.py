@@ -23,7 +23,6 @@ from _measuring import (
 
 from milbench._utils.devices import resolve
 from milbench.api.bags import Bags
-from milbench.api.plan import Plan
 from milbench.api.registry import losses
 from milbench.api.supervision import SUPERVISIONS
 from milbench.api.targets import make_target
@@ -31,12 +30,14 @@ from milbench.cli import options
 from milbench.cli.options import SeveralNames, names
 from milbench.data import catalog
 from milbench.engine.evaluate import score_function
-from milbench.engine.flags import parse_setting
 from milbench.engine.parts import Setup, set_up
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec
 from milbench.engine.train import train_step
 from milbench.engine.worker import set_torch_defaults
+from milbench.experiment.flags import parse_setting
+from milbench.experiment.launch_settings import Execution, Launch
+from milbench.experiment.plan import Plan
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec_files import make_spec
 
 WITHOUT_DATA = ("extended-digits", "synthetic-bags")
 """The tasks that are measured where none is named: these need no files."""
@@ -106,8 +107,8 @@ def plan(
         values["networks"] = [*network_names]
     for setting in settings:
         parse_setting(values, setting)
-    values["run"] = {**values.get("run", {}), "data_dir": data_dir}
-    return make_plan(make_spec({**values, "seeds": 0, "supervision": [*SUPERVISIONS]}), device)
+    spec = make_spec({**values, "seeds": 0, "supervision": [*SUPERVISIONS]})
+    return make_plan(spec, Launch(Execution(data_dir=data_dir)), device)
 
 
 def _is_own_of_sets(name: str) -> bool:

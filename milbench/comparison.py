@@ -15,16 +15,17 @@ import numpy as np
 import pandas as pd
 
 from milbench.api.metric_info import BASELINE_NAME
-from milbench.api.plan import Plan
 from milbench.api.registry import Registry
 from milbench.api.registry import losses as all_losses
 from milbench.api.registry import tasks as all_tasks
 from milbench.api.resolver import add_object, read_edited, resolve
-from milbench.api.results import Results
 from milbench.engine import folders
-from milbench.engine.flags import requested_spec
 from milbench.engine.launch import run_comparison
 from milbench.errors import INTERRUPTED, UsageError, unknown
+from milbench.experiment.flags import Flags, requested
+from milbench.experiment.plan import Plan
+from milbench.experiment.results import Results
+from milbench.experiment.stages import Stages
 from milbench.report.lengths import lengths_of, longest, verdicts
 from milbench.report.sentences import more_seeds
 from milbench.report.study import Study, rows_of
@@ -66,8 +67,9 @@ class Comparison:
     def frame(self) -> pd.DataFrame:
         """A row for each cell, epoch and metric of what is compared.
 
-        Its columns are those of `milbench.api.results.Results` but draw; final, whether its epoch is the one that
-        counts; and every setting of the cell: recipe.lr, loss.gamma, task.train_bags, ..., NaN where it has none.
+        Its columns are those of `milbench.experiment.results.Results` but draw; final, whether its
+        epoch is the one that counts; and every setting of the cell: recipe.lr, loss.gamma,
+        task.train_bags, ..., NaN where it has none.
         """
         frame = self.results.frame.assign(final=self._study.is_final())
         return _add_settings(frame[frame["draw"].isna()].drop(columns="draw"), self.results.plan)
@@ -137,10 +139,12 @@ class Comparison:
         from milbench.report.figures.style import styled
 
         frame, plan = self.results.frame, self.results.plan
-        chosen = replace(plan, spec=plan.spec | ({"compare_by": [metric]} if metric else {}))
+        if metric:
+            spec = plan.spec.model_copy(update={"compare_by": [metric]})
+            plan = replace(plan, spec=spec)
         rows = frame[frame["task"].isin(self._tasks(task, metric))]
         with styled():
-            figure = overview_figure(Study(replace(self.results, plan=chosen, frame=rows)))
+            figure = overview_figure(Study(replace(self.results, plan=plan, frame=rows)))
         if figure is None:
             raise UsageError(f"{self.name} has no results to draw yet")
         return figure
@@ -206,7 +210,7 @@ class Comparison:
 
 def _add_settings(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
     """Return a frame with the settings of each cell, and the name of its network where its label is none."""
-    networks = frame["cell"].map({cell.id: cell.network for cell in plan.cells})
+    networks = frame["cell"].map({cell.id: cell.network.name for cell in plan.cells})
     params = [
         {key: value for key, value in plan.params(cell).items() if "." in key}
         for cell in plan.cells
@@ -260,33 +264,40 @@ def compare(
     """
     from milbench.networks.registry import networks as network_registry
 
-    registries: list[Registry[Any]] = [all_losses(), all_tasks(), network_registry()]
     read_edited()
-    choices, params = zip(
-        *map(_named_parameters, (losses, tasks, networks), registries), strict=True
-    )
-    for table in params[0].values():  # networks of a single loss may be classes as well
+    loss_names, loss_params = _named_parameters(losses, all_losses())
+    task_names, task_params = _named_parameters(tasks, all_tasks())
+    network_names, network_params = _named_parameters(networks, network_registry())
+    # The networks of a single loss may be classes as well.
+    for table in loss_params.values():
         if "networks" in table:
             table["networks"], _ = _named_parameters(table["networks"], network_registry())
-    fields: dict[str, Any] = {
-        **dict(zip(("losses", "tasks", "networks"), choices, strict=True)),
-        **{kind: table or None for kind, table in zip(("loss", "task", "network"), params, strict=True)},
-        "name": name, "recipe": recipe or None, "supervision": list(supervision) or None,
-        "seeds": [*seeds] if isinstance(seeds, Iterable) and not isinstance(seeds, str) else seeds,
-    }  # fmt: skip
-    arguments = ", ".join(f"{key}={value!r}" for key, value in fields.items() if value)
-    execution = {
-        "data_dir": data_dir,
-        "device": device,
-        "jobs": jobs,
-        "rerun": rerun,
-        "in_process": in_process,
-    }
-    spec = requested_spec(None, None, fields | {"run": execution})
-    if (
-        run_comparison(spec, Path(root), f"milbench.compare({arguments})", quiet=not progress)
-        == INTERRUPTED
-    ):
+    if isinstance(seeds, Iterable) and not isinstance(seeds, str):
+        seeds = list(seeds)
+    flags = Flags(
+        losses=loss_names,
+        tasks=task_names,
+        networks=network_names,
+        seeds=seeds,
+        name=name,
+        loss=loss_params or None,
+        task=task_params or None,
+        network=network_params or None,
+        recipe=dict(recipe) if recipe else None,
+        supervision=list(supervision) or None,
+        execution={
+            "data_dir": data_dir,
+            "device": device,
+            "jobs": jobs,
+            "rerun": rerun,
+            "in_process": in_process,
+        },
+    )
+    arguments = ", ".join(f"{key}={value!r}" for key, value in flags.fields.items())
+    spec, launch = requested(flags)
+    command = f"milbench.compare({arguments})"
+    launch = replace(launch, root=Path(root), command=command, quiet=not progress)
+    if run_comparison(Stages(spec, launch), launch) == INTERRUPTED:
         raise KeyboardInterrupt
     return results(root, spec.name)
 

@@ -23,10 +23,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from milbench._utils.files import write_atomically
-from milbench.api.plan import Plan
 from milbench.api.predictions import SINGLE, load_predictions, save_predictions
 from milbench.engine.cell import CellFolder
 from milbench.engine.folders import Root
+from milbench.experiment.plan import Plan
+from milbench.experiment.plan_file import plan_to_json
 
 REPORTS = Path(__file__).parent
 LEFT_OUT = shutil.ignore_patterns("weights.safetensors", "gallery.npz", "mlflow.json", ".*")
@@ -63,7 +64,7 @@ def keep(root: Root, name: str) -> Path | None:
                 tar.add(slim.path, f"runs/cells/{folder.id}")
                 shutil.rmtree(slim.path)
             plan_file = Path(scratch) / "plan.json"
-            plan_file.write_text(without_folders(plan).to_json(), "utf-8")
+            plan_file.write_text(plan_to_json(without_folders(plan)), "utf-8")
             tar.add(plan_file, f"runs/{name}.json")
 
     archive = place / f"{next_number(place):03}.tar.gz"
@@ -89,9 +90,8 @@ def restore(root: Root, name: str) -> int:
 
 
 def without_folders(plan: Plan) -> Plan:
-    """Return a plan without folders of this machine, which mean nothing elsewhere."""
-    execution = plan.spec["run"] | {"data_dir": None}
-    return replace(plan, command="", spec=plan.spec | {"run": execution})
+    """Return a plan without the folders of this machine, which its command may name."""
+    return replace(plan, command="")
 
 
 def slim_copy(folder: CellFolder, place: Path) -> CellFolder:
@@ -102,7 +102,7 @@ def slim_copy(folder: CellFolder, place: Path) -> CellFolder:
 
 def judges_single_instances(plan: Plan) -> bool:
     """Return whether losses are compared by bags of one instance, whose predictions are then needed."""
-    metrics = {*plan.spec["compare_by"], *(info.primary for info in plan.tasks.values())}
+    metrics = {*plan.spec.compare_by, *(info.primary for info in plan.tasks.values())}
     return "instance_error" in metrics
 
 

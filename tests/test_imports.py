@@ -47,13 +47,14 @@ def test_status_and_help_import_no_large_library(words: list[str], tmp_path: Pat
     """On a store with a cell, whose state is read from its folder."""
     code = f"""
 from pathlib import Path
-from milbench.api.plan import Cell, Plan, TaskInfo
+from milbench.experiment.plan import Plan, TaskInfo
+from milbench.experiment.questions import Questions
 from milbench.engine.folders import Root
+from tests._helpers.cells import make_cell
 
 root = Root(Path({str(tmp_path)!r})).make()
-cell = Cell("exact", {{}}, "1", "set", "tiny", {{}}, "1", "data", "mlp", {{}}, "1", {{"epochs": 1}}, 0)
-spec = {{"name": "mine", "margin": {{}}, "compare_by": [], "contrasts": [], "selection": "last"}}
-root.save(Plan(spec, [cell], {{cell.task_key: TaskInfo("set_error")}}))
+cell = make_cell()
+root.save(Plan(Questions(name="mine"), [cell], {{cell.task.key: TaskInfo("set_error")}}))
 root.cell(cell.id).begin(cell, "a cell", {{}})
 
 import sys

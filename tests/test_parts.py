@@ -122,7 +122,8 @@ def test_single_instances_are_kept_where_losses_are_compared_by_them(
     run(tmp_path / "here", "exact")
     here = Root(tmp_path / "here")
     plan = here.plan("long")
-    here.save(replace(plan, spec=plan.spec | {"compare_by": ["instance_error"]}))
+    spec = plan.spec.model_copy(update={"compare_by": ["instance_error"]})
+    here.save(replace(plan, spec=spec))
     parts.keep(here, "long")
     parts.restore(Root(tmp_path / "there"), "long")
     after = milbench.results(tmp_path / "there", "long").predictions()["exact", 0]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from milbench.api import registry
-from milbench.api.plan import Cell
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec
+from milbench.experiment.cell import Cell
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec_files import make_spec
 from milbench.networks import registry as network_registry
 from milbench.optimizers import registry as optimizer_registry
 from tests._helpers.command_line import REPOSITORY, SMALL, Milbench
@@ -87,8 +87,8 @@ def test_the_package_is_part_of_the_identity_of_a_cell(installed: None) -> None:
         }
         return make_plan(make_spec({"name": "t", **given})).cells[0]
 
-    assert planned().network_revision.endswith(" of somebodys-bags 1.2")
-    assert planned().recipe["optimizer"] == "plain"
-    assert planned().recipe["optimizer_origin"] == "somebodys-bags 1.2"
+    assert planned().network.revision.endswith(" of somebodys-bags 1.2")
+    assert planned().recipe.optimizer == "plain"
+    assert planned().recipe.optimizer_origin == "somebodys-bags 1.2"
     assert planned(optimizer_origin="another 9").recipe == planned().recipe
-    assert planned(optimizer="adamw").recipe["optimizer_origin"] == ""
+    assert planned(optimizer="adamw").recipe.optimizer_origin == ""

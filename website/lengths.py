@@ -70,7 +70,7 @@ def section(loss: str = "", network: str = "") -> str:
     if {*frame["loss"]} == {loss}:
         frame = frame.drop(columns="loss")
     return SECTION.format(
-        title=lengths()[0].longest.plan.spec["title"], table=Table("", frame).markdown()
+        title=lengths()[0].longest.plan.spec.title, table=Table("", frame).markdown()
     )
 
 

@@ -1,6 +1,6 @@
 """The page of the settings of a spec, a recipe, a run and a search, from the descriptions of their fields."""
 
-from milbench.engine.spec import settings
+from milbench.experiment.spec_files import settings
 
 PAGE = """# Settings
 

@@ -203,11 +203,3 @@ def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, 
         except UsageError as error:
             raise UsageError(f"{owner}: {error}") from None
     return complete
-
-
-def changed_params(
-    owner: str, cls: type, params: Mapping[str, Any], changes: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the parameters that a changed cell keeps: those of a cell with changes, checked by `check_params`."""
-    complete = {**with_neutral(cls, params), **changes}
-    return without_neutral(cls, check_params(owner, cls, complete))

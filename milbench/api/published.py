@@ -9,7 +9,7 @@ from pydantic import Field, FiniteFloat, model_validator
 from pydantic.dataclasses import dataclass
 
 from milbench.api.metric_info import METRICS
-from milbench.api.questions import TABLE
+from milbench.api.spec_tables import TABLE
 
 Rule = Literal["last", "validation", "test"]
 """How an epoch is chosen: the last one, the best on validation bags, or the best on test bags."""

@@ -134,9 +134,9 @@ def sample(
 
     Example: milbench data sample birds.csv
     """
-    from milbench.api.plan import COMPARISON_NAME
     from milbench.data.sample import sample_table
     from milbench.data.table_files import check_kind, write_table
+    from milbench.experiment.questions import COMPARISON_NAME
 
     if table.exists():
         raise UsageError(f"{table} is there already, and is not overwritten: give another name")
@@ -221,7 +221,7 @@ def check(
 
 def _task_settings(settings: Sequence[str]) -> dict[str, str]:
     """Return the parameters of the task among the settings of a run. Raises UsageError for another form."""
-    from milbench.engine.flags import SETTABLE
+    from milbench.experiment.flags import SETTABLE
 
     texts: dict[str, str] = {}
     for setting in settings:

@@ -14,13 +14,14 @@ from milbench.errors import UsageError, as_usage
 
 if TYPE_CHECKING:
     from milbench.data.catalog import Dataset, DatasetStatus
-    from milbench.engine.spec import Spec
+    from milbench.experiment.launch_settings import Launch
+    from milbench.experiment.spec import Spec
 
 ASK_ABOVE = 100_000_000
 """The size in bytes above which a download is confirmed by the user."""
 
 
-def fetch_missing(spec: Spec, *, download: bool | None, dry_run: bool) -> None:
+def fetch_missing(spec: Spec, launch: Launch, *, download: bool | None) -> None:
     """Fetch the data sets that a spec needs and that are missing, if the user agrees.
 
     `download` is the flag of the user: yes, no, or none. A dry run fetches only with a yes; otherwise it says in a line
@@ -35,11 +36,11 @@ def fetch_missing(spec: Spec, *, download: bool | None, dry_run: bool) -> None:
         return
     for dataset in needed:
         dataset.check_extra()
-    root = catalog.data_dir(spec.run.data_dir)
+    root = catalog.data_dir(launch.execution.data_dir)
     missing = [dataset for dataset in needed if dataset.missing(root)]
     if not missing:
         return
-    if dry_run and not download:
+    if launch.dry_run and not download:
         options.say(f"{_described(missing, root)}; a dry run downloads nothing without --download")
         return
     # Ask about all of them before the first is fetched.

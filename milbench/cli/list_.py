@@ -19,7 +19,7 @@ from milbench.errors import UsageError
 if TYPE_CHECKING:
     from milbench.api.registry import Registry
     from milbench.api.task import Task
-    from milbench.engine.spec import Spec
+    from milbench.experiment.spec import Spec
 
 Kind = Literal["losses", "tasks", "optimizers", "networks", "specs", "settings", "runs"]
 
@@ -37,7 +37,7 @@ def list_(
     from rich.table import Column, Table
 
     from milbench._utils.console import console
-    from milbench.engine.spec import settings
+    from milbench.experiment.spec_files import settings
 
     kinds: dict[str, tuple[list[str | Column], Callable[[], Iterator[tuple[str, ...]]], str]] = {
         "runs": (
@@ -100,7 +100,7 @@ def _comparisons(place: Root) -> Iterator[tuple[str, ...]]:
 
 
 def _specs() -> Iterator[tuple[str, ...]]:
-    from milbench.engine.spec import built_in_specs, read_spec
+    from milbench.experiment.spec_files import built_in_specs, read_spec
 
     for name in built_in_specs():
         spec = read_spec(name)
@@ -109,7 +109,7 @@ def _specs() -> Iterator[tuple[str, ...]]:
 
 def _draws(spec: Spec) -> str:
     """Return how many draws the losses of a spec have on its tasks, "" where it has no search."""
-    from milbench.engine.draws import count_draws, space_of
+    from milbench.experiment.draws import count_draws, space_of
 
     if spec.tune is None:
         return ""

@@ -210,7 +210,7 @@ def _with_suggestion(message: str) -> str:
     if option and sys.argv[1].startswith("-") and "Possible" not in message:
         return f"{message}; options follow the command, such as milbench run --{option[1]}"
     if option and sys.argv[1:2] in (["run"], ["reproduce"]):
-        from milbench.engine.flags import setting_key
+        from milbench.experiment.flags import setting_key
 
         key = setting_key(option[1].replace("-", "_"))
         return f"No such option: --{option[1]}; it is set by -p {key}=VALUE" if key else message

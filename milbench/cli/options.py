@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from milbench.api.plan import Plan
+from milbench.experiment.plan import Plan
 
 SeveralNames = Annotated[
     str | None, typer.Option(metavar="NAMES", help="Names, files or MODULE:CLASS, with commas.")

@@ -261,7 +261,7 @@ def _load(references: Sequence[str], root: Path, device: str) -> list[Trained]:
     models = [load_trained(folder, target) for folder in folders.values()]
     first = models[0].cell
     for cell in (model.cell for model in models[1:]):
-        if cell.variant_key != first.variant_key or cell.data != first.data:
+        if cell.variant_key != first.variant_key or cell.task.data != first.task.data:
             raise UsageError(
                 f"cells {first.id} ({first}) and {cell.id} ({cell}) differ in more than their seeds"
             )

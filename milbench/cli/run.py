@@ -1,7 +1,8 @@
 """`milbench run` and `reproduce`: run the missing cells of a comparison."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -9,10 +10,12 @@ from milbench.cli import options
 from milbench.cli.fetching import fetch_missing
 from milbench.cli.options import SeveralNames, names
 from milbench.cli.report import write_report
-from milbench.engine.flags import requested_spec
+from milbench.engine.folders import Root
 from milbench.engine.launch import run_comparison
-from milbench.engine.spec import presets
 from milbench.errors import INTERRUPTED
+from milbench.experiment.flags import Flags, requested
+from milbench.experiment.spec_files import presets
+from milbench.experiment.stages import Stages
 
 
 def run(
@@ -56,24 +59,37 @@ def run(
 
     Example: milbench run --loss exact,noisy-or --task extended-digits --seeds 0-2
     """
-    fields: dict[str, Any] = {
-        "losses": names(loss), "tasks": names(task), "networks": names(network), "seeds": seeds, "name": name
-    }  # fmt: skip
-    fields["run"] = {
-        "data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun, "cluster": cluster, "shard": shard,
-        "log_models": log_models or None,
-    }  # fmt: skip
-    requested = requested_spec(spec, preset, fields, setting or [], root)
-    fetch_missing(requested, download=download, dry_run=dry_run)
-    code = run_comparison(requested, root, options.command_line(), quiet=quiet, dry_run=dry_run)
+    flags = Flags(
+        losses=names(loss),
+        tasks=names(task),
+        networks=names(network),
+        seeds=seeds,
+        name=name,
+        settings=setting or [],
+        execution={
+            "data_dir": data_dir,
+            "device": device,
+            "jobs": jobs,
+            "rerun": rerun,
+            "cluster": cluster,
+            "shard": shard,
+            "log_models": log_models or None,
+        },
+    )
+    asked, launch = requested(flags, spec, preset, Root(root))
+    launch = replace(
+        launch, root=root, command=options.command_line(), quiet=quiet, dry_run=dry_run
+    )
+    fetch_missing(asked, launch, download=download)
+    code = run_comparison(Stages(asked, launch), launch)
     if code != INTERRUPTED and not (quiet or dry_run):
         from milbench.engine.folders import results
         from milbench.report.render import sentence
 
-        comparison = results(root, requested.name)
-        step = (
-            ("milbench", "status", requested.name) if code else options.step_after(comparison.plan)
-        )
+        comparison = results(root, asked.name)
+        step = options.step_after(comparison.plan)
+        if code:
+            step = ("milbench", "status", asked.name)
         options.say(sentence(comparison), style="bold", then=step, root=root)
     return code
 
@@ -101,20 +117,27 @@ def reproduce(
     """
     from milbench._utils.console import console, table_of
 
-    fields: dict[str, Any] = {"losses": names(loss), "seeds": seeds}
-    fields["run"] = {"data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun}
-    requested = requested_spec(study, preset, fields, setting or [])
-    fetch_missing(requested, download=download, dry_run=dry_run)
-    if dry_run and (about := presets(study)):
-        rows = [
-            (name, text, "shown below" if name == requested.preset else "")
-            for name, text in about.items()
-        ]
+    flags = Flags(
+        losses=names(loss),
+        seeds=seeds,
+        settings=setting or [],
+        execution={"data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun},
+    )
+    asked, launch = requested(flags, study, preset)
+    launch = replace(launch, root=root, command=options.command_line(), dry_run=dry_run)
+    fetch_missing(asked, launch, download=download)
+    about = presets(study)
+    if dry_run and about:
+        rows = []
+        for name, text in about.items():
+            remark = "shown below" if name == asked.preset else ""
+            rows.append((name, text, remark))
         console.print(table_of("", ("--preset", "summary", ""), rows), markup=False)
-    code = run_comparison(requested, root, options.command_line(), dry_run=dry_run)
-    if code != INTERRUPTED and not dry_run:  # a report is useful even if some cells failed
-        options.say(*_beside_published(requested.name, root))
-        write_report([requested.name], root, gallery=gallery)
+    code = run_comparison(Stages(asked, launch), launch)
+    # A report is useful even if some cells failed.
+    if code != INTERRUPTED and not dry_run:
+        options.say(*_beside_published(asked.name, root))
+        write_report([asked.name], root, gallery=gallery)
     return code
 
 

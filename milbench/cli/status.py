@@ -15,8 +15,8 @@ from milbench.engine.folders import Root, damaged
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from milbench.api.plan import Plan
     from milbench.engine.cell import State
+    from milbench.experiment.plan import Plan
 
 INTERRUPTED = "interrupted"
 """What is shown in place of "missing" for a cell whose training has begun; the next launch goes on with it."""

@@ -29,7 +29,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,8 +46,8 @@ from milbench._utils.files import (
     write_atomically,
     write_durably,
 )
-from milbench.api.plan import Cell
 from milbench.errors import UsageError
+from milbench.experiment.cell import Cell
 
 Status = Literal["done", "failed", "running", "missing", "unreadable"]
 Row = tuple[int, str, float]
@@ -302,7 +302,7 @@ class CellFolder:
             return ""
         # A later launch has removed the progress; the checkpoint belongs to the end of the history.
         finished = max((epoch for epoch, *_ in self.history()), default=0)
-        epochs = self.cell().recipe["epochs"]
+        epochs = self.cell().recipe.epochs
         return f"epoch {min(finished + 1, epochs)} of {epochs}"
 
     def failure(self) -> str | None:
@@ -340,13 +340,13 @@ class CellFolder:
         about = {
             "label": label,
             "attempt": attempt,
-            "cell": asdict(cell),
+            "cell": cell.to_record(),
             "provenance": dict(provenance),
         }
         self._begun_id = cell.id
         _write_json(self._cell, about)
         self.write_progress(
-            {"doing": "reading data", "epochs": cell.recipe["epochs"], "begun": time.time()}
+            {"doing": "reading data", "epochs": cell.recipe.epochs, "begun": time.time()}
         )
 
     def append(self, epoch: int, metrics: Mapping[str, float]) -> None:
@@ -452,7 +452,7 @@ class CellFolder:
     def cell(self) -> Cell:
         """Return the cell as it is described. Raises UsageError where the description cannot be read."""
         try:
-            return Cell(**json.loads(read_file(self._cell))["cell"])
+            return Cell.from_record(json.loads(read_file(self._cell))["cell"])
         except Unreadable:
             raise
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:

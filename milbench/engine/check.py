@@ -15,7 +15,6 @@ from milbench.api.bags import Bags
 from milbench.api.loss import Loss
 from milbench.api.loss_checks import fault
 from milbench.api.network import Network
-from milbench.api.plan import to_json
 from milbench.api.registry import tasks
 from milbench.api.resolver import resolve
 from milbench.api.targets import make_target
@@ -30,6 +29,7 @@ from milbench.engine.parts import (
 from milbench.engine.run import apply
 from milbench.engine.worker import Job, describe_error, register, set_torch_defaults
 from milbench.errors import UsageError
+from milbench.experiment.choices import to_json
 from milbench.networks.bag_network import BagNetwork
 from milbench.processes.fresh import FreshProcesses, ProcessDied
 from milbench.processes.host import announce_limit
@@ -70,10 +70,13 @@ def check_all(jobs: Sequence[Job], processes: FreshProcesses, at_once: int) -> l
 
 def _distinct(jobs: Sequence[Job]) -> list[Job]:
     """Return one job of those that differ in nothing but the seed, fold or recipe."""
-    fields = ("loss", "loss_params", "network", "network_params", "task_key")
     by_settings: dict[str, Job] = {}
     for job in jobs:
-        settings = to_json([getattr(job.cell, field) for field in fields])
+        loss = job.cell.loss
+        network = job.cell.network
+        settings = to_json(
+            [loss.name, loss.params, network.name, network.params, job.cell.task.key]
+        )
         by_settings[settings] = job
     return list(by_settings.values())
 
@@ -86,7 +89,7 @@ def _groups(jobs: Sequence[Job]) -> list[list[Job]]:
     groups: dict[str, list[Job]] = {}
     for job in jobs:
         has_plugin = job.cell.plugin_files or job.notebook_plugins
-        key = job.cell.id if has_plugin else job.cell.task_key
+        key = job.cell.id if has_plugin else job.cell.task.key
         groups.setdefault(key, []).append(job)
     return list(groups.values())
 
@@ -132,12 +135,12 @@ def _try_first_batch(job: Job) -> tuple[str, str]:
     cell = job.cell
     register(job)
     task, bags = _first_batch(
-        cell.task_file or cell.task,
-        to_json(cell.task_params),
+        cell.task.reference,
+        to_json(cell.task.params),
         cell.seed,
         job.execution.data_dir,
-        cell.task_revision,
-        cell.data,
+        cell.task.revision,
+        cell.task.data,
     )
     # A task that evaluates in a way of its own need not say which splits it has.
     splits = getattr(task, "eval_splits", ["validation"])
@@ -150,7 +153,7 @@ def _try_first_batch(job: Job) -> tuple[str, str]:
     try:
         network = network_for(cell, task, loss, job.execution.data_dir)
         positions = typical_positions(network, task, loss.head)
-        if cell.recipe["head_init"] == "prior" and loss.head != "class":
+        if cell.recipe.head_init == "prior" and loss.head != "class":
             network.start_at_prior(positions)
         with torch.no_grad():
             logits = network.logits_of(bags).float()

@@ -9,8 +9,8 @@ from typing import Any
 from milbench._utils import extras
 from milbench._utils.addresses import without_secrets
 from milbench._utils.process import uninterrupted
-from milbench.engine.spec import MOST_WORKERS
 from milbench.errors import UsageError
+from milbench.experiment.launch_settings import MOST_WORKERS
 
 
 class ClusterLost(Exception):  # noqa: N818 it is named for what has happened

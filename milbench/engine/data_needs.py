@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-from milbench.api.registry import tasks
 from milbench.api.task import Task
 from milbench.data import catalog
 from milbench.data.catalog import Dataset
-from milbench.engine.planning import tasks_with_marks
-from milbench.engine.spec import Spec
+from milbench.experiment.choosing import asked_tasks
+from milbench.experiment.spec import Spec
 
 
 def needed_datasets(spec: Spec) -> list[Dataset]:
@@ -16,9 +15,8 @@ def needed_datasets(spec: Spec) -> list[Dataset]:
     The tasks of its marks count too. Raises UsageError where the spec is wrong.
     """
     needed: dict[str, Dataset] = {}
-    for task_name, params, _short_name, _mark in tasks_with_marks(spec):
-        task: Task = tasks().get(task_name)(**params)
-        for dataset in _datasets_of(task):
+    for asked in asked_tasks(spec):
+        for dataset in _datasets_of(asked.new()):
             needed[dataset.name] = dataset
     return list(needed.values())
 

@@ -22,9 +22,10 @@ from rich.text import Text
 from milbench._utils.console import console, plain, table_of, write_line
 from milbench._utils.words import counted, readable
 from milbench.api.metric_info import describe
-from milbench.api.plan import Cell, Plan
 from milbench.engine.cell import State
 from milbench.engine.folders import Root
+from milbench.experiment.cell import Cell
+from milbench.experiment.plan import Plan
 
 FOLLOW_INTERVAL = 0.5  # seconds between two readings of the progress of the cells
 LINE_INTERVALS = (5.0, 60.0, 300.0)
@@ -230,7 +231,7 @@ def _is_telling(share: float, seconds: float) -> bool:
 
 def errors(plan: Plan, cell: Cell, metrics: Mapping[str, float]) -> str:
     """Return a cell's primary metric and set error on test bags as text; those not measured are left out."""
-    names = dict.fromkeys([plan.tasks[cell.task_key].primary, "set_error"])
+    names = dict.fromkeys([plan.info(cell).primary, "set_error"])
     values = {name: metrics[f"test/{name}"] for name in names if f"test/{name}" in metrics}
     return ", ".join(
         f"{describe(name).label} {value_text(name, value)}" for name, value in values.items()

@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 from milbench._utils.process import process_as_before
 from milbench._utils.words import counted
 from milbench.api.metric_info import describe
-from milbench.api.plan import Cell, Label, Plan
 from milbench.api.published import Published
 from milbench.engine.display import duration, value_text
 from milbench.engine.folders import Root
-from milbench.engine.spec import Execution
 from milbench.errors import UsageError, message
+from milbench.experiment.cell import Cell
+from milbench.experiment.labels import Label
+from milbench.experiment.launch_settings import Execution
+from milbench.experiment.plan import Plan
 
 MEASURED_STEPS = 3
 BUDGET = 20.0  # seconds after which no further variant is measured
@@ -25,10 +27,10 @@ def published(plan: Plan) -> list[str]:
     places_by_line: dict[str, dict[str, None]] = {}
     for cell in plan.cells:
         label = plan.labels[cell.id]
-        for figure in plan.tasks[cell.task_key].published:
-            if figure.method or figure.loss in (cell.loss, label.loss):
+        for figure in plan.info(cell).published:
+            if figure.method or figure.loss in (cell.loss.name, label.loss):
                 place = label.task
-                if figure.loss and not cell.data.startswith(figure.data):
+                if figure.loss and not cell.task.data.startswith(figure.data):
                     place = f"other data ({figure.data.strip(' ,')})"
                 places_by_line.setdefault(_published_line(figure, plan.params(cell)), {})[place] = (
                     None
@@ -63,7 +65,7 @@ def outlook(
     seconds |= measured.seconds
     rates: dict[tuple[str, str], set[float]] = {}
     for cell in plan.cells:
-        rates.setdefault(_recipe(plan, cell), set()).add(cell.recipe["lr"])
+        rates.setdefault(_recipe(plan, cell), set()).add(cell.recipe.lr)
     lines = []
     for recipe, lr in rates.items():
         rate = " to ".join(f"{value:g}" for value in sorted({min(lr), max(lr)}))
@@ -131,14 +133,14 @@ def _measure_variants(
 
 def _recipe(plan: Plan, cell: Cell) -> tuple[str, str]:
     """Describe the task and the recipe of a cell, in two parts between which its learning rate is to stand."""
-    recipe, limit = cell.recipe, cell.recipe["steps_per_epoch"]
-    length = counted(recipe["epochs"], "epoch") + (
+    recipe, limit = cell.recipe, cell.recipe.steps_per_epoch
+    length = counted(recipe.epochs, "epoch") + (
         f" of at most {counted(limit, 'step')}" if limit else ""
     )
     task = plan.labels[cell.id].task
     return (
-        f"{task}: {recipe['optimizer']}",
-        f"{recipe['schedule']}, {length}, {recipe['precision']}",
+        f"{task}: {recipe.optimizer}",
+        f"{recipe.schedule}, {length}, {recipe.precision}",
     )
 
 

@@ -12,7 +12,6 @@ from safetensors.torch import save as save_tensors
 from milbench._utils.files import write_atomically, write_durably
 from milbench.api import gallery
 from milbench.api.bags import Bags, Truth
-from milbench.api.plan import Cell
 from milbench.api.predictions import Epoch, Predictions, load_predictions, save_predictions
 from milbench.api.scores import Scores
 from milbench.api.targets import make_target
@@ -24,6 +23,7 @@ from milbench.engine.parts import Setup, network_logits, training_logits
 from milbench.evaluation.maps import fitting_truth
 from milbench.evaluation.metrics import THRESHOLD
 from milbench.evaluation.thresholds import EVEN_ODDS
+from milbench.experiment.cell import Cell
 
 SELECTED_BY = "validation/set_error"
 """The metric by which the best epoch is found: it needs label sets alone."""
@@ -132,10 +132,10 @@ def _write_weights(setup: Setup, cell: Cell, folder: CellFolder) -> None:
     about = {
         "name": str(cell),
         "cell": cell.id,
-        "loss": {cell.loss: cell.loss_params},
-        "task": {cell.task: cell.task_params},
-        "network": {cell.network: cell.network_params},
-        "data": cell.data,
+        "loss": {cell.loss.name: dict(cell.loss.params)},
+        "task": {cell.task.name: dict(cell.task.params)},
+        "network": {cell.network.name: dict(cell.network.params)},
+        "data": cell.task.data,
         "classes": setup.task.class_names,
         "licence": "MIT, as milbench; the licence of the training data may restrict what is done with the weights",
     }

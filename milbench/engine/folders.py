@@ -25,12 +25,14 @@ from milbench._utils.files import (
     write_durably,
 )
 from milbench._utils.words import counted
-from milbench.api.plan import Cell, Plan
 from milbench.engine.cell import CellFolder, Row, State
 from milbench.errors import UsageError, unknown
+from milbench.experiment.cell import Cell
+from milbench.experiment.plan import Plan
+from milbench.experiment.plan_file import plan_from_json, plan_to_json
 
 if TYPE_CHECKING:
-    from milbench.api.results import Results
+    from milbench.experiment.results import Results
 
 
 MOST_NAMED = 5
@@ -104,7 +106,7 @@ class Root:
             raise unknown("comparison", name, names)
         path = self.runs / f"{name or names[0]}.json"
         try:
-            return Plan.from_json(read_file(path))
+            return plan_from_json(read_file(path))
         except Unreadable as error:
             raise UsageError(f"{error}; the plan is left alone") from None
         except WrongFile as error:
@@ -133,7 +135,7 @@ class Root:
 
     def save(self, plan: Plan) -> None:
         """Write the plan of a comparison in place of an earlier one of its name."""
-        write_durably(self.runs / f"{plan.name}.json", plan.to_json().encode())
+        write_durably(self.runs / f"{plan.name}.json", plan_to_json(plan).encode())
 
     def states(self, cells: Iterable[Cell], *, weights: bool = False) -> dict[str, State]:
         """Return the states of cells, by their ids, see `CellFolder.state`."""
@@ -238,7 +240,7 @@ def results(root: Path | str = ".", name: str | None = None) -> Results:
     """Return everything that a report shows of a comparison; None: of the one launched last."""
     import pandas as pd
 
-    from milbench.api.results import COLUMNS, Results
+    from milbench.experiment.results import COLUMNS, Results
 
     place = Root(Path(root))
     plan = place.plan(name)
@@ -259,7 +261,7 @@ def results(root: Path | str = ".", name: str | None = None) -> Results:
 
 
 def _rows(plan: Plan, cell: Cell, folder: CellFolder, state: State) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a cell in the frame of results, see `milbench.api.results.COLUMNS`.
+    """Yield the rows of a cell in the frame of results, see `milbench.experiment.results.COLUMNS`.
 
     A cell without any metric has one row, so that the frame has every planned cell.
     """
@@ -274,14 +276,14 @@ def _rows(plan: Plan, cell: Cell, folder: CellFolder, state: State) -> Iterator[
     run = folder.mirrored().get("run", "") if provenance else ""
     machine = str(provenance.get("machine", ""))
     code = str(provenance.get("code", ""))
-    before = (*plan.labels[cell.id], cell.supervision, cell.seed, state.status, state.reason)
+    before = (*plan.labels[cell.id], cell.loss.supervision, cell.seed, state.status, state.reason)
     after = (cell.id, run, machine, code, draw)
     # Costs of single epochs are left out, for those of the whole training.
     values: list[tuple[int | None, str, float]] = [
         row for row in history if not row[1].startswith("cost/")
     ]
     for name, value in _costs(folder, state, history).items():
-        values.append((cell.recipe["epochs"], f"cost/{name}", value))
+        values.append((cell.recipe.epochs, f"cost/{name}", value))
     if not values:
         values.append((None, "", float("nan")))
     for epoch, metric, value in values:

@@ -9,18 +9,19 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from milbench._utils import locks
 from milbench._utils.console import plain, write_line
 from milbench._utils.words import counted
-from milbench.api.late_notes import late_import_notes
-from milbench.api.plan import Cell, Plan
 from milbench.api.resolver import local_object
 from milbench.engine.folders import Root, damaged
-from milbench.engine.spec import Execution, Spec
 from milbench.errors import INTERRUPTED, UsageError
+from milbench.experiment.cell import Cell
+from milbench.experiment.late_notes import late_import_notes
+from milbench.experiment.launch_settings import Execution, Launch
+from milbench.experiment.plan import Plan
+from milbench.experiment.stages import Stage, Stages
 from milbench.plugins.record import ImportRecord
 
 if TYPE_CHECKING:
@@ -37,41 +38,32 @@ RERUN = {
 """The states of the cells that each value of `--rerun` runs."""
 
 
-def run_comparison(
-    spec: Spec, root: Path, command: str, *, quiet: bool = False, dry_run: bool = False
-) -> int:
-    """Print the plan of a comparison and run its missing cells in the store of a root.
+def run_comparison(stages: Stages, launch: Launch) -> int:
+    """Print the plan of a comparison and run its missing cells, stage by stage, in the store of a root.
 
-    The command is kept with the plan. A dry run only shows the plan. With `quiet` only failures are printed. Returns
-    the exit code: 0 if every cell is done, 1 if some are not, 130 after Ctrl-C. Raises UsageError where the spec is
-    wrong, before any cell is run, and where no draw of a search has a metric to choose by.
+    What follows a stage of a search depends on all of its cells, so the launch ends with the first stage that has
+    unfinished ones. The same command goes on from any point, since it finds out from the cells which are finished.
+
+    Returns the exit code: 0 if every cell is done, 1 if some are not, 130 after Ctrl-C. Raises UsageError where the
+    spec is wrong, before any cell is run, and where no draw of a search has a metric to choose by.
     """
     # PyTorch then asks Linux for pages of 2 MB: slides load 1.5 times faster.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-    launch = _Launch(Root(root), spec, command, quiet, dry_run)
-    if spec.tune:
-        return launch.search_and_run()
-    plan = launch.make_plan()
-    return launch.run(_Stage(plan, plan.cells))
-
-
-@dataclass(frozen=True)
-class _Stage:
-    """The cells of a plan that are run together: those of a stage of the search, or those that are compared."""
-
-    plan: Plan
-    cells: list[Cell]
-    search_end: str = ""
-    """What is said when a stage of the search is done, "" for the comparison."""
-    then: str = ""
-    """What a dry run says of what follows, "" where nothing does."""
+    runner = _Runner(stages.name, launch)
+    stage = runner.first_stage(stages)
+    while stage.is_search:
+        code = runner.run_search(stage)
+        if code == INTERRUPTED or not runner.is_finished(stage):
+            return code
+        stage = runner.stage_after(stage, stages)
+    return runner.run(stage)
 
 
 @dataclass(frozen=True)
 class _Schedule:
     """Which cells of a stage this launch runs, and how many of them at a time."""
 
-    stage: _Stage
+    stage: Stage
     cells: list[Cell]
     """Those of the stage that are in the shard of this launch."""
     to_run: list[Cell]
@@ -86,18 +78,16 @@ class _Schedule:
     """The threads of PyTorch for each cell."""
 
 
-class _Launch:
-    """One launch of a comparison: what the user asked for, and the devices of this machine."""
+class _Runner:
+    """Runs the stages of a comparison on the devices of this machine, or on a cluster."""
 
-    def __init__(self, root: Root, spec: Spec, command: str, quiet: bool, dry_run: bool) -> None:
+    def __init__(self, name: str, launch: Launch) -> None:
         from milbench._utils.devices import resolve_all, unusable_gpu
 
-        self.root = root
-        self.spec = spec
-        self.command = command
-        self.quiet = quiet
-        self.dry_run = dry_run
-        self.execution = spec.run
+        self.name = name
+        self.launch = launch
+        self.root = Root(launch.root)
+        self.execution = launch.execution
         _check_execution(self.execution)
         if self.execution.cluster is None:
             self.devices = resolve_all(self.execution.device)
@@ -108,26 +98,22 @@ class _Launch:
         if self.execution.device == "auto" and self.devices == ["cpu"]:
             self.unusable_gpu = unusable_gpu()
 
-    def make_plan(self) -> Plan:
-        """Return the plan of the comparison, or that of the first stage of its search; it may download data."""
+    def first_stage(self, stages: Stages) -> Stage:
+        """Return the first stage of the comparison; it may download data."""
         from milbench.data import catalog
-        from milbench.engine.planning import make_plan
-        from milbench.engine.tuning import search_plan
 
         earlier = self._earlier_plan()
         precision = earlier.precision if earlier else ""
-        planner = search_plan if self.spec.tune else make_plan
-        with catalog.downloads(not self.dry_run):
-            return planner(self.spec, self._planning_device(), precision)
+        with catalog.downloads(not self.launch.dry_run):
+            return stages.first(self._planning_device(), precision)
 
-    def _tuned_plan(self, last_stage: Plan) -> Plan:
-        """Return the plan of the comparison, with the settings that the finished search chose."""
+    def stage_after(self, stage: Stage, stages: Stages) -> Stage:
+        """Return the stage that follows a finished one of the search."""
         from milbench.data import catalog
-        from milbench.engine.tuning import tuned_plan
 
-        values = self._search_values(last_stage)
-        with catalog.downloads(not self.dry_run):
-            return tuned_plan(self.spec, last_stage, values, self._planning_device())
+        values = self._search_values(stage.plan)
+        with catalog.downloads(not self.launch.dry_run):
+            return stages.after(stage, values, self._planning_device())
 
     def _planning_device(self) -> str:
         """Return the device that decides what the precision `auto` is."""
@@ -151,80 +137,31 @@ class _Launch:
                 values[cell.id] = value
         return values
 
-    def search_and_run(self) -> int:
-        """Run the search stage by stage, then the comparison with the settings that it chose.
-
-        What follows a stage depends on all of its cells, so the launch ends with the first stage that has unfinished
-        ones. The same command goes on from any point, since it finds out from the cells which stages are finished.
-        """
-        from milbench.engine.tuning import has_finalists
-
-        if self.spec.tune is None:
-            raise ValueError("the spec has no search")  # `run_comparison` checks it
-        is_two_staged = has_finalists(self.spec.tune)
-        stage = self._first_stage(is_last=not is_two_staged)
-        code = self._run_search(stage)
-        if not self._may_go_on(stage, code):
-            return code
-        if is_two_staged:
-            stage = self._second_stage(stage.plan)
-            code = self._run_search(stage)
-            if not self._may_go_on(stage, code):
-                return code
-        plan = self._tuned_plan(stage.plan)
-        return self.run(_Stage(plan, plan.compared))
-
-    def _first_stage(self, *, is_last: bool) -> _Stage:
-        """Return the stage of a search in which all draws are trained."""
-        from milbench.engine.tuning import THEN_COMPARISON, after_first_stage
-
-        plan = self.make_plan()
-        if is_last:
-            end = "the search is done"
-            then = THEN_COMPARISON
-        else:
-            end = "the first stage of the search is done"
-            then = after_first_stage(self.spec, plan)
-        return _Stage(plan, plan.cells, end, then)
-
-    def _second_stage(self, first: Plan) -> _Stage:
-        """Return the stage of a search in which the finalists are trained with the other seeds."""
-        from milbench.engine.tuning import THEN_COMPARISON, finalists_plan
-
-        plan = finalists_plan(self.spec, first, self._search_values(first))
-        done = {cell.id for cell in first.cells}
-        cells = [cell for cell in plan.cells if cell.id not in done]
-        return _Stage(plan, cells, "the search is done", THEN_COMPARISON)
-
-    def _run_search(self, stage: _Stage) -> int:
+    def run_search(self, stage: Stage) -> int:
         """Run a stage of the search and return the exit code. A dry run skips a stage that is finished."""
-        if self.dry_run and self._is_finished(stage):
+        if self.launch.dry_run and self.is_finished(stage):
             return 0
         return self.run(stage)
 
-    def _may_go_on(self, stage: _Stage, code: int) -> bool:
-        """Return whether the launch may go on after a stage that ended with an exit code."""
-        return code != INTERRUPTED and self._is_finished(stage)
-
-    def _is_finished(self, stage: _Stage) -> bool:
+    def is_finished(self, stage: Stage) -> bool:
         """Return whether every cell of a stage is done or has failed."""
         states = self.root.states(stage.cells).values()
         return all(state.status in ("done", "failed") for state in states)
 
     def _earlier_plan(self) -> Plan | None:
         """Return the plan of earlier launches with this name and origin, None if there are none."""
-        self.root.check_place(self.spec.name)
-        if self.spec.name not in self.root.names():
+        self.root.check_place(self.name)
+        if self.name not in self.root.names():
             return None
-        earlier = self.root.plan(self.spec.name)
-        return earlier if earlier.spec.get("origin") == self.spec.origin else None
+        earlier = self.root.plan(self.name)
+        return earlier if earlier.origin == self.launch.origin else None
 
     def _save_plan(self, plan: Plan) -> Plan:
         """Join the plan with that of other launches with its name and origin, write it and return it."""
         self.root.make()
         plan = replace(
             plan,
-            command=self.command,
+            command=self.launch.command,
             launched=time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
         )
         with locks.lock(self.root.runs / f"{plan.name}.lock"):
@@ -237,16 +174,16 @@ class _Launch:
             self.root.save(plan)
         return plan
 
-    def run(self, stage: _Stage) -> int:
+    def run(self, stage: Stage) -> int:
         """Print the plan of a stage, run its missing cells and return the exit code."""
         schedule = self._make_schedule(stage)
-        if self.dry_run:
+        if self.launch.dry_run:
             return self._show_outlook(schedule)
         display = self._display(schedule)
         # The notes of the spec, which come first, are for the report and a dry run.
-        notes = stage.plan.notes[len(self.spec.notes) :]
+        notes = stage.plan.notes[len(stage.plan.spec.notes) :]
         display.print_plan([*notes, *self._warnings(schedule)])
-        if self.quiet:
+        if self.launch.quiet:
             self._print_unreadable(schedule)
         return self._compute(schedule, display)
 
@@ -261,7 +198,7 @@ class _Launch:
         for line in damaged(schedule.stage.plan, states):
             write_line(sys.stderr, plain(line))
 
-    def _make_schedule(self, stage: _Stage) -> _Schedule:
+    def _make_schedule(self, stage: Stage) -> _Schedule:
         """Decide which cells of a stage this launch runs, and how many at a time."""
         from milbench.engine.run import shard, worker_count
 
@@ -292,7 +229,7 @@ class _Launch:
         from milbench.engine.display import Display
 
         plan = schedule.stage.plan
-        return Display(plan, schedule.states, schedule.to_run, self.root, quiet=self.quiet)
+        return Display(plan, schedule.states, schedule.to_run, self.root, quiet=self.launch.quiet)
 
     def _warnings(self, schedule: _Schedule) -> list[str]:
         """Return lines about late imports, a GPU that cannot be used, and cells that are damaged or unreadable."""
@@ -415,7 +352,7 @@ class _Launch:
             display.print_line(warning)
         # Of the cells of this shard alone: other launches tell of theirs.
         statuses = Counter(state.status for state in self.root.states(schedule.cells).values())
-        display.print_line(_describe_end(statuses, stopped, stage.search_end, self.execution.rerun))
+        display.print_line(_describe_end(statuses, stopped, stage.end, self.execution.rerun))
         if code == 0 and statuses["done"] < len(schedule.cells):
             return 1
         return code
@@ -447,8 +384,7 @@ def _notebook_plugins(cell: Cell) -> tuple[tuple[str, Any], ...]:
 
     found: list[tuple[str, Any]] = []
     for kind, registry in registries().items():
-        name = getattr(cell, kind)
-        plugin = local_object(registry, name)
+        plugin = local_object(registry, cell.choices[kind].name)
         if plugin:
             found.append((kind, plugin))
     return tuple(found)
@@ -461,7 +397,7 @@ def _records(cell: Cell) -> dict[str, ImportRecord]:
     records: dict[str, ImportRecord] = {}
     for kind, registry in registries().items():
         # A network that belongs to a task has no entry.
-        entry = registry.entries.get(getattr(cell, kind))
+        entry = registry.entries.get(cell.choices[kind].name)
         if entry and entry.origin != "milbench":
             records[kind] = entry.record
     return records

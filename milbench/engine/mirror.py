@@ -25,9 +25,10 @@ from milbench._utils.addresses import (
 )
 from milbench._utils.files import Unreadable, WrongFile, open_file
 from milbench._utils.words import counted
-from milbench.api.plan import Cell, Plan
 from milbench.engine.folders import Root, damaged
 from milbench.errors import UsageError
+from milbench.experiment.cell import Cell
+from milbench.experiment.plan import Plan
 
 for key, value in {
     "MLFLOW_DISABLE_TELEMETRY": "true",

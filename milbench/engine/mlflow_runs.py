@@ -11,7 +11,6 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,13 @@ from milbench._utils.addresses import address_digest
 from milbench._utils.files import file_and_member
 from milbench._version import __version__
 from milbench.api import gallery
-from milbench.api.plan import Cell, Plan
 from milbench.api.resolver import resolve
 from milbench.engine.cell import CellFolder, Row, Status
 from milbench.engine.folders import Root
 from milbench.engine.mirror import database_of
 from milbench.errors import UsageError
+from milbench.experiment.cell import Cell
+from milbench.experiment.plan import Plan
 from milbench.networks.registry import registries
 
 STATUSES: dict[Status, str] = {
@@ -169,13 +169,14 @@ class Runs:
         end = int(1000 * time.time())
         if result:
             end = int(1000 * result["finished"])
-            self._log_costs(run_id, folder, result["costs"], end, cell.recipe["epochs"])
+            self._log_costs(run_id, folder, result["costs"], end, cell.recipe.epochs)
         # The name before the SHA-256 could fill the characters that are kept.
-        sha256 = re.search(r"sha256 ([0-9a-f]+)", cell.data)
-        digest = sha256[1] if sha256 else cell.data
-        source = json.dumps({"task": cell.task, "params": cell.task_params, "data": cell.data})
+        task = cell.task
+        sha256 = re.search(r"sha256 ([0-9a-f]+)", task.data)
+        digest = sha256[1] if sha256 else task.data
+        source = json.dumps({"task": task.name, "params": dict(task.params), "data": task.data})
         context = InputTag("mlflow.data.context", "training and evaluation")
-        data = Dataset(cell.task, digest[:DIGEST_LENGTH], "code", source)
+        data = Dataset(task.name, digest[:DIGEST_LENGTH], "code", source)
         self.client.log_inputs(run_id, [DatasetInput(data, [context])])
         reason = folder.failure()
         if reason:
@@ -243,22 +244,21 @@ def write_model(place: Path, folder: CellFolder, cell: Cell, result: Mapping[str
         for path in (folder.weights, folder.memory):
             if path.exists():
                 shutil.copyfile(path, data / path.name)
-        packed: dict[str, Any] = {}
+        packed: dict[str, str] = {}
         copies: dict[Path, Path] = {}
-        for kind in ("loss", "task", "network"):
-            source = getattr(cell, f"{kind}_file")
-            file, member = file_and_member(source)
+        for kind, choice in cell.choices.items():
+            file, member = file_and_member(choice.source)
             if not file:
                 continue
             place_of_file = data / kind / Path(file).name
             copies[place_of_file] = Path(file)
             reference = f"{kind}/{Path(file).name}"
-            packed[f"{kind}_file"] = f"{reference}:{member}" if member else reference
-            entry = registries()[kind].entry(resolve(registries()[kind], source))
+            packed[kind] = f"{reference}:{member}" if member else reference
+            entry = registries()[kind].entry(resolve(registries()[kind], choice.source))
             for used in map(Path, entry.record.files):
                 for copy in _places_of_used(used, Path(file), place_of_file, Path(scratch)):
                     copies[copy] = used
-        CellFolder(data).begin(replace(cell, **packed), folder.about()["label"], provenance={})
+        CellFolder(data).begin(cell.with_sources(packed), folder.about()["label"], provenance={})
         CellFolder(data).write_result(result)
         for copy, original in copies.items():
             copy.parent.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,6 @@ from milbench.api.bags import Bags
 from milbench.api.loss import Head, Loss
 from milbench.api.network import Network
 from milbench.api.parameters import with_neutral
-from milbench.api.plan import Cell
 from milbench.api.recipe import Recipe
 from milbench.api.registry import INSTALLED, losses, tasks
 from milbench.api.resolver import resolve
@@ -27,6 +26,7 @@ from milbench.api.task import Task
 from milbench.data.catalog import find_file
 from milbench.engine.costs import reset_memory_peak
 from milbench.errors import UsageError, message
+from milbench.experiment.cell import Cell
 from milbench.networks.registry import (
     make_network,
     network_maker,
@@ -113,13 +113,14 @@ def set_up(
     for each other where other work takes the cores. Raises UsageError where a plug-in file or the data have changed.
     """
     check_unchanged(cell)
-    recipe = Recipe(**with_neutral(Recipe, cell.recipe))
+    recipe = cell.recipe
     task = task_for(cell)
     if (
         digest := task.check_data(data_dir)
-    ) != cell.data:  # as cells are planned, before the task has a seed
+    ) != cell.task.data:  # as cells are planned, before the task has a seed
         raise UsageError(
-            f"the data of {cell.task} are not those that {cell} was planned with: expected {cell.data}, got {digest}; "
+            f"the data of {cell.task} are not those that {cell} was planned with: "
+            f"expected {cell.task.data}, got {digest}; "
             "milbench run trains on the data that are there now"
         )
     task.seed = cell.seed
@@ -177,15 +178,15 @@ def training_counts(task: Task, seed: int) -> tuple[Tensor, int]:
 
 def task_for(cell: Cell) -> Task:
     """Return the task of a cell, as it is when cells are planned: not prepared, and without the seed."""
-    name = resolve(tasks(), cell.task_file or cell.task)
-    task: Task = tasks().create_for_cell(name, cell.task_params)
+    name = resolve(tasks(), cell.task.reference)
+    task: Task = tasks().create_for_cell(name, cell.task.params)
     return task
 
 
 def loss_for(cell: Cell, task: Task) -> Loss:
     """Return the loss of a cell for a prepared task, with the initial weights that it has of its own, on the CPU."""
-    name = resolve(losses(), cell.loss_file or cell.loss)
-    loss: Loss = losses().create_for_cell(name, cell.loss_params)
+    name = resolve(losses(), cell.loss.reference)
+    loss: Loss = losses().create_for_cell(name, cell.loss.params)
     loss.reduction = "none"
     return loss.build(task.num_classes, cell.seed)
 
@@ -197,17 +198,18 @@ def network_for(
 
     Weights from a file, which its parameter `weights` names, are read where they are `initial`.
     """
-    if cell.network_file:
-        resolve(networks(), cell.network_file)
-    params = with_neutral(network_maker(task, cell.network, loss.head), cell.network_params)
+    choice = cell.network
+    if choice.source:
+        resolve(networks(), choice.source)
+    params = with_neutral(network_maker(task, choice.name, loss.head), choice.params)
     if isinstance(weights := params.get("weights"), str) and weights:
         path = find_file(weights, data_dir, "network.weights")
-        if initial and not cell.network_revision.endswith(file_digest(path, "sha256")[:16]):
+        if initial and not choice.revision.endswith(file_digest(path, "sha256")[:16]):
             raise UsageError(
                 f"{path} was changed after the cell was planned; run the same command again"
             )
         params = params | {"weights": str(path) if initial else ""}
-    return make_network(task, cell.network, params, cell.seed, loss.head)
+    return make_network(task, choice.name, params, cell.seed, loss.head)
 
 
 def typical_positions(network: Network, task: Task, head: Head | None = None) -> int:
@@ -270,9 +272,11 @@ def check_max_labels(task: Task, bags: Bags) -> None:
 
 def check_unchanged(cell: Cell) -> None:
     """Raise UsageError if the code of a plug-in was changed since the cell was planned."""
-    for kind, registry in registries().items():
-        file = getattr(cell, f"{kind}_file")
-        name = resolve(registry, file) if file else getattr(cell, kind)
+    for kind, choice in cell.choices.items():
+        registry = registries()[kind]
+        name = choice.name
+        if choice.source:
+            name = resolve(registry, choice.source)
         entry = registry.entries.get(name)
         if entry is None or entry.origin == "milbench":
             continue  # a network of a task has no entry
@@ -283,10 +287,10 @@ def check_unchanged(cell: Cell) -> None:
         # A class of a notebook came with the cell to this machine. The files that it uses may not be
         # here.
         check_as_planned(f"{kind} {name}", record, elsewhere=not entry.source)
-        revision = getattr(cell, f"{kind}_revision").partition(" weights ")[0]
+        revision = choice.revision.partition(" weights ")[0]
         if not revision.endswith(record.digest):
             raise UsageError(
-                f"{file or name} was changed after the cell was planned, or what it imports; "
+                f"{choice.source or name} was changed after the cell was planned, or what it imports; "
                 "run the same command again"
             )
 

@@ -14,7 +14,6 @@ from milbench._utils.process import end_if_forked
 from milbench.api.bags import Bags
 from milbench.api.loss import Loss
 from milbench.api.network import Network
-from milbench.api.plan import Cell
 from milbench.api.recipe import Recipe
 from milbench.api.targets import make_target
 from milbench.api.task import Task
@@ -22,6 +21,7 @@ from milbench.engine.cell import CellFolder
 from milbench.engine.checkpoint import Checkpoint, Counters, Progress
 from milbench.engine.evaluate import evaluate, keep_if_best, keep_results
 from milbench.engine.parts import Setup, build_setup, check_max_labels, set_up, training_logits
+from milbench.experiment.cell import Cell
 
 LOOK_INTERVAL = 0.5  # least seconds between two looks at the loss, each of which makes the host wait for the device
 

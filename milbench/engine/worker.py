@@ -21,10 +21,10 @@ from milbench._utils import locks
 from milbench._utils.files import Unreadable
 from milbench._utils.process import process_as_before
 from milbench._version import __version__
-from milbench.api.plan import Cell
 from milbench.engine.cell import CellFolder, Incomplete, State
-from milbench.engine.spec import Execution
 from milbench.errors import UsageError, disk_failure, in_one_line, message
+from milbench.experiment.cell import Cell
+from milbench.experiment.launch_settings import Execution
 from milbench.plugins.late import LateImports
 from milbench.plugins.planned import keep_planned
 from milbench.plugins.record import ImportRecord
@@ -91,7 +91,7 @@ def run_cell(job: Job) -> tuple[str, State]:
 
 def train_cell(job: Job, folder: CellFolder, device: str) -> State:
     """Train the cell on a device, such as "cuda:0"; record the result or the error in its folder; return its state."""
-    set_torch_defaults(job.threads, tf32=job.cell.recipe["precision"] == "tf32")
+    set_torch_defaults(job.threads, tf32=job.cell.recipe.precision == "tf32")
     register(job)
     folder.begin(job.cell, job.label, provenance(device))
     # The time of day may be set back meanwhile, this clock may not.
@@ -216,8 +216,7 @@ def register(job: Job) -> None:
         if kind in of_notebook:
             add_object(registries()[kind], of_notebook[kind], record)
         elif not job.execution.in_process:
-            reference = getattr(job.cell, f"{kind}_file") or getattr(job.cell, kind)
-            keep_planned(kind, reference, record)
+            keep_planned(kind, job.cell.choices[kind].reference, record)
 
 
 def set_torch_defaults(threads: int, *, tf32: bool = False) -> None:

@@ -12,7 +12,6 @@ from milbench._utils.files import reading
 from milbench.api.bags import Bags
 from milbench.api.loss import Loss
 from milbench.api.network import Network
-from milbench.api.plan import Cell
 from milbench.api.scores import Scores
 from milbench.api.task import Task
 from milbench.api.validation import validated
@@ -22,6 +21,7 @@ from milbench.engine.worker import set_torch_defaults
 from milbench.errors import UsageError
 from milbench.evaluation.metrics import CHOSEN_BY
 from milbench.evaluation.reading.reader import Reader
+from milbench.experiment.cell import Cell
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ def size_at(model: Trained, size: Size, scale: float) -> Size:
     if shape is not None and min(shape) < 1:
         least = model.network.smallest_side()
         raise UsageError(
-            f"{width}x{height} pixels: the network of {model.cell.task} needs at least {least}x{least}"
+            f"{width}x{height} pixels: the network of {model.cell.task.name} needs at least {least}x{least}"
         )
     return width, height
 
@@ -194,10 +194,11 @@ def as_json(
         "size": list(size),
         "seen": list(read_at),
         "cell": cell.id,
-        **{
-            name: getattr(cell, name)
-            for name in ("loss", "loss_params", "task", "task_params", "seed")
-        },
+        "loss": cell.loss.name,
+        "loss_params": dict(cell.loss.params),
+        "task": cell.task.name,
+        "task_params": dict(cell.task.params),
+        "seed": cell.seed,
         "reading": reading_text(model, prediction),
         "decoder": prediction.decoder,
         "label_set_rule": "most probable"

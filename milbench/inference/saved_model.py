@@ -1,6 +1,5 @@
 """Loads a network that was saved as an MLflow model: `mlflow.pyfunc.load_model(FOLDER).predict(instances)`."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +46,8 @@ def _load_pyfunc(path: str) -> SavedModel:
     """Return the network in a folder; the name is the one that MLflow calls."""
     folder = CellFolder(Path(path))
     cell = folder.cell()
-    files = {kind: getattr(cell, kind) for kind in ("loss_file", "task_file", "network_file")}
-    plugin_files: dict[str, Any] = {
-        kind: str(folder.path / file) for kind, file in files.items() if ".py" in file
-    }
-    return SavedModel(load_trained(folder, torch.device("cpu"), replace(cell, **plugin_files)))
+    sources: dict[str, str] = {}
+    for kind, choice in cell.choices.items():
+        if ".py" in choice.source:
+            sources[kind] = str(folder.path / choice.source)
+    return SavedModel(load_trained(folder, torch.device("cpu"), cell.with_sources(sources)))

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from milbench.api.plan import to_json
-from milbench.api.results import Results
+from milbench.experiment.choices import to_json
+from milbench.experiment.results import Results
 
 _NAMES = ["task", "loss", "network", "recipe"]
 
@@ -25,7 +25,9 @@ def combine(parts: Sequence[Results]) -> Results:
     labels = frame.drop_duplicates("cell").set_index("cell")[_NAMES].astype(object)
     own = [cells[cell][0] for cell in labels.index]
     origins = pd.Series([cells[cell][1] for cell in labels.index], labels.index, dtype=object)
-    tasks = pd.Series([to_json([c.task_key, c.task_revision, c.data]) for c in own], labels.index)
+    tasks = pd.Series(
+        [to_json([c.task.key, c.task.revision, c.task.data]) for c in own], labels.index
+    )
     variants = pd.Series([to_json([c.variant_key, c.version]) for c in own], labels.index)
     with_origin = labels["task"] + " (" + origins.groupby(tasks).transform("first") + ")"
     labels["task"] = labels["task"].where(
@@ -41,15 +43,15 @@ def combine(parts: Sequence[Results]) -> Results:
         [f"{plan.name}: {note}" for plan in plans for note in plan.notes],
     )
     rule = "What has one name in two of them and differs is named after its comparison; metric, epoch and margin are "
+    # What the comparisons ask of their results is that of the first one, but for what names its variants.
     title = {
         "name": "+".join(names),
         "title": " beside ".join(names),
-        "preset": "",
         "differences": [],
         "contrasts": [],
     }
     plan = replace(
-        plans[0], spec=plans[0].spec | title, cells=[cell for cell, _ in cells.values()],
+        plans[0], spec=plans[0].spec.model_copy(update=title), cells=[cell for cell, _ in cells.values()],
         tasks={key: info for plan in plans[::-1] for key, info in plan.tasks.items()},
         neutral={owner: values for plan in plans[::-1] for owner, values in plan.neutral.items()},
         notes=[f"{rule}those of {names[0]}.", *notes], search=None, command="", launched="",

@@ -4,13 +4,13 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from milbench.api.plan import labels
+from milbench.experiment.labels import labels
 from milbench.report.formatting import NOTHING, listed, number, readable
 from milbench.report.sentences import MOST_SENTENCES, sentences
 from milbench.report.study import Study, rows_of
 from milbench.report.tables import BOUNDS, MEANS, Table, named_rows, ticked
 
-_LENGTH = ("epochs", "steps_per_epoch", "evaluate_every")
+_SAME_LENGTH = {"epochs": 1, "steps_per_epoch": None, "evaluate_every": 1}
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,11 @@ def _lengths(study: Study, task: str) -> Lengths | None:
     for _, own in study.cells_of(task).groupby(["loss", "network"], sort=False, observed=True):
         planned = [study.planned[cell] for cell in own["cell"]]
         rests = [
-            replace(c, recipe={k: v for k, v in c.recipe.items() if k not in _LENGTH})
-            for c in planned
+            replace(cell, recipe=cell.recipe.model_copy(update=_SAME_LENGTH)) for cell in planned
         ]
         names = labels(rests)  # what then tells trainings of one loss apart
         for row, cell, rest in zip(rows_of(own), planned, rests, strict=True):
-            span = cell.recipe.get("epochs"), cell.recipe.get("steps_per_epoch")
+            span = cell.recipe.epochs, cell.recipe.steps_per_epoch
             rows.append(
                 (row.cell, row.variant, row.seed, names[rest.id].recipe, rest.variant_key, *span)
             )

@@ -161,7 +161,7 @@ def _compare(study: Study, task: str, variant: str, published: Published) -> Rep
     obstacles = []
     if different := deviations(published, [study.plan.params(cell) for cell in cells]):
         obstacles.append(f"{PROTOCOL}: {', '.join(different)}")
-    if other := [cell.data for cell in cells if not cell.data.startswith(published.data)]:
+    if other := [cell.task.data for cell in cells if not cell.task.data.startswith(published.data)]:
         obstacles.append(f"{DATA}: {other[0]}")
     if published.statistic == "best":
         obstacles.append("the best run of several: means alone are compared")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from milbench._utils.palette import TONES
-from milbench.api.plan import Cell
+from milbench.experiment.cell import Cell
 
 MARKERS = "osD^vPXhp<>d*8"
 """Markers that can be filled or hollow: a filled one says that the loss may be the best."""
@@ -95,11 +95,11 @@ def name_of(cell: Cell) -> str:
 
     `noisy-or` has a look for each head.
     """
-    if cell.network in _POOLING:
-        return cell.network
-    if cell.loss == "noisy-or":
-        return f"noisy-or ({cell.loss_params.get('head', 'sigmoid')})"
-    return cell.loss
+    if cell.network.name in _POOLING:
+        return cell.network.name
+    if cell.loss.name == "noisy-or":
+        return f"noisy-or ({cell.loss.params.get('head', 'sigmoid')})"
+    return cell.loss.name
 
 
 def _free_look(look: Look, taken: set[Look]) -> Look:

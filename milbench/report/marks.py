@@ -66,7 +66,8 @@ def equivalence_frame(study: Study) -> pd.DataFrame:
     ]
     half, (first, *others), rows = len(varied) // 2, study.supervision, []
     crossed = (
-        half and len({(study.cell_of(task).task, study.primary(task)) for task in study.tasks}) == 1
+        half
+        and len({(study.cell_of(task).task.name, study.primary(task)) for task in study.tasks}) == 1
     )
     margin = study.margin(study.tasks[0])
     lower = study.metric(study.tasks[0]).lower_is_better

@@ -15,9 +15,9 @@ from milbench.api.outcomes import (
     Outcomes,
     save_outcomes,
 )
-from milbench.api.plan import Plan
-from milbench.api.results import COLUMNS, Results
 from milbench.errors import UsageError
+from milbench.experiment.plan_file import plan_from_json, plan_to_json
+from milbench.experiment.results import COLUMNS, Results
 from milbench.report.evidence import ClassCounts, evidence_in
 from milbench.report.study import Study
 
@@ -35,7 +35,7 @@ def save(results: Results, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         frame = results.frame[list(COLUMNS)].assign(final=Study(results).is_final())
         texts = {
-            PLAN: results.plan.to_json(),
+            PLAN: plan_to_json(results.plan),
             FRAME: frame.to_csv(index=False, float_format="%.8g"),
         }
         _save_outcomes(results, folder / OUTCOMES_FILE)
@@ -61,7 +61,7 @@ def read(folder: Path) -> Results:
         if not (folder / name).is_file():
             raise UsageError(f"{folder} is not a published report: it lacks {name}")
     try:
-        plan = Plan.from_json(gzip.decompress((folder / PLAN).read_bytes()))
+        plan = plan_from_json(gzip.decompress((folder / PLAN).read_bytes()))
         text = {name: str for name in COLUMNS if name not in _NUMBERS}
         frame = pd.read_csv(folder / FRAME, dtype=text | dict.fromkeys(_NUMBERS[:3], "Int64"), keep_default_na=False,
                             na_values={name: [""] for name in _NUMBERS})  # fmt: skip
@@ -79,7 +79,7 @@ def _save_outcomes(results: Results, path: Path) -> None:
         return  # published before: nothing has changed
     study = Study(results)
     names = {
-        *results.plan.spec["compare_by"],
+        *results.plan.spec.compare_by,
         *map(study.primary, study.tasks),
         *map(study.line_metric, study.tasks),
     }
@@ -90,7 +90,7 @@ def _save_outcomes(results: Results, path: Path) -> None:
         by_epoch = evidence_in(folder).outcomes
         if not by_epoch:
             continue
-        chosen = by_epoch[-1] if results.plan.spec["selection"] == "validation" else by_epoch[0]
+        chosen = by_epoch[-1] if results.plan.spec.selection == "validation" else by_epoch[0]
         for name, of_items in chosen.items():
             if name in compared:
                 outcomes[f"{cell}/{name}"] = of_items

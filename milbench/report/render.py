@@ -11,13 +11,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from milbench._utils.files import write_atomically
 from milbench._utils.palette import TONES
 from milbench._version import __version__
-from milbench.api.late_notes import late_import_notes
 from milbench.api.metric_info import describe
-from milbench.api.results import Results
 from milbench.api.supervision import SUPERVISIONS
 from milbench.errors import UsageError
 from milbench.evaluation.metrics import CHOSEN_BY
 from milbench.evaluation.thresholds import FEW_BAGS
+from milbench.experiment.late_notes import late_import_notes
+from milbench.experiment.results import Results
 from milbench.report import tables
 from milbench.report.classes import class_tables
 from milbench.report.figures import galleries, heatmap, lines, overview, reliability
@@ -361,7 +361,7 @@ def _undone(study: Study) -> str:
 
 def _limits(study: Study) -> list[str]:
     """Return the lines about what limits the conclusions of a report."""
-    epochs = sorted({cell.recipe["epochs"] for cell in study.plan.compared})
+    epochs = sorted({cell.recipe.epochs for cell in study.plan.compared})
     length = f"{epochs[0]} to {epochs[-1]} epochs"
     if len(epochs) == 1:
         length = counted(epochs[0], "epoch")

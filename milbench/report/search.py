@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from milbench.api.metric_info import Metric, describe
-from milbench.api.plan import Arm, Draw, Label, SearchRecord
+from milbench.experiment.labels import Label
+from milbench.experiment.plan import Arm, Draw, SearchRecord
 from milbench.report.formatting import (
     NOTHING,
     first_of,

@@ -14,10 +14,11 @@ from scipy.special import ndtri
 
 from milbench.api.metric_info import BASELINE, METRICS, Metric, describe
 from milbench.api.outcomes import Outcomes
-from milbench.api.plan import Cell, TaskInfo
 from milbench.api.published import Rule
-from milbench.api.results import Results
 from milbench.api.supervision import SUPERVISIONS
+from milbench.experiment.cell import Cell
+from milbench.experiment.plan import TaskInfo
+from milbench.experiment.results import Results
 from milbench.report.evidence import Evidence, NoEvidence, evidence_in
 from milbench.report.formatting import readable
 from milbench.report.looks import Look, looks
@@ -116,7 +117,7 @@ class Study:
 
     def info(self, task: str) -> TaskInfo:
         """Return what the plan says of a task."""
-        return self.plan.tasks[self.cell_of(task).task_key]
+        return self.plan.info(self.cell_of(task))
 
     def history(self, task: str) -> pd.DataFrame:
         """Return every value of a task: the rows of `Results.frame` with a metric, and variant."""
@@ -124,7 +125,7 @@ class Study:
 
     def primary(self, task: str) -> str:
         """Return the metric that losses are ranked by on a task, without its split."""
-        return str(next(iter(self.plan.spec["compare_by"]), self.info(task).primary))
+        return str(next(iter(self.plan.spec.compare_by), self.info(task).primary))
 
     def metric(self, task: str) -> Metric:
         """Return the description of the metric that losses are ranked by."""
@@ -132,11 +133,11 @@ class Study:
 
     def margin(self, task: str) -> float:
         """Return the largest difference that counts as none by the metric that losses are ranked by; 0: none is set."""
-        return float(self.plan.spec["margin"].get(self.primary(task), 0))
+        return float(self.plan.spec.margin.get(self.primary(task), 0))
 
     def rule(self, task: str) -> Rule:
         """Return the rule that chooses the epoch: that of the plan, but "last" without validation values of all."""
-        if self.plan.spec["selection"] != "validation":
+        if self.plan.spec.selection != "validation":
             return "last"
         done = self.cells_of(task).query("status == 'done'")["cell"]
         validated = self.history(task).loc[
@@ -182,9 +183,7 @@ class Study:
             if name.startswith("test/")
         }
         names = sorted(name for name in tested if not name.startswith((NO_SKILL, BASELINE)))
-        ordered = dict.fromkeys(
-            [self.primary(task), *self.plan.spec["compare_by"], *METRICS, *names]
-        )
+        ordered = dict.fromkeys([self.primary(task), *self.plan.spec.compare_by, *METRICS, *names])
         return [name for name in ordered if name in names]
 
     def summary(self, task: str, metric: str = "") -> pd.DataFrame:

@@ -10,7 +10,9 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from milbench.api.metric_info import describe
-from milbench.api.plan import Cell, labels, task_key
+from milbench.experiment.cell import Cell
+from milbench.experiment.choices import task_key
+from milbench.experiment.labels import labels
 from milbench.report.formatting import NOTHING, measured, readable
 from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL
 from milbench.report.study import Study
@@ -34,13 +36,14 @@ def series_of(study: Study) -> list[Series]:
     rests: dict[str, Cell] = {}  # what the tasks of a group share
     for task in study.tasks:
         cell, amount = study.cell_of(task), study.info(task).amount
-        params = {name: value for name, value in cell.task_params.items() if name != amount}
+        params = {name: value for name, value in cell.task.params.items() if name != amount}
         rest = rests.setdefault(
-            task_key(cell.task, params), replace(cell, task_params=params, task_name="")
+            task_key(cell.task.name, params),
+            replace(cell, task=replace(cell.task, params=params, short_name="")),
         )
         value = study.plan.task_params(cell).get(amount)
         if isinstance(value, int | float):
-            groups.setdefault(rest.task_key, {})[value] = task
+            groups.setdefault(rest.task.key, {})[value] = task
     groups = {key: tasks for key, tasks in groups.items() if len(tasks) >= FEWEST_AMOUNTS}
     names = labels(rests[key] for key in groups)
     return [

@@ -186,7 +186,7 @@ def _with_lines(
 
 def metrics_table(study: Study, task: str) -> Table:
     """Return the mean and the standard deviation of every test metric of a task, and the mean costs."""
-    order, by = study.summary(task).index, study.plan.spec["compare_by"]
+    order, by = study.summary(task).index, study.plan.spec.compare_by
     columns = {}
     for name in study.metrics(task):
         values, metric = study.table(task, name).reindex(order), describe(name)
@@ -279,7 +279,9 @@ def ranking_table(study: Study) -> Table | None:
     losses = [v for v in least if all(v in table.index for table in tables.values())]
     blocks: dict[tuple[str, str], list[str]] = {}
     for task in tables:
-        blocks.setdefault((study.cell_of(task).task, study.cell_of(task).data), []).append(task)
+        blocks.setdefault(
+            (study.cell_of(task).task.name, study.cell_of(task).task.data), []
+        ).append(task)
     if len(blocks) < FEWEST_BLOCKS or len(losses) < 2:
         return None
     sign = {task: 1 if study.metric(task).lower_is_better else -1 for task in tables}

@@ -9,11 +9,12 @@ from safetensors.torch import save_file
 from milbench import AllConvolutional, Network, Task
 from milbench.api import gallery as galleries
 from milbench.api.gallery import Gallery
-from milbench.api.plan import Cell
 from milbench.api.registry import tasks
 from milbench.engine.folders import Root
 from milbench.evaluation.reading.reader import Reader
+from milbench.experiment.cell import Cell
 from milbench.networks.registry import make_network
+from tests._helpers.cells import make_cell
 
 LOGITS = {3: (140.0, -90.0), 7: (60.0, -20.0)}
 """Grey digits: logit = slope * value + offset, so that 0 is background, 0.5 a seven and 1 a three."""
@@ -30,9 +31,7 @@ NETWORKS = {
 def cell(task: str, seed: int = 0, **params: int | str) -> Cell:
     network = NETWORKS[task]
     data = f"data of {task}"
-    return Cell(
-        "exact", {}, "1", "set", task, params, "1", data, network, {}, "1", {"epochs": 1}, seed
-    )
+    return make_cell(task=task, network=network, task_params=params, data=data, seed=seed)
 
 
 def network_of(name: str) -> Network:
@@ -88,7 +87,7 @@ def publish(
             path.write_text(json.dumps(content))
     if gallery is not None:
         galleries.write(folder.gallery, gallery)
-    for epoch in range(1, one.recipe["epochs"] + 1):
+    for epoch in range(1, one.recipe.epochs + 1):
         folder.append(epoch, metrics or {"train/loss": 0.5})
     if network is None:
         folder.fail("ValueError: it broke")

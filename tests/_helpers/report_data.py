@@ -9,9 +9,12 @@ import numpy as np
 import pandas as pd
 
 from milbench.api import gallery
-from milbench.api.plan import Cell, Plan, TaskInfo
 from milbench.api.published import Published
-from milbench.api.results import COLUMNS, Results
+from milbench.api.supervision import Supervision
+from milbench.experiment.plan import Plan, TaskInfo
+from milbench.experiment.results import COLUMNS, Results
+from milbench.experiment.spec import Spec
+from tests._helpers.cells import make_cell
 
 LOSSES = {"exact": 0.006, "max-pooling": 0.08, "noisy-or": 0.007, "one-vs-rest": 0.021}
 """Where the error of each loss ends."""
@@ -30,7 +33,7 @@ def make_results(
     seeds: int = 3,
     epochs: int = 4,
     statuses: Mapping[tuple[str, str, int], tuple[str, str]] | None = None,
-    supervision: Mapping[str, str] | None = None,
+    supervision: Mapping[str, Supervision] | None = None,
     info: Mapping[str, Any] | None = None,
     params: Mapping[str, Mapping[str, Any]] | None = None,
     **plan: Any,
@@ -45,21 +48,15 @@ def make_results(
         own_params = {"digits_per_bag": 2, **(params or {}).get(task, {})}
         for k, (loss, level) in enumerate(losses.items()):
             for seed in range(seeds):
-                kind = (supervision or {}).get(loss, "set")
-                cell = Cell(
+                kind: Supervision = (supervision or {}).get(loss, "set")
+                cell = make_cell(
                     loss,
-                    {},
-                    "1",
-                    kind,
                     task,
-                    own_params,
-                    "1",
-                    f"data {t}",
-                    "mlp",
-                    {},
-                    "1",
-                    {"epochs": epochs},
-                    seed,
+                    task_params=own_params,
+                    supervision=kind,
+                    data=f"data {t}",
+                    epochs=epochs,
+                    seed=seed,
                 )
                 cells.append(cell)
                 status, reason = (statuses or {}).get((loss, task, seed), ("done", ""))
@@ -92,12 +89,10 @@ def make_results(
                 rows += [said | {"epoch": e, "metric": m, "value": v} for e, m, v in values]
                 if not values:
                     rows.append(said | {"epoch": None, "metric": "", "value": np.nan})
-        infos[cells[-1].task_key] = TaskInfo(primary, **(info or {}))
-    spec = {"name": "demo", "title": "", "preset": "", "differences": [], "selection": "last", "margin": {},
-            "compare_by": [], "contrasts": []}  # fmt: skip
+        infos[cells[-1].task.key] = TaskInfo(primary, **(info or {}))
     fields = {name: plan.pop(name) for name in ("notes", "search") if name in plan}
     made = Plan(
-        spec | plan,
+        Spec(**({"name": "demo", "losses": list(losses), "tasks": list(tasks)} | plan)),
         cells,
         infos,
         command="milbench run demo",

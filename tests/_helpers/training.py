@@ -9,14 +9,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from milbench.api.plan import Cell
 from milbench.api.predictions import load_predictions
 from milbench.engine import checkpoint
 from milbench.engine import train as training
 from milbench.engine.cell import CellFolder
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec
 from milbench.evaluation.metrics import outcomes
+from milbench.experiment.cell import Cell
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec_files import make_spec
 from milbench.optimizers.registry import OPTIMIZERS
 from tests._helpers.command_line import TINY
 

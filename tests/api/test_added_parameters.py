@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -11,15 +12,18 @@ import torch
 from torch import Tensor
 
 from milbench import InstanceMLP, Loss, Network, UsageError, load_loss
-from milbench.api.parameters import changed_params, neutral_values, with_neutral, without_neutral
-from milbench.api.plan import Cell, Plan
+from milbench.api.parameters import neutral_values, with_neutral, without_neutral
 from milbench.api.published import Published
 from milbench.api.recipe import Recipe
 from milbench.api.registry import RegistryEntry, losses, tasks
 from milbench.api.resolver import resolve
 from milbench.engine.parts import loss_for, network_for, set_up, task_for
-from milbench.engine.planning import changed_recipe, make_plan
-from milbench.engine.spec import make_spec
+from milbench.experiment.cell import Cell, stored_recipe
+from milbench.experiment.choosing import changed_loss, changed_recipe
+from milbench.experiment.plan import Plan
+from milbench.experiment.plan_file import plan_from_json, plan_to_json
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec_files import make_spec
 from milbench.losses import OneVsRest
 from milbench.networks.registry import networks
 from milbench.report.literature import deviations
@@ -106,7 +110,7 @@ def test_another_value_has_another_id(install: Install) -> None:
 
 def test_the_default_is_hashed_where_it_is_not_neutral(install: Install) -> None:
     install(After)
-    assert one_cell().loss_params == {"margin": 0.0, "shift": 5.0}
+    assert one_cell().loss.params == {"margin": 0.0, "shift": 5.0}
     assert one_cell().id == one_cell(shift=5.0).id != one_cell(shift=0.0).id
 
 
@@ -140,7 +144,7 @@ def test_labels_name_the_value_that_is_not_neutral(install: Install) -> None:
 
 def test_settings_of_a_plan_include_the_neutral_value(install: Install) -> None:
     install(After)
-    both = Plan.from_json(plan(shift=[0.0, 1.0]).to_json().encode())
+    both = plan_from_json(plan_to_json(plan(shift=[0.0, 1.0])).encode())
     assert [both.params(cell)["loss.shift"] for cell in both.cells] == [0.0, 1.0]
 
 
@@ -159,9 +163,11 @@ def test_a_published_protocol_may_ask_for_the_neutral_value(install: Install) ->
     assert differing(1.0) == ["shift 0.0 (published: 1.0)"]
 
 
-def test_a_change_of_a_cell_leaves_what_it_lacks_neutral() -> None:
-    assert changed_params("it", After, {"margin": 0.0}, {"margin": 1.0}) == {"margin": 1.0}
-    assert changed_params("it", After, {"margin": 0.0}, {"shift": 2.0})["shift"] == 2.0
+def test_a_change_of_a_cell_leaves_what_it_lacks_neutral(install: Install) -> None:
+    install(After)
+    choice = replace(one_cell(margin=1.0, shift=0.0).loss, params={"margin": 0.0})
+    assert changed_loss(choice, {"margin": 1.0}).params == {"margin": 1.0}
+    assert changed_loss(choice, {"shift": 2.0}).params["shift"] == 2.0
 
 
 def test_a_subclass_without_the_parameter_is_not_given_it() -> None:
@@ -191,11 +197,12 @@ def test_a_later_field_of_the_recipe_changes_no_id(
     # `average_last` is taken for a later field, which was neutral at 0.5.
     monkeypatch.setattr(Recipe, "added", {"average_last": 0.5})
     neutral = plan(recipe={"average_last": 0.5}).cells[0]
-    assert "average_last" not in neutral.recipe
-    assert plan(recipe={"average_last": "none"}).cells[0].recipe["average_last"] is None
+    assert "average_last" not in stored_recipe(neutral.recipe)
+    assert plan(recipe={"average_last": "none"}).cells[0].recipe.average_last is None
     assert set_up(neutral, CPU, None).recipe.average_last == 0.5
     changed = changed_recipe(neutral.recipe, {"lr": 0.5})
-    assert (changed["lr"], "average_last" in changed) == (0.5, False)
+    assert changed.lr == 0.5
+    assert "average_last" not in stored_recipe(changed)
 
 
 def test_a_later_parameter_of_a_task_changes_no_id(
@@ -208,7 +215,7 @@ def test_a_later_parameter_of_a_task_changes_no_id(
     # `size` is taken for a later parameter, whose neutral value is not its default.
     monkeypatch.setattr(tiny, "added", {"size": 6}, raising=False)
     neutral = make_plan(make_spec({**values, "task": {"tiny": {"size": 6}}})).cells[0]
-    assert "size" not in neutral.task_params
+    assert "size" not in neutral.task.params
     assert make_plan(make_spec(values)).cells[0].id == default.id, "its default is hashed"
     built: Any = task_for(neutral)
     assert built.size == 6
@@ -232,8 +239,8 @@ def test_a_later_parameter_of_a_function_of_networks_is_filled_in(
         network = {"small-network": {"width": width}}
         return make_plan(make_spec({**values, "network": network})).cells[0]
 
-    assert cell(4).network_params == {}
-    assert cell(9).network_params == {"width": 9}
+    assert cell(4).network.params == {}
+    assert cell(9).network.params == {"width": 9}
     for planned, width in ((cell(4), 4), (cell(9), 9)):
         setup = set_up(planned, CPU, None)
         network = network_for(planned, setup.task, setup.model.loss)
@@ -243,4 +250,4 @@ def test_a_later_parameter_of_a_function_of_networks_is_filled_in(
 
 def test_a_plan_with_later_parameters_is_json(install: Install) -> None:
     install(After)
-    assert json.loads(plan(shift=0.0).to_json())["neutral"] == {"loss growing": {"shift": 0.0}}
+    assert json.loads(plan_to_json(plan(shift=0.0)))["neutral"] == {"loss growing": {"shift": 0.0}}

@@ -2,15 +2,18 @@
 
 import csv
 import gzip
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from milbench.api.plan import CELL_FORMAT, FORMAT_OF_BEFORE, Cell, Plan, labels
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec
+from milbench.experiment.cell import CELL_FORMAT, FORMAT_OF_BEFORE, Cell
+from milbench.experiment.labels import labels
+from milbench.experiment.plan_file import plan_from_json
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec_files import make_spec
+from tests._helpers.cells import make_cell
 from tests._helpers.command_line import TINY
 
 REPORTS = Path(__file__).parents[2] / "reports"
@@ -20,19 +23,11 @@ PUBLISHED = sorted(path.parent.name for path in REPORTS.glob("*/comparison.json.
 def cell(
     task: dict[str, Any] | None = None, network: str = "mlp", width: int = 64, **loss: Any
 ) -> Cell:
-    of_network = network, {"width": width}, "1"
-    return Cell(
-        "exact",
-        loss,
-        "1",
-        "set",
-        "feature-bags",
-        task or {},
-        "1",
-        "data",
-        *of_network,
-        {"epochs": 1},
-        seed=0,
+    return make_cell(
+        network=network,
+        loss_params=loss,
+        task_params=task or {},
+        network_params={"width": width},
     )
 
 
@@ -53,7 +48,7 @@ def test_tables_stand_in_place_of_their_task() -> None:
     cells = [cell(task={"table": table}) for table in ("here/birds.csv", "here/bats.csv")]
     assert [labels(cells)[one.id].task for one in cells] == ["birds", "bats"]
     assert [found.task for found in labels(cells[:1]).values()] == ["birds"]
-    other = replace(cells[0], task="image-bags")
+    other = make_cell(task="image-bags", task_params={"table": "here/birds.csv"})
     assert len({found.task for found in labels([cells[0], other]).values()}) == 2, (
         "by two tasks it is not told apart"
     )
@@ -68,20 +63,20 @@ def test_networks_are_named_where_a_task_has_several() -> None:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_cells_keep_the_ids_of_their_frames(name: str) -> None:
-    plan = Plan.from_json(gzip.decompress((REPORTS / name / "comparison.json.gz").read_bytes()))
+    plan = plan_from_json(gzip.decompress((REPORTS / name / "comparison.json.gz").read_bytes()))
     with gzip.open(REPORTS / name / "results.csv.gz", "rt", encoding="utf-8") as file:
         ids = {row["cell"] for row in csv.DictReader(file)}
     assert {cell.id for cell in plan.cells} <= ids
 
 
 def test_a_cell_that_does_not_say_its_format_has_that_of_before() -> None:
-    content = asdict(cell())
-    del content["format"]
-    assert Cell(**content).id == replace(cell(), format=FORMAT_OF_BEFORE).id
+    record = cell().to_record()
+    del record["format"]
+    assert Cell.from_record(record).id == replace(cell(), format=FORMAT_OF_BEFORE).id
 
 
 def test_another_format_is_another_cell() -> None:
-    assert cell().id != replace(cell(), format=CELL_FORMAT).id
+    assert cell().id != replace(cell(), format=FORMAT_OF_BEFORE).id
 
 
 def test_planned_cells_have_the_newest_format() -> None:

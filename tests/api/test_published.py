@@ -6,11 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from milbench.api.plan import Plan, TaskInfo
 from milbench.api.published import Published
 from milbench.api.registry import tasks
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec
+from milbench.experiment.plan import Plan, TaskInfo
+from milbench.experiment.plan_file import plan_from_json, plan_to_json
+from milbench.experiment.planning import make_plan
+from milbench.experiment.questions import Questions
+from milbench.experiment.spec_files import make_spec
 
 
 def test_listed_runs_decide_and_not_what_the_source_prints() -> None:
@@ -25,12 +27,10 @@ def test_listed_runs_decide_and_not_what_the_source_prints() -> None:
 
 def test_what_a_plan_holds_of_a_task_is_read_back() -> None:
     task = tasks().create("extended-mnist", {})
-    spec = {"name": "x", "margin": {}, "compare_by": [], "contrasts": [], "selection": "last"}
-    written = Plan(
-        spec, [], {"t": TaskInfo(task.primary, published=list(task.published))}
-    ).to_json()
-    read = Plan.from_json(written.encode())
-    assert json.loads(read.to_json()) == json.loads(written)
+    info = TaskInfo(task.primary, published=list(task.published))
+    written = plan_to_json(Plan(Questions(name="x"), [], {"t": info}))
+    read = plan_from_json(written.encode())
+    assert json.loads(plan_to_json(read)) == json.loads(written)
     assert replace(read.tasks["t"].published[-1], protocol={}) == replace(
         task.published[-1], protocol={}
     )

@@ -17,7 +17,7 @@ from milbench.cli import fetching
 from milbench.data import catalog, sources
 from milbench.data.catalog import Dataset, Extra, Part
 from milbench.engine.data_needs import needed_datasets
-from milbench.engine.spec import read_spec
+from milbench.experiment.spec_files import read_spec
 from tests._helpers.command_line import SMALL, Milbench
 from tests._helpers.small_data import PARAMS
 

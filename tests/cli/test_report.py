@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from milbench.engine.spec import settings
+from milbench.experiment.spec_files import settings
 from milbench.report.published import save
 from milbench.report.render import render
 from tests._helpers.command_line import SMALL, TINY, Milbench

@@ -10,8 +10,8 @@ import torch
 
 from milbench import Bags, Scores, load_task
 from milbench.engine.folders import Root
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import built_in_specs, presets, read_spec
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec_files import built_in_specs, presets, read_spec
 from milbench.testing.task import untrained_scores
 from tests._helpers.command_line import HOSTILE, SMALL, TINY, Milbench
 from tests._helpers.small_data import PARAMS
@@ -55,8 +55,8 @@ def test_a_preset_changes_what_it_names_and_nothing_else(study: str) -> None:
     assert quick.recipe == {"optimizer": "psgd", "lr": 0.01, "epochs": 1}
     assert quick.loss == paper.loss == {"max-pooling": {"normalization": "batch"}}
     plan = make_plan(quick)
-    assert plan.spec["preset"] == "quick"
-    assert {c.recipe["epochs"] for c in plan.cells} == {1}
+    assert plan.spec.preset == "quick"
+    assert {c.recipe.epochs for c in plan.cells} == {1}
 
 
 def test_a_study_shows_its_presets_ends_in_its_report_and_goes_on_where_it_stopped(
@@ -150,7 +150,7 @@ def test_a_launch_that_ends_between_the_stages_goes_on(
     milbench: Milbench, root: Path, staged: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("milbench.engine.tuning.finalists_plan", killed)
+        patched.setattr("milbench.experiment.tuning.finalists_plan", killed)
         assert milbench("run", staged).code == 137
     assert seeds_of_search(root) == {1000: 8}, "the second stage was not planned"
     shown = milbench("run", staged, "--dry-run").done()

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from milbench.api.plan import Cell, Plan
 from milbench.engine.cell import CellFolder
 from milbench.engine.folders import Root
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec
+from milbench.experiment.cell import Cell
+from milbench.experiment.plan import Plan
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec_files import make_spec
 from tests._helpers.command_line import TINY, Milbench
 
 
@@ -31,7 +32,7 @@ LOSS = {"train/loss": 0.5}
 
 def finish(folder: CellFolder, metrics: Mapping[str, float] = LOSS) -> None:
     """Mark a cell as done that has the same metrics after every epoch."""
-    for epoch in range(1, folder.cell().recipe["epochs"] + 1):
+    for epoch in range(1, folder.cell().recipe.epochs + 1):
         folder.append(epoch, metrics)
     folder.finish({})
 

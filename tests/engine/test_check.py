@@ -12,10 +12,11 @@ from milbench.api.resolver import resolve
 from milbench.engine.cell import CellFolder
 from milbench.engine.check import check_all
 from milbench.engine.parts import set_up
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import Execution, make_spec
 from milbench.engine.train import train_step
 from milbench.engine.worker import Job
+from milbench.experiment.launch_settings import Execution
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec_files import make_spec
 from milbench.processes.fresh import FreshProcesses
 from tests._helpers.command_line import LOSS, PLUGINS, TINY
 from tests._helpers.training import small_cell

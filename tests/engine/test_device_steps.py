@@ -12,9 +12,9 @@ from milbench import Bags, Task, generator, load_task
 from milbench.api.registry import tasks
 from milbench.api.targets import make_target
 from milbench.engine.parts import network_logits, set_up
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec
 from milbench.engine.train import train_step
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec_files import make_spec
 from milbench.testing import Variant
 from tests._helpers.fake_gpu import GPU, FakeGPU, needs_fake_gpu
 from tests._helpers.losses import BUILT_IN

@@ -11,8 +11,8 @@ from rich.console import Console
 from milbench.engine.cell import State
 from milbench.engine.display import Display
 from milbench.engine.folders import Root
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec_files import make_spec
 from tests._helpers.command_line import TINY
 
 EPOCHS = 100

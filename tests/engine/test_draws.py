@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from milbench.api.plan import Arm
-from milbench.engine.draws import MOST_RANGES, Space, count_draws, draws_of, points_of, space_of
-from milbench.engine.spec import Range, Search, for_task
 from milbench.errors import UsageError
+from milbench.experiment.draws import MOST_RANGES, Space, count_draws, draws_of, points_of, space_of
+from milbench.experiment.plan import Arm
+from milbench.experiment.spec import Range, Search, for_task
 
 LR = Range(low=1e-4, high=1e-1, scale="log")
 DECAY = Range(low=0.0, high=1.0)

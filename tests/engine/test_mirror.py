@@ -46,9 +46,9 @@ def check_mirrored(root: Path, statuses: dict[str, str]) -> None:
     by_cell = {run.data.tags["milbench.cell"]: run for run in mirrored}
     for cell in plan.cells:
         run, folder = by_cell[cell.id], place.cell(cell.id)
-        assert run.info.status == statuses[cell.loss], run.data.tags
+        assert run.info.status == statuses[cell.loss.name], run.data.tags
         assert run.info.run_name == plan.label(cell)
-        assert run.data.params["recipe.lr"] == str(cell.recipe["lr"])
+        assert run.data.params["recipe.lr"] == str(cell.recipe.lr)
         assert run.data.tags["milbench.machine"]
         (data,) = run.inputs.dataset_inputs
         assert data.dataset.name == "tiny"
@@ -67,7 +67,7 @@ def check_mirrored(root: Path, statuses: dict[str, str]) -> None:
                 path.name for path in (place.artifacts / run.info.run_id / "artifacts").iterdir()
             }
         assert files == {path.name for path in folder.artifacts()}
-        if statuses[cell.loss] == "FINISHED":
+        if statuses[cell.loss.name] == "FINISHED":
             assert run.data.metrics["cost/step_seconds"] > 0
 
 

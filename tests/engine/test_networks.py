@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from milbench import UsageError
-from milbench.api.plan import Plan
-from milbench.engine.flags import parse_setting
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec
+from milbench.experiment.flags import parse_setting
+from milbench.experiment.plan import Plan
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec_files import make_spec
 from milbench.networks.registry import networks
 from tests._helpers.command_line import TINY, Milbench
 from tests._helpers.small_data import PARAMS
@@ -28,7 +28,7 @@ def test_every_loss_is_trained_with_every_network_and_a_loss_may_have_its_own() 
         networks=["mlp", "linear"], loss={"one-vs-rest": {"networks": ["gated-attention"]}}
     )
     pairs = [("exact", "mlp"), ("exact", "linear"), ("one-vs-rest", "gated-attention")]
-    assert [(cell.loss, cell.network) for cell in plan.cells] == pairs
+    assert [(cell.loss.name, cell.network.name) for cell in plan.cells] == pairs
     assert len({cell.id for cell in plan.cells}) == 3
     assert [label.variant for label in plan.labels.values()] == [
         f"{loss} with {network}" for loss, network in pairs
@@ -46,18 +46,18 @@ def test_every_loss_is_trained_with_every_network_and_a_loss_may_have_its_own() 
 def test_settings_reach_the_networks_that_have_such_a_parameter_and_tell_cells_apart() -> None:
     names = ["mlp", "linear", "gated-attention"]
     plan = planned("network.hidden=7,9", losses=["one-vs-rest"], networks=names)
-    params = [(cell.network, cell.network_params) for cell in plan.cells]
+    params = [(cell.network.name, cell.network.params) for cell in plan.cells]
     assert params == [(n, {"hidden": h}) for n in ("mlp",) for h in (7, 9)] + [("linear", {})] + [
         ("gated-attention", {"hidden": h}) for h in (7, 9)
     ]
     plan = planned("network.mlp.hidden=7", losses=["one-vs-rest"], networks=names)
-    assert [cell.network_params.get("hidden") for cell in plan.cells] == [7, None, 128]
+    assert [cell.network.params.get("hidden") for cell in plan.cells] == [7, None, 128]
     assert plan.cells[0].params()["network.hidden"] == 7
     ids = [planned(f"network.mlp.hidden={h}", losses=["exact"]).cells[0].id for h in (7, 9)]
     assert ids[0] != ids[1]
     for task, key, of_tiny in (("synthetic-bags", "hidden", 16), ("sound-events", "stride", None)):
         several = planned(f"network.{key}=16", losses=["exact"], tasks=[task, TINY])
-        assert [(c.task, c.network_params.get(key)) for c in several.cells] == [
+        assert [(c.task.name, c.network.params.get(key)) for c in several.cells] == [
             (task, 16),
             ("tiny", of_tiny),
         ]
@@ -68,7 +68,7 @@ def test_a_network_in_a_file_counts_by_what_is_in_it_and_is_refused_when_it_was_
 ) -> None:
     file = Path(normed_network(tmp_path))
     cell = small_cell(networks=[str(file)])
-    assert (cell.network, cell.network_file) == ("normed", str(file))
+    assert (cell.network.name, cell.network.source) == ("normed", str(file))
     train(cell, tmp_path / "c")
     (tmp_path / "elsewhere").mkdir()
     copy = file.rename(tmp_path / "elsewhere" / "copy.py")

@@ -15,7 +15,6 @@ from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
 import milbench
 from milbench import Evaluation, UsageError
-from milbench.api.plan import Cell
 from milbench.api.predictions import Predictions, load_predictions
 from milbench.engine import train as training
 from milbench.engine.cell import CellFolder
@@ -23,6 +22,7 @@ from milbench.engine.checkpoint import Progress
 from milbench.engine.evaluate import evaluate
 from milbench.engine.parts import Setup
 from milbench.evaluation.thresholds import choose_threshold
+from milbench.experiment.cell import Cell
 from tests._helpers.small_data import PARAMS
 from tests._helpers.training import Stop, small_cell, stop_after, train
 

@@ -184,7 +184,7 @@ def test_only_cells_that_ask_for_tf32_get_it(
     said = {}
     for cell in Root(root).plan().cells:
         output = Root(root).cells / cell.id / "output.txt"
-        said[cell.recipe["precision"]] = set(output.read_text().split())
+        said[cell.recipe.precision] = set(output.read_text().split())
     assert said == {"tf32": {"True"}, "float32": {"False"}}
 
 

@@ -9,11 +9,15 @@ import pytest
 
 from milbench import UsageError
 from milbench.api.parameters import constructor_parameters, parsed, type_of
-from milbench.api.plan import Label, Plan
 from milbench.api.registry import tasks
-from milbench.engine.flags import parse_setting, requested_spec
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import built_in_specs, make_spec, parse_seeds, presets, read_spec
+from milbench.experiment.flags import Flags, parse_setting, requested
+from milbench.experiment.labels import Label
+from milbench.experiment.launch_settings import Execution, Launch
+from milbench.experiment.plan import Plan
+from milbench.experiment.plan_file import plan_from_json, plan_to_json
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec import parse_seeds
+from milbench.experiment.spec_files import built_in_specs, make_spec, presets, read_spec
 from milbench.report.literature import deviations
 from tests._helpers.command_line import TINY
 
@@ -57,7 +61,7 @@ def test_a_plan_is_every_combination() -> None:
     assert Label("tiny", "exact", recipe="head_init=prior") in names
     task = {"tiny": [{"name": "small", "size": 4}, {"name": "large", "size": [8, 9]}]}
     plan = tiny_plan(task=task, losses=["exact"])
-    assert {c.task_params["size"]: plan.labels[c.id].task for c in plan.cells} == {
+    assert {c.task.params["size"]: plan.labels[c.id].task for c in plan.cells} == {
         4: "small",
         8: "large",
         9: "large",
@@ -82,7 +86,7 @@ def test_identity_is_what_is_computed() -> None:
 def test_the_first_metric_to_compare_by_takes_the_place_of_the_primary_one() -> None:
     plan = tiny_plan(compare_by=["set_error", "instance_error"])
     assert {info.primary for info in plan.tasks.values()} == {"set_error"}
-    assert plan.spec["compare_by"] == ["set_error", "instance_error"]
+    assert plan.spec.compare_by == ["set_error", "instance_error"]
 
 
 def test_a_plan_that_would_not_fit_into_memory_is_refused_before_it_is_made() -> None:
@@ -101,14 +105,22 @@ def test_a_launch_that_adds_losses_holds_every_cell_once_and_of_changed_code_the
     joined = new.joined(old)
     assert {c.id for c in joined.cells} == {c.id for c in [*old.cells, *new.cells]}
     assert len(joined.cells) == 5
-    changed = replace(new, cells=[replace(cell, loss_revision="later") for cell in new.cells])
-    assert {cell.loss_revision for cell in changed.joined(new).cells} == {"later"}
+    changed = replace(
+        new, cells=[replace(cell, loss=replace(cell.loss, revision="later")) for cell in new.cells]
+    )
+    assert {cell.loss.revision for cell in changed.joined(new).cells} == {"later"}
 
 
 def test_launches_of_one_spec_and_the_same_settings_add_up(tmp_path: Path) -> None:
-    def origin(spec: str | None, loss: str | None, *settings: str, **given: object) -> str:
-        chosen = {"losses": loss and [loss], "tasks": [TINY], "run": {"jobs": 2}, **given}
-        return requested_spec(spec, None, chosen, settings).origin
+    def origin(spec: str | None, loss: str | None, *settings: str, **given: Any) -> str:
+        flags = Flags(
+            losses=[loss] if loss else None,
+            tasks=[TINY],
+            execution={"jobs": 2},
+            settings=settings,
+        )
+        _, launch = requested(replace(flags, **given), spec)
+        return launch.origin
 
     path = tmp_path / "mine.toml"
     path.write_text(f'losses = ["exact", "noisy-or"]\ntasks = ["{TINY}"]\n')
@@ -135,8 +147,9 @@ def test_notes_that_flags_may_have_made_false_give_way_to_what_they_changed(tmp_
     said = ["Three seeds.", "8 bags a batch."]
     path.write_text(f'losses = ["exact"]\ntasks = ["{TINY}"]\nseeds = "0-2"\nnotes = {said}\n')
 
-    def notes(*settings: str, **given: object) -> list[str]:
-        return requested_spec(str(path), None, given, settings).notes
+    def notes(*settings: str, **given: Any) -> list[str]:
+        asked, _ = requested(Flags(**given, settings=settings), str(path))
+        return asked.notes
 
     assert notes("run.threads=1", losses=["noisy-or"], seeds="0-2") == said
     kept, changed = notes(seeds="4")
@@ -157,8 +170,8 @@ def test_settings_go_where_they_belong() -> None:
     assert values["task"] == {"tiny": {"size": 6, "batches": 3}}
     assert values["recipe"] == {"lr": [0.1, 0.2], "gradient_norm": "max:2"}
     plan = make_plan(make_spec({"name": "t", **values}))
-    assert {c.recipe["lr"] for c in plan.cells} == {0.1, 0.2}
-    assert {c.recipe["gradient_norm"] for c in plan.cells} == {"max:2"}
+    assert {c.recipe.lr for c in plan.cells} == {0.1, 0.2}
+    assert {c.recipe.gradient_norm for c in plan.cells} == {"max:2"}
 
 
 class Texts:
@@ -224,7 +237,7 @@ def test_a_table_in_the_recipe_is_for_the_task_it_names(tmp_path: Path) -> None:
     values = {"losses": ["exact"], "tasks": [TINY, "synthetic-bags"]}
     recipe = {"lr": 0.1, "epochs": 3, "tiny": {"lr": [0.2, 0.3]}, "extended-digits": {"lr": 9.0}}
     rates = {
-        (c.task, c.recipe["lr"], c.recipe["epochs"])
+        (c.task.name, c.recipe.lr, c.recipe.epochs)
         for c in tiny_plan(**values, recipe=recipe).cells
     }
     assert rates == {("tiny", 0.2, 3), ("tiny", 0.3, 3), ("synthetic-bags", 0.1, 3)}
@@ -272,11 +285,11 @@ def test_the_preset_paper_is_what_was_published_and_quick_differs_in_whatever_de
         pairs = [
             (cell, f)
             for cell in plan.cells
-            for f in plan.tasks[cell.task_key].published
-            if f.loss == cell.loss
+            for f in plan.tasks[cell.task.key].published
+            if f.loss == cell.loss.name
         ]
         pairs = [
-            (cell, fact) for cell, fact in pairs if cell.loss_params.get("normalization") != "bag"
+            (cell, fact) for cell, fact in pairs if cell.loss.params.get("normalization") != "bag"
         ]
         assert pairs
         for cell, fact in pairs:
@@ -385,7 +398,7 @@ def test_a_contrast_finds_its_variants_on_every_task_and_survives_json() -> None
     plan = tiny_plan(**contrasted(asked, compare_by=["instance_error"]))
     (only,) = plan.contrasts
     assert (only.first, only.second) == ("noisy-or head=softmax", "exact")
-    assert Plan.from_json(plan.to_json().encode()) == plan
+    assert plan_from_json(plan_to_json(plan).encode()) == plan
 
 
 def test_flags_may_leave_out_a_variant_of_a_contrast() -> None:
@@ -393,4 +406,6 @@ def test_flags_may_leave_out_a_variant_of_a_contrast() -> None:
         contrast("noisy-or head=softmax", "exact"),
         contrast("one-vs-rest", "exact", name="other"),
     )
-    assert len(tiny_plan(**contrasted(*both, changed=True)).contrasts) == 2
+    spec = make_spec({"name": "t", "tasks": [TINY], **contrasted(*both)})
+    changed = Launch(Execution(), is_changed=True)
+    assert len(make_plan(spec, changed).contrasts) == 2

@@ -19,9 +19,9 @@ from milbench.api.resolver import resolve
 from milbench.engine import train as training
 from milbench.engine.folders import Root
 from milbench.engine.parts import Setup
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec
 from milbench.evaluation.metrics import reliability
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec_files import make_spec
 from milbench.inference.load import load_trained
 from milbench.networks.registry import make_network
 from milbench.optimizers.registry import optimizers

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from milbench.api.plan import Arm, Cell, Plan, SearchRecord
-from milbench.engine.spec import Spec, make_spec
-from milbench.engine.tuning import after_first_stage, finalists_plan, search_plan, tuned_plan
 from milbench.errors import UsageError
+from milbench.experiment.cell import Cell
+from milbench.experiment.plan import Arm, Plan, SearchRecord
+from milbench.experiment.plan_file import plan_from_json, plan_to_json
+from milbench.experiment.spec import Spec
+from milbench.experiment.spec_files import make_spec
+from milbench.experiment.tuning import after_first_stage, finalists_plan, search_plan, tuned_plan
 from tests._helpers.command_line import TINY
 
 SPACE: dict[str, Any] = {
@@ -62,7 +65,7 @@ def test_every_loss_has_the_same_number_of_draws_and_the_same_rates() -> None:
     assert [*cells] == ARMS
     assert {len(of_arm) for of_arm in cells.values()} == {5 * 2}, "five draws, two seeds"
     assert {cell.seed for cell in plan.cells} == {100, 101}
-    rates = [[cell.recipe["lr"] for cell in of_arm] for of_arm in cells.values()]
+    rates = [[cell.recipe.lr for cell in of_arm] for of_arm in cells.values()]
     assert rates[1] == rates[0]
     assert rates[2] == rates[0]
 
@@ -70,8 +73,8 @@ def test_every_loss_has_the_same_number_of_draws_and_the_same_rates() -> None:
 def test_a_list_of_a_loss_is_crossed_with_the_rates() -> None:
     plan = search_plan(spec(tune={**SPACE, "loss": {"exact": {"rule": ["sum", "exact"]}}}))
     own, shared, _ = drawn(plan).values()
-    tried = {(cell.recipe["lr"], cell.loss_params["rule"]) for cell in own}
-    rates = {cell.recipe["lr"] for cell in shared}
+    tried = {(cell.recipe.lr, cell.loss.params["rule"]) for cell in own}
+    rates = {cell.recipe.lr for cell in shared}
     assert len(rates) == 5
     assert tried == {(rate, rule) for rate in rates for rule in ("sum", "exact")}
 
@@ -241,16 +244,16 @@ def test_a_dry_run_says_what_follows_the_first_stage() -> None:
 
 def test_a_plan_with_finalists_is_read_as_it_was_written() -> None:
     _, second = two_stages(TABLE)
-    assert Plan.from_json(second.to_json().encode()) == second
+    assert plan_from_json(plan_to_json(second).encode()) == second
 
 
 def test_the_plan_of_an_earlier_version_is_read() -> None:
-    written = json.loads(search_plan(spec()).to_json())
+    written = json.loads(plan_to_json(search_plan(spec())))
     del written["digest"]
     for draw in written["search"]["draws"].values():
         del draw["point"]  # which earlier versions did not know
         draw["asked"] = 5  # and this was theirs alone
-    read = searched(Plan.from_json(json.dumps(written).encode()))
+    read = searched(plan_from_json(json.dumps(written).encode()))
     assert {draw.point for draw in read.draws.values()} == {None}
     assert {draw.arm for draw in read.draws.values()} == {*ARMS}
 
@@ -343,7 +346,7 @@ def test_where_seeds_are_folds_the_search_has_folds_that_the_comparison_leaves_o
     plan = tuned(spec(**folded, seeds="0-3"), search_plan(spec(**folded, seeds="0-3")))
     assert {cell.seed for cell in plan.cells if cell.id in searched(plan).draws} == {4}
     assert sorted({cell.seed for cell in plan.compared}) == [0, 1, 2, 3]
-    assert {plan.tasks[cell.task_key].folds for cell in plan.cells} == {(5, 1)}
+    assert {plan.tasks[cell.task.key].folds for cell in plan.cells} == {(5, 1)}
     with pytest.raises(UsageError, match="seed 4 is also one of the comparison"):
         search_plan(spec(**folded, seeds=None))  # which compares all folds
     with pytest.raises(

@@ -19,13 +19,14 @@ from PIL import Image
 from milbench import Network, UsageError, load_task
 from milbench.api import gallery as galleries
 from milbench.api.network import input_standardised
-from milbench.api.plan import Cell
 from milbench.api.registry import losses
 from milbench.api.resolver import resolve
 from milbench.engine.folders import Root
 from milbench.engine.mlflow_runs import write_model
+from milbench.experiment.cell import Cell
 from milbench.networks.instance import InstanceMLP
 from milbench.networks.standardise import StandardiseFeatures
+from tests._helpers.cells import make_cell
 from tests._helpers.command_line import LOSS, Milbench
 from tests._helpers.handmade import publish
 from tests._helpers.tasks import new_network
@@ -44,9 +45,12 @@ def known_network() -> Network:
 
 
 def cell(loss: str = "noisy-or", loss_file: str = "", **params: Any) -> Cell:
-    of_task = "feature-bags", {"table": "nowhere.csv", **params}, "1", "digest"
-    return Cell(
-        loss, {}, "1", "set", *of_task, "mlp", {"layers": 0}, "1", {"epochs": 1}, 0, loss_file
+    return make_cell(
+        loss,
+        source=loss_file,
+        task_params={"table": "nowhere.csv", **params},
+        network_params={"layers": 0},
+        data="digest",
     )
 
 
@@ -279,7 +283,8 @@ def test_a_saved_model_needs_neither_store_nor_table_nor_plug_in_nor_what_that_i
     monkeypatch.syspath_prepend(package.parent)
     plugin.write_text(f"{Path(LOSS).read_text()}\nfrom own_helpers.scale import SCALE\n")
     revision = f"1 {losses().entry(resolve(losses(), str(plugin))).record.digest}"
-    one = replace(cell("my-loss", str(plugin)), loss_revision=revision)
+    unrevised = cell("my-loss", str(plugin))
+    one = replace(unrevised, loss=replace(unrevised.loss, revision=revision))
     made = galleries.make(
         kind="set", instances=np.zeros((2, 3, 2)), labels=np.zeros((2, 2)), presence=np.zeros((2, 2)),
         probs=np.full((2, 3, 3), 1 / 3), class_names=CLASSES, mask=np.arange(3) < np.array([[1], [3]]),

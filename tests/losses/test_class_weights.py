@@ -12,12 +12,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.testing import assert_close
 
 from milbench import UsageError, load_loss
-from milbench.api.plan import Cell
 from milbench.api.registry import losses
-from milbench.engine.flags import parse_setting
 from milbench.engine.parts import set_up, training_counts
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec
+from milbench.experiment.cell import Cell
+from milbench.experiment.flags import parse_setting
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec_files import make_spec
 from milbench.losses import Exact, Mean, OneVsRest
 from milbench.testing.loss import LABELS, MASK, B, C, K, some_logits
 from tests._helpers.command_line import TINY
@@ -171,7 +171,7 @@ def test_no_weight_leaves_the_id_of_a_cell_as_it_is() -> None:
     ).cells[0]
     neutral, weighted = cells_with([None, 2.0])
     assert neutral.id == without.id != weighted.id
-    assert "pos_weight" not in neutral.loss_params
+    assert "pos_weight" not in neutral.loss.params
 
 
 def test_a_comparison_balances_by_the_training_bags_of_the_cell() -> None:

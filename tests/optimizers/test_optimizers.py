@@ -112,7 +112,7 @@ def test_a_rule_in_two_spellings_is_one_cell(one: str, same: str, other: str) ->
         small_cell(recipe={"gradient_norm": rule}) for rule in (one, same, other)
     )
     assert cell.id == again.id != another.id
-    assert GradientNorm(another.recipe["gradient_norm"]).rule == other.partition(":")[0], (
+    assert GradientNorm(another.recipe.gradient_norm).rule == other.partition(":")[0], (
         "what is kept is a rule"
     )
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from milbench.api.results import Results
 from milbench.comparison import Comparison
+from milbench.experiment.results import Results
 from milbench.report.render import sentence
 from milbench.report.study import Study
 from milbench.report.tables import main_table

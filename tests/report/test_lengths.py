@@ -5,7 +5,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from milbench.api.results import Results
+from milbench.experiment.results import Results
 from milbench.report.combine import combine
 from milbench.report.lengths import last_changes, length_lines, lengths_of, lengths_table, longest
 from milbench.report.study import Study

@@ -17,10 +17,12 @@ from milbench._utils.palette import (
     WARN_SOFT,
     contrast,
 )
-from milbench.api.plan import Cell
+from milbench.api.recipe import Recipe
 from milbench.api.registry import losses
+from milbench.experiment.cell import Cell
 from milbench.report.looks import MOST_SHOWN, looks
 from milbench.report.study import Study
+from tests._helpers.cells import make_cell
 from tests._helpers.report_data import ONE, make_results
 
 TEXT, LINES = 4.5, 3.0
@@ -28,7 +30,7 @@ TEXT, LINES = 4.5, 3.0
 
 
 def cell(loss: str, network: str = "small", **params: str) -> Cell:
-    return Cell(loss, params, "1", "set", "t", {}, "1", "data", network, {}, "1", {}, 0)
+    return make_cell(loss, "t", network, loss_params=params)
 
 
 MOST_SHOWN_CELLS = {
@@ -108,7 +110,7 @@ def test_a_loss_looks_the_same_in_any_comparison() -> None:
 
 
 def test_recipes_of_one_loss_share_its_colour() -> None:
-    slow = replace(cell("exact"), recipe={"lr": 0.001})
+    slow = replace(cell("exact"), recipe=Recipe(lr=0.001))
     found = looks({"exact (lr=0.01)": cell("exact"), "exact (lr=0.001)": slow})
     (first, second) = found.values()
     assert first.colour == second.colour == looks({"exact": cell("exact")})["exact"].colour

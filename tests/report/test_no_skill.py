@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from milbench.api.outcomes import Outcomes, save_outcomes
-from milbench.api.results import Results
+from milbench.experiment.results import Results
 from milbench.report.render import sentence
 from milbench.report.study import Study
 from milbench.report.tables import main_table, ranking_table
@@ -76,10 +76,8 @@ def test_a_metric_without_a_line_is_replaced_by_the_set_error() -> None:
     other = results.frame[results.frame["metric"] == "test/set_error"].assign(
         metric="test/posterior_error", value=0.1
     )
-    results = replace(
-        results,
-        plan=replace(results.plan, spec=results.plan.spec | {"compare_by": ["posterior_error"]}),
-    )
+    spec = results.plan.spec.model_copy(update={"compare_by": ["posterior_error"]})
+    results = replace(results, plan=replace(results.plan, spec=spec))
     said = sentence(replace(results, frame=pd.concat([results.frame, other], ignore_index=True)))
     assert (
         said == "On t no loss is shown to beat the best constant answer (no skill) by set error: "

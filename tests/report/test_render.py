@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from milbench.api.questions import Mark
+from milbench.experiment.questions import Mark
 from milbench.report.render import render
 from tests._helpers.report_data import ONE, PUBLISHED, make_results
 

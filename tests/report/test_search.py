@@ -9,8 +9,8 @@ from statistics import variance
 import pandas as pd
 import pytest
 
-from milbench.api.plan import Arm, Draw, SearchRecord
-from milbench.api.results import Results
+from milbench.experiment.plan import Arm, Draw, SearchRecord
+from milbench.experiment.results import Results
 from milbench.report.render import render
 from milbench.report.search import search_lines, search_table, searches
 from milbench.report.study import Study

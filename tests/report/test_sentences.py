@@ -4,7 +4,8 @@ from itertools import product
 
 import pytest
 
-from milbench.api.questions import Mark
+from milbench.api.supervision import Supervision
+from milbench.experiment.questions import Mark
 from milbench.report.render import sentence
 from milbench.report.sentences import more_seeds
 from milbench.report.study import Study
@@ -80,10 +81,8 @@ def test_few_tasks_have_a_sentence_each_and_many_are_counted() -> None:
 
 def test_losses_that_share_no_two_seeds_have_no_verdict_beside_one_with_more_supervision() -> None:
     lost = {("a", f"t{k}", 1): ("missing", "") for k in range(4)}
-    tasks, kinds = (
-        {f"t{k}": "set_error" for k in range(4)},
-        {"a": "set", "b": "set", "p": "position"},
-    )
+    tasks = {f"t{k}": "set_error" for k in range(4)}
+    kinds: dict[str, Supervision] = {"a": "set", "b": "set", "p": "position"}
     several = make_results(
         losses=dict.fromkeys("abp", 0.1), tasks=tasks, seeds=2, statuses=lost, supervision=kinds
     )

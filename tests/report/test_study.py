@@ -11,6 +11,7 @@ from scipy import stats
 
 from milbench.api.outcomes import Outcomes, save_outcomes
 from milbench.api.published import Rule
+from milbench.api.supervision import Supervision
 from milbench.report.study import Study, failures, select_epochs
 from tests._helpers.report_data import ONE, constant, make_results
 
@@ -51,7 +52,7 @@ def test_larger_values_lead_where_the_metric_says_so() -> None:
 
 
 def test_losses_are_compared_with_those_of_the_same_supervision() -> None:
-    kinds = {"one-vs-rest": "position", "max-pooling": "position"}
+    kinds: dict[str, Supervision] = {"one-vs-rest": "position", "max-pooling": "position"}
     found = Study(make_results(tasks=ONE, supervision=kinds)).summary("extended-digits")[
         "contender"
     ]

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from milbench.api.results import Results
+from milbench.experiment.results import Results
 from milbench.report.formatting import slug
 from milbench.report.study import Study
 from milbench.report.supervision import equivalent_amount, series_of, worth_table
@@ -29,9 +29,12 @@ def halving_errors() -> Results:
 
 
 def of_one_task(made: Results) -> Results:
-    plan = replace(made.plan, cells=[replace(cell, task="sounds") for cell in made.plan.cells])
+    plan = replace(
+        made.plan,
+        cells=[replace(cell, task=replace(cell.task, name="sounds")) for cell in made.plan.cells],
+    )
     ids = {old.id: new.id for old, new in zip(made.plan.cells, plan.cells, strict=True)}
-    tasks = {cell.task_key: next(iter(made.plan.tasks.values())) for cell in plan.cells}
+    tasks = {cell.task.key: next(iter(made.plan.tasks.values())) for cell in plan.cells}
     return Results(
         replace(plan, tasks=tasks), made.frame.assign(cell=made.frame["cell"].map(ids)), {}
     )

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from milbench.api.metric_info import METRICS, Metric
-from milbench.api.questions import Mark
+from milbench.experiment.questions import Mark
 from milbench.report.formatting import interval, measured
 from milbench.report.marks import marks_frame, passing
 from milbench.report.statistics.contenders import contenders

@@ -11,11 +11,11 @@ from PIL import Image
 from torchvision import models
 
 from milbench import Bags, Scores, UsageError, generator, load_loss
-from milbench.api.plan import Cell
 from milbench.engine.folders import results
 from milbench.engine.parts import network_for
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec
+from milbench.experiment.cell import Cell
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec_files import make_spec
 from milbench.networks.backbone import Backbone
 from tests._helpers.small_data import small_images
 from tests._helpers.tasks import new_network, prepared
@@ -117,7 +117,7 @@ def test_a_backbone_reads_its_weights_which_are_part_of_the_identity(folder: Pat
         network = network_for(cells[-1], make(folder), load_loss("exact"))
         assert isinstance(network, Backbone)
         assert torch.equal(network.body.state_dict()["0.weight"], state["conv1.weight"])
-    assert cells[0].network_params == cells[1].network_params
+    assert cells[0].network.params == cells[1].network.params
     assert cells[0].id != cells[1].id
     with pytest.raises(UsageError, match=r"net\.pth was changed after the cell was planned"):
         network_for(cells[0], make(folder), load_loss("exact"))
@@ -139,7 +139,9 @@ def test_a_stranger_checks_a_table_and_compares_losses_on_it(
     assert run.code == 0, run.err
     assert milbench("report", "shapes").code == 0
     found = results(root, "shapes")
-    assert {cell.data.partition(",")[0] for cell in found.plan.cells} == {"images.csv: 90 images"}
+    assert {cell.task.data.partition(",")[0] for cell in found.plan.cells} == {
+        "images.csv: 90 images"
+    }
     assert "test/hit_rate" in set(found.frame["metric"])
     (tmp_path / "pictures/7.png").unlink()
     failed = milbench("data", "check", "images.csv")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from milbench.api.plan import Cell
+from milbench.experiment.cell import Cell
 
 
 def late_import_notes(
@@ -17,7 +17,9 @@ def late_import_notes(
         late = imported.get(cell.id)
         if not late:
             continue
-        plugins = " and ".join(f"{kind} {getattr(cell, kind)}" for kind in late["by"])
+        plugins = " and ".join(
+            f"{kind} {cell.choices[kind]}" for kind in cell.choices if kind in late["by"]
+        )
         for key in ("files", "packages"):
             found.setdefault((plugins, key), set()).update(late[key])
     return [_note(plugins, key, sorted(names)) for (plugins, key), names in found.items() if names]

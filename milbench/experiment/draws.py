@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from milbench.api.plan import Arm, Draw
-from milbench.engine.spec import MOST_DRAWS, Dimension, Params, Range, Search, for_task
 from milbench.errors import UsageError
+from milbench.experiment.plan import Arm, Draw
+from milbench.experiment.spec import MOST_DRAWS, Dimension, Range, Search, Settings, for_task
 
 MOST_RANGES = 64
 """How many ranges a search may have.
@@ -86,7 +86,7 @@ def draws_of(search: Search, space: Space, arm: Arm) -> list[Draw]:
     return draws
 
 
-def points_of(ranges: Mapping[str, Range], count: int, seed: int) -> list[Params]:
+def points_of(ranges: Mapping[str, Range], count: int, seed: int) -> list[Settings]:
     """Return the first `count` points of a scrambled Sobol sequence.
 
     They fill the ranges evenly, and a larger count only adds points. The seed scrambles the sequence. Values are
@@ -106,14 +106,14 @@ def points_of(ranges: Mapping[str, Range], count: int, seed: int) -> list[Params
     return [_values_at(ranges, coordinates) for coordinates in points]
 
 
-def _values_at(ranges: Mapping[str, Range], coordinates: Sequence[float]) -> Params:
+def _values_at(ranges: Mapping[str, Range], coordinates: Sequence[float]) -> Settings:
     """Return the value of each range at a point of the unit cube."""
     # A point has coordinates for more ranges than there are; the first ones are used.
     shares = dict(zip(ranges, coordinates, strict=False))
     return {name: ranges[name].quantile(share) for name, share in shares.items()}
 
 
-def combinations_of(lists: Mapping[str, Sequence[Any]]) -> list[Params]:
+def combinations_of(lists: Mapping[str, Sequence[Any]]) -> list[Settings]:
     """Return every combination of the values of lists. Without lists there is one empty combination."""
     combinations = itertools.product(*lists.values())
     return [dict(zip(lists, values, strict=True)) for values in combinations]

@@ -9,13 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from milbench._utils.words import counted
-from milbench.api.parameters import changed_params
-from milbench.api.plan import Arm, Cell, Draw, Label, Plan, SearchRecord
-from milbench.api.registry import losses
-from milbench.engine.draws import draws_of, space_of
-from milbench.engine.planning import changed_recipe, make_plan
-from milbench.engine.spec import Params, Search, Spec, merged, parse_seeds
 from milbench.errors import UsageError
+from milbench.experiment.cell import Cell
+from milbench.experiment.choosing import changed_loss, changed_recipe
+from milbench.experiment.draws import draws_of, space_of
+from milbench.experiment.labels import Label
+from milbench.experiment.launch_settings import Launch
+from milbench.experiment.plan import Arm, Draw, Plan, SearchRecord
+from milbench.experiment.planning import WITHOUT_FLAGS, make_plan
+from milbench.experiment.spec import Search, Settings, Spec, parse_seeds
+from milbench.experiment.spec_files import merged
 
 THEN_COMPARISON = "then the comparison, with the settings that these cells choose"
 """What follows the last stage of a search."""
@@ -48,7 +51,9 @@ def has_finalists(search: Search) -> bool:
     return search.finalists is not None and len(parse_seeds(search.seeds)) > 1
 
 
-def search_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
+def search_plan(
+    spec: Spec, launch: Launch = WITHOUT_FLAGS, device: str = "cpu", precision: str = ""
+) -> Plan:
     """Return the plan of a search: every draw with every seed, or with the first one where there are finalists.
 
     Raises UsageError where `make_plan` does, and where [tune] is wrong: an unknown setting, one that is also an axis,
@@ -57,14 +62,14 @@ def search_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
     search = _search_of(spec)
     changed = _changed_spec(spec, search)
     _check_axes(changed, search)
-    base = make_plan(changed, device, precision)
+    base = make_plan(changed, launch, device, precision)
     if base.for_use:
         raise UsageError(
             f"{base.for_use[0]}; a search needs validation bags "
             "(draw_task = {test = 0.2} in [tune])"
         )
     if search.draw_task:
-        _check_arms(make_plan(spec, device, precision), base)
+        _check_arms(make_plan(spec, launch, device, precision), base)
     seeds = parse_seeds(search.seeds)
     first_seeds = seeds[:1] if has_finalists(search) else seeds
     cells: list[Cell] = []
@@ -72,7 +77,7 @@ def search_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
     for arm, compared in _arms(base).items():
         _check_seeds(seeds, compared, base)
         sample = compared[0]
-        space = space_of(search, sample.task, sample.loss)
+        space = space_of(search, sample.task.name, sample.loss.name)
         for draw in draws_of(search, space, arm):
             drawn_cell = _changed_cell(sample, draw.settings)
             for seed in first_seeds:
@@ -106,7 +111,13 @@ def finalists_plan(spec: Spec, first_stage: Plan, values: Values) -> Plan:
     return replace(first_stage, cells=cells, search=replace(record, draws=draw_of_cell))
 
 
-def tuned_plan(spec: Spec, last_stage: Plan, values: Values, device: str = "cpu") -> Plan:
+def tuned_plan(
+    spec: Spec,
+    last_stage: Plan,
+    values: Values,
+    launch: Launch = WITHOUT_FLAGS,
+    device: str = "cpu",
+) -> Plan:
     """Return the plan of the comparison, the draws among its cells: each loss with its best draw and fresh seeds.
 
     `last_stage` is the plan of the last stage of the search, and `values` are those of its cells. Only finalists may
@@ -115,7 +126,7 @@ def tuned_plan(spec: Spec, last_stage: Plan, values: Values, device: str = "cpu"
     """
     record = _record_of(last_stage)
     _check_metric(last_stage, record.metric, values)
-    base = make_plan(spec, device, last_stage.precision)
+    base = make_plan(spec, launch, device, last_stage.precision)
     trained = _trained_draws(last_stage)
     cells = list(last_stage.cells)
     chosen: dict[str, int] = {}
@@ -177,8 +188,8 @@ def _arms(plan: Plan) -> dict[Arm, list[Cell]]:
     for cell in plan.cells:
         label = plan.labels[cell.id]
         network = label.network
-        if not network and not cell.network_is_default:
-            network = cell.network
+        if not network and not cell.network.is_default:
+            network = cell.network.name
         arms.setdefault(Arm(label.task, label.loss, network), []).append(cell)
     return arms
 
@@ -226,8 +237,8 @@ def _finalists(trained: list[Trained]) -> list[Trained]:
 
 def _check_metric(stage: Plan, metric: str, values: Values) -> None:
     """Raise UsageError where no draw on a task has the metric of the search."""
-    tasks = {cell.task for cell in stage.cells}
-    tasks_with_value = {cell.task for cell in stage.cells if cell.id in values}
+    tasks = {cell.task.name for cell in stage.cells}
+    tasks_with_value = {cell.task.name for cell in stage.cells if cell.id in values}
     for task in tasks:
         if task not in tasks_with_value:
             reason = "none is done, or the task does not evaluate validation bags"
@@ -256,7 +267,7 @@ def _check_seeds(seeds: list[int], compared: list[Cell], base: Plan) -> None:
             f"tune.seeds: seed {common[0]} is also one of the comparison; "
             f"expected others, so that {aim}"
         )
-    count, repeats = base.tasks[compared[0].task_key].folds or (0, 0)
+    count, repeats = base.info(compared[0]).folds or (0, 0)
     if repeats and max(seeds) >= count * repeats:
         raise UsageError(
             f"tune.seeds: seed {max(seeds)} is no fold of {compared[0].task}: "
@@ -265,25 +276,23 @@ def _check_seeds(seeds: list[int], compared: list[Cell], base: Plan) -> None:
         )
 
 
-def _changed_cell(cell: Cell, settings: Params) -> Cell:
+def _changed_cell(cell: Cell, settings: Settings) -> Cell:
     """Return a cell with settings of a draw in its recipe and in the parameters of its loss. Raises UsageError."""
-    recipe_changes: Params = {}
-    loss_changes: Params = {}
+    recipe_changes: Settings = {}
+    loss_changes: Settings = {}
     for name, value in settings.items():
         table, _, key = name.partition(".")
         changes = recipe_changes if table == "recipe" else loss_changes
         changes[key] = value
     try:
-        params = changed_params(
-            f"loss {cell.loss}", losses().get(cell.loss), cell.loss_params, loss_changes
-        )
+        loss = changed_loss(cell.loss, loss_changes)
         recipe = changed_recipe(cell.recipe, recipe_changes)
     except UsageError as error:
         # "valid integer" are pydantic's words where a whole number is expected. Ranges give floats.
         needs_whole_number = "valid integer" in str(error)
         hint = "; whole numbers are listed: [1, 2, 4]" if needs_whole_number else ""
         raise UsageError(f"[tune] {error}{hint}") from None
-    return replace(cell, recipe=recipe, loss_params=params)
+    return replace(cell, recipe=recipe, loss=loss)
 
 
 def _check_axes(spec: Spec, search: Search) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from milbench.api.plan import Plan
+from milbench.experiment.plan import Plan
 
 COLUMNS = (
     "task", "loss", "network", "recipe", "supervision", "seed", "status", "reason", "epoch", "metric", "value", "cell",

@@ -1,0 +1,222 @@
+"""The cell: one loss on one task, with one network, recipe and seed; and how it is stored and identified."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.dataclasses import dataclass as checked_dataclass
+
+from milbench.api.parameters import with_neutral, without_neutral
+from milbench.api.recipe import Recipe
+from milbench.api.supervision import Supervision
+from milbench.experiment.choices import (
+    Choice,
+    LossChoice,
+    NetworkChoice,
+    TaskChoice,
+    to_json,
+)
+
+CELL_FORMAT = 4
+"""The format of the cells that are planned now. To be raised when training computes something else from the same cell:
+older results are then not reused."""
+FORMAT_OF_BEFORE = 3
+"""The format of a cell that does not say it: those planned before cells had the field."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Everything that determines the result of a training run, and nothing else."""
+
+    loss: LossChoice
+    task: TaskChoice
+    network: NetworkChoice
+    recipe: Recipe
+    seed: int
+    """Of the initial weights, and of the order and the content of the bags."""
+    format: int = CELL_FORMAT
+
+    @property
+    def choices(self) -> dict[str, Choice]:
+        """Loss, task and network by their kinds."""
+        return {"loss": self.loss, "task": self.task, "network": self.network}
+
+    @cached_property
+    def id(self) -> str:
+        """The content hash, 16 hexadecimal digits. It depends on the content of a plug-in, not on its path."""
+        record = self.to_record()
+        hashed = {name: value for name, value in record.items() if name not in NOT_HASHED}
+        content = to_json([self.format, hashed])
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    @property
+    def version(self) -> tuple[str, ...]:
+        """What may differ between cells of one variant and seed: code, data and the format of the cell."""
+        revisions = [choice.revision for choice in self.choices.values()]
+        return (*revisions, self.task.data, str(self.format))
+
+    @property
+    def plugin_files(self) -> tuple[str, ...]:
+        """The files of the user's own that it needs, and names of modules."""
+        files = [choice.file for choice in self.choices.values()]
+        return tuple(file for file in files if file)
+
+    @property
+    def has_plugins(self) -> bool:
+        """Whether its loss, task or network is not milbench's own."""
+        return any(choice.is_plugin for choice in self.choices.values())
+
+    @cached_property
+    def variant_key(self) -> str:
+        """Loss, task, network and recipe with all parameters, whatever the seed and the versions of code and data."""
+        network = [self.network.name, self.network.params]
+        loss = [self.loss.name, self.loss.params]
+        task = [self.task.name, self.task.params]
+        return to_json([*loss, *task, network, stored_recipe(self.recipe)])
+
+    def with_sources(self, sources: Mapping[str, str]) -> Cell:
+        """Return the cell with its plug-ins in other places, by their kinds."""
+        cell = self
+        if "loss" in sources:
+            cell = replace(cell, loss=replace(cell.loss, source=sources["loss"]))
+        if "task" in sources:
+            cell = replace(cell, task=replace(cell.task, source=sources["task"]))
+        if "network" in sources:
+            cell = replace(cell, network=replace(cell.network, source=sources["network"]))
+        return cell
+
+    def params(self) -> dict[str, Any]:
+        """Return every parameter in one flat dict: "loss", "task", "network", "seed", "loss.KEY", "recipe.KEY", ...
+
+        Later parameters at their neutral value are not among them; `Plan.params` has them too.
+        """
+        flat: dict[str, Any] = {kind: choice.name for kind, choice in self.choices.items()}
+        flat["seed"] = self.seed
+        for kind, choice in self.choices.items():
+            for key, value in choice.params.items():
+                flat[f"{kind}.{key}"] = value
+        for key, value in stored_recipe(self.recipe).items():
+            flat[f"recipe.{key}"] = value
+        return flat
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the cell as files hold it: flat, as its id hashes it."""
+        return {
+            "loss": self.loss.name,
+            "loss_params": dict(self.loss.params),
+            "loss_revision": self.loss.revision,
+            "supervision": self.loss.supervision,
+            "task": self.task.name,
+            "task_params": dict(self.task.params),
+            "task_revision": self.task.revision,
+            "data": self.task.data,
+            "network": self.network.name,
+            "network_params": dict(self.network.params),
+            "network_revision": self.network.revision,
+            "recipe": stored_recipe(self.recipe),
+            "seed": self.seed,
+            "loss_file": self.loss.source,
+            "task_file": self.task.source,
+            "network_file": self.network.source,
+            "task_name": self.task.short_name,
+            "network_is_default": self.network.is_default,
+            "format": self.format,
+        }
+
+    @classmethod
+    def from_record(cls, record: object) -> Cell:
+        """Return the cell that `to_record` described. Raises pydantic.ValidationError where it describes none."""
+        return _RECORD.validate_python(record).cell()
+
+    def __str__(self) -> str:
+        return f"{self.loss} on {self.task.short_name or self.task}, seed {self.seed}"
+
+
+NOT_HASHED = {
+    "loss_file",
+    "task_file",
+    "network_file",
+    "task_name",
+    "network_is_default",
+    "supervision",
+    "format",  # it is hashed beside the fields
+}
+"""The fields of a record that the id of a cell does not depend on."""
+
+
+@checked_dataclass(frozen=True)
+class _Record:
+    """The fields of `Cell.to_record`, by which what a file says is checked."""
+
+    loss: str
+    loss_params: dict[str, Any]
+    loss_revision: str
+    supervision: Supervision
+    task: str
+    task_params: dict[str, Any]
+    task_revision: str
+    data: str
+    network: str
+    network_params: dict[str, Any]
+    network_revision: str
+    recipe: dict[str, Any]
+    seed: int
+    loss_file: str = ""
+    task_file: str = ""
+    network_file: str = ""
+    task_name: str = ""
+    network_is_default: bool = False
+    format: int = FORMAT_OF_BEFORE
+
+    def cell(self) -> Cell:
+        return Cell(
+            loss=LossChoice(
+                name=self.loss,
+                params=self.loss_params,
+                revision=self.loss_revision,
+                source=self.loss_file,
+                supervision=self.supervision,
+            ),
+            task=TaskChoice(
+                name=self.task,
+                params=self.task_params,
+                revision=self.task_revision,
+                source=self.task_file,
+                data=self.data,
+                short_name=self.task_name,
+            ),
+            network=NetworkChoice(
+                name=self.network,
+                params=self.network_params,
+                revision=self.network_revision,
+                source=self.network_file,
+                is_default=self.network_is_default,
+            ),
+            recipe=_recipe_of(to_json(self.recipe)),
+            seed=self.seed,
+            format=self.format,
+        )
+
+
+_RECORD = TypeAdapter(_Record)
+
+
+# Thousands of cells share a few recipes.
+@lru_cache(maxsize=4096)
+def _recipe_of(record: str) -> Recipe:
+    """Return the recipe of a record in JSON, which may lack fields that were added later."""
+    return Recipe(**with_neutral(Recipe, json.loads(record)))
+
+
+def stored_recipe(recipe: Recipe) -> dict[str, Any]:
+    """Return the fields of a recipe as a cell keeps them: without later ones that have their neutral value.
+
+    A recipe that was read from an old cell keeps the fields of then, which its id depends on.
+    """
+    return without_neutral(Recipe, recipe.model_dump(exclude_unset=True))

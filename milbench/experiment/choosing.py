@@ -1,0 +1,241 @@
+"""From a spec to choices: each loss, task and network that it names, with every combination of their parameters.
+
+A parameter given as a list is an axis: there is a choice for each of its values, and for all combinations of axes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from milbench._utils.digests import file_digest
+from milbench.api.parameters import (
+    check_params,
+    check_values,
+    network_parameters,
+    with_neutral,
+    without_neutral,
+)
+from milbench.api.recipe import Recipe
+from milbench.api.registry import Registry, losses, tasks
+from milbench.api.resolver import resolve
+from milbench.api.validation import validated
+from milbench.data.catalog import find_file
+from milbench.errors import UsageError, as_usage
+from milbench.experiment.choices import LossChoice, NetworkChoice, Params, task_key
+from milbench.experiment.questions import Mark
+from milbench.experiment.spec import DEFAULT, Settings, Spec, for_task
+
+if TYPE_CHECKING:
+    from milbench.api.loss import Loss
+    from milbench.api.network import NetworkMaker
+    from milbench.api.task import Task
+
+MOST_CELLS = 100_000
+"""Of cells, and of combinations of axes: more are a slip."""
+
+
+@dataclass(frozen=True)
+class AskedTask:
+    """A task with certain parameters that a spec asks for."""
+
+    cls: type[Task]
+    params: Params
+    short_name: str = ""
+    """The name that the spec gives it, "" for none."""
+    mark: Mark | None = None
+    """The test that needs it; None: it is one of the tasks that are compared on."""
+
+    @property
+    def key(self) -> str:
+        """The task with its parameters as one text."""
+        return task_key(self.cls.name, self.params)
+
+    def new(self) -> Task:
+        """Return the task."""
+        return self.cls(**with_neutral(self.cls, self.params))
+
+
+def chosen_losses(spec: Spec) -> list[LossChoice]:
+    """Return every loss of a spec, with each combination of its parameters. Raises UsageError where one is wrong."""
+    chosen = []
+    for name in _names(losses(), spec.losses):
+        # The networks of a loss stand in its table, and are no parameter of it.
+        table = {key: value for key, value in spec.loss.get(name, {}).items() if key != "networks"}
+        entry = losses().entry(name)
+        cls = losses().get(name)
+        for params in _complete(losses(), name, table):
+            choice = LossChoice(
+                name=entry.name,
+                params=params,
+                revision=f"{cls.revision}{entry.record.digest}",
+                source=entry.source,
+                supervision=cls.supervision,
+            )
+            chosen.append(choice)
+    return chosen
+
+
+def asked_tasks(spec: Spec) -> list[AskedTask]:
+    """Return each task of a spec with each combination of its parameters, then those that its marks need."""
+    names = _names(tasks(), spec.tasks)
+    asked: list[AskedTask] = []
+    for name in names:
+        asked += _asked(name, spec.variants_of(name))
+    for mark in spec.marks:
+        name = resolve(tasks(), mark.task)
+        # A flag may have left the task out.
+        if name in names:
+            tables = [table | mark.params for table in spec.variants_of(name)]
+            asked += _asked(name, tables, mark)
+    return asked
+
+
+def _asked(name: str, tables: Sequence[Settings], mark: Mark | None = None) -> Iterator[AskedTask]:
+    short_names = [str(table.get("name", "")) for table in tables]
+    for short_name in short_names:
+        if short_name and short_names.count(short_name) > 1:
+            raise UsageError(f"two variants of task {name} are named {short_name!r}")
+    for table, short_name in zip(tables, short_names, strict=True):
+        settings = {key: value for key, value in table.items() if key != "name"}
+        for params in _complete(tasks(), name, settings):
+            yield AskedTask(tasks().get(name), params, short_name, mark)
+
+
+def _names(registry: Registry[Any], references: Sequence[str]) -> list[str]:
+    """Return the names that references stand for, each once."""
+    return list(dict.fromkeys(resolve(registry, reference) for reference in references))
+
+
+def _complete(registry: Registry[Any], name: str, table: Settings) -> Iterator[Params]:
+    """Yield the complete parameters of a loss or task, as a cell keeps them, for every combination of axes."""
+    cls = registry.get(name)
+    for params in combinations(table):
+        complete = check_params(f"{registry.kind} {name}", cls, params)
+        yield without_neutral(cls, complete)
+
+
+def combinations(table: Settings) -> Iterator[Settings]:
+    """Yield every combination of the values of axes. Raises UsageError for an empty axis, or too many combinations."""
+    axes = [key for key, value in table.items() if isinstance(value, list)]
+    for key in axes:
+        if not table[key]:
+            raise UsageError(f"{key} = [] is an axis without values")
+    count = math.prod(len(table[key]) for key in axes)
+    if count > MOST_CELLS:
+        raise UsageError(
+            f"the axes {', '.join(axes)} have {count:,} combinations, expected at most {MOST_CELLS:,}"
+        )
+    values = [value if isinstance(value, list) else [value] for value in table.values()]
+    for combination in itertools.product(*values):
+        yield dict(zip(table, combination, strict=True))
+
+
+def new_loss(choice: LossChoice) -> Loss:
+    """Return a new loss of a choice."""
+    loss: Loss = losses().create_for_cell(choice.name, choice.params)
+    return loss
+
+
+def chosen_networks(
+    spec: Spec,
+    task: Task,
+    loss: LossChoice,
+    others: Iterable[type[Task]],
+    data_dir: Path | None,
+) -> list[NetworkChoice]:
+    """Return every network of a spec for a loss on a task, with each combination of its parameters.
+
+    The others are the tasks of the comparison, whose networks may have the same names. Raises UsageError where one is
+    wrong, or does not suit.
+    """
+    from milbench.networks.registry import network_maker, network_name, network_source
+
+    head = new_loss(loss).head
+    chosen = []
+    for reference in spec.networks_for(loss.name):
+        name = network_name(task, reference, head)
+        maker = network_maker(task, name, head)
+        revision, source = network_source(task, name, head)
+        parameters = network_parameters(maker)
+        settings = spec.network.get(name, {})
+        table = _own_settings(settings, parameters, _namesakes(name, others))
+        for params in combinations(table):
+            complete = check_values(f"network {name}", parameters, params)
+            choice = NetworkChoice(
+                name=name,
+                params=without_neutral(maker, complete),
+                revision=revision + _revision_of_weights(complete, data_dir),
+                source=source,
+                is_default=reference == DEFAULT,
+            )
+            chosen.append(choice)
+    return chosen
+
+
+def _namesakes(name: str, classes: Iterable[type[Task]]) -> list[NetworkMaker]:
+    """Return the networks of a name that tasks have of their own."""
+    return [task.networks[name] for task in classes if name in task.networks]
+
+
+def _own_settings(
+    settings: Settings, parameters: Mapping[str, Any], namesakes: Iterable[NetworkMaker]
+) -> Settings:
+    """Return the settings of a network, without those that only another task's network of its name knows."""
+    elsewhere: set[str] = set()
+    for namesake in namesakes:
+        elsewhere |= network_parameters(namesake).keys()
+    others = elsewhere - parameters.keys()
+    return {key: value for key, value in settings.items() if key not in others}
+
+
+def _revision_of_weights(params: Params, data_dir: Path | None) -> str:
+    """Return what the file of initial weights adds to the revision of a network, "" where it has none."""
+    weights = params.get("weights")
+    if not isinstance(weights, str) or not weights:
+        return ""
+    path = find_file(weights, data_dir, "network.weights")
+    with as_usage():
+        return f" weights {file_digest(path, 'sha256')[:16]}"
+
+
+def chosen_recipes(spec: Spec, task: Task) -> list[Recipe]:
+    """Return the recipe of a task with the changes of a spec, one for each combination of its axes."""
+    recipe = task.recipe()
+    changes = for_task(spec.recipe, task.name)
+    return [changed_recipe(recipe, combination) for combination in combinations(changes)]
+
+
+def changed_recipe(recipe: Recipe, changes: Settings) -> Recipe:
+    """Return a recipe with changes, of which "none" is None. Another optimiser comes with settings of its own.
+
+    Raises UsageError where a change is unknown or wrong.
+    """
+    from milbench.optimizers.registry import SETTINGS, check_recipe, optimizers
+
+    said = dict(changes)
+    for key, value in changes.items():
+        # A rule for the length of gradients may be named none.
+        if value == "none" and key != "gradient_norm":
+            said[key] = None
+    optimizer = said.get("optimizer", recipe.optimizer)
+    of_optimizer: Settings = {}
+    if isinstance(optimizer, str) and optimizer != recipe.optimizer:
+        of_optimizer = SETTINGS.get(optimizer, {})
+    values = {**recipe.model_dump(), **of_optimizer, **said}
+    changed: Recipe = validated("the recipe", Recipe, values)
+    check_recipe(changed)
+    origin = optimizers().entry(changed.optimizer).record.digest.removeprefix(" of ")
+    return changed.model_copy(update={"optimizer_origin": origin})
+
+
+def changed_loss(choice: LossChoice, changes: Settings) -> LossChoice:
+    """Return a loss with other values of some of its parameters. Raises UsageError where one is unknown or wrong."""
+    cls = losses().get(choice.name)
+    complete = {**with_neutral(cls, choice.params), **changes}
+    checked = check_params(f"loss {choice.name}", cls, complete)
+    return replace(choice, params=without_neutral(cls, checked))

@@ -1,0 +1,146 @@
+"""Labels: the names of cells in reports, with the parameters in which the cells of a comparison differ."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+from milbench.experiment.cell import Cell, stored_recipe
+from milbench.experiment.choices import Params
+
+Texts = Mapping[str, Mapping[str, str]]
+"""Parameter -> its value as a word -> the text that a name shows for it."""
+
+
+class Label(NamedTuple):
+    """Names of the task, loss, network and recipe of a cell, with the parameters that set it apart from others."""
+
+    task: str
+    loss: str
+    network: str = ""
+    """"" where the task has one network only, or it was asked for as the default."""
+    recipe: str = ""
+    """"" where there is one recipe."""
+
+    @property
+    def variant(self) -> str:
+        """The name in reports of what is compared on a task."""
+        name = self.loss
+        if self.network:
+            name += f" with {self.network}"
+        if self.recipe:
+            name += f" ({self.recipe})"
+        return name
+
+
+def labels(cells: Iterable[Cell]) -> dict[str, Label]:
+    """Return cell id -> the names of its parts, with the parameters in which cells of that kind differ."""
+    return _Names(list(cells)).labels()
+
+
+class _Names:
+    """The cells of a comparison, and which parameters tell them apart."""
+
+    def __init__(self, cells: list[Cell]) -> None:
+        self.cells = cells
+        self.losses = _distinguishing((cell.loss.name, cell.loss.params) for cell in cells)
+        self.tasks = _distinguishing((cell.task.name, cell.task.params) for cell in cells)
+        self.networks = _distinguishing((_network_key(cell), cell.network.params) for cell in cells)
+        # Thousands of cells share a few recipes.
+        recipes = dict.fromkeys((_network_key(cell), cell.recipe) for cell in cells)
+        self.recipes = _distinguishing((key, stored_recipe(recipe)) for key, recipe in recipes)
+        self.networks_by_task: dict[str, set[tuple[str, str]]] = {}
+        self.tables: dict[str, str] = {}
+        for cell in cells:
+            network = (cell.network.name, repr(cell.network.params))
+            self.networks_by_task.setdefault(cell.task.name, set()).add(network)
+            table = cell.task.params.get("table")
+            if table:
+                self.tables[cell.task.name] = PurePath(table).stem
+
+    def labels(self) -> dict[str, Label]:
+        """Return cell id -> its label."""
+        return {cell.id: self._label(cell) for cell in self.cells}
+
+    def _label(self, cell: Cell) -> Label:
+        return Label(
+            task=self._task(cell),
+            loss=_qualified(cell.loss.name, cell.loss.params, self.losses[cell.loss.name]),
+            network=self._network(cell),
+            recipe=_qualified("", stored_recipe(cell.recipe), self.recipes[_network_key(cell)]),
+        )
+
+    def _task(self, cell: Cell) -> str:
+        if cell.task.short_name:
+            return cell.task.short_name
+        task = cell.task.name
+        name = _qualified(task, cell.task.params, self.tasks[task])
+        table = self.tables.get(task, "")
+        # A task on one table is named after the table, unless another task or table has that name.
+        namesakes = [*self.tables.values(), *self.tasks].count(table)
+        if name == task and namesakes == 1:
+            return table
+        return name
+
+    def _network(self, cell: Cell) -> str:
+        network = cell.network
+        if len(self.networks_by_task[cell.task.name]) == 1:
+            return ""
+        name = _qualified(network.name, network.params, self.networks[_network_key(cell)])
+        if network.is_default and name == network.name:
+            return ""
+        return name
+
+
+def _network_key(cell: Cell) -> tuple[str, str]:
+    return cell.task.name, cell.network.name
+
+
+def _distinguishing(
+    entries: Iterable[tuple[Hashable, Params]],
+) -> dict[Any, dict[str, dict[str, str]]]:
+    """Return, by name, the parameters that tell apart all that differ, with a text for each value."""
+    variants: dict[Any, dict[str, Params]] = {}
+    for name, params in entries:
+        variants.setdefault(name, {})[repr(params)] = params
+    return {name: _needed(list(different.values())) for name, different in variants.items()}
+
+
+def _needed(variants: list[Params]) -> dict[str, dict[str, str]]:
+    """Return the parameters that are needed to tell variants apart, the first ones first, with their texts."""
+    texts: dict[str, dict[str, str]] = {}
+    told_apart = 1
+    keys = dict.fromkeys(key for params in variants for key in params)
+    for key in keys:
+        tried = [*texts, key]
+        groups = {repr([params.get(name, "absent") for name in tried]) for params in variants}
+        # A parameter that tells no further variants apart would only make names longer.
+        if len(groups) > told_apart:
+            told_apart = len(groups)
+            texts[key] = _shortened({_as_word(params[key]) for params in variants if key in params})
+    return texts
+
+
+def _as_word(value: object) -> str:
+    """Return a value as a text; a list has no spaces, which separate the parameters of a name."""
+    text = str(value)
+    if isinstance(value, list):
+        return text.replace(", ", ",")
+    return text
+
+
+def _shortened(values: set[str]) -> dict[str, str]:
+    """Shorten paths to their stems, unless two would be equal; return the text of each value."""
+    stems = {value: PurePath(value).stem if "/" in value else value for value in values}
+    if len(set(stems.values())) == len(values):
+        return stems
+    return {value: value for value in values}
+
+
+def _qualified(name: str, params: Params, texts: Texts) -> str:
+    """Return a name with some parameters; a table stands in place of the name of its task."""
+    words = {key: texts[key][_as_word(value)] for key, value in params.items() if key in texts}
+    subject = words.pop("table", name)
+    settings = [f"{key}={word}" for key, word in words.items()]
+    return " ".join([subject, *settings]).strip()

@@ -1,0 +1,222 @@
+"""The plan: the cells of a named comparison, and what is known of them before they are computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from milbench._utils.words import readable
+from milbench.api.published import Published
+from milbench.errors import UsageError
+from milbench.experiment.cell import Cell
+from milbench.experiment.labels import Label, labels
+from milbench.experiment.questions import Contrast, Mark, Questions
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """What a report needs of a task with certain parameters, so that it need not import it; see `Task` for the rest."""
+
+    primary: str
+    chance: float | None = None
+    amount: str = ""
+    published: list[Published] = field(default_factory=list)
+    folds: tuple[int, int] | None = None
+    """Where seeds are folds, their number and that of repetitions, 0 for any."""
+    overlap: float = 0.0
+    """How many bags are tested on for each that is trained on, where seeds split the same bags."""
+    marks: list[Mark] = field(default_factory=list)
+    is_tested: bool = True
+
+
+class Arm(NamedTuple):
+    """The labels of the task, the loss and the network that settings are searched for."""
+
+    task: str
+    loss: str
+    network: str = ""
+
+    @property
+    def key(self) -> str:
+        """The arm as one text, "TASK|LOSS|NETWORK"."""
+        return "|".join(self)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Settings that a search tries for an arm."""
+
+    arm: Arm
+    draw: int
+    """Its number among the draws of the arm, from 0."""
+    settings: dict[str, Any]
+    """By name, such as recipe.lr."""
+    point: int | None = None
+    """The number of the point of the ranges, from 0; None in plans that drew lists with the ranges."""
+
+
+@dataclass(frozen=True)
+class SearchRecord:
+    """The search for settings before a comparison: its draws, and which of them were chosen."""
+
+    metric: str
+    """The metric that chose, with its split, of label sets alone."""
+    draws: dict[str, Draw]
+    """Cell id -> the draw that it trains. A draw has a cell for each of its seeds: finalists have more than others."""
+    chosen: dict[str, int] = field(default_factory=dict)
+    """`Arm.key` -> the draw that was chosen; empty before all draws are done."""
+    compared: dict[str, Label] = field(default_factory=dict)
+    """Cell id -> the label of a cell with chosen settings."""
+
+    def joined(self, earlier: SearchRecord, kept: set[str]) -> SearchRecord:
+        """Return this record with what an earlier one says of the cells that are kept of it, by their ids."""
+        draws = {cell: draw for cell, draw in earlier.draws.items() if cell in kept}
+        kept_arms = {draw.arm.key for draw in draws.values()}
+        chosen = {arm: draw for arm, draw in earlier.chosen.items() if arm in kept_arms}
+        compared = {cell: label for cell, label in earlier.compared.items() if cell in kept}
+        return SearchRecord(
+            self.metric,
+            draws | self.draws,
+            chosen | self.chosen,
+            compared | self.compared,
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cells of one named comparison, and what its spec says of them."""
+
+    spec: Questions
+    """A `Spec`, or what is known of that of an earlier version."""
+    cells: list[Cell]
+    """Every one once, those of a search included."""
+    tasks: dict[str, TaskInfo] = field(default_factory=dict)
+    """By `TaskChoice.key`."""
+    notes: list[str] = field(default_factory=list)
+    """For the reader of the report."""
+    search: SearchRecord | None = None
+    """Of a tuned comparison."""
+    origin: str = ""
+    """A digest of the spec and the flags; launches of one origin add up."""
+    is_changed: bool = False
+    """Whether flags changed what the file of the spec says."""
+    command: str = ""
+    """Of the last launch."""
+    launched: str = ""
+    """When that was, in UTC."""
+    precision: str = ""
+    """What `auto` is in these cells, also for later launches that add to them."""
+    neutral: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The neutral values of what was `added` later, by "loss NAME", "task NAME", "network NAME of TASK", "recipe"."""
+
+    @property
+    def name(self) -> str:
+        """The name of the comparison."""
+        return self.spec.name
+
+    @property
+    def contrasts(self) -> list[Contrast]:
+        """The differences that the comparison is made for; flags may have left out their variants."""
+        return self.spec.contrasts
+
+    @cached_property
+    def labels(self) -> dict[str, Label]:
+        """Cell id -> its label, see `labels`; the recipe of a draw is its number."""
+        cell_labels = labels(self.cells)
+        if self.search is None:
+            return cell_labels
+        searched = {
+            cell: Label(*draw.arm, recipe=f"draw {draw.draw + 1}")
+            for cell, draw in self.search.draws.items()
+        }
+        searched |= self.search.compared
+        return {
+            cell: searched[cell]._replace(network=label.network)
+            for cell, label in cell_labels.items()
+        }
+
+    @property
+    def for_use(self) -> list[str]:
+        """A line for each task without bags to test on, which says what its networks are for."""
+        untested = {key for key, info in self.tasks.items() if not info.is_tested}
+        names = dict.fromkeys(
+            self.labels[cell.id].task for cell in self.cells if cell.task.key in untested
+        )
+        purpose = "networks for use by milbench predict, trained on all bags: no errors of theirs are known"
+        return [f"{name}: {purpose}" for name in names]
+
+    @property
+    def compared(self) -> list[Cell]:
+        """The cells outside the search."""
+        draws = self.search.draws if self.search else {}
+        return [cell for cell in self.cells if cell.id not in draws]
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether settings are still searched: an arm has draws, and none of them is chosen yet."""
+        if self.search is None:
+            return False
+        arms = {draw.arm.key for draw in self.search.draws.values()}
+        return not arms <= self.search.chosen.keys()
+
+    def info(self, cell: Cell) -> TaskInfo:
+        """Return what a report needs of the task of a cell."""
+        return self.tasks[cell.task.key]
+
+    def params(self, cell: Cell) -> dict[str, Any]:
+        """Return `Cell.params`, with the neutral value of every later parameter that the cell lacks."""
+        owners = {
+            "loss": f"loss {cell.loss.name}",
+            "task": f"task {cell.task.name}",
+            "network": f"network {cell.network.name} of {cell.task.name}",
+            "recipe": "recipe",
+        }
+        params = cell.params()
+        for section, owner in owners.items():
+            for key, value in self.neutral.get(owner, {}).items():
+                params.setdefault(f"{section}.{key}", value)
+        return params
+
+    def task_params(self, cell: Cell) -> dict[str, Any]:
+        """Return the parameters of the task of a cell, with the neutral value of every one that it lacks."""
+        return self.neutral.get(f"task {cell.task.name}", {}) | dict(cell.task.params)
+
+    def label(self, cell: Cell) -> str:
+        """Return the task, loss, network, recipe and seed of a cell, in one line."""
+        parts = [readable(part) for part in self.labels[cell.id] if part]
+        return ", ".join([*parts, f"seed {cell.seed}"])
+
+    def joined(self, earlier: Plan) -> Plan:
+        """Return this plan with the cells of an earlier one; UsageError where one of them alone had a search.
+
+        Cells of a variant that this plan has by other code or data are left out, and searches that this plan repeats.
+        """
+        if (self.search is None) != (earlier.search is None):
+            raise UsageError(
+                f"one {self.name} had a search for settings and one had none: give another --root"
+            )
+        versions = {cell.variant_key: cell.version for cell in self.cells}
+        kept = []
+        for cell in earlier.cells:
+            version = versions.get(cell.variant_key, cell.version)
+            if version == cell.version:
+                kept.append(cell)
+        search = self.search
+        if search and earlier.search:
+            searched = {_searched_part(cell) for cell in self.cells}
+            kept = [cell for cell in kept if _searched_part(cell) not in searched]
+            search = search.joined(earlier.search, {cell.id for cell in kept})
+        cells = {cell.id: cell for cell in [*kept, *self.cells]}
+        return replace(
+            self,
+            cells=list(cells.values()),
+            tasks=earlier.tasks | self.tasks,
+            search=search,
+            neutral=earlier.neutral | self.neutral,
+        )
+
+
+def _searched_part(cell: Cell) -> tuple[str, str, str]:
+    """Return the names of what settings are searched for: task, loss and network."""
+    return cell.task.name, cell.loss.name, cell.network.name

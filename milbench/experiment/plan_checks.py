@@ -1,0 +1,160 @@
+"""What a plan is refused for: metrics, published values, sections and contrasts that name what does not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from milbench.api.metric_info import METRICS
+from milbench.api.parameters import constructor_parameters
+from milbench.api.published import Published
+from milbench.api.recipe import Recipe
+from milbench.api.registry import losses, tasks
+from milbench.api.resolver import resolve
+from milbench.errors import UsageError, unknown
+from milbench.experiment.cell import Cell
+from milbench.experiment.choices import LossChoice
+from milbench.experiment.labels import labels
+from milbench.experiment.questions import Contrast
+from milbench.experiment.spec import Spec
+
+if TYPE_CHECKING:
+    from milbench.api.supervision import Supervision
+    from milbench.api.task import Task
+
+
+def check_supervision(
+    losses: Iterable[LossChoice], tasks: Iterable[type[Task]], meant: Collection[Supervision]
+) -> None:
+    """Raise UsageError where losses learn from different things, unless the spec says that this is meant."""
+    kinds: dict[Supervision, str] = {loss.supervision: loss.name for loss in losses}
+    if len(kinds) > 1 and not set(kinds) <= set(meant):
+        listed = ", ".join(f"{name} has {kind} supervision" for kind, name in kinds.items())
+        raise UsageError(
+            f"the losses do not have the same supervision: {listed}; "
+            f"if that is meant, add -p supervision={','.join(kinds)}"
+        )
+    for task in tasks:
+        if "order" in kinds and not task.instances_are_ordered:
+            raise UsageError(
+                f"{kinds['order']} learns from the order of the instances, and those of {task.name} have none; it "
+                "needs a task with instances_are_ordered = True, as those of sequences have it"
+            )
+
+
+def check_metrics(spec: Spec, tasks: Iterable[type[Task]], is_changed: bool) -> None:
+    """Raise UsageError where the spec names a metric that does not exist, or a margin of one that decides nothing."""
+    primary = list(dict.fromkeys(task.primary for task in tasks))
+    known = {*METRICS, *primary}
+    for owner, name in _named_metrics(spec):
+        if name not in known:
+            raise unknown(f"metric of {owner}", name, known)
+    compared = spec.compare_by[:1] or primary
+    for name in spec.margin:
+        # A flag may have changed by which metric losses are compared.
+        if name not in compared and not is_changed:
+            raise UsageError(
+                f"margin: losses are not compared by {name}; use {' or '.join(compared)}, or compare_by = [{name!r}]"
+            )
+
+
+def _named_metrics(spec: Spec) -> Iterator[tuple[str, str]]:
+    """Yield every place in a spec that names a metric, and the metric."""
+    for name in spec.margin:
+        yield "margin", name
+    for name in spec.compare_by:
+        yield "compare_by", name
+    for value in spec.published:
+        yield "[[published]]", value.metric
+    for mark in spec.marks:
+        for name, _, _ in mark.bounds:
+            yield f"mark {mark.name!r}", name
+
+
+def check_published(published: Iterable[Published]) -> None:
+    """Raise UsageError where the protocol of a published value names a parameter that no cell has."""
+    for value in published:
+        if not value.task:
+            raise UsageError(
+                f"[[published]] {(value.method or value.loss)!r} needs the task of its value"
+            )
+        names = _names_in_protocol(value)
+        for name in value.protocol:
+            is_of_loss = bool(value.loss) and name.startswith(("loss.", "network."))
+            if name not in names and not is_of_loss:
+                raise unknown("parameter in the protocol of [[published]]", name, names)
+
+
+def _names_in_protocol(value: Published) -> list[str]:
+    """Return the names that the protocol of a published value may have.
+
+    Where the value of a method is shown, parameters of the task alone decide.
+    """
+    parameters = constructor_parameters(tasks().get(resolve(tasks(), value.task)))
+    names = [f"task.{key}" for key in parameters]
+    if value.loss:
+        # The value may be that of a loss with parameters: its name comes first.
+        resolve(losses(), value.loss.split()[0])
+        names.append("network")
+        names += [f"recipe.{key}" for key in Recipe.model_fields]
+    return names
+
+
+def check_network_sections(
+    sections: Iterable[str], cells: Iterable[Cell], tasks: Collection[type[Task]]
+) -> None:
+    """Raise UsageError where a section of the spec is for a network that no task has."""
+    from milbench.networks.registry import suitable_networks
+
+    used = {cell.network.name for cell in cells}
+    for name in sections:
+        if name not in used and not any(_has_network(task, name) for task in tasks):
+            known = {network for task in tasks for network in suitable_networks(task)}
+            raise unknown("network section", name, known)
+
+
+def _has_network(task: type[Task], name: str) -> bool:
+    """Return whether a task has, or can use, a network of a name."""
+    from milbench.networks.registry import network_maker
+
+    try:
+        network_maker(task, name)
+    except UsageError:
+        return False
+    return True
+
+
+def check_contrasts(spec: Spec, cells: Sequence[Cell], is_changed: bool) -> None:
+    """Raise UsageError where a contrast names a variant that does not exist, unless flags may have left it out."""
+    if not spec.contrasts:
+        return
+    variants_of_tasks = _variants_of_tasks(spec, cells)
+    pairs: dict[frozenset[str], str] = {}
+    for contrast in spec.contrasts:
+        if not is_changed:
+            _check_variants_exist(contrast, variants_of_tasks)
+        if contrast.first == contrast.second:
+            raise UsageError(
+                f"contrast {contrast.name!r}: first and second are one variant, {contrast.first!r}"
+            )
+        pair = frozenset((contrast.first, contrast.second))
+        earlier = pairs.setdefault(pair, contrast.name)
+        if earlier != contrast.name:
+            raise UsageError(f"contrasts {earlier!r} and {contrast.name!r} have the same variants")
+
+
+def _variants_of_tasks(spec: Spec, cells: Sequence[Cell]) -> list[list[str]]:
+    """Return the names of what is compared on each task."""
+    variants: dict[str, dict[str, None]] = {}
+    for label in labels(cells).values():
+        # Searched settings are no part of a variant: what is compared has those that the search has chosen.
+        compared = label._replace(recipe="") if spec.tune else label
+        variants.setdefault(label.task, {})[compared.variant] = None
+    return [list(names) for names in variants.values()]
+
+
+def _check_variants_exist(contrast: Contrast, variants_of_tasks: list[list[str]]) -> None:
+    for variants in variants_of_tasks:
+        for side in (contrast.first, contrast.second):
+            if side not in variants:
+                raise unknown(f"variant in contrast {contrast.name!r}", side, variants)

@@ -1,0 +1,249 @@
+"""How a spec becomes a plan: every combination of its losses, tasks, networks, recipes and seeds is a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from milbench.api.parameters import neutral_values, with_neutral
+from milbench.api.recipe import Recipe
+from milbench.api.registry import tasks
+from milbench.api.resolver import resolve
+from milbench.errors import UsageError
+from milbench.experiment.cell import Cell
+from milbench.experiment.choices import LossChoice, NetworkChoice, Params, TaskChoice
+from milbench.experiment.choosing import (
+    MOST_CELLS,
+    AskedTask,
+    asked_tasks,
+    chosen_losses,
+    chosen_networks,
+    chosen_recipes,
+    new_loss,
+)
+from milbench.experiment.launch_settings import Execution, Launch
+from milbench.experiment.plan import Plan, TaskInfo
+from milbench.experiment.plan_checks import (
+    check_contrasts,
+    check_metrics,
+    check_network_sections,
+    check_published,
+    check_supervision,
+)
+from milbench.experiment.spec import Spec, parse_seeds
+
+if TYPE_CHECKING:
+    from milbench.api.task import Task
+
+WITHOUT_FLAGS = Launch(Execution())
+"""A launch without any flag."""
+
+
+@dataclass(frozen=True)
+class _Block:
+    """The cells of a plan on one task: every variant is trained with every seed."""
+
+    choice: TaskChoice
+    task: Task
+    seeds: list[int]
+    info: TaskInfo
+    variants: list[_Variant]
+
+    def cells(self) -> Iterator[Cell]:
+        """Yield the cells. Raises UsageError where they are too many."""
+        count = len(self.variants) * len(self.seeds)
+        if count > MOST_CELLS:
+            raise UsageError(
+                f"{count:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}"
+            )
+        for variant in self.variants:
+            for seed in self.seeds:
+                yield Cell(variant.loss, self.choice, variant.network, variant.recipe, seed)
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """What is compared on a task: a loss with a network, trained by a recipe."""
+
+    loss: LossChoice
+    network: NetworkChoice
+    recipe: Recipe
+
+
+def make_plan(
+    spec: Spec, launch: Launch = WITHOUT_FLAGS, device: str = "cpu", precision: str = ""
+) -> Plan:
+    """Expand a spec into its cells, with every name, parameter and data set checked.
+
+    The device decides what the precision `auto` is, unless an earlier launch has decided it. Raises UsageError where
+    one of them is wrong, or losses of different supervision are compared without `spec.supervision`.
+    """
+    losses = chosen_losses(spec)
+    asked = asked_tasks(spec)
+    classes = list(dict.fromkeys(one.cls for one in asked))
+    check_supervision(losses, classes, spec.supervision)
+    check_metrics(spec, classes, launch.is_changed)
+    check_published(spec.published)
+    data_dir = launch.execution.data_dir
+    blocks = _blocks(spec, losses, asked, data_dir)
+    notes = list(spec.notes)
+    for block in blocks:
+        notes += block.task.remarks(data_dir, block.seeds)
+    if not precision and any(_is_auto(block) for block in blocks):
+        precision, note = _auto_precision(device, on_cluster=bool(launch.execution.cluster))
+        notes.append(note)
+    cells: dict[str, Cell] = {}
+    for block in blocks:
+        for cell in _with_precision(block, precision).cells():
+            cells[cell.id] = cell
+    planned = list(cells.values())
+    check_network_sections(spec.network, planned, classes)
+    check_contrasts(spec, planned, launch.is_changed)
+    return Plan(
+        spec=spec,
+        cells=planned,
+        tasks={block.choice.key: block.info for block in blocks},
+        notes=list(dict.fromkeys(notes)),
+        origin=launch.origin,
+        is_changed=launch.is_changed,
+        precision=precision,
+        neutral=_neutral(planned),
+    )
+
+
+def _blocks(
+    spec: Spec,
+    losses: Sequence[LossChoice],
+    asked: Sequence[AskedTask],
+    data_dir: Path | None,
+) -> list[_Block]:
+    """Return the cells on every task with each combination of its parameters, and on what marks ask for."""
+    classes = [one.cls for one in asked]
+    blocks: dict[str, _Block] = {}
+    for one in asked:
+        # A mark may ask for a task that is compared on anyway.
+        if one.key not in blocks:
+            task = one.new()
+            choice = _task_choice(one, task, data_dir)
+            seeds = _seeds(spec, task)
+            variants = []
+            for loss in losses:
+                networks = chosen_networks(spec, task, loss, classes, data_dir)
+                variants += _variants(loss, networks, chosen_recipes(spec, task))
+            info = _info(spec, task, choice, data_dir)
+            blocks[one.key] = _Block(choice, task, seeds, info, variants)
+        marks = blocks[one.key].info.marks
+        if one.mark and one.mark not in marks:
+            marks.append(one.mark)
+    return list(blocks.values())
+
+
+def _variants(
+    loss: LossChoice, networks: Iterable[NetworkChoice], recipes: Sequence[Recipe]
+) -> list[_Variant]:
+    """Return a loss with every network and recipe."""
+    variants = []
+    for network in networks:
+        variants += [_Variant(loss, network, recipe) for recipe in recipes]
+    return variants
+
+
+def _task_choice(asked: AskedTask, task: Task, data_dir: Path | None) -> TaskChoice:
+    entry = tasks().entry(task.name)
+    return TaskChoice(
+        name=entry.name,
+        params=asked.params,
+        revision=f"{task.revision}{entry.record.digest}",
+        source=entry.source,
+        data=task.check_data(data_dir),
+        short_name=asked.short_name,
+    )
+
+
+def _info(spec: Spec, task: Task, choice: TaskChoice, data_dir: Path | None) -> TaskInfo:
+    """Return what a report has to know of a task."""
+    primary = spec.compare_by[0] if spec.compare_by else task.primary
+    # What guessing reaches is known for the task's own metric alone.
+    chance = task.chance if primary == task.primary else None
+    folds = None
+    overlap = task.overlap(data_dir)
+    if task.folds:
+        folds = (task.folds.count, task.folds.repeats or 0)
+        # One part of the data is tested on for each count - 1 that are trained on.
+        overlap = overlap or 1 / (task.folds.count - 1)
+    of_spec = [value for value in spec.published if resolve(tasks(), value.task) == task.name]
+    params: Params = with_neutral(type(task), choice.params)
+    published = [
+        value for value in [*task.published, *of_spec] if value.belongs_to(params, choice.data)
+    ]
+    return TaskInfo(
+        primary=primary,
+        chance=chance,
+        amount=task.amount,
+        published=published,
+        folds=folds,
+        overlap=overlap or 0.0,
+        is_tested=task.is_tested,
+    )
+
+
+def _seeds(spec: Spec, task: Task) -> list[int]:
+    """Return the seeds of a task: those of the spec, or all folds of its cross-validation where it names none."""
+    folds = task.folds
+    if folds and spec.seeds is None:
+        return list(range(folds.seeds))
+    seeds = parse_seeds(spec.seeds)
+    if folds and folds.repeats and seeds[-1] >= folds.seeds:
+        raise UsageError(
+            f"seed {seeds[-1]}: the {folds.repeats} x {folds.count} folds of {task.name} "
+            f"are the seeds 0-{folds.seeds - 1}"
+        )
+    return seeds
+
+
+def _is_auto(block: _Block) -> bool:
+    """Return whether a recipe leaves its precision to the machine."""
+    return any(variant.recipe.precision == "auto" for variant in block.variants)
+
+
+def _with_precision(block: _Block, precision: str) -> _Block:
+    """Return the cells on a task with a precision in place of `auto`."""
+    variants = []
+    for variant in block.variants:
+        recipe = variant.recipe
+        if recipe.precision == "auto":
+            recipe = recipe.model_copy(update={"precision": precision})
+        variants.append(replace(variant, recipe=recipe))
+    return replace(block, variants=variants)
+
+
+def _auto_precision(device: str, *, on_cluster: bool) -> tuple[str, str]:
+    """Return the precision that `auto` is on a device, and a note for the report."""
+    import torch
+
+    from milbench._utils.devices import auto_precision, device_name
+
+    precision, reason = auto_precision(torch.device(device))
+    note = f"Precision auto is {precision} here: {device_name(device)} {reason}."
+    if on_cluster:
+        note += " It holds for the cells of the cluster too; set recipe.precision."
+    return precision, note
+
+
+def _neutral(cells: Iterable[Cell]) -> dict[str, dict[str, Any]]:
+    """Return `Plan.neutral`: the neutral values of what was added later to the parts of the cells."""
+    from milbench.networks.registry import network_maker
+
+    makers: dict[str, Any] = {"recipe": Recipe}
+    one_of_each = {(cell.task.name, cell.loss.name, cell.network.name): cell for cell in cells}
+    for cell in one_of_each.values():
+        task = tasks().get(cell.task.name)
+        loss = new_loss(cell.loss)
+        network = network_maker(task, cell.network.name, loss.head)
+        makers[f"task {cell.task.name}"] = task
+        makers[f"loss {cell.loss.name}"] = type(loss)
+        makers[f"network {cell.network.name} of {cell.task.name}"] = network
+    neutral = {owner: neutral_values(maker) for owner, maker in makers.items()}
+    return {owner: values for owner, values in neutral.items() if values}

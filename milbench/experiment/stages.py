@@ -1,0 +1,85 @@
+"""The stages of a comparison: those of its search for settings, then the comparison itself.
+
+What follows a stage depends on all of its cells. A launch therefore asks for the first stage, runs it, and asks for the
+next one with the values that the cells have.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from milbench.experiment.cell import Cell
+from milbench.experiment.launch_settings import Launch
+from milbench.experiment.plan import Plan
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec import Spec
+from milbench.experiment.tuning import (
+    THEN_COMPARISON,
+    Values,
+    after_first_stage,
+    finalists_plan,
+    has_finalists,
+    search_plan,
+    tuned_plan,
+)
+
+
+class Kind(Enum):
+    """What a stage is for."""
+
+    DRAWS = "all draws of a search are trained"
+    FINALISTS = "the best draws are trained with further seeds"
+    COMPARISON = "losses are compared"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The cells of a plan that are run together."""
+
+    kind: Kind
+    plan: Plan
+    cells: list[Cell]
+    end: str = ""
+    """What is said when a stage of the search is done, "" for the comparison."""
+    then: str = ""
+    """What a dry run says of what follows, "" where nothing does."""
+
+    @property
+    def is_search(self) -> bool:
+        """Whether a further stage follows, which depends on the values of its cells."""
+        return self.kind is not Kind.COMPARISON
+
+
+class Stages:
+    """The stages of one comparison."""
+
+    def __init__(self, spec: Spec, launch: Launch) -> None:
+        self.spec = spec
+        self.launch = launch
+        self.name = spec.name
+
+    def first(self, device: str, precision: str) -> Stage:
+        """Return the first stage; device and precision are those of `make_plan`. Raises UsageError for a wrong spec."""
+        if self.spec.tune is None:
+            plan = make_plan(self.spec, self.launch, device, precision)
+            return Stage(Kind.COMPARISON, plan, plan.cells)
+        plan = search_plan(self.spec, self.launch, device, precision)
+        if has_finalists(self.spec.tune):
+            end = "the first stage of the search is done"
+            then = after_first_stage(self.spec, plan)
+        else:
+            end = "the search is done"
+            then = THEN_COMPARISON
+        return Stage(Kind.DRAWS, plan, plan.cells, end, then)
+
+    def after(self, stage: Stage, values: Values, device: str) -> Stage:
+        """Return the stage that follows one of a search, whose cells have some values.
+
+        Raises UsageError where no draw on a task has one.
+        """
+        if stage.kind is Kind.DRAWS and self.spec.tune and has_finalists(self.spec.tune):
+            plan = finalists_plan(self.spec, stage.plan, values)
+            done = {cell.id for cell in stage.plan.cells}
+            cells = [cell for cell in plan.cells if cell.id not in done]
+            return Stage(Kind.FINALISTS, plan, cells, "the search is done", THEN_COMPARISON)
+        plan = tuned_plan(self.spec, stage.plan, values, self.launch, device)
+        return Stage(Kind.COMPARISON, plan, plan.compared)
