@@ -4,7 +4,6 @@ A loss is arithmetic over the logits of a batch. What checks the arguments, flat
 arithmetic returned and reduces over the batch is in `milbench.api.criterion`.
 """
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -16,6 +15,7 @@ from torch.nn.functional import logsigmoid
 
 from milbench._utils.seeding import generator
 from milbench.api import criterion
+from milbench.api.arguments import changed_arguments, kept_arguments
 from milbench.api.loss_checks import LabelSets, Target, check_supervision
 from milbench.api.scores import Scores
 from milbench.api.supervision import Supervision
@@ -296,37 +296,11 @@ class Loss(torch.nn.Module, ABC):
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments of the constructor that the loss keeps, each as an attribute of the same name."""
-        kept = {}
-        for name in inspect.signature(type(self)).parameters:
-            value = getattr(self, name, _NOT_KEPT)
-            # A weight that is trained is no argument, even where it has the name of one.
-            if value is not _NOT_KEPT and not isinstance(value, torch.nn.Parameter):
-                kept[name] = value
-        return kept
+        return kept_arguments(self)
 
     def extra_repr(self) -> str:
         """Return the arguments that differ from their defaults, for `repr`."""
-        parameters = inspect.signature(type(self)).parameters
-        parts = []
-        for name, value in self.arguments.items():
-            if not _is_same(value, parameters[name].default):
-                parts.append(f"{name}={_as_plain(value)!r}")
-        return ", ".join(parts)
-
-
-_NOT_KEPT = object()
-
-
-def _is_same(value: object, default: object) -> bool:
-    """Return whether an argument is the default; a tensor never is."""
-    if value is default:
-        return True
-    return type(value) is type(default) and not isinstance(value, Tensor) and value == default
-
-
-def _as_plain(value: Any) -> Any:
-    """Return a tensor or an array as lists, and anything else as it is."""
-    return value.tolist() if hasattr(value, "tolist") else value
+        return changed_arguments(self)
 
 
 def bag_sizes(logits: Tensor, mask: Tensor | None) -> Tensor:
