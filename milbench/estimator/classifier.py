@@ -600,7 +600,7 @@ def _fit_scaler(
 
 
 def _arguments(loss: Loss, **changes: Any) -> dict[str, Any]:
-    """Return all arguments of a loss, some changed. Raises UsageError where one is wrong, or the loss keeps it not."""
+    """Return all arguments of a loss, some changed. Raises UsageError where one is wrong or not kept."""
     kept = loss.arguments
     arguments = {}
     for name in constructor_parameters(type(loss)):
