@@ -50,11 +50,11 @@ def bag_losses(
     check_values = check_values and not tracing()
     flat, flat_mask = _flattened(loss, logits, mask)
     matrix = as_label_matrix(labels, flat)
+    label_sets = matrix.bool()
     if check_values:
         check_label_values(matrix)
         check_finite(flat)
-        check_set_sizes(matrix, flat, flat_mask)
-    label_sets = matrix.bool()
+        check_set_sizes(label_sets, flat, flat_mask)
     if loss.takes_target:
         method = "target_loss"
         grid = flat.view(logits.shape)

@@ -109,12 +109,11 @@ def check_label_values(labels: Tensor) -> None:
         )
 
 
-def check_set_sizes(labels: Tensor, logits: Tensor, mask: Tensor | None) -> None:
+def check_set_sizes(label_sets: Tensor, logits: Tensor, mask: Tensor | None) -> None:
     """Raise UsageError where a bag has fewer positions than classes. On a GPU it waits.
 
-    Labels are (B, C), zeros and ones, logits (B, C+1, K) and the mask (B, K).
+    Label sets are (B, C) bool, logits (B, C+1, K) and the mask (B, K).
     """
-    label_sets = labels.bool()
     places = positions_of(logits, mask)
     is_too_large = label_sets.sum(dim=1) > places
     if bool(is_too_large.any()):
