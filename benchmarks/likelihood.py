@@ -198,8 +198,8 @@ def operators(
     logits = torch.empty(32, 11, 28, 28, device="meta", requires_grad=True)
     labels = torch.empty(32, 10, dtype=torch.bool, device="meta")
     mask = torch.empty(32, 28, 28, dtype=torch.bool, device="meta") if masked else None
-    loss = load_loss(name, reduction="none")
-    loss.validate, loss.max_labels = False, most
+    loss = load_loss(name, reduction="none").build(num_classes=10, max_labels=most)
+    loss.validate = False
 
     def step() -> int:
         with _Operators() as counted:

@@ -1,7 +1,7 @@
 """Weights of the classes, as users give them to a loss that is a sum over classes."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -17,7 +17,12 @@ else:
     PositiveWeights = float | list[float] | Literal["balanced"] | None
 
 
-def as_class_weights(name: str, values: ClassWeights) -> Tensor | None:
+def as_argument(values: Any) -> Any:
+    """Return weights as a loss keeps them among its arguments: a tensor or an array as a number or a list."""
+    return values.tolist() if hasattr(values, "tolist") else values
+
+
+def as_class_weights(name: str, values: PositiveWeights) -> Tensor | None:
     """Return weights as a tensor, () or (C,); raise UsageError, which begins with `name`, for anything else."""
     if values is None:
         return None
@@ -38,3 +43,17 @@ def as_class_weights(name: str, values: ClassWeights) -> Tensor | None:
     if bool(is_bad.any()):
         raise UsageError(f"{expected}, got {float(weights[is_bad][0]):g}")
     return weights.detach().clone()
+
+
+def balanced_weights(counts: Tensor, bags: int) -> Tensor:
+    """Return (C,) float32, (N - n_c) / n_c, where n_c of the N bags have the class; 1 where all have it, or none.
+
+    Args:
+        counts: (C,), n_c.
+        bags: N.
+    """
+    absent = bags - counts
+    is_mixed = (counts > 0) & (absent > 0)
+    # A class without bags is given 1 in the end: its quotient must only not fail.
+    ratio = absent / counts.clamp(min=1)
+    return torch.where(is_mixed, ratio, 1.0).float()

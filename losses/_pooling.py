@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -10,7 +10,13 @@ from torch.nn import functional as F
 
 from milbench import Head, Loss, Reduction, UsageError
 
-from ._class_weights import ClassWeights, PositiveWeights, as_class_weights
+from ._class_weights import (
+    ClassWeights,
+    PositiveWeights,
+    as_argument,
+    as_class_weights,
+    balanced_weights,
+)
 from ._positions import exclude_masked, fill_empty_bags
 
 
@@ -33,8 +39,8 @@ class PresenceLoss(Loss):
     added: ClassVar[Mapping[str, Any]] = {"weight": None, "pos_weight": None}
     head: Head = "sigmoid"
     presence_is_log_odds = True
-    weight: Tensor | None
-    pos_weight: Tensor | None
+    _weight: Tensor | None
+    _pos_weight: Tensor | None
 
     def __init__(
         self,
@@ -42,30 +48,34 @@ class PresenceLoss(Loss):
         weight: ClassWeights = None,
         pos_weight: PositiveWeights = None,
         reduction: Reduction = "mean",
+        validate: bool = True,
     ) -> None:
-        super().__init__(reduction=reduction)
-        self.balances = isinstance(pos_weight, str) and pos_weight == "balanced"
-        known = None if self.balances else cast("ClassWeights", pos_weight)
-        self.set_class_weights(weight, known)
+        super().__init__(reduction=reduction, validate=validate)
+        self.weight = as_argument(weight)
+        self.pos_weight = as_argument(pos_weight)
+        self.needs_class_counts = isinstance(pos_weight, str) and pos_weight == "balanced"
+        self._keep("weight", weight)
+        # Balanced weights are not known before `build` has got the counts.
+        self._keep("pos_weight", None if self.needs_class_counts else pos_weight)
 
-    def set_class_weights(
-        self, weight: ClassWeights = None, pos_weight: ClassWeights = None
-    ) -> None:
-        """Set both weights of the classes anew. Raises UsageError where one is negative or not finite."""
-        # They are arguments and no part of the state: a trained loss gets them from its arguments, and needs no counts.
-        for name, values in (("weight", weight), ("pos_weight", pos_weight)):
-            checked = as_class_weights(f"{name} of {self.name}", values)
-            self.register_buffer(name, checked, persistent=False)
+    def build(
+        self,
+        num_classes: int,
+        seed: int = 0,
+        *,
+        max_labels: int | None = None,
+        class_counts: tuple[Tensor, int] | None = None,
+    ) -> Self:
+        if self.needs_class_counts:
+            balanced = None if class_counts is None else balanced_weights(*class_counts)
+            self._keep("pos_weight", balanced)
+        return super().build(num_classes, seed, max_labels=max_labels)
 
-    @property
-    def needs_class_counts(self) -> bool:
-        return self.balances
-
-    def use_class_counts(self, counts: Tensor, bags: int) -> None:
-        absent = bags - counts
-        is_mixed = (counts > 0) & (absent > 0)
-        ratio = torch.where(is_mixed, absent / counts.clamp(min=1), 1.0)
-        self.set_class_weights(self.weight, ratio.float())
+    def _keep(self, name: str, values: PositiveWeights) -> None:
+        """Keep weights as a tensor, which moves with the loss from device to device, as `_weight` or `_pos_weight`."""
+        weights = as_class_weights(f"{name} of {self.name}", values)
+        # It is no part of the state: a trained loss is made with the same arguments, and needs no counts to score.
+        self.register_buffer(f"_{name}", weights, persistent=False)
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         log_odds = self.scores(logits, mask)
@@ -78,25 +88,26 @@ class PresenceLoss(Loss):
 
     def _factors(self, labels: Tensor, log_probs: Tensor) -> Tensor | None:
         """Return (B, C), what the cost of each class in each bag is multiplied by; None: by 1."""
-        if self.balances and self.pos_weight is None:
+        if self.needs_class_counts and self._pos_weight is None:
             raise UsageError(
                 f"pos_weight=balanced of {self.name} needs the label sets of the training bags: "
-                "call use_class_counts first, as training does"
+                "give class_counts to build, as training does"
             )
-        if self.weight is None and self.pos_weight is None:
+        if self._weight is None and self._pos_weight is None:
             return None
         factors = torch.ones_like(log_probs)
-        if self.pos_weight is not None:
-            pos_weight = self._for_classes("pos_weight", self.pos_weight, log_probs)
+        if self._pos_weight is not None:
+            pos_weight = self._for_classes("pos_weight", self._pos_weight, log_probs)
             factors = torch.where(labels, pos_weight, factors)
-        if self.weight is not None:
-            factors = factors * self._for_classes("weight", self.weight, log_probs)
+        if self._weight is not None:
+            factors = factors * self._for_classes("weight", self._weight, log_probs)
         return factors
 
     def _for_classes(self, name: str, weights: Tensor, log_probs: Tensor) -> Tensor:
         """Return weights () or (C,) in the type of the costs (B, C). Raises UsageError for another number of them."""
         num_classes = log_probs.shape[1]
-        if weights.dim() and len(weights) != num_classes:
+        is_list = weights.ndim == 1
+        if is_list and len(weights) != num_classes:
             raise UsageError(
                 f"{name} of {self.name} has {len(weights)} values, expected one number, or one for "
                 f"each of the {num_classes} classes"

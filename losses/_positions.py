@@ -8,12 +8,18 @@ from milbench.likelihood.log_sums import log_softmax
 
 def flatten_positions(logits: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Return logits (B, C+1, *positions) as (B, C+1, K) and a mask (B, *positions) as (B, K)."""
-    return logits.unsqueeze(-1).flatten(2), None if mask is None else mask.unsqueeze(-1).flatten(1)
+    # A dimension more, since there may be no position dimension at all.
+    flat = logits.unsqueeze(-1).flatten(2)
+    if mask is None:
+        return flat, None
+    return flat, mask.unsqueeze(-1).flatten(1)
 
 
 def exclude_masked(logits: Tensor, mask: Tensor | None) -> Tensor:
     """Return (B, C+1, K) logits, -inf at masked positions: these add nothing to a sum of exp and are no maximum."""
-    return logits if mask is None else logits.masked_fill(~mask.unsqueeze(1), -torch.inf)
+    if mask is None:
+        return logits
+    return logits.masked_fill(~mask.unsqueeze(1), -torch.inf)
 
 
 def fill_empty_bags(mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -28,20 +34,21 @@ def fill_empty_bags(mask: Tensor) -> tuple[Tensor, Tensor]:
 
 def sum_positions(values: Tensor, mask: Tensor | None) -> Tensor:
     """Return (B, C), the sum of values (B, C, K) over the positions that are not masked."""
-    return (values if mask is None else values * mask.unsqueeze(1)).sum(dim=2)
+    if mask is not None:
+        values = values * mask.unsqueeze(1)
+    return values.sum(dim=2)
 
 
 def softmax_log_odds(logits: Tensor) -> Tensor:
     """Return log(p / (1 - p)) of every channel, P the softmax over dim 1, also where P rounds to 0 or 1."""
     log_p = logits.log_softmax(dim=1)
+    likeliest = log_p.argmax(dim=1, keepdim=True)
+    is_likeliest = torch.zeros_like(log_p, dtype=torch.bool).scatter(1, likeliest, True)
+    others = log_p.masked_fill(is_likeliest, -torch.inf)
     # 1 - p cancels for the likeliest channel alone, which is summed from the others instead; all others have p <= 1/2.
-    top = torch.zeros_like(log_p, dtype=torch.bool).scatter(
-        1, log_p.argmax(dim=1, keepdim=True), True
-    )
-    others = log_p.masked_fill(top, -torch.inf)
-    return log_p - torch.where(
-        top, others.logsumexp(dim=1, keepdim=True), torch.log1p(-others.exp())
-    )
+    log_rest_of_likeliest = others.logsumexp(dim=1, keepdim=True)
+    log_rest_of_others = torch.log1p(-others.exp())
+    return log_p - torch.where(is_likeliest, log_rest_of_likeliest, log_rest_of_others)
 
 
 def complete_data_cost(

@@ -1,12 +1,13 @@
 """Attention: each class is the mean of its detectors over positions, weighted by an attention that is learnt."""
 
+import math
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench import bag_sizes
+from milbench import Reduction, bag_sizes
 from milbench.errors import one_of, positive
 
 from ._class_weights import ClassWeights, PositiveWeights
@@ -54,8 +55,12 @@ class Attention(PresenceLoss):
         *,
         weight: ClassWeights = None,
         pos_weight: PositiveWeights = None,
+        reduction: Reduction = "mean",
+        validate: bool = True,
     ) -> None:
-        super().__init__(weight=weight, pos_weight=pos_weight)
+        super().__init__(
+            weight=weight, pos_weight=pos_weight, reduction=reduction, validate=validate
+        )
         self.attention = one_of("attention of attention", attention, ("class", "shared"))
         self.gated = gated
         self.hidden = positive("hidden of attention", hidden, least=1)
@@ -63,14 +68,15 @@ class Attention(PresenceLoss):
     def make_weights(self, num_classes: int, rng: torch.Generator) -> None:
         channels = num_classes + 1
         rows = num_classes if self.attention == "class" else 1
-        self.v = torch.nn.Parameter(
-            torch.randn(self.hidden, channels, generator=rng) / channels**0.5
-        )
+        self.v = torch.nn.Parameter(self._random_rows(channels, rng))
         if self.gated:
-            self.u = torch.nn.Parameter(
-                torch.randn(self.hidden, channels, generator=rng) / channels**0.5
-            )
+            self.u = torch.nn.Parameter(self._random_rows(channels, rng))
         self.w = torch.nn.Parameter(torch.zeros(rows, self.hidden))
+
+    def _random_rows(self, channels: int, rng: torch.Generator) -> Tensor:
+        """Return (H, C+1), scaled so that the product with logits of size 1 is about 1."""
+        rows = torch.randn(self.hidden, channels, generator=rng)
+        return rows / math.sqrt(channels)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         log_attention = self.log_attention(logits, mask)
@@ -88,7 +94,9 @@ class Attention(PresenceLoss):
         return log_present - log_absent
 
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        relative = self.log_attention(logits, mask) + bag_sizes(logits, mask).log().view(-1, 1, 1)
+        # The mean attention is 1 / K.
+        log_size = bag_sizes(logits, mask).log().view(-1, 1, 1)
+        relative = self.log_attention(logits, mask) + log_size
         background = torch.zeros_like(logits[:, -1:])
         return torch.cat([logits[:, :-1] + relative, background], dim=1).softmax(dim=1)
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench import UsageError
+from milbench import Reduction, UsageError
 from milbench.errors import one_of
 from milbench.likelihood.columns import FLOOR
 
@@ -47,84 +47,117 @@ class Count(IndependentPositions):
     revision = 2
     supervision = "count"
 
-    def __init__(self, likelihood: Literal["joint", "marginal"] = "joint") -> None:
-        super().__init__()
+    def __init__(
+        self,
+        likelihood: Literal["joint", "marginal"] = "joint",
+        *,
+        reduction: Reduction = "mean",
+        validate: bool = True,
+    ) -> None:
+        super().__init__(reduction=reduction, validate=validate)
         self.likelihood = one_of("likelihood of count", likelihood, ("joint", "marginal"))
+
+    def check_target(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> None:
+        flat, flat_mask = flatten_positions(logits, mask)
+        positions = number_of_positions(flat, flat_mask)
+        instances = target.sum(dim=1)
+        is_impossible = instances > positions
+        if bool(is_impossible.any()):
+            bag = int(is_impossible.nonzero()[0])
+            raise UsageError(
+                f"bag {bag} has {int(instances[bag])} instances and only {int(positions[bag])} positions"
+            )
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         flat, flat_mask = flatten_positions(logits, mask)
         if len(flat) == 0:
             return flat.sum(dim=(1, 2))
-        sizes = (
-            target.new_full((len(flat),), flat.shape[2])
-            if flat_mask is None
-            else flat_mask.sum(dim=1)
+        if self.likelihood == "joint":
+            _check_states(target)
+            log_prob = joint_log_prob(flat, target, flat_mask)
+        else:
+            log_prob = marginal_log_prob(flat, target, flat_mask)
+        is_impossible = target.sum(dim=1) > number_of_positions(flat, flat_mask)
+        return -log_prob.masked_fill(is_impossible, -torch.inf)
+
+
+def _check_states(counts: Tensor) -> None:
+    """Raise UsageError where a bag has too many states for the joint recursion."""
+    # In floating point, since the product may exceed the largest integer.
+    states = int((counts + 1).double().prod(dim=1).max())
+    if states > MOST_STATES:
+        raise UsageError(
+            f"counts of {states:,} states are too many for the joint likelihood, expected at most {MOST_STATES:,}; "
+            "or use loss.count.likelihood=marginal"
         )
-        impossible = target.sum(dim=1) > sizes
-        if self.checks_values and bool(impossible.any()):
-            bag = int(impossible.nonzero()[0])
-            raise UsageError(
-                f"bag {bag} has {int(target[bag].sum())} instances and only {int(sizes[bag])} positions"
-            )
-        if self.likelihood == "marginal":
-            return -marginal_log_prob(flat, target, flat_mask).masked_fill(impossible, -torch.inf)
-        if (states := int((target + 1).double().prod(dim=1).max())) > MOST_STATES:
-            expected = f"expected at most {MOST_STATES:,}; or use loss.count.likelihood=marginal"
-            raise UsageError(
-                f"counts of {states:,} states are too many for the joint likelihood, {expected}"
-            )
-        return -joint_log_prob(flat, target, flat_mask).masked_fill(impossible, -torch.inf)
 
 
 def joint_log_prob(logits: Tensor, counts: Tensor, mask: Tensor | None) -> Tensor:
-    """Return (B,), log Prb that each class c is at counts[:, c] positions, the background at all others."""
+    """Return (B,), log Prb that each class c is at counts[:, c] positions, the background at all others.
+
+    A state is how often each class was shown at the positions so far. It is one number s: with the n_1, n_2, ...
+    instances of the classes of a bag, the digits of s have the bases n_1 + 1, n_2 + 1, ...
+    """
+    # Only as many columns as some bag has classes; the others of a bag have a count of 0.
     width = max(1, int((counts > 0).sum(dim=1).max()))
-    numbers, classes = counts.topk(width, dim=1)  # those that occur; others never
-    stride = F.pad((numbers + 1).cumprod(dim=1), (1, 0), value=1)
-    state = torch.arange(int(stride[:, -1].max()), device=logits.device)
-    # State s has (s // stride) % (n + 1) instances of a class so far: one less of it is the state s - stride.
-    so_far = state // stride[:, :-1, None] % (numbers + 1)[:, :, None]
-    predecessor = (state - stride[:, :-1, None]).clamp(min=0)
+    numbers, classes = counts.topk(width, dim=1)
+    # One instance more of a class adds its stride to the state. The last one is the number of states.
+    strides = F.pad((numbers + 1).cumprod(dim=1), (1, 0), value=1)
+    num_states = strides[:, -1:]
+    stride = strides[:, :-1, None]
+    state = torch.arange(int(num_states.max()), device=logits.device)
+    so_far = state // stride % (numbers + 1)[:, :, None]
+    predecessor = (state - stride).clamp(min=0)
+
     log_p = logits.log_softmax(dim=1)
     shown = log_p.gather(1, classes.unsqueeze(2).expand(-1, -1, log_p.shape[2]))
     background = log_p[:, -1]
     if mask is not None:
+        # A masked position shows the background for certain.
         shown = shown.masked_fill(~mask.unsqueeze(1), FLOOR)
         background = background.masked_fill(~mask, 0)
+
+    # Before the first position no class was shown.
     q = torch.full_like(log_p[:, :1, 0], FLOOR).expand(-1, len(state)).masked_fill(state == 0, 0)
     for log_shown, log_none in zip(shown.unbind(dim=2), background.unbind(dim=1), strict=True):
-        previous = (
-            q.unsqueeze(1)
-            .expand(-1, width, -1)
-            .gather(2, predecessor)
-            .masked_fill(so_far == 0, FLOOR)
-        )
-        following = [previous + log_shown.unsqueeze(2), (q + log_none.unsqueeze(1)).unsqueeze(1)]
-        q = torch.cat(following, dim=1).logsumexp(dim=1)
-    return q.gather(1, stride[:, -1:] - 1).squeeze(1)
+        before = q.unsqueeze(1).expand(-1, width, -1).gather(2, predecessor)
+        # Without an instance of the class there is no state before it.
+        before = before.masked_fill(so_far == 0, FLOOR)
+        by_class = before + log_shown.unsqueeze(2)
+        by_background = (q + log_none.unsqueeze(1)).unsqueeze(1)
+        q = torch.cat([by_class, by_background], dim=1).logsumexp(dim=1)
+    # In the last state of a bag every class was shown as often as it is counted.
+    return q.gather(1, num_states - 1).squeeze(1)
 
 
 def marginal_log_prob(logits: Tensor, counts: Tensor, mask: Tensor | None) -> Tensor:
     """Return (B,), the sum over all classes of the log-probability of each count by itself."""
     log_p = logits.log_softmax(dim=1)
+    shown = log_p[:, :-1]
+    # log(1 - p) as the sum of all other channels, where 1 - p would round to 0.
     is_own = torch.eye(log_p.shape[1], dtype=torch.bool, device=logits.device)[:-1, :, None]
-    # Of all other channels, where 1 - p would round to 0.
-    shown, absent = log_p[:, :-1], log_p.unsqueeze(1).masked_fill(is_own, FLOOR).logsumexp(dim=2)
+    absent = log_p.unsqueeze(1).masked_fill(is_own, FLOOR).logsumexp(dim=2)
     if mask is not None:
-        shown, absent = (
-            values.masked_fill(~mask.unsqueeze(1), low)
-            for values, low in ((shown, FLOOR), (absent, 0.0))
-        )
+        # A masked position does not show the class for certain.
+        is_masked = ~mask.unsqueeze(1)
+        shown = shown.masked_fill(is_masked, FLOOR)
+        absent = absent.masked_fill(is_masked, 0.0)
+
+    # q[:, c, n] is the log-probability of n instances of class c so far. Before the first position there is none.
     number = torch.arange(int(counts.max()) + 1, device=logits.device)
-    q = (
-        torch.full_like(shown[:, :, :1], FLOOR)
-        .expand(-1, -1, len(number))
-        .masked_fill(number == 0, 0)
-    )
+    q = torch.full_like(shown[:, :, :1], FLOOR).expand(-1, -1, len(number))
+    q = q.masked_fill(number == 0, 0)
     for log_shown, log_absent in zip(shown.unbind(dim=2), absent.unbind(dim=2), strict=True):
-        previous = F.pad(q[:, :, :-1], (1, 0), value=FLOOR)
+        one_less = F.pad(q[:, :, :-1], (1, 0), value=FLOOR)
+        shows = one_less + log_shown.unsqueeze(2)
+        shows_not = q + log_absent.unsqueeze(2)
         # logaddexp has no second derivative here.
-        q = torch.stack([previous + log_shown.unsqueeze(2), q + log_absent.unsqueeze(2)]).logsumexp(
-            dim=0
-        )
+        q = torch.stack([shows, shows_not]).logsumexp(dim=0)
     return q.gather(2, counts.unsqueeze(2)).squeeze(2).sum(dim=1)
+
+
+def number_of_positions(logits: Tensor, mask: Tensor | None) -> Tensor:
+    """Return (B,) int64, how many positions each bag has, by logits (B, C+1, K) and a mask (B, K)."""
+    if mask is not None:
+        return mask.sum(dim=1)
+    return torch.full((len(logits),), logits.shape[2], device=logits.device)

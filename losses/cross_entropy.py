@@ -26,13 +26,16 @@ class CrossEntropy(Loss):
     supervision = "position"
     head = "class"
 
-    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        if self.checks_values and bool((labels.sum(dim=1) != 1).any()):
-            bag = int((labels.sum(dim=1) != 1).nonzero()[0])
-            classes = int(labels[bag].sum())
+    def check_bags(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> None:  # noqa: ARG002
+        sizes = labels.sum(dim=1)
+        is_other = sizes != 1
+        if bool(is_other.any()):
+            bag = int(is_other.nonzero()[0])
             raise UsageError(
-                f"cross-entropy is for bags of one instance; bag {bag} has {classes} classes in its label set"
+                f"cross-entropy is for bags of one instance; bag {bag} has {int(sizes[bag])} classes in its label set"
             )
+
+    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         return F.cross_entropy(self.scores(logits, mask), labels.to(logits), reduction="none")
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:

@@ -36,35 +36,64 @@ class Ctc(SoftmaxLoss):
     name = "ctc"
     supervision = "order"
 
-    def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
-        if logits.ndim == 2:
-            logits, mask = logits.unsqueeze(2), None if mask is None else mask.unsqueeze(1)
-        grid = logits.unsqueeze(2).flatten(
-            2, -2
-        )  # (B, C+1, h, w): the last position dimension gives the columns
-        grid_mask = None if mask is None else mask.unsqueeze(1).flatten(1, -2)
-        occupied = (
-            torch.ones_like(grid[:, 0, 0], dtype=torch.bool)
-            if grid_mask is None
-            else grid_mask.any(dim=1)
-        )
-        target = target.gather(
-            1, (target < 0).long().argsort(dim=1, stable=True)
-        )  # padding may be anywhere in a row
-        repeats = (target[:, 1:] == target[:, :-1]) & (target[:, 1:] >= 0)
-        lengths = (target >= 0).sum(dim=1)
-        short = occupied.sum(dim=1) < lengths + repeats.sum(dim=1)
-        if self.checks_values and bool(short.any()):
-            bag = int(short.nonzero()[0])
-            columns, classes, repeated = (
-                int(value[bag].sum()) for value in (occupied, target >= 0, repeats)
-            )
+    def check_target(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> None:
+        columns = _occupied_columns(*_as_columns(logits, mask)).sum(dim=1)
+        sequence = Sequences(target)
+        is_short = columns < sequence.fewest_columns
+        if bool(is_short.any()):
+            bag = int(is_short.nonzero()[0])
             raise UsageError(
-                f"ctc: bag {bag} has {columns} columns, too few for its sequence of {classes} classes, of which "
-                f"{repeated} repeat the one before and need a blank between"
+                f"ctc: bag {bag} has {int(columns[bag])} columns, too few for its sequence of "
+                f"{int(sequence.lengths[bag])} classes, of which {int(sequence.repeats[bag].sum())} repeat the one "
+                "before and need a blank between"
             )
-        loss = -_log_prob(column_log_probs(grid, grid_mask), target, repeats, lengths, occupied)
-        return torch.where(short, torch.inf, loss)
+
+    def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
+        grid, grid_mask = _as_columns(logits, mask)
+        occupied = _occupied_columns(grid, grid_mask)
+        sequences = Sequences(target)
+        loss = -_log_prob(column_log_probs(grid, grid_mask), sequences, occupied)
+        is_short = occupied.sum(dim=1) < sequences.fewest_columns
+        return torch.where(is_short, torch.inf, loss)
+
+
+class Sequences:
+    """The sequences of classes of the bags of a batch, from a target (B, M) padded with -1 anywhere.
+
+    `classes` (B, M) has the padding at the end, `repeats` (B, M - 1) is True where a class is the same as the one
+    before, and `lengths` (B,) is how many classes there are.
+    """
+
+    def __init__(self, target: Tensor) -> None:
+        padding_last = (target < 0).long().argsort(dim=1, stable=True)
+        self.classes = target.gather(1, padding_last)
+        is_same = self.classes[:, 1:] == self.classes[:, :-1]
+        self.repeats = is_same & (self.classes[:, 1:] >= 0)
+        self.lengths = (self.classes >= 0).sum(dim=1)
+
+    @property
+    def fewest_columns(self) -> Tensor:
+        """(B,), the columns that a sequence needs: one a class, and a blank between two that are the same."""
+        return self.lengths + self.repeats.sum(dim=1)
+
+
+def _as_columns(logits: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return logits (B, C+1, h, w) and a mask (B, h, w): the last position dimension gives the columns."""
+    if logits.ndim == 2:
+        # One position, which is the only column.
+        logits = logits.unsqueeze(2)
+        mask = None if mask is None else mask.unsqueeze(1)
+    grid = logits.unsqueeze(2).flatten(2, -2)
+    if mask is None:
+        return grid, None
+    return grid, mask.unsqueeze(1).flatten(1, -2)
+
+
+def _occupied_columns(grid: Tensor, mask: Tensor | None) -> Tensor:
+    """Return (B, w) bool, the columns with an instance."""
+    if mask is None:
+        return torch.ones_like(grid[:, 0, 0], dtype=torch.bool)
+    return mask.any(dim=1)
 
 
 def column_log_probs(grid: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -80,32 +109,33 @@ def column_log_probs(grid: Tensor, mask: Tensor | None = None) -> Tensor:
     return F.pad(shown, (0, 0, 0, 1)).log_softmax(dim=1)
 
 
-def _log_prob(
-    columns: Tensor, target: Tensor, repeats: Tensor, lengths: Tensor, occupied: Tensor
-) -> Tensor:
+def _log_prob(columns: Tensor, sequences: Sequences, occupied: Tensor) -> Tensor:
     """Return (B,), log Prb of the sequences by the forward recursion over columns (B, C+1, w), blank last.
 
     A state is the last symbol of the sequence with blanks that was emitted: 2 M + 1 of them, blanks at even indices.
-    The sequences `target` (B, M) are padded with -1 at the end; `repeats` (B, M - 1) marks classes equal to the one
-    before, `occupied` (B, w) columns with an instance.
+    Columns that are not `occupied` (B, w) are skipped.
     """
-    (B, M), blank = target.shape, columns.shape[1] - 1
-    symbols = torch.stack([target, torch.full_like(target, blank)], dim=2).flatten(1)
-    symbols = F.pad(symbols, (1, 0), value=blank)
-    symbols = torch.where(
-        symbols < 0, blank, symbols
-    )  # padding: after the end of a shorter sequence
+    blank = columns.shape[1] - 1
+    batch, longest = sequences.classes.shape
+    # A blank, and then each class with a blank behind it. After the end of a shorter sequence there are blanks alone.
+    classes = torch.where(sequences.classes < 0, blank, sequences.classes)
+    class_and_blank = torch.stack([classes, torch.full_like(classes, blank)], dim=2).flatten(1)
+    symbols = F.pad(class_and_blank, (1, 0), value=blank)
     emitted = columns.gather(1, symbols.unsqueeze(2).expand(-1, -1, columns.shape[2]))
     # A class may follow another one without a blank between them, but not itself.
-    skips = torch.zeros_like(symbols, dtype=torch.bool)
-    skips[:, 3::2] = ~repeats
-    alpha = F.pad(columns.new_zeros(B, 1), (0, 2 * M), value=FLOOR)
+    can_skip_blank = torch.zeros_like(symbols, dtype=torch.bool)
+    can_skip_blank[:, 3::2] = ~sequences.repeats
+
+    # Before the first column alpha is at the blank in front of the sequence.
+    alpha = F.pad(columns.new_zeros(batch, 1), (0, 2 * longest), value=FLOOR)
     for t in range(columns.shape[2]):
         step = F.pad(alpha, (1, -1), value=FLOOR)
-        skip = F.pad(alpha, (2, 0), value=FLOOR)[:, :-2].masked_fill(~skips, FLOOR)
+        skip = F.pad(alpha, (2, 0), value=FLOOR)[:, :-2].masked_fill(~can_skip_blank, FLOOR)
         following = torch.stack([alpha, step, skip]).logsumexp(dim=0) + emitted[:, :, t]
         alpha = torch.where(occupied[:, t : t + 1], following, alpha)
-    end = 2 * lengths.unsqueeze(1)
+
+    # The last column emits the last class, or a blank behind it.
+    end = 2 * sequences.lengths.unsqueeze(1)
     blank_end = alpha.gather(1, end)
     class_end = alpha.gather(1, (end - 1).clamp(min=0)).masked_fill(end == 0, FLOOR)
     return torch.cat([blank_end, class_end], dim=1).logsumexp(dim=1)

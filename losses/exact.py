@@ -5,12 +5,12 @@ from typing import Literal
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench import UsageError
+from milbench import Reduction, UsageError
 from milbench.errors import one_of
 from milbench.likelihood import EXACT_LABEL_LIMIT, bag_log_prob_bounds, bag_log_prob_from_logits
 
 from ._positions import sum_positions
-from ._softmax import PerPosition, lower_log_prob
+from ._softmax import DivideBy, PerPosition, lower_log_prob
 
 
 class Exact(PerPosition):
@@ -47,33 +47,35 @@ class Exact(PerPosition):
 
     def __init__(
         self,
-        divide_by: Literal["batch", "bag", "none"] = "none",
+        divide_by: DivideBy = "none",
         rule: Literal["sum", "exact"] = "sum",
         method: Literal["auto", "exact", "upper", "lower"] = "auto",
+        *,
+        reduction: Reduction = "mean",
+        validate: bool = True,
     ) -> None:
-        super().__init__(divide_by)
+        super().__init__(divide_by, reduction=reduction, validate=validate)
         self.rule = one_of("rule of exact", rule, ("sum", "exact"))
         self.method = one_of("method of exact", method, ("auto", "exact", "upper", "lower"))
 
     def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        # `forward` has checked logits and labels, and a softmax sums to 1: nothing is left to validate.
+        # Logits and labels were checked, and a softmax sums to 1: nothing is left to validate.
         if self.method in ("upper", "lower"):
             log_probs = logits.log_softmax(dim=1)
             bounds = bag_log_prob_bounds(
                 log_probs, labels, mask, validate=False, max_labels=self.max_labels
             )
             return -(bounds.upper if self.method == "upper" else bounds.lower)
-        if min(labels.shape[1], self.max_labels or labels.shape[1]) <= EXACT_LABEL_LIMIT:
+        most_classes = labels.shape[1]
+        if self.max_labels:
+            most_classes = min(most_classes, self.max_labels)
+        if most_classes <= EXACT_LABEL_LIMIT:
             return -bag_log_prob_from_logits(
                 logits, labels, mask, validate=False, max_labels=self.max_labels
             )
-        if (
-            self.method == "exact"
-            and len(labels)
-            and (largest := int(labels.sum(dim=1).max())) > EXACT_LABEL_LIMIT
-        ):
-            limit = f"the limit of the exact sum, {EXACT_LABEL_LIMIT} classes; use method=lower, upper or auto"
-            raise UsageError(f"exact: a label set of {largest} classes exceeds {limit}")
+        # Some label set may be too large, so that each has to be looked at.
+        if self.method == "exact":
+            _check_sizes(labels)
         return -lower_log_prob(logits, labels, mask)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
@@ -82,3 +84,15 @@ class Exact(PerPosition):
         # log(p_c + p_background) - log p_background: the first term rounds to 0 for every class where the background is
         # almost certain, and the difference, which has the same order, does not.
         return sum_positions(-F.logsigmoid(logits[:, -1:] - logits[:, :-1]), mask)
+
+
+def _check_sizes(labels: Tensor) -> None:
+    """Raise UsageError for a label set (B, C) bool that is too large for the exact sum."""
+    if len(labels) == 0:
+        return
+    largest = int(labels.sum(dim=1).max())
+    if largest > EXACT_LABEL_LIMIT:
+        raise UsageError(
+            f"exact: a label set of {largest} classes exceeds the limit of the exact sum, "
+            f"{EXACT_LABEL_LIMIT} classes; use method=lower, upper or auto"
+        )

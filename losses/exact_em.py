@@ -1,15 +1,13 @@
 """Expectation maximisation: cross-entropy of every position against its exact posterior given the label set."""
 
-from typing import Literal
-
 from torch import Tensor
 
-from milbench import UsageError
+from milbench import Reduction, UsageError
 from milbench.errors import positive
 from milbench.likelihood import EXACT_LABEL_LIMIT, instance_posterior
 
 from ._positions import complete_data_cost
-from ._softmax import PerPosition
+from ._softmax import DivideBy, PerPosition
 
 
 class ExactEM(PerPosition):
@@ -43,32 +41,30 @@ class ExactEM(PerPosition):
     name = "exact-em"
 
     def __init__(
-        self, divide_by: Literal["batch", "bag", "none"] = "none", sharpness: float = 1.0
+        self,
+        divide_by: DivideBy = "none",
+        sharpness: float = 1.0,
+        *,
+        reduction: Reduction = "mean",
+        validate: bool = True,
     ) -> None:
-        super().__init__(divide_by)
+        super().__init__(divide_by, reduction=reduction, validate=validate)
         self.sharpness = positive("sharpness of exact-em", sharpness)
         if sharpness > 1000:
             raise UsageError(f"sharpness of exact-em must be at most 1000, got {sharpness:g}")
 
+    def check_bags(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> None:  # noqa: ARG002
+        sizes = labels.sum(dim=1)
+        if bool((sizes > EXACT_LABEL_LIMIT).any()):
+            raise UsageError(
+                f"exact-em: a label set of {int(sizes.max())} classes exceeds the limit of the exact posterior, "
+                f"{EXACT_LABEL_LIMIT} classes; hard-em and exact have no limit"
+            )
+
     def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        if self.checks_values:
-            _check_sizes(labels)
         # The posterior is a constant. `detach` says so in every mode; `no_grad` would let tangents through.
         sharpened = (self.sharpness * logits.detach()).log_softmax(dim=1)
         posterior = instance_posterior(
             sharpened, labels, mask, validate=False, max_labels=self.max_labels
         )
         return complete_data_cost(logits, posterior, labels, mask)
-
-
-def _check_sizes(labels: Tensor) -> None:
-    """Raise UsageError for a label set (B, C) bool that is too large for the exact posterior."""
-    if len(labels) == 0:
-        return
-    largest = int(labels.sum(dim=1).max())
-    if largest > EXACT_LABEL_LIMIT:
-        limit = f"the limit of the exact posterior, {EXACT_LABEL_LIMIT} classes"
-        raise UsageError(
-            f"exact-em: a label set of {largest} classes exceeds {limit}; "
-            "hard-em and exact have no limit"
-        )

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from milbench import Reduction
 from milbench.errors import positive
 
 from ._class_weights import ClassWeights, PositiveWeights
@@ -39,19 +40,25 @@ class GeneralisedMean(PooledLoss):
         *,
         weight: ClassWeights = None,
         pos_weight: PositiveWeights = None,
+        reduction: Reduction = "mean",
+        validate: bool = True,
     ) -> None:
-        super().__init__(weight=weight, pos_weight=pos_weight)
+        super().__init__(
+            weight=weight, pos_weight=pos_weight, reduction=reduction, validate=validate
+        )
         self.exponent = positive("exponent of generalised-mean", exponent)
 
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
-        log_p, log_q = F.logsigmoid(detectors), F.logsigmoid(-detectors)
+        log_p = F.logsigmoid(detectors)
+        log_q = F.logsigmoid(-detectors)
         log_present = log_mean_exp(self.exponent * log_p, mask) / self.exponent
-        log_absent = log_mean_exp(log_q - self._log_ratio(log_p), mask) + self._log_ratio(
-            log_present
-        )
+        # log(1 - p_k^r), the logarithm of 1 - p_k without the ratio of the two.
+        log_rest = log_q - self._log_ratio(log_p)
+        log_absent = log_mean_exp(log_rest, mask) + self._log_ratio(log_present)
         return log_present - log_absent
 
     def _log_ratio(self, log_x: Tensor) -> Tensor:
         """Return log((1 - x) / (1 - x^r)), smooth up to x = 1, where both are 0 and the ratio is 1 / r."""
+        # At x = 1 itself the quotient would be 0 / 0.
         log_x = log_x.clamp(max=-torch.finfo(log_x.dtype).eps)
         return (torch.expm1(log_x) / torch.expm1(self.exponent * log_x)).log()

@@ -42,12 +42,12 @@ class HardEM(PerPosition):
     """
 
     name = "hard-em"
-    presence_is_log_odds = False  # of the best assignments alone
+    # Its presence compares the best assignments alone, not all of them.
+    presence_is_log_odds = False
 
     def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        return complete_data_cost(
-            logits, best_assignment(logits.detach(), labels, mask), labels, mask
-        )
+        assignment = best_assignment(logits.detach(), labels, mask)
+        return complete_data_cost(logits, assignment, labels, mask)
 
     def predict(
         self, logits: Tensor, mask: Tensor | None = None, threshold: float | None = 0.0
@@ -60,7 +60,8 @@ class HardEM(PerPosition):
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         highest, second = logits.topk(2, dim=1).values.split(1, dim=1)
         classes = logits[:, :-1]
-        return _best_difference(classes - torch.where(classes == highest, second, highest), mask)
+        best_other = torch.where(classes == highest, second, highest)
+        return _best_difference(classes - best_other, mask)
 
 
 def best_assignment(logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
@@ -69,19 +70,22 @@ def best_assignment(logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tens
     It is (B, C+1, K), the share of each channel at each position, 0 where masked; `HardEM` says how ties are shared.
     For a label set of more classes than positions it means nothing.
     """
-    allowed = logits.masked_fill(~F.pad(labels, (0, 1), value=True).unsqueeze(2), -torch.inf)
-    highest = allowed == allowed.amax(dim=1, keepdim=True)
+    # The channels of the label set, and the background.
+    is_allowed = F.pad(labels, (0, 1), value=True).unsqueeze(2)
+    allowed = logits.masked_fill(~is_allowed, -torch.inf)
+    is_highest = allowed == allowed.amax(dim=1, keepdim=True)
     if mask is None:
-        mask = torch.ones_like(highest[:, 0])
-    highest &= mask.unsqueeze(1)
-    ties = highest.sum(dim=1, keepdim=True)
-    shares = highest / ties.clamp(min=1).to(logits)
-    occurs = (highest & (ties == 1)).any(dim=2)[:, :-1]
+        mask = torch.ones_like(is_highest[:, 0])
+    is_highest &= mask.unsqueeze(1)
+    ties = is_highest.sum(dim=1, keepdim=True)
+    shares = is_highest / ties.clamp(min=1).to(logits)
+    # A class that is alone the highest at some position occurs in every best assignment.
+    occurs = (is_highest & (ties == 1)).any(dim=2)[:, :-1]
+    lacks_class = (labels & ~occurs).any(dim=1)
     fits = labels.sum(dim=1) <= mask.sum(dim=1)
-    for bag in ((labels & ~occurs).any(dim=1) & fits).nonzero().flatten().tolist():
-        shares[bag, :, mask[bag]] = _covering(
-            allowed[bag][:, mask[bag]], labels[bag], shares[bag][:, mask[bag]]
-        )
+    for bag in (lacks_class & fits).nonzero().flatten().tolist():
+        here = mask[bag]
+        shares[bag, :, here] = _covering(allowed[bag][:, here], labels[bag], shares[bag][:, here])
     return shares
 
 

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from milbench import Reduction
 from milbench.errors import positive
 
 from ._class_weights import ClassWeights, PositiveWeights
@@ -39,9 +40,14 @@ class LogSumExp(PooledLoss):
         *,
         weight: ClassWeights = None,
         pos_weight: PositiveWeights = None,
+        reduction: Reduction = "mean",
+        validate: bool = True,
     ) -> None:
-        super().__init__(weight=weight, pos_weight=pos_weight)
+        super().__init__(
+            weight=weight, pos_weight=pos_weight, reduction=reduction, validate=validate
+        )
         self.sharpness = positive("sharpness of log-sum-exp", sharpness)
+        self.learn = learn
         self.log_factor = torch.nn.Parameter(torch.zeros(())) if learn else None
 
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:

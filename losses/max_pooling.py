@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from milbench import Loss, bag_sizes
+from milbench import Loss, Reduction, bag_sizes
 from milbench.errors import one_of
 
 from ._positions import exclude_masked, fill_empty_bags, softmax_log_odds
@@ -51,9 +51,15 @@ class MaxPooling(Loss):
     name = "max-pooling"
     revision = 4
 
-    def __init__(self, normalization: Literal["bag", "batch", "position"] = "bag") -> None:
-        super().__init__()
-        self.normalization = one_of("normalization of max-pooling", normalization, (*NORMALIZED,))
+    def __init__(
+        self,
+        normalization: Literal["bag", "batch", "position"] = "bag",
+        *,
+        reduction: Reduction = "mean",
+        validate: bool = True,
+    ) -> None:
+        super().__init__(reduction=reduction, validate=validate)
+        self.normalization = one_of("normalization of max-pooling", normalization, NORMALIZED)
         self._normalized = NORMALIZED[normalization]
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
@@ -81,21 +87,25 @@ class OverBag:
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         log_total = _log_total(logits, mask).unsqueeze(2)
-        return (exclude_masked(logits, mask) - log_total).exp().sum(dim=2)[:, :-1]
+        log_p = exclude_masked(logits, mask) - log_total
+        return log_p.exp().sum(dim=2)[:, :-1]
 
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         logits = exclude_masked(logits, mask)
-        within = softmax_log_odds(logits.flatten(1)).view_as(logits)[:, :-1].amax(dim=2)
+        # One softmax over all channels and positions of a bag.
+        log_odds = softmax_log_odds(logits.flatten(1)).view_as(logits)
+        presence = log_odds[:, :-1].amax(dim=2)
         if mask is None:
-            return within
+            return presence
         # Without instances all logits are -inf, and their softmax is not defined.
         is_empty = ~mask.any(dim=1, keepdim=True)
-        return within.masked_fill(is_empty, -torch.inf)
+        return presence.masked_fill(is_empty, -torch.inf)
 
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         classes = logits[:, :-1]
-        share = _log_total(classes, mask) - bag_sizes(logits, mask).log().unsqueeze(1)
-        background = share.unsqueeze(2).expand(-1, 1, logits.shape[2])
+        # The background stands where a class has the uniform share 1 / K of the bag's total.
+        uniform = _log_total(classes, mask) - bag_sizes(logits, mask).log().unsqueeze(1)
+        background = uniform.unsqueeze(2).expand(-1, 1, logits.shape[2])
         return torch.cat([classes, background], dim=1).softmax(dim=1)
 
     def evidence(self, logits: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
@@ -112,8 +122,10 @@ class OverBatch(OverBag):
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         highest = exclude_masked(logits, mask).amax(dim=2)
-        classes, background = highest[:, :-1], highest[:, -1:]
-        return classes.masked_fill((classes < background).all(dim=1, keepdim=True), -torch.inf)
+        classes = highest[:, :-1]
+        background = highest[:, -1:]
+        is_background = (classes < background).all(dim=1, keepdim=True)
+        return classes.masked_fill(is_background, -torch.inf)
 
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         # With the total of the batch, the presence of a bag would depend on the bags that are evaluated with it.
@@ -125,14 +137,15 @@ class OverPosition:
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         # A bag without instances has no background either.
-        background = (
-            torch.ones_like(labels[:, :1]) if mask is None else mask.any(dim=1, keepdim=True)
-        )
+        has_background = labels.new_ones(len(labels), 1)
+        if mask is not None:
+            has_background = mask.any(dim=1, keepdim=True)
         log_max = exclude_masked(logits.log_softmax(dim=1), mask).amax(dim=2)
-        return _mean_over(log_max, torch.cat([labels, background], dim=1))
+        return _mean_over(log_max, torch.cat([labels, has_background], dim=1))
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        return self.presence(logits, mask)  # probabilities would round to 1, and two classes tie
+        # Probabilities would round to 1, and two classes tie.
+        return self.presence(logits, mask)
 
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         return exclude_masked(softmax_log_odds(logits), mask)[:, :-1].amax(dim=2)

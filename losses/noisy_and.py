@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from milbench import Reduction
 from milbench.errors import positive
 
 from ._class_weights import ClassWeights, PositiveWeights
@@ -42,8 +43,12 @@ class NoisyAnd(PooledLoss):
         *,
         weight: ClassWeights = None,
         pos_weight: PositiveWeights = None,
+        reduction: Reduction = "mean",
+        validate: bool = True,
     ) -> None:
-        super().__init__(weight=weight, pos_weight=pos_weight)
+        super().__init__(
+            weight=weight, pos_weight=pos_weight, reduction=reduction, validate=validate
+        )
         self.slope = positive("slope of noisy-and", slope)
 
     def make_weights(self, num_classes: int, rng: torch.Generator) -> None:  # noqa: ARG002 nothing is drawn
@@ -52,10 +57,15 @@ class NoisyAnd(PooledLoss):
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
         a = self.slope
         b = self.threshold.to(detectors).sigmoid()
+        # The means of p_k and of 1 - p_k.
         log_m = log_mean_exp(F.logsigmoid(detectors), mask)
         log_rest = log_mean_exp(F.logsigmoid(-detectors), mask)
+        # P and 1 - P are differences of sigmoids, written as products. With u = a (m - b), one has the factor s(u), the
+        # other s(-u), and s(u) / s(-u) is exp(u).
         at_threshold = a * (log_m.exp() - b) + F.logsigmoid(a * b) - F.logsigmoid(a * (1 - b))
-        return at_threshold + _log_firing(math.log(a) + log_m) - _log_firing(math.log(a) + log_rest)
+        log_present = _log_firing(math.log(a) + log_m)
+        log_absent = _log_firing(math.log(a) + log_rest)
+        return at_threshold + log_present - log_absent
 
 
 def _log_firing(log_x: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from milbench import Reduction
 from milbench.errors import one_of
 
 from ._class_weights import ClassWeights, PositiveWeights
@@ -47,8 +48,12 @@ class NoisyOr(PresenceLoss):
         *,
         weight: ClassWeights = None,
         pos_weight: PositiveWeights = None,
+        reduction: Reduction = "mean",
+        validate: bool = True,
     ) -> None:
-        super().__init__(weight=weight, pos_weight=pos_weight)
+        super().__init__(
+            weight=weight, pos_weight=pos_weight, reduction=reduction, validate=validate
+        )
         self.head = one_of("head of noisy-or", head, ("softmax", "sigmoid"))
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
@@ -59,8 +64,11 @@ class NoisyOr(PresenceLoss):
 
     def _log_odds(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), by a mask with a position in every bag."""
-        detectors = softmax_log_odds(logits) if self.head == "softmax" else logits
-        detectors = exclude_masked(detectors[:, :-1], mask)
-        log_absent = F.logsigmoid(-detectors)
-        before = F.pad(log_absent, (1, -1)).cumsum(dim=2)
-        return (detectors - before).logsumexp(dim=2)
+        # log o_{c,k}; with a sigmoid these are the logits.
+        log_odds = softmax_log_odds(logits) if self.head == "softmax" else logits
+        log_odds = exclude_masked(log_odds[:, :-1], mask)
+        # log(1 - p_{c,k}) is -log(1 + o_{c,k}).
+        log_absent = F.logsigmoid(-log_odds)
+        # At no position before k: shifted by one position, the sum begins with 0.
+        log_absent_before = F.pad(log_absent, (1, -1)).cumsum(dim=2)
+        return (log_odds - log_absent_before).logsumexp(dim=2)

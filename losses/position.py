@@ -29,7 +29,6 @@ class Position(SoftmaxLoss):
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         flat, flat_mask = flatten_positions(logits, mask)
-        losses = F.cross_entropy(logits, target, reduction="none").reshape(
-            len(flat), 1, flat.shape[2]
-        )
+        by_position = F.cross_entropy(logits, target, reduction="none")
+        losses = by_position.reshape(len(flat), 1, flat.shape[2])
         return sum_positions(losses, flat_mask).squeeze(1) / bag_sizes(flat, flat_mask)

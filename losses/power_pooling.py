@@ -36,8 +36,8 @@ class PowerPooling(PooledLoss):
         self.log_power = torch.nn.Parameter(torch.zeros(num_classes))
 
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
-        power, log_p = self.log_power.to(detectors).exp().unsqueeze(1), F.logsigmoid(detectors)
-        largest = (
-            exclude_masked(log_p, mask).amax(dim=2, keepdim=True).detach()
-        )  # without it, large powers round away
+        power = self.log_power.to(detectors).exp().unsqueeze(1)
+        log_p = F.logsigmoid(detectors)
+        # A factor that all weights of a bag share cancels. Without this one, large powers round to 0.
+        largest = exclude_masked(log_p, mask).amax(dim=2, keepdim=True).detach()
         return weighted_mean_log_odds(power * (log_p - largest), detectors, mask)

@@ -38,9 +38,12 @@ class Superset(PerPosition):
     name = "superset"
 
     def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        candidate = F.pad(labels, (0, 1), value=True).unsqueeze(2)
+        # The channels of the label set, and the background.
+        is_candidate = F.pad(labels, (0, 1), value=True).unsqueeze(2)
         # The smallest number in place of -inf: with L all classes, no channel is left, and its derivatives stay finite.
         lowest = torch.finfo(logits.dtype).min
-        allowed = logits.masked_fill(~candidate, lowest).logsumexp(dim=1, keepdim=True)
-        outside = logits.masked_fill(candidate, lowest).logsumexp(dim=1, keepdim=True)
-        return sum_positions(F.softplus(outside - allowed), mask).squeeze(1)
+        allowed = logits.masked_fill(~is_candidate, lowest).logsumexp(dim=1, keepdim=True)
+        outside = logits.masked_fill(is_candidate, lowest).logsumexp(dim=1, keepdim=True)
+        # -log of the candidates' probability, which is that of a sigmoid of the difference.
+        cost = F.softplus(outside - allowed)
+        return sum_positions(cost, mask).squeeze(1)

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from milbench import bag_sizes
+from milbench import Reduction, bag_sizes
 from milbench.errors import positive
 
 from ._class_weights import ClassWeights, PositiveWeights
@@ -37,16 +37,27 @@ class TopK(PooledLoss):
         *,
         weight: ClassWeights = None,
         pos_weight: PositiveWeights = None,
+        reduction: Reduction = "mean",
+        validate: bool = True,
     ) -> None:
-        super().__init__(weight=weight, pos_weight=pos_weight)
+        super().__init__(
+            weight=weight, pos_weight=pos_weight, reduction=reduction, validate=validate
+        )
         self.one_in = positive("one_in of top-k", one_in, least=1)
 
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
         k = (bag_sizes(detectors, mask) / self.one_in).ceil().view(-1, 1, 1)
         ranked = exclude_masked(detectors.detach(), mask).sort(dim=2, descending=True).values
-        last = ranked.gather(2, (k.long() - 1).expand(-1, detectors.shape[1], -1))
-        above, tied = detectors > last, detectors == last
+        # The k-th largest logit of each class.
+        place_of_last = (k.long() - 1).expand(-1, detectors.shape[1], -1)
+        last = ranked.gather(2, place_of_last)
+        is_above = detectors > last
+        is_tied = detectors == last
         if mask is not None:
-            above, tied = above & mask.unsqueeze(1), tied & mask.unsqueeze(1)
-        places = (k - above.sum(dim=2, keepdim=True)) / tied.sum(dim=2, keepdim=True)
-        return ((above + tied * places) / k * detectors).sum(dim=2)
+            is_above = is_above & mask.unsqueeze(1)
+            is_tied = is_tied & mask.unsqueeze(1)
+        # Those that tie share the places that are left.
+        places_left = k - is_above.sum(dim=2, keepdim=True)
+        share = places_left / is_tied.sum(dim=2, keepdim=True)
+        weights = (is_above + is_tied * share) / k
+        return (weights * detectors).sum(dim=2)

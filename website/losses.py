@@ -4,6 +4,7 @@ import re
 from functools import cache
 from typing import get_args
 
+from milbench.api.load import load_loss
 from milbench.api.loss import Loss
 from milbench.api.parameters import constructor_parameters, type_of
 from milbench.api.registry import losses
@@ -98,8 +99,7 @@ def files() -> dict[str, str | bytes]:
     cards = "\n".join(CARD.format(name=name, formula=formulas()[name]) for name in names)
     made: dict[str, str | bytes] = {"reference/losses/pictures.md": OVERVIEW.format(cards=cards)}
     for name in names:
-        loss = losses().create(name, {})
-        loss.reduction = "none"
+        loss = load_loss(name, reduction="none")
         made[_path(name)] = _page(name, loss)
         made[f"reference/losses/{name}.png"] = picture(loss)
         if standing.variants(name):

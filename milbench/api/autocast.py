@@ -8,26 +8,25 @@ import torch
 
 from milbench.errors import UsageError
 
-AnyMethod = TypeVar("AnyMethod", bound=Callable[..., Any])
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 
-def without_autocast(method: AnyMethod) -> AnyMethod:
-    """Return a method `(self, logits, ...)` that autocast does not reach: bfloat16 would give a loss two digits."""
+def without_autocast(function: AnyFunction) -> AnyFunction:
+    """Return a function `(loss, logits, ...)` that autocast does not reach: bfloat16 would give a loss two digits."""
 
-    @functools.wraps(method)
-    def precise(self: Any, *args: Any, **kwargs: Any) -> Any:
-        logits = args[0] if args else kwargs["logits"]
+    @functools.wraps(function)
+    def precise(loss: Any, logits: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(logits, torch.Tensor):
-            raise UsageError(f"{self.name}: logits must be a tensor, got {type(logits).__name__}")
+            raise UsageError(f"{loss.name}: logits must be a tensor, got {type(logits).__name__}")
         # PyTorch 2.10 cannot compile the call itself, and what is compiled runs on devices that have autocast. To mark
         # it as constant for the compiler would import the compiler: more than a second in every process.
         kind = logits.device.type
         if not torch.compiler.is_compiling() and not torch.amp.is_autocast_available(kind):
-            return method(self, *args, **kwargs)
+            return function(loss, logits, *args, **kwargs)
         with torch.autocast(kind, enabled=False):
-            return method(self, *args, **kwargs)
+            return function(loss, logits, *args, **kwargs)
 
-    return cast("AnyMethod", precise)
+    return cast("AnyFunction", precise)
 
 
 def inside_function_transform() -> bool:

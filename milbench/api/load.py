@@ -1,11 +1,12 @@
 """Load a loss or a task by its name."""
 
-from typing import Any
+from typing import Any, get_args
 
 from milbench.api.loss import Loss, Reduction
 from milbench.api.registry import losses, tasks
 from milbench.api.resolver import read_edited, resolve
 from milbench.api.task import Task
+from milbench.errors import one_of
 
 
 def load_loss(name: str, *, reduction: Reduction = "mean", **params: Any) -> Loss:
@@ -25,7 +26,8 @@ def load_loss(name: str, *, reduction: Reduction = "mean", **params: Any) -> Los
     """
     read_edited()
     loss = losses().create(resolve(losses(), name), params)
-    loss.reduction = reduction
+    # The constructor of a user's loss need not take it.
+    loss.reduction = one_of(f"reduction of {loss.name}", reduction, get_args(Reduction))
     return loss
 
 

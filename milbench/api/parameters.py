@@ -34,11 +34,12 @@ def _parameters(maker: Callable[..., Any]) -> list[inspect.Parameter]:
 def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
     """Return the parameters of the constructor of a loss or a task, by name.
 
-    If the class has a dataclass `Options`, they are those of its constructor. The `reduction` of a loss is left out:
-    whoever calls the loss chooses it.
+    If the class has a dataclass `Options`, they are those of its constructor. What the class names in `no_parameters`
+    is left out, such as the `reduction` of a loss: whoever calls the loss chooses it.
     """
     constructor = getattr(cls, "Options", cls).__init__  # type: ignore[misc]
-    return {p.name: p for p in _parameters(constructor) if p.name not in ("self", "reduction")}
+    left_out = ("self", *getattr(cls, "no_parameters", ()))
+    return {p.name: p for p in _parameters(constructor) if p.name not in left_out}
 
 
 def network_parameters(maker: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -188,14 +189,13 @@ def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, 
 
     Raises UsageError where `check_values` does, and where the constructor does.
     """
-    # A loss says more of what it does not take than that it is unknown.
-    check_names = getattr(cls, "check_argument_names", None)
-    if check_names is not None:
-        try:
-            check_names(params)
-        except UsageError as error:
-            raise UsageError(f"{owner}: {error}") from None
-    complete = check_values(owner, constructor_parameters(cls), params)
+    parameters = constructor_parameters(cls)
+    # A class may say more of a parameter that it does not have than that it is unknown.
+    reasons: Mapping[str, str] = getattr(cls, "unknown_parameters", {})
+    for name in params:
+        if name in reasons and name not in parameters:
+            raise UsageError(f"{owner} takes no {name}: {reasons[name]}")
+    complete = check_values(owner, parameters, params)
     if not inspect.isabstract(cls):
         try:
             # The constructor checks what its annotations do not say.

@@ -12,6 +12,7 @@ from torch import Tensor
 from milbench._utils.process import process_as_before
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
+from milbench.api.criterion import bag_losses, score
 from milbench.api.loss import Loss
 from milbench.api.loss_checks import fault
 from milbench.api.network import Network
@@ -149,7 +150,11 @@ def _try_first_batch(job: Job) -> tuple[str, str]:
             "a search needs validation bags, and the task has none; task.validation=0.1 holds some of a table out"
         )
     check_max_labels(task, bags)
-    loss = loss_for(cell, task)
+    # The classes are counted in this batch alone, which shows as well whether the loss can be computed.
+    counts = bags.labels.bool().sum(dim=0), len(bags.labels)
+    loss = loss_for(cell).build(
+        task.num_classes, cell.seed, max_labels=task.max_labels, class_counts=counts
+    )
     try:
         network = network_for(cell, task, loss, job.execution.data_dir)
         positions = typical_positions(network, task, loss.head)
@@ -163,8 +168,6 @@ def _try_first_batch(job: Job) -> tuple[str, str]:
         # A network that fails on the first batch fails in every cell.
         raise UsageError(f"the network fails: {describe_error(error, job)}") from error
     _check_positions(bags, logits)
-    if loss.needs_class_counts:
-        loss.use_class_counts(bags.labels.bool().sum(dim=0), len(bags.labels))
     warning = _check_training(loss, network, bags, logits)
     bags = replace(bags, mask=network.mask_of(bags))
     with torch.no_grad():
@@ -219,7 +222,8 @@ def _check_training(loss: Loss, network: Network, bags: Bags, logits: Tensor) ->
     method = "target_loss" if loss.takes_target else "bag_loss"
     target = make_target(loss, bags, logits, network)
     logits = logits.clone().requires_grad_()
-    values = loss(logits, bags.labels, network.mask_of(bags), target)
+    mask = network.mask_of(bags)
+    values = bag_losses(loss, logits, bags.labels, mask, target, check_values=True)
     _check_finite(loss, method, "finite values", values)
     (gradient,) = torch.autograd.grad(values.sum(), logits, allow_unused=True)
     if gradient is None:
@@ -245,7 +249,7 @@ def _check_finite(loss: Loss, method: str, expected: str, values: Tensor) -> Non
 
 def _check_scores(loss: Loss, bags: Bags, logits: Tensor) -> None:
     """Raise UsageError where scores cannot be compared, or a posterior is no probability."""
-    scores = loss.score(logits, bags.mask)
+    scores = score(loss, logits, bags.mask, check_values=True)
     compared = {"scores": scores.classes, "presence": scores.presence, "evidence": scores.evidence}
     for method, values in compared.items():
         if values.isnan().any():

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from milbench.api.bags import Bags
+from milbench.api.criterion import bag_losses
 from milbench.api.loss import Loss
 from milbench.engine.cell import Row
 
@@ -31,11 +32,11 @@ def costs_of(
     and the least, which other work on the machine disturbs least) and of the training; peak bytes.
     """
     logits = logits.detach().requires_grad_()
-    loss.validate = False
 
     def forward_and_backward() -> float:
         start = time.perf_counter()
-        value = loss(logits, bags.labels, bags.mask, target).mean()
+        values = bag_losses(loss, logits, bags.labels, bags.mask, target, check_values=False)
+        value = values.mean()
         torch.autograd.grad(value, [logits, *loss.parameters()], allow_unused=True)
         if logits.device.type == "cuda":
             torch.cuda.synchronize(logits.device)

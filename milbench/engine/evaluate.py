@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save as save_tensors
 
 from milbench._utils.files import write_atomically, write_durably
-from milbench.api import gallery
+from milbench.api import criterion, gallery
 from milbench.api.bags import Bags, Truth
 from milbench.api.predictions import Epoch, Predictions, load_predictions, save_predictions
 from milbench.api.scores import Scores
@@ -51,12 +51,15 @@ def score_function(setup: Setup, progress: Progress | None = None) -> ScoreFunct
         network.eval()
         if progress is not None:
             progress.scored(len(bags))
-        logits, mask = network_logits(network, bags, setup.device), network.mask_of(bags)
-        scores = loss.score(logits, mask)
+        logits = network_logits(network, bags, setup.device)
+        mask = network.mask_of(bags)
+        # For a check of values the host would wait for a GPU.
+        scores = criterion.score(loss, logits, mask, check_values=setup.device.type == "cpu")
+        even_odds_sets = scores.presence >= EVEN_ODDS
         return replace(
             scores,
-            log_prob=loss.label_log_prob(logits, bags.labels, mask),
-            even_odds_log_prob=loss.label_log_prob(logits, scores.presence >= EVEN_ODDS, mask),
+            log_prob=criterion.label_log_prob(loss, logits, bags.labels, mask),
+            even_odds_log_prob=criterion.label_log_prob(loss, logits, even_odds_sets, mask),
             mask=mask,
             centres=network.centres_in(bags),
         )

@@ -16,7 +16,7 @@ from torch.optim.swa_utils import AveragedModel, get_swa_avg_fn
 from milbench._utils.digests import file_digest
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
-from milbench.api.loss import Head, Loss
+from milbench.api.loss import ClassCounts, Head, Loss
 from milbench.api.network import Network
 from milbench.api.parameters import with_neutral
 from milbench.api.recipe import Recipe
@@ -129,7 +129,7 @@ def set_up(
     reset_memory_peak(device)
     # No built-in loss draws from the global generator, but a plug-in may: it too must depend on the seed alone.
     torch.manual_seed(cell.seed)
-    loss = loss_for(cell, task).to(device)
+    loss = build_loss(loss_for(cell), task, cell.seed).to(device)
     torch.manual_seed(cell.seed)  # again: what the loss has drawn must not change the network
     network = network_for(cell, task, loss, data_dir)
     if threads_by_work and device.type == "cpu":
@@ -142,13 +142,10 @@ def set_up(
 def build_setup(
     recipe: Recipe, seed: int, task: Task, network: Network, loss: Loss, device: torch.device
 ) -> Setup:
-    """Return the parts of a training run, of a prepared task, a new network on the CPU and a loss on the device."""
-    loss.reduction = "none"
-    loss.max_labels = task.max_labels
-    loss.validate = device.type == "cpu"
-    if loss.needs_class_counts:
-        loss.use_class_counts(*training_counts(task, seed))
-        loss.to(device)
+    """Return the parts of a training run.
+
+    They are made of a prepared task, a new network on the CPU and a loss on the device, which was built for the task.
+    """
     if recipe.head_init == "prior" and loss.head != "class":
         network.start_at_prior(typical_positions(network, task, loss.head))
     model, average = Model(network.move_to(device), loss), recipe.average_last is not None
@@ -162,7 +159,16 @@ def build_setup(
     )  # fmt: skip
 
 
-def training_counts(task: Task, seed: int) -> tuple[Tensor, int]:
+def build_loss(loss: Loss, task: Task, seed: int) -> Loss:
+    """Build a loss for the training bags of a prepared task, and return it.
+
+    Its weights are made anew. The classes are counted only where the loss needs that.
+    """
+    counts = training_counts(task, seed) if loss.needs_class_counts else None
+    return loss.build(task.num_classes, seed, max_labels=task.max_labels, class_counts=counts)
+
+
+def training_counts(task: Task, seed: int) -> ClassCounts:
     """Return how many of the training bags have each class, (C,) int64, and how many there are.
 
     They are counted in the batches of the first epoch, as training sees them.
@@ -183,12 +189,11 @@ def task_for(cell: Cell) -> Task:
     return task
 
 
-def loss_for(cell: Cell, task: Task) -> Loss:
-    """Return the loss of a cell for a prepared task, with the initial weights that it has of its own, on the CPU."""
+def loss_for(cell: Cell) -> Loss:
+    """Return the loss of a cell, on the CPU, which is not built yet: it knows nothing of the training bags."""
     name = resolve(losses(), cell.loss.reference)
     loss: Loss = losses().create_for_cell(name, cell.loss.params)
-    loss.reduction = "none"
-    return loss.build(task.num_classes, cell.seed)
+    return loss
 
 
 def network_for(

@@ -12,16 +12,16 @@ from torch import Tensor
 
 from milbench._utils.process import end_if_forked
 from milbench.api.bags import Bags
-from milbench.api.loss import Loss
-from milbench.api.network import Network
-from milbench.api.recipe import Recipe
+from milbench.api.criterion import bag_losses
 from milbench.api.targets import make_target
-from milbench.api.task import Task
 from milbench.engine.cell import CellFolder
 from milbench.engine.checkpoint import Checkpoint, Counters, Progress
 from milbench.engine.evaluate import evaluate, keep_if_best, keep_results
-from milbench.engine.parts import Setup, build_setup, check_max_labels, set_up, training_logits
+from milbench.engine.parts import Setup, check_max_labels, set_up, training_logits
 from milbench.experiment.cell import Cell
+
+Weigh = Callable[[Tensor], Tensor]
+"""What changes the losses (B,) of the bags of a batch before their mean is taken."""
 
 LOOK_INTERVAL = 0.5  # least seconds between two looks at the loss, each of which makes the host wait for the device
 
@@ -63,7 +63,12 @@ def train(
         folder.keep_best(best)
 
 
-def train_epoch(setup: Setup, counters: Counters, report: Callable[[Counters], None]) -> None:
+def train_epoch(
+    setup: Setup,
+    counters: Counters,
+    report: Callable[[Counters], None],
+    weigh: Weigh | None = None,
+) -> None:
     """Make the remaining steps of an epoch; report the progress every half second, and at its end."""
     setup.model.network.train()
     batches = islice(setup.train_batches(counters.epoch), setup.steps)
@@ -79,7 +84,7 @@ def train_epoch(setup: Setup, counters: Counters, report: Callable[[Counters], N
     process = os.getpid()
     for bags in batches:
         step = counters.epoch * setup.steps + counters.step
-        total += train_step(setup, bags, step)
+        total += train_step(setup, bags, step, weigh)
         end_if_forked(process)
         counters.step += 1
         # Between two looks the host waits for no GPU.
@@ -91,36 +96,24 @@ def train_epoch(setup: Setup, counters: Counters, report: Callable[[Counters], N
             report(counters)
 
 
-def train_step(setup: Setup, bags: Bags, step: int) -> Tensor:
+def train_step(setup: Setup, bags: Bags, step: int, weigh: Weigh | None = None) -> Tensor:
     """Make a step (from 0) of a training; return (2,): the loss before it, and 1 where its gradient was shortened."""
-    network, loss = setup.model.network, setup.model.loss
-    loss.validate = (
-        setup.device.type == "cpu" or step == 0
-    )  # for a check of every value the host would wait for a GPU
-    if loss.validate:
+    network = setup.model.network
+    loss = setup.model.loss
+    # For a check of values the host would wait for a GPU, which it does once.
+    check_values = setup.device.type == "cpu" or step == 0
+    if check_values:
         check_max_labels(setup.task, bags)
     logits = check_finite("logits", training_logits(setup, bags), step, setup.steps)
     target = make_target(loss, bags, logits, network)
-    values = check_finite(
-        "loss", loss(logits, bags.labels, network.mask_of(bags), target), step, setup.steps
-    )
+    mask = network.mask_of(bags)
+    values = bag_losses(loss, logits, bags.labels, mask, target, check_values=check_values)
+    if weigh is not None:
+        values = weigh(values)
+    check_finite("loss", values, step, setup.steps)
     value = values.mean()
     clipped = setup.descend(value, step)
     return torch.stack([value.detach(), clipped.to(value)])
-
-
-def fit(
-    task: Task, network: Network, loss: Loss, recipe: Recipe, seed: int, device: torch.device
-) -> tuple[Network, Loss]:
-    """Train on the bags of a prepared task as a cell is trained, without its evaluations and results.
-
-    The network is a new one on the CPU, and the weights of the loss are made for the task. Raises FloatingPointError
-    where logits or loss are not finite.
-    """
-    setup = build_setup(recipe, seed, task, network, loss.to(device), device)
-    for epoch in range(recipe.epochs):
-        train_epoch(setup, Counters(epoch), lambda _: None)
-    return setup.final_model.network.eval(), setup.final_model.loss
 
 
 def check_finite(what: str, values: Tensor, step: int, steps: int) -> Tensor:

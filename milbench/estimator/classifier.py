@@ -22,12 +22,12 @@ from milbench._utils.devices import resolve
 from milbench.api.load import load_loss
 from milbench.api.loss import Loss
 from milbench.api.network import Network
-from milbench.api.parameters import check_params
+from milbench.api.parameters import check_params, constructor_parameters
 from milbench.api.recipe import Recipe
 from milbench.api.registry import tasks
 from milbench.api.resolver import add_object, read_edited
 from milbench.api.validation import validated
-from milbench.engine.parts import Model
+from milbench.engine.parts import Model, build_loss
 from milbench.errors import UsageError, positive
 from milbench.estimator.bags import read_rows, select_columns
 from milbench.estimator.labels import Bools, LabelForm, learn_labels
@@ -437,9 +437,11 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         """Return a training of a new network and loss, or of copies of those of the last fit."""
         if goes_on:
             network = copy.deepcopy(self.network_)
-            loss = copy.deepcopy(self.loss_)
+            # Built for the bags of this fit, with the weights of the last one.
+            loss = build_loss(self._new_loss(), task, task.seed)
+            loss.load_state_dict(self.loss_.state_dict())
         else:
-            loss = self._new_loss().build(task.num_classes, task.seed)
+            loss = build_loss(self._new_loss(), task, task.seed)
             network = self._new_network(task, loss, task.seed)
         if task.weights is not None:
             check_weighable(loss.to("cpu"), task.num_classes)
@@ -598,8 +600,17 @@ def _fit_scaler(
 
 
 def _arguments(loss: Loss, **changes: Any) -> dict[str, Any]:
-    """Return all arguments of a loss, some changed. Raises UsageError where one is wrong."""
-    return check_params(f"loss {loss.name}", type(loss), {**loss.arguments, **changes})
+    """Return all arguments of a loss, some changed. Raises UsageError where one is wrong or not kept."""
+    kept = loss.arguments
+    arguments = {}
+    for name in constructor_parameters(type(loss)):
+        if name not in kept and name not in changes:
+            raise UsageError(
+                f"loss {loss.name} takes {name} and does not keep it: its constructor must set self.{name}, so that "
+                "BagClassifier can make the loss again"
+            )
+        arguments[name] = changes.get(name, kept.get(name))
+    return check_params(f"loss {loss.name}", type(loss), arguments | changes)
 
 
 def _are_same(first: Loss, second: Loss) -> bool:

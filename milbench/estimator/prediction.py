@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from milbench.api.bags import Bags, pad_bags
+from milbench.api.criterion import score
 from milbench.api.loss import Loss
 from milbench.api.network import Network
 from milbench.api.scores import Scores
@@ -56,4 +57,4 @@ def _scores(
         unknown_labels = torch.zeros(len(instances), 0, dtype=torch.bool)
         batch = Bags(instances, unknown_labels, mask).to(device)
         logits = network.logits_of(batch).float()
-        yield loss.score(logits, network.mask_of(batch)), mask
+        yield score(loss, logits, network.mask_of(batch), check_values=device.type == "cpu"), mask

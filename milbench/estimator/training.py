@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from milbench._utils.seeding import generator
+from milbench.api.criterion import bag_losses
 from milbench.api.loss import Loss
 from milbench.api.network import Network
 from milbench.engine.checkpoint import Counters
@@ -23,7 +24,7 @@ class Training:
     Args:
         task: the bags.
         network: a new one on the CPU, or one that was trained before.
-        loss: one that was built for the classes of the task.
+        loss: one that was built for the task.
     """
 
     def __init__(self, task: TrainingBags, network: Network, loss: Loss) -> None:
@@ -48,29 +49,26 @@ class Training:
 
         The loss of a bag is that before the step of its batch.
         """
-        bag_losses = _BagLosses(self._task)
-        handle = self._setup.model.loss.register_forward_hook(bag_losses)
-        try:
-            train_epoch(self._setup, Counters(epoch), _report_nothing)
-        finally:
-            handle.remove()
-        return bag_losses.mean()
+        losses = _WeightedLosses(self._task)
+        train_epoch(self._setup, Counters(epoch), _report_nothing, losses.weigh)
+        return losses.mean()
 
 
-class _BagLosses:
-    """A hook of a loss that weighs the losses of bags, and adds them up for their mean."""
+class _WeightedLosses:
+    """Weighs the losses of the bags of each batch, and adds them up for their mean over an epoch."""
 
     def __init__(self, task: TrainingBags) -> None:
         self._task = task
         self._total = torch.zeros((), dtype=torch.float64, device=task.device)
         self._total_weight = torch.zeros((), dtype=torch.float64, device=task.device)
 
-    def __call__(self, loss: Loss, arguments: Any, values: Tensor) -> Tensor | None:  # noqa: ARG002
+    def weigh(self, values: Tensor) -> Tensor:
+        """Return the losses (B,) of the bags of a batch, each times its weight over the mean weight."""
         weights = self._task.batch_weights
         if weights is None:
             self._total += values.detach().double().sum()
             self._total_weight += len(values)
-            return None
+            return values
         self._total += (weights * values.detach().double()).sum()
         self._total_weight += weights.sum()
         # A step takes the mean over the bags of a batch. These factors make it the weighted mean.
@@ -126,15 +124,14 @@ def check_weighable(loss: Loss, num_classes: int) -> None:
     tried, with the loss that was built for the classes.
     """
     alone = copy.deepcopy(loss).eval()
-    alone.reduction = "none"
     rng = generator("is a bag's loss its own")
     logits = torch.randn(2, num_classes + 1, 3, generator=rng)
     mask = torch.tensor([[True, True, False], [True, True, True]])
     labels = torch.zeros(2, num_classes, dtype=torch.bool)
     labels[:, 0] = True
     with torch.no_grad():
-        in_batch = alone(logits, labels, mask)[:1]
-        by_itself = alone(logits[:1], labels[:1], mask[:1])
+        in_batch = bag_losses(alone, logits, labels, mask, check_values=True)[:1]
+        by_itself = bag_losses(alone, logits[:1], labels[:1], mask[:1], check_values=True)
     if not torch.allclose(in_batch, by_itself, rtol=1e-3):
         arguments = ", ".join(f"{name}={value}" for name, value in loss.arguments.items())
         raise UsageError(

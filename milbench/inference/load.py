@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from milbench._utils.files import reading
 from milbench.api.bags import Bags
+from milbench.api.criterion import score
 from milbench.api.loss import Loss
 from milbench.api.network import Network
 from milbench.api.scores import Scores
@@ -53,9 +54,8 @@ class Trained:
         mask = None if mask is None else mask.cpu()
         if not bool(torch.isfinite(logits).all()):
             raise UsageError(f"the network of cell {self.cell.id} gives values that are not finite")
-        return replace(
-            self.loss.score(logits, mask), mask=mask, centres=self.network.centres_in(bags)
-        )
+        scores = score(self.loss, logits, mask, check_values=False)
+        return replace(scores, mask=mask, centres=self.network.centres_in(bags))
 
 
 def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = None) -> Trained:
@@ -76,7 +76,8 @@ def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = N
         with reading(f"{folder.memory} of {subject}"):
             task.recall(json.loads(folder.memory.read_text("utf-8")))
     try:
-        loss = loss_for(cell, task)
+        # Its weights are read from the file, and scores need nothing else of the training bags.
+        loss = loss_for(cell).build(task.num_classes, cell.seed)
         network = network_for(cell, task, loss, initial=False)
     except AttributeError as error:  # of what `prepare` sets
         raise UsageError(f"{subject} needs data that its task does not remember: {error}") from None

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from milbench._utils.images import bounded
 from milbench.api.bags import Bags, NamedBags
+from milbench.api.criterion import score
 from milbench.api.decoder import Decoder
 from milbench.api.loss import Loss
 from milbench.api.network import Network
@@ -127,7 +128,8 @@ def sensitivity(network: Network, loss: Loss, image: Tensor, cls: int, positions
     """
     with torch.enable_grad():
         leaf = image.detach().clone().requires_grad_()
-        probs = loss.score(network(leaf.unsqueeze(0)).cpu().double()).instances[0, cls]
+        logits = network(leaf.unsqueeze(0)).cpu().double()
+        probs = score(loss, logits, check_values=True).instances[0, cls]
         # A probability that rounds to 0 even here has no logarithm, and no gradient that would mean anything.
         log_p = probs.clamp(min=torch.finfo(torch.float64).tiny).log()
         (gradient,) = torch.autograd.grad(log_p[positions].sum(), leaf)

@@ -3,13 +3,19 @@
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from milbench import Loss, bag_sizes
+from milbench import Loss, Reduction, bag_sizes
 
 
 class MyLoss(Loss):
-    """A class occurs in a bag if the mean of its logits is positive."""
+    """A class occurs in a bag if the mean of its logits is above a margin."""
 
     name, head = "my-loss", "sigmoid"
+
+    def __init__(
+        self, margin: float = 0.0, *, reduction: Reduction = "mean", validate: bool = True
+    ) -> None:
+        super().__init__(reduction=reduction, validate=validate)
+        self.margin = margin
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         scores = self.scores(logits, mask)
@@ -17,4 +23,5 @@ class MyLoss(Loss):
         return by_class.sum(dim=1)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        return logits[:, :-1].sum(dim=2) / bag_sizes(logits, mask).unsqueeze(1)
+        means = logits[:, :-1].sum(dim=2) / bag_sizes(logits, mask).unsqueeze(1)
+        return means - self.margin

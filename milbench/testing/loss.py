@@ -1,9 +1,9 @@
 """What every loss must do, as tests to inherit, and the bags, label sets and variants of losses that they run on."""
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 import torch
@@ -19,28 +19,32 @@ ONE_CLASS = torch.tensor([[0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]], dtype=tor
 EVERY_SET = torch.cartesian_prod(*[torch.tensor([False, True])] * C)  # (2^C, C), all label sets
 SIZES = (6, 1, 4, 3)
 MASK = torch.arange(K) < torch.tensor(SIZES).unsqueeze(1)
-POSITIONS = ((), (K,), (2, 3), (1, 3, 2))
-WEIGHTS = torch.tensor(
-    [1.0, 0.5, 2.0, 1.5]
-)  # all different, so that a gradient in the wrong bag is noticed
+FULL_POSITIONS = ((K,), (2, 3), (1, 3, 2))
+POSITIONS = ((), *FULL_POSITIONS)
+# All different, so that a gradient in the wrong bag is noticed.
+WEIGHTS = torch.tensor([1.0, 0.5, 2.0, 1.5])
 
 
 @dataclass(frozen=True)
 class Variant:
     """A loss with its parameters."""
 
-    loss: str  # a name, or a path that ends in .py, relative to the file of the test class
-    params: dict[str, Any] = field(default_factory=dict)  # arguments of the constructor
-    depends_on_batch: bool = (
-        False  # whether the loss of a bag depends on the other bags of a padded batch
-    )
-    one_class: bool = False  # whether the loss accepts only label sets of one class
+    loss: str
+    """A name, or a path that ends in .py, relative to the file of the test class."""
+    params: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the constructor."""
+    depends_on_batch: bool = False
+    """Whether the loss of a bag depends on the other bags of a padded batch."""
+    one_class: bool = False
+    """Whether the loss accepts only label sets of one class."""
 
     def __str__(self) -> str:
-        return "-".join([self.loss.rsplit("/", 1)[-1], *map(str, self.params.values())])
+        name = self.loss.rsplit("/", 1)[-1]
+        values = [str(value) for value in self.params.values()]
+        return "-".join([name, *values])
 
     def load(self) -> Loss:
-        """Return the loss, made anew, for C classes."""
+        """Return the loss, made anew, for C classes. It gives one value a bag."""
         return load_loss(self.loss, reduction="none", **self.params).build(C)
 
 
@@ -89,37 +93,27 @@ class LossContract:
         _skip_if_ordered(loss)
         logits = some_logits(*positions)
         flat_logits = logits.reshape(B, C + 1, -1)
-        grid, classes, is_whole = (B, C + 1, *positions), (B, C), flat_logits.shape[2] == K
-        for mask in (None, MASK) if is_whole else (None,):
-            # Of bags of fewer than C positions the first class alone fits.
-            fitting = labels & (
-                MASK[:, :C] if mask is not None else is_whole | (labels.cumsum(dim=1) == 1)
-            )
-            results = all_outputs(
-                loss, logits, fitting, None if mask is None else mask.reshape(B, *positions)
-            )
-            flat = all_outputs(loss, flat_logits, fitting, mask)
-            assert [part.shape for part in results] == [
-                (B,),
-                grid,
-                classes,
-                classes,
-                grid,
-                (*classes, *positions),
-            ]
-            assert_close(
-                [
-                    part.reshape(expected.shape)
-                    for part, expected in zip(results, flat, strict=True)
-                ],
-                [*flat],
-            )
-        log_probs = (
-            loss.label_log_prob(logits, labels),
-            loss.label_log_prob(flat_logits, labels.long()),
-        )
-        assert_close(*log_probs)
-        assert log_probs[0] is None or log_probs[0].shape == (B,)
+        # Bags of fewer than C positions have room for the first class of their label set alone.
+        fitting = labels if flat_logits.shape[2] == K else labels & (labels.cumsum(dim=1) == 1)
+        found = all_answers(loss, logits, fitting)
+        _assert_shapes(found, positions)
+        _assert_same_apart_from_shape(found, all_answers(loss, flat_logits, fitting))
+        log_prob = loss.label_log_prob(logits, labels)
+        flat_log_prob = loss.label_log_prob(flat_logits, labels.long())
+        assert_close(log_prob, flat_log_prob)
+        assert log_prob is None or log_prob.shape == (B,)
+
+    @pytest.mark.parametrize("positions", FULL_POSITIONS, ids=str)
+    def test_shapes_with_a_mask_whatever_the_positions(
+        self, loss: Loss, labels: Tensor, positions: tuple[int, ...]
+    ) -> None:
+        _skip_if_ordered(loss)
+        logits = some_logits(*positions)
+        fitting = labels & MASK[:, :C]
+        found = all_answers(loss, logits, fitting, MASK.reshape(B, *positions))
+        _assert_shapes(found, positions)
+        flat = all_answers(loss, logits.reshape(B, C + 1, K), fitting, MASK)
+        _assert_same_apart_from_shape(found, flat)
 
     def test_the_class_that_the_evidence_shows_costs_least(self, loss: Loss) -> None:
         """A wrong sign, or labels that are not looked at, would pass all else."""
@@ -129,27 +123,23 @@ class LossContract:
             logits = torch.full((1, C + 1, K), -6.0, dtype=torch.float64)
             logits[:, C, K // 2 :] = 6.0
             logits[:, shown, : K // 2] = 6.0
-            values = [loss(logits, torch.arange(C).eq(c).unsqueeze(0)).item() for c in range(C)]
-            assert all(values[shown] < value for c, value in enumerate(values) if c != shown), (
-                values
-            )
+            every_class = torch.eye(C, dtype=torch.bool)
+            values = [loss(logits, label_set.unsqueeze(0)).item() for label_set in every_class]
+            others = values[:shown] + values[shown + 1 :]
+            assert values[shown] < min(others), values
 
     def test_an_empty_batch_gives_no_values(self, loss: Loss, labels: Tensor) -> None:
-        logits, labels = some_logits(2, 3)[:0], labels[:0]
-        assert loss(logits, labels, None, target_for(loss, logits, labels)).shape == (0,)
+        logits = some_logits(2, 3)[:0]
+        labels = labels[:0]
+        target = target_for(loss, logits, labels)
+        assert loss(logits, labels, None, target).shape == (0,)
 
     def test_the_order_of_positions_does_not_matter(self, loss: Loss, labels: Tensor) -> None:
         _skip_if_ordered(loss)
-        logits, order = some_logits(K), torch.tensor([3, 0, 5, 1, 4, 2])
-        value, gradient, scores, presence, *maps = all_outputs(loss, logits, labels)
-        moved = (
-            value,
-            gradient[:, :, order],
-            scores,
-            presence,
-            *(part[:, :, order] for part in maps),
-        )
-        assert_close(all_outputs(loss, logits[:, :, order], labels), moved)
+        logits = some_logits(K)
+        order = torch.tensor([3, 0, 5, 1, 4, 2])
+        moved = all_answers(loss, logits, labels).at(order)
+        assert_close(all_answers(loss, logits[:, :, order], labels), moved)
 
     def test_positions_that_are_alike_get_the_same_gradient(
         self, loss: Loss, labels: Tensor
@@ -162,88 +152,90 @@ class LossContract:
         assert_close(gradient, gradient[:, :, :1].expand(-1, -1, K))
 
     def test_no_class_is_preferred(self, loss: Loss, labels: Tensor) -> None:
-        logits, order = some_logits(K), torch.tensor([2, 0, 1])
-        channels = [*order.tolist(), C]
-        value, gradient, scores, presence, probs, evidence = all_outputs(loss, logits, labels)
-        by_class = scores[:, order], presence[:, order], probs[:, channels], evidence[:, order]
-        renamed = value, gradient[:, channels], *by_class
-        assert_close(all_outputs(loss, logits[:, channels], labels[:, order]), renamed)
+        logits = some_logits(K)
+        order = torch.tensor([2, 0, 1])
+        channels = torch.tensor([2, 0, 1, C])
+        before = all_answers(loss, logits, labels)
+        renamed = Answers(
+            before.value,
+            before.gradient[:, channels],
+            before.scores[:, order],
+            before.presence[:, order],
+            before.posterior[:, channels],
+            before.evidence[:, order],
+        )
+        assert_close(all_answers(loss, logits[:, channels], labels[:, order]), renamed)
 
     def test_masked_positions_do_not_matter(self, loss: Loss, labels: Tensor) -> None:
-        logits, labels = some_logits(K), labels & MASK[:, :C]
-        expected = all_outputs(loss, logits, labels, MASK)
-        assert (expected[1].movedim(1, 2)[~MASK] == 0).all(), "the gradient"
-        assert (expected[-1].movedim(1, 2)[~MASK] == -torch.inf).all(), "the evidence"
+        logits = some_logits(K)
+        labels = labels & MASK[:, :C]
+        expected = all_answers(loss, logits, labels, MASK)
+        assert (_of_masked(expected.gradient) == 0).all()
+        assert (_of_masked(expected.evidence) == -torch.inf).all()
         for garbage in (200.0, -1e30, torch.inf, -torch.inf, torch.nan):
             changed = logits.masked_fill(~MASK.unsqueeze(1), garbage)
-            assert_close(all_outputs(loss, changed, labels, MASK), expected, rtol=0, atol=0)
+            assert_close(all_answers(loss, changed, labels, MASK), expected, rtol=0, atol=0)
 
     def test_padding_a_batch_changes_nothing(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K)
-        padded = torch.cat([logits[:, :, :2], some_logits(3, seed=1), logits[:, :, 2:]], dim=2)
+        padding = some_logits(3, seed=1)
+        padded = torch.cat([logits[:, :, :2], padding, logits[:, :, 2:]], dim=2)
         real = torch.tensor([0, 1, 5, 6, 7, 8])
         mask = torch.zeros(B, K + 3, dtype=torch.bool)
         mask[:, real] = True
-        value, gradient, scores, presence, *maps = all_outputs(loss, padded, labels, mask)
-        results = (
-            value,
-            gradient[:, :, real],
-            scores,
-            presence,
-            *(part[:, :, real] for part in maps),
-        )
-        assert_close(results, all_outputs(loss, logits, labels))
+        found = all_answers(loss, padded, labels, mask).at(real)
+        assert_close(found, all_answers(loss, logits, labels))
 
     def test_a_bag_in_a_padded_batch_is_the_bag_alone(
         self, loss: Loss, labels: Tensor, variant: Variant
     ) -> None:
-        logits, labels = some_logits(K), labels & MASK[:, :C]
-        value, gradient, scores, presence, *maps = all_outputs(loss, logits, labels, MASK)
-        for i, size in enumerate(SIZES):
-            here = slice(i, i + 1)
-            alone = logits[here, :, :size].clone().requires_grad_()
-            assert_close(
-                outputs(loss, alone),
-                (scores[here], presence[here], *(part[here, :, :size] for part in maps)),
-            )
+        logits = some_logits(K)
+        labels = labels & MASK[:, :C]
+        batch = all_answers(loss, logits, labels, MASK)
+        for bag, size in enumerate(SIZES):
+            only = slice(bag, bag + 1)
+            in_batch = Answers(*(part[only] for part in batch)).at(slice(size))
+            logits_alone = logits[only, :, :size]
+            assert_close(answers(loss, logits_alone), in_batch[2:])
             if not variant.depends_on_batch:
-                alone_value = loss(alone, labels[here], None, target_for(loss, alone, labels[here]))
-                (own_gradient,) = torch.autograd.grad(alone_value.sum() * WEIGHTS[i], alone)
-                assert_close((alone_value[0], own_gradient[0]), (value[i], gradient[i, :, :size]))
+                found = value_and_gradient(loss, logits_alone, labels[only], weights=WEIGHTS[only])
+                assert_close(found, in_batch[:2])
 
     @pytest.mark.parametrize("mask", [None, MASK], ids=["no mask", "mask"])
     def test_first_and_second_derivatives(
         self, loss: Loss, labels: Tensor, mask: Tensor | None
     ) -> None:
-        labels = labels if mask is None else labels & MASK[:, :C]
+        if mask is not None:
+            labels = labels & MASK[:, :C]
         for scale in (0.5, 3.0):
             logits = some_logits(K, seed=1, scale=scale).requires_grad_()
-            target = target_for(loss, logits, labels)
+            value = partial(loss, labels=labels, mask=mask, target=target_for(loss, logits, labels))
             # Every entry of the Jacobian where probabilities are far from alike, a random projection of it elsewhere.
-            assert torch.autograd.gradcheck(
-                lambda z, t=target: loss(z, labels, mask, t), logits, fast_mode=scale < 1
-            )
-            assert torch.autograd.gradgradcheck(
-                lambda z, t=target: loss(z, labels, mask, t), logits, fast_mode=True
-            )
+            assert torch.autograd.gradcheck(value, logits, fast_mode=scale < 1)
+            assert torch.autograd.gradgradcheck(value, logits, fast_mode=True)
 
     def test_finite_at_extreme_logits(self, loss: Loss, variant: Variant) -> None:
+        label_sets = torch.eye(C, dtype=torch.bool) if variant.one_class else EVERY_SET
         for logits in extreme_logits():
-            for classes in itertools.product([False, True], repeat=C):
-                if variant.one_class and sum(classes) != 1:
-                    continue
-                results = value_and_gradient(loss, logits, torch.tensor([classes] * B))
-                assert all(part.isfinite().all() for part in results), (logits, classes)
-            scores, presence, probs, evidence = outputs(loss, logits)
-            assert not any(part.isnan().any() for part in (scores, evidence)), logits
-            assert all(part.isfinite().all() for part in (presence, probs)), logits
+            for label_set in label_sets:
+                value, gradient = value_and_gradient(loss, logits, label_set.expand(B, C))
+                assert value.isfinite().all(), (logits, label_set)
+                assert gradient.isfinite().all(), (logits, label_set)
+            scores, presence, posterior, evidence = answers(loss, logits)
+            assert not scores.isnan().any(), logits
+            assert presence.isfinite().all(), logits
+            assert posterior.isfinite().all(), logits
+            assert not evidence.isnan().any(), logits
 
     def test_deterministic_and_without_side_effects(self, loss: Loss, labels: Tensor) -> None:
-        logits, labels, mask = some_logits(K), labels & MASK[:, :C], MASK.clone()
-        before = labels.clone()
-        first, again = (all_outputs(loss, logits, labels, mask) for _ in range(2))
-        assert all(map(torch.equal, again, first))
-        assert all(map(torch.equal, (logits, labels, mask), (some_logits(K), before, MASK)))
+        logits = some_logits(K)
+        labels = labels & MASK[:, :C]
+        mask = MASK.clone()
+        labels_before = labels.clone()
+        first = all_answers(loss, logits, labels, mask)
+        again = all_answers(loss, logits, labels, mask)
+        _assert_equal(again, first)
+        _assert_equal((logits, labels, mask), (some_logits(K), labels_before, MASK))
 
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
     def test_half_precision_is_computed_in_float32(
@@ -252,85 +244,93 @@ class LossContract:
         logits = some_logits(K).to(dtype)
         value, gradient = value_and_gradient(loss, logits.float(), labels)
         assert value.dtype == torch.float32
-        assert_close(
-            value_and_gradient(loss, logits, labels), (value, gradient.to(dtype)), rtol=0, atol=0
-        )
-        assert all(t.dtype == torch.float32 for t in outputs(loss, logits))
+        found = value_and_gradient(loss, logits, labels)
+        assert_close(found, (value, gradient.to(dtype)), rtol=0, atol=0)
+        assert all(part.dtype == torch.float32 for part in answers(loss, logits))
 
     def test_autocast_changes_nothing(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K, dtype=torch.float32)
-        expected = all_outputs(loss, logits, labels)
+        expected = all_answers(loss, logits, labels)
         with torch.autocast("cpu", torch.bfloat16):
-            results = all_outputs(loss, logits, labels)
-        assert all(map(torch.equal, results, expected))
+            found = all_answers(loss, logits, labels)
+        _assert_equal(found, expected)
 
     def test_float32_agrees_with_float64(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K)
-        single, double = (
-            value_and_gradient(loss, logits.float(), labels),
-            value_and_gradient(loss, logits, labels),
-        )
+        double = value_and_gradient(loss, logits, labels)
+        single = value_and_gradient(loss, logits.float(), labels)
         assert all(part.dtype == torch.float32 for part in single)
         assert_close(single, double, rtol=1e-5, atol=1e-6, check_dtype=False)
 
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
     def test_a_gpu_agrees_with_the_cpu(self, loss: Loss, labels: Tensor) -> None:
-        logits, labels = some_logits(K), labels & MASK[:, :C]
-        on_gpu = all_outputs(loss, logits.cuda(), labels.cuda(), MASK.cuda())
+        logits = some_logits(K)
+        labels = labels & MASK[:, :C]
+        on_gpu = all_answers(loss, logits.cuda(), labels.cuda(), MASK.cuda())
         assert all(part.is_cuda for part in on_gpu)
-        assert_close(on_gpu, all_outputs(loss, logits, labels, MASK), check_device=False)
+        assert_close(on_gpu, all_answers(loss, logits, labels, MASK), check_device=False)
 
     def test_its_weights_depend_on_the_seed_and_are_trained(
         self, loss: Loss, labels: Tensor, variant: Variant
     ) -> None:
+        # Whatever the state of torch's own generator is, the same seed gives the same weights.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
             again = variant.load().state_dict()
-        assert again.keys() == loss.state_dict().keys()
-        assert all(torch.equal(again[name], value) for name, value in loss.state_dict().items())
-        if not (weights := dict(loss.named_parameters())):
+        state = loss.state_dict()
+        assert again.keys() == state.keys()
+        for name, values in state.items():
+            assert torch.equal(again[name], values), name
+        weights = dict(loss.named_parameters())
+        if not weights:
             return
         logits = some_logits(K, dtype=torch.float32)
         loss(logits, labels, None, target_for(loss, logits, labels)).sum().backward()
-        assert all(p.grad is not None and p.grad.isfinite().all() for p in weights.values()), list(
-            weights
-        )
-        assert any(p.grad is not None and p.grad.any() for p in weights.values()), list(weights)
+        is_trained = []
+        for name, weight in weights.items():
+            assert weight.grad is not None, name
+            assert weight.grad.isfinite().all(), name
+            is_trained.append(bool(weight.grad.any()))
+        assert any(is_trained), list(weights)
 
     def test_the_class_with_the_evidence_is_named(self, loss: Loss) -> None:
         for c in range(C):
             logits = some_logits(K, seed=c, scale=1.0)
-            logits[:, :C] -= (
-                5.0  # no class of which there is little evidence everywhere: a mean would name it
-            )
+            # No class of which there is little evidence everywhere: a mean would name it.
+            logits[:, :C] -= 5.0
             logits[:, C] += 5.0
             logits[:, c, c] += 20.0
             scores = loss.score(logits)
             assert (scores.classes.argmax(dim=1) == c).all()
             assert (scores.presence.argmax(dim=1) == c).all()
-            logits = some_logits(K)
-            raised = logits + torch.eye(C + 1, dtype=logits.dtype)[c].view(1, -1, 1)
-            assert (loss.score(raised).presence[:, c] > loss.score(logits).presence[:, c]).all(), (
-                "it grows"
-            )
+
+    def test_presence_grows_with_the_logits_of_the_class(self, loss: Loss) -> None:
+        logits = some_logits(K)
+        before = loss.score(logits).presence
+        for c in range(C):
+            raised = logits.clone()
+            raised[:, c] += 1.0
+            assert (loss.score(raised).presence[:, c] > before[:, c]).all()
 
     @pytest.mark.parametrize("mask", [None, MASK], ids=["no mask", "mask"])
     def test_presence_is_that_of_the_label_sets_with_the_class(
         self, loss: Loss, mask: Tensor | None
     ) -> None:
-        of_sets = (
-            loss.label_log_prob(some_logits(K), labels.expand(B, C), mask) for labels in EVERY_SET
-        )
-        if not (log_probs := [log_prob for log_prob in of_sets if log_prob is not None]):
-            assert not loss.presence_is_log_odds, (
-                "a loss with log-odds of presence has a probability of label sets"
-            )
-            pytest.skip("its label sets have no probability")
+        log_probs = []
+        for label_set in EVERY_SET:
+            log_prob = loss.label_log_prob(some_logits(K), label_set.expand(B, C), mask)
+            if log_prob is None:
+                assert not loss.presence_is_log_odds, (
+                    "a loss with log-odds of presence has a probability of label sets"
+                )
+                pytest.skip("its label sets have no probability")
+            log_probs.append(log_prob)
         probs = torch.stack(log_probs).exp()
         assert_close(probs.sum(dim=0), torch.ones(B, dtype=torch.float64), rtol=0, atol=1e-4)
         if loss.presence_is_log_odds:
             log_odds = loss.score(some_logits(K), mask).log_odds
             assert log_odds is not None
+            # Of each class, the probabilities of all sets that have it.
             marginals = (probs.unsqueeze(2) * EVERY_SET.unsqueeze(1)).sum(dim=0)
             assert_close(log_odds.sigmoid(), marginals, rtol=1e-6, atol=1e-9)
 
@@ -338,18 +338,19 @@ class LossContract:
         probs = loss.score(some_logits(K), MASK).instances
         assert (probs >= 0).all()
         assert_close(probs.sum(dim=1), torch.ones(B, K, dtype=torch.float64))
-        absent = probs.movedim(1, 2)[~MASK]
-        assert torch.equal(
-            absent, torch.tensor([0.0] * C + [1.0], dtype=torch.float64).expand_as(absent)
-        )
+        of_masked = _of_masked(probs)
+        assert (of_masked[:, :C] == 0).all()
+        assert (of_masked[:, C] == 1).all()
 
     def test_instances_follow_the_evidence(self, loss: Loss) -> None:
         logits = torch.full((B, C + 1, K), -5.0)
         logits[:, C] = 5.0
-        logits[:, 1, 2], logits[:, C, 2] = 5.0, -5.0
+        logits[:, 1, 2] = 5.0
+        logits[:, C, 2] = -5.0
         best = loss.score(logits).instances.argmax(dim=1)
         assert (best[:, 2] == 1).all()
-        if loss.head != "class":  # with this head every position has the class of the bag
+        # With the head `class` every position has the class of the bag.
+        if loss.head != "class":
             assert torch.equal(best, torch.tensor([C, C, 1, C, C, C]).expand(B, K))
 
     def test_evidence_is_strongest_where_the_class_is(self, loss: Loss) -> None:
@@ -374,14 +375,16 @@ class LossContract:
         assert value.isfinite().all()
         assert gradient.isfinite().all()
         assert (gradient[2] == 0).all()
-        assert not any(t.isnan().any() for t in outputs(loss, some_logits(K), mask))
+        for part in answers(loss, some_logits(K), mask):
+            assert not part.isnan().any()
 
     def test_unchecked_an_empty_bag_leaves_no_nan_on_the_way_back(
         self, loss: Loss, labels: Tensor
     ) -> None:
         """Where anomalies are detected, a NaN raises even if it is masked out before it reaches the logits."""
         loss.validate = False
-        labels, mask = labels & MASK[:, :C], MASK.clone()
+        labels = labels & MASK[:, :C]
+        mask = MASK.clone()
         mask[0] = False
         logits = some_logits(K).requires_grad_()
         target = target_for(loss, logits, labels)
@@ -394,7 +397,9 @@ class LossContract:
     ) -> None:
         """Its classes cannot occur: its loss may be +inf but not NaN, and the other bags keep their gradients."""
         loss.validate = False
-        logits, labels, mask = some_logits(K), labels & MASK[:, :C], MASK.clone()
+        logits = some_logits(K)
+        labels = labels & MASK[:, :C]
+        mask = MASK.clone()
         mask[0] = False
         value, gradient = value_and_gradient(loss, logits, labels, mask)
         assert not value.isnan().any()
@@ -402,13 +407,58 @@ class LossContract:
         assert gradient.isfinite().all()
         assert (gradient[0] == 0).all()
         if not variant.depends_on_batch:
-            fine_value, fine_gradient = value_and_gradient(loss, logits, labels, MASK)
-            assert_close((value[1:], gradient[1:]), (fine_value[1:], fine_gradient[1:]))
+            full_value, full_gradient = value_and_gradient(loss, logits, labels, MASK)
+            assert_close(value[1:], full_value[1:])
+            assert_close(gradient[1:], full_gradient[1:])
+
+
+class Answers(NamedTuple):
+    """What a loss says of a batch: its losses and their gradient, and the answers of `Loss.score`."""
+
+    value: Tensor
+    gradient: Tensor
+    scores: Tensor
+    presence: Tensor
+    posterior: Tensor
+    evidence: Tensor
+
+    def at(self, positions: Tensor | slice) -> "Answers":
+        """Return the answers with those of some positions alone, in this order."""
+        return self._replace(
+            gradient=self.gradient[:, :, positions],
+            posterior=self.posterior[:, :, positions],
+            evidence=self.evidence[:, :, positions],
+        )
 
 
 def _skip_if_ordered(loss: Loss) -> None:
     if loss.supervision == "order":
         pytest.skip("its positions have an order")
+
+
+def _assert_shapes(found: Answers, positions: tuple[int, ...]) -> None:
+    assert found.value.shape == (B,)
+    assert found.gradient.shape == (B, C + 1, *positions)
+    assert found.scores.shape == (B, C)
+    assert found.presence.shape == (B, C)
+    assert found.posterior.shape == (B, C + 1, *positions)
+    assert found.evidence.shape == (B, C, *positions)
+
+
+def _assert_same_apart_from_shape(found: Answers, expected: Answers) -> None:
+    for part, expected_part in zip(found, expected, strict=True):
+        assert_close(part.reshape(expected_part.shape), expected_part)
+
+
+def _assert_equal(found: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
+    """Assert that tensors are the same, bit for bit."""
+    for part, expected_part in zip(found, expected, strict=True):
+        assert torch.equal(part, expected_part)
+
+
+def _of_masked(values: Tensor) -> Tensor:
+    """Return (N, channels), the values (B, channels, K) at the masked positions of all bags."""
+    return values.movedim(1, 2)[~MASK]
 
 
 def some_logits(
@@ -431,39 +481,51 @@ def target_for(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor | None:
     if loss.supervision == "count":
         return labels.long()
     if loss.supervision == "position":
-        allowed = torch.cat(
-            [labels.bool(), torch.ones_like(labels[:, :1], dtype=torch.bool)], dim=1
-        )
-        absent = ~allowed.view(*allowed.shape, *[1] * (logits.ndim - 2))
-        return logits.detach().masked_fill(absent, torch.inf).argmin(dim=1)
-    first = logits.detach().flatten(2)[:, :-1, 0] if logits.ndim > 2 else logits.detach()[:, :-1]
-    ranked = first.argsort(dim=1)
-    return ranked.masked_fill(~labels.bool().gather(1, ranked), -1)
+        background = torch.ones_like(labels[:, :1], dtype=torch.bool)
+        is_allowed = torch.cat([labels.bool(), background], dim=1)
+        # As many dimensions as the logits have.
+        by_position = is_allowed.view(len(labels), C + 1, *[1] * (logits.ndim - 2))
+        return logits.detach().masked_fill(~by_position, torch.inf).argmin(dim=1)
+    # With a dimension more, since there may be no position dimension at all.
+    first_position = logits.detach().unsqueeze(-1).flatten(2)[:, :-1, 0]
+    ranked = first_position.argsort(dim=1)
+    occurs = labels.bool().gather(1, ranked)
+    return ranked.masked_fill(~occurs, -1)
 
 
 def value_and_gradient(
-    loss: Loss, logits: Tensor, labels: Tensor, mask: Tensor | None = None
+    loss: Loss,
+    logits: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor = WEIGHTS,
 ) -> tuple[Tensor, Tensor]:
     """Return the losses (B,) and the gradient of their weighted sum."""
     leaf = logits.detach().clone().requires_grad_()
     value = loss(leaf, labels, mask, target_for(loss, logits, labels))
-    (gradient,) = torch.autograd.grad((value * WEIGHTS.to(value)).sum(), leaf)
+    weighted_sum = (value * weights.to(value)).sum()
+    (gradient,) = torch.autograd.grad(weighted_sum, leaf)
     return value.detach(), gradient
 
 
-def outputs(
+def answers(
     loss: Loss, logits: Tensor, mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return what the loss says of classes, presence, instances and evidence."""
+    """Return what the loss says of classes, presence, positions and evidence."""
     scores = loss.score(logits, mask)
     return scores.classes, scores.presence, scores.instances, scores.evidence
 
 
-def all_outputs(
-    loss: Loss, logits: Tensor, labels: Tensor, mask: Tensor | None = None
-) -> tuple[Tensor, ...]:
-    """Return value, gradient and all outputs."""
-    return *value_and_gradient(loss, logits, labels, mask), *outputs(loss, logits, mask)
+def all_answers(
+    loss: Loss,
+    logits: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor = WEIGHTS,
+) -> Answers:
+    """Return the losses, the gradient of their weighted sum, and what the loss says of bags and positions."""
+    value, gradient = value_and_gradient(loss, logits, labels, mask, weights)
+    return Answers(value, gradient, *answers(loss, logits, mask))
 
 
 def extreme_logits() -> Iterator[Tensor]:

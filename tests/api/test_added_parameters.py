@@ -118,7 +118,7 @@ def test_a_cell_of_before_is_built_with_the_neutral_value(install: Install) -> N
     install(Before)
     cell = one_cell()
     install(After)
-    built: Any = loss_for(cell, task_for(cell))
+    built: Any = loss_for(cell)
     assert built.shift == 0.0
 
 

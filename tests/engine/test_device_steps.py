@@ -131,8 +131,9 @@ def test_a_batch_of_every_task_reaches_the_gpu_without_waiting(task: str, on_gpu
 )
 def test_loss_and_scores_stay_on_the_gpu(variant: Variant, task: str, on_gpu: OnGPU) -> None:
     prepared, bags = on_gpu.batch(task)
-    loss = on_gpu.moved(variant.load().build(prepared.num_classes))
-    loss.max_labels, loss.validate = prepared.max_labels, False
+    loss = variant.load().build(prepared.num_classes, max_labels=prepared.max_labels)
+    loss.validate = False
+    loss = on_gpu.moved(loss)
     network = on_gpu.moved(new_network(prepared, head=loss.head))
     mask = network.mask_of(bags)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from milbench import Bags, Loss, Recipe, Task, UsageError, generator, load_loss, load_task
+from milbench import Bags, Recipe, Task, UsageError, generator, load_loss, load_task
 from milbench.api.predictions import load_predictions
 from milbench.api.registry import RegistryEntry, tasks
 from milbench.api.resolver import resolve
@@ -23,6 +23,7 @@ from milbench.evaluation.metrics import reliability
 from milbench.experiment.planning import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.inference.load import load_trained
+from milbench.losses import Exact
 from milbench.networks.registry import make_network
 from milbench.optimizers.registry import optimizers
 from tests._helpers.command_line import PLUGINS, TINY
@@ -302,14 +303,15 @@ def test_the_loss_is_computed_in_the_precision_that_the_recipe_names(
     precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dtypes = set()
-    forward = Loss.forward
+    bag_loss = Exact.bag_loss
 
-    def recorded(self: Loss, logits: torch.Tensor, *rest: torch.Tensor | None) -> torch.Tensor:
+    def recorded(self: Exact, logits: torch.Tensor, *rest: Any) -> torch.Tensor:
         dtypes.add(logits.dtype)
-        return forward(self, logits, *rest)  # type: ignore[arg-type]
+        return bag_loss(self, logits, *rest)
 
-    monkeypatch.setattr(Loss, "forward", recorded)
-    outcome = train(small_cell(recipe={"loss_precision": precision}), tmp_path / "c")
+    monkeypatch.setattr(Exact, "bag_loss", recorded)
+    cell = small_cell("exact", recipe={"loss_precision": precision})
+    outcome = train(cell, tmp_path / "c")
     assert dtypes == {getattr(torch, precision)}
     assert all(weights.dtype == torch.float32 for weights in outcome.weights.values())
 

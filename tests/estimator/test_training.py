@@ -250,3 +250,35 @@ def test_a_wrong_setting_is_one_line(params: dict[str, Any], naming: str) -> Non
         short(early_stopping=True, **params).fit(BAGS, LABELS)
     assert naming in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_warm_start_balances_by_the_new_bags() -> None:
+    classifier = short(loss=NoisyOr(pos_weight="balanced"), epochs=1, warm_start=True)
+    classifier.fit(BAGS, LABELS)
+    rare = [bag for bag, labels in enumerate(LABELS) if not labels[0]] + [
+        int(LABELS[:, 0].argmax())
+    ]
+    labels = torch.from_numpy(LABELS[rare])
+    classifier.fit([BAGS[bag] for bag in rare], LABELS[rare])
+    present = labels.sum(dim=0)
+    by_hand = NoisyOr(pos_weight=((len(labels) - present) / present).tolist())
+    logits = torch.randn(len(labels), labels.shape[1] + 1, 2)
+    torch.testing.assert_close(classifier.loss_(logits, labels), by_hand(logits, labels))
+
+
+def test_balanced_classes_and_weights_of_bags_go_together() -> None:
+    classifier = short(loss=NoisyOr(pos_weight="balanced"), epochs=1)
+    assert np.isfinite(classifier.fit(BAGS, LABELS, sample_weight=WEIGHTS).loss_curve_).all()
+
+
+class Forgetful(NoisyOr):
+    """It does not keep its argument."""
+
+    def __init__(self, margin: float = 1.0) -> None:
+        super().__init__()
+        self.other_name = margin
+
+
+def test_an_argument_that_a_loss_does_not_keep_is_named() -> None:
+    with pytest.raises(UsageError, match=r"takes margin and does not keep it: .* self\.margin"):
+        short(loss=Forgetful()).set_params(loss__margins=2.0)

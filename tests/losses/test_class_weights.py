@@ -18,7 +18,7 @@ from milbench.experiment.cell import Cell
 from milbench.experiment.flags import parse_setting
 from milbench.experiment.planning import make_plan
 from milbench.experiment.spec_files import make_spec
-from milbench.losses import Exact, Mean, OneVsRest
+from milbench.losses import Mean, OneVsRest
 from milbench.testing.loss import LABELS, MASK, B, C, K, some_logits
 from tests._helpers.command_line import TINY
 from tests._helpers.losses import per_bag, random_logits
@@ -96,10 +96,10 @@ def test_every_loss_either_takes_weights_or_refuses_them() -> None:
 
 @pytest.mark.parametrize("name", NOT_WEIGHTED)
 def test_a_loss_that_is_no_sum_over_classes_says_so(name: str) -> None:
-    with pytest.raises(UsageError, match="takes no pos_weight: it is no sum over classes"):
-        losses().get(name)(pos_weight=2.0)  # type: ignore[call-arg]
-    with pytest.raises(UsageError, match=f"loss {name}: {name} takes no weight"):
+    with pytest.raises(UsageError, match=f"loss {name} takes no weight: it is no sum over"):
         load_loss(name, weight=2.0)
+    with pytest.raises(UsageError, match=f"loss {name} takes no pos_weight: it is no sum over"):
+        load_loss(name, pos_weight=2.0)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,6 @@ def test_a_loss_that_is_no_sum_over_classes_says_so(name: str) -> None:
             "needs the label sets of the training bags",
         ),
         (lambda: load_loss("mean", pos_weight="balancd"), "did you mean 'balanced'?"),
-        (lambda: Exact(weight=1.0), "exact takes no weight"),  # type: ignore[call-arg]
     ],
 )
 def test_wrong_weights_are_one_line(call: Callable[[], object], naming: str) -> None:
@@ -130,10 +129,17 @@ def test_wrong_weights_are_one_line(call: Callable[[], object], naming: str) -> 
 
 
 def test_balanced_weights_are_negatives_over_positives() -> None:
-    loss = OneVsRest(pos_weight="balanced")
-    loss.use_class_counts(torch.tensor([2, 0, 8]), bags=8)
-    assert loss.pos_weight is not None
-    assert loss.pos_weight.tolist() == [6 / 2, 1.0, 1.0]
+    loss = OneVsRest(pos_weight="balanced", reduction="none")
+    loss.build(C, class_counts=(torch.tensor([2, 0, 8]), 8))
+    by_hand = OneVsRest(pos_weight=[6 / 2, 1.0, 1.0], reduction="none")
+    assert_close(loss(some_logits(K), LABELS), by_hand(some_logits(K), LABELS))
+
+
+def test_building_anew_forgets_the_counts_of_before() -> None:
+    loss = OneVsRest(pos_weight="balanced").build(C, class_counts=(torch.tensor([2, 1, 3]), 8))
+    loss.build(C)
+    with pytest.raises(UsageError, match="needs the label sets of the training bags"):
+        loss(some_logits(K), LABELS)
 
 
 def test_tensors_are_stored_as_lists() -> None:
@@ -183,8 +189,10 @@ def test_a_comparison_balances_by_the_training_bags_of_the_cell() -> None:
     assert bags == len(labels)
     assert counts.tolist() == [int(labels[:, c].sum()) for c in range(labels.shape[1])]
     expected = [(bags - count) / count if 0 < count < bags else 1.0 for count in counts.tolist()]
-    loss: Any = setup.model.loss
-    assert_close(loss.pos_weight, torch.tensor(expected))
+    by_hand = Mean(pos_weight=expected)
+    batch = next(iter(setup.train_batches(0)))
+    logits = random_logits(len(batch.labels), setup.task.num_classes + 1, K)
+    assert_close(setup.model.loss(logits, batch.labels), by_hand(logits, batch.labels))
 
 
 @pytest.mark.parametrize("pos_weight", ["balanced", [1.0, 2.0, 0.5], 3.0])

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from milbench import Loss, UsageError, load_loss, pad_bags
+from milbench.api.criterion import bag_losses
 from milbench.api.parameters import constructor_parameters
 from milbench.api.registry import losses
 from milbench.likelihood import bag_log_prob_from_logits
@@ -84,15 +85,60 @@ class Margin(library.OneVsRest):  # type: ignore[misc]
         return log_odds - self.margin
 
 
-def test_every_constructor_takes_the_reduction() -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_every_constructor_takes_reduction_and_validate(name: str) -> None:
+    loss = losses().get(name)(reduction="sum", validate=False)
+    assert (loss.reduction, loss.validate) == ("sum", False)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_reduction_and_validate_are_no_parameters_of_a_cell(name: str) -> None:
+    assert not {"reduction", "validate"} & constructor_parameters(losses().get(name)).keys()
+
+
+def test_a_constructor_need_not_know_of_reductions() -> None:
     logits = some_logits(K)
     each = library.OneVsRest(reduction="none")(logits - 1, LABELS)
-    assert_close(Margin(1.0, reduction="none")(logits, LABELS), each)  # type: ignore[call-arg]
     assert_close(Margin(margin=1.0)(logits, LABELS), each.mean())
+    assert_close(bag_losses(Margin(1.0), logits, LABELS, check_values=True), each)
     assert [*constructor_parameters(Margin)] == ["margin"]
+
+
+def test_the_reduction_can_be_changed_later() -> None:
     loss = Margin(1.0)
     loss.reduction = "sum"
+    logits = some_logits(K)
+    each = library.OneVsRest(reduction="none")(logits - 1, LABELS)
     assert_close(loss(logits, LABELS), each.sum())
+
+
+def test_without_validation_an_impossible_label_set_costs_infinity() -> None:
+    loss = library.Exact(validate=False)
+    value = loss(torch.zeros(1, 2 + 1, 1), torch.tensor([[True, True]]))
+    assert float(value) == torch.inf
+
+
+def test_validation_can_be_left_out_later() -> None:
+    loss = library.Exact()
+    loss.validate = False
+    value = loss(torch.zeros(1, 2 + 1, 1), torch.tensor([[True, True]]))
+    assert float(value) == torch.inf
+
+
+def test_without_validation_nan_is_no_error() -> None:
+    loss = library.NoisyOr(validate=False, reduction="none")
+    assert loss(GARBAGE, LABELS).isnan().tolist() == [False, False, True, False]
+
+
+@pytest.mark.parametrize("name", ["exact", "noisy-or"])
+def test_scores_of_logits_that_are_not_finite_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=r"logits are not finite in bag 2 \(1 of 4 bags\)"):
+        load_loss(name).score(GARBAGE)
+
+
+def with_reduction(loss: Loss, reduction: Any) -> Loss:
+    loss.reduction = reduction
+    return loss
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -175,7 +221,7 @@ exact, noisy_or = library.Exact(), library.NoisyOr()
         (lambda: library.Exact("bags"), "unknown divide_by of exact 'bags'; did you mean 'bag'"),
         (lambda: library.Exact(reduction="avg"), "unknown reduction of exact 'avg'"),
         (
-            lambda: setattr(noisy_or, "reduction", "average"),
+            lambda: with_reduction(library.NoisyOr(), "average")(some_logits(K), LABELS),
             "unknown reduction of noisy-or 'average'",
         ),
         (lambda: library.TopK(0), "one_in of top-k must be a whole number from 1 on, got 0"),
@@ -291,7 +337,12 @@ def test_hard_em_shares_ties_as_its_docstring_says() -> None:
         (library.NoisyOr(head="sigmoid"), "NoisyOr()"),
         (library.LogSumExp(sharpness=2.0, learn=False), "LogSumExp(sharpness=2.0, learn=False)"),
         (library.Exact("bag", reduction="none"), "Exact(divide_by='bag', reduction='none')"),
+        (library.Exact(validate=False), "Exact(validate=False)"),
         (library.Mean(pos_weight=torch.tensor([1.0, 2.0])), "Mean(pos_weight=[1.0, 2.0])"),
+        (
+            library.Mean(weight=0.1, pos_weight="balanced"),
+            "Mean(weight=0.1, pos_weight='balanced')",
+        ),
     ],
     ids=str,
 )

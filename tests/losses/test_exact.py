@@ -130,8 +130,7 @@ def test_the_probability_of_a_label_set_is_that_of_the_label_maps(name: str) -> 
 
 def test_the_bound_that_training_sets_does_not_hold_for_other_label_sets() -> None:
     """Test bags, and sets that a network takes for likely, may have more classes than any training bag."""
-    loss = per_bag("exact")
-    loss.max_labels = 1
+    loss = per_bag("exact").build(C, max_labels=1)
     found = loss.label_log_prob(bag(0)[None], torch.tensor([[True, True, True]]))
     assert found is not None
     assert float(found) == pytest.approx(
