@@ -316,28 +316,35 @@ def _named_parameters(
     """Return the names of what a caller refers to, and parameters by the names of the registry."""
     if references is None and registry.kind == "network":
         return None, {}
-    is_single = isinstance(references, str | Path | ModuleType) or callable(references)
-    items: Any = [references] if is_single else references
-    if not isinstance(items, Iterable):
+    if isinstance(references, str | Path | ModuleType) or callable(references):
+        return [_name(references, registry)], {}
+    if not isinstance(references, Iterable):
         raise UsageError(
             f"{registry.kind} = {references!r}: expected a name, several, or a mapping to parameters"
         )
-    if not isinstance(items, Mapping):
-        return [_name(item, registry) for item in items], {}
-    for item, params in items.items():
+    if not isinstance(references, Mapping):
+        return [_name(reference, registry) for reference in references], {}
+    names: list[str] = []
+    tables: dict[str, dict[str, Any]] = {}
+    for reference, params in references.items():
         if not isinstance(params, Mapping | None):
             raise UsageError(
-                f'{registry.kind} {item!r}: {params!r} are no parameters, such as {{"KEY": VALUE}}'
+                f'{registry.kind} {reference!r}: {params!r} are no parameters, such as {{"KEY": VALUE}}'
             )
-    names = {_name(item, registry): params for item, params in items.items()}
-    # The name behind a file or module; a name that a task alone knows stays as it is.
-    is_known = {name: registry.kind == "network" and not re.search("[:.]", name) for name in names}
-    tables = {
-        name if is_known[name] else resolve(registry, name): dict(p)
-        for name, p in names.items()
-        if p
-    }
-    return [*names], tables
+        name = _name(reference, registry)
+        names.append(name)
+        if params:
+            tables[_name_of_table(name, registry)] = dict(params)
+    return names, tables
+
+
+def _name_of_table(name: str, registry: Registry[Any]) -> str:
+    """Return the name by which a spec holds the parameters: that behind a file or a module."""
+    is_file_or_module = re.search("[:.]", name) is not None
+    if registry.kind == "network" and not is_file_or_module:
+        # A task alone may know a network of this name.
+        return name
+    return resolve(registry, name)
 
 
 def _name(item: Any, registry: Registry[Any]) -> str:

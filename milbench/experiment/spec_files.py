@@ -240,5 +240,8 @@ def _check_sections(
 
 
 def make_spec(values: Settings) -> Spec:
-    """Return a spec of these values. Raises UsageError where one is unknown, missing or wrong."""
+    """Return a spec of these values, among which the table [run] is only checked.
+
+    Raises UsageError where one is unknown, missing or wrong.
+    """
     return check_spec(values).spec()

@@ -15,6 +15,7 @@ from milbench.engine import train as training
 from milbench.engine.cell import CellFolder
 from milbench.evaluation.metrics import outcomes
 from milbench.experiment.cell import Cell
+from milbench.experiment.launch_settings import Execution, Launch
 from milbench.experiment.planning import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.optimizers.registry import OPTIMIZERS
@@ -43,11 +44,16 @@ class Trained:
 
 
 def small_cell(
-    loss: str = "exact", /, seed: int = 0, task_name: str = TINY, **values: object
+    loss: str = "exact",
+    /,
+    seed: int = 0,
+    task_name: str = TINY,
+    data_dir: Path | None = None,
+    **values: object,
 ) -> Cell:
     """Return a cell; `values` are further keys of its spec, such as `recipe`."""
     spec = make_spec({"name": "t", "losses": [loss], "tasks": [task_name], "seeds": seed, **values})
-    return make_plan(spec).cells[0]
+    return make_plan(spec, Launch(Execution(data_dir=data_dir))).cells[0]
 
 
 def normed_network(folder: Path) -> str:

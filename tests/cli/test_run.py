@@ -150,7 +150,7 @@ def test_a_launch_that_ends_between_the_stages_goes_on(
     milbench: Milbench, root: Path, staged: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("milbench.experiment.tuning.finalists_plan", killed)
+        patched.setattr("milbench.experiment.stages.finalists_plan", killed)
         assert milbench("run", staged).code == 137
     assert seeds_of_search(root) == {1000: 8}, "the second stage was not planned"
     shown = milbench("run", staged, "--dry-run").done()

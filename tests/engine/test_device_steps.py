@@ -13,6 +13,7 @@ from milbench.api.registry import tasks
 from milbench.api.targets import make_target
 from milbench.engine.parts import network_logits, set_up
 from milbench.engine.train import train_step
+from milbench.experiment.launch_settings import Execution, Launch
 from milbench.experiment.planning import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.testing import Variant
@@ -56,9 +57,8 @@ def steps_on_meta(
     spec = make_spec({
         "name": "t", "losses": [variant.loss], "loss": {variant.loss: variant.params}, "tasks": [task],
         "task": {task: PARAMS.get(task, {})}, "supervision": supervision, "recipe": recipe | {"evaluation_bags": 16},
-        "run": {"data_dir": data},
     })  # fmt: skip
-    (cell,) = make_plan(spec).cells
+    (cell,) = make_plan(spec, Launch(Execution(data_dir=data))).cells
     setup = set_up(cell, META, data)
     batches = iter(setup.train_batches(0))
     for done in range(

@@ -233,7 +233,7 @@ def test_every_metric_follows_from_the_predictions(
         task_name=task,
         task={task: params},
         recipe=RECIPE | {"evaluation_bags": 40},
-        run={"data_dir": str(data_of_all)},
+        data_dir=data_of_all,
     )
     trained = train(cell, tmp_path / "cell", data_dir=data_of_all)
     found = recomputed(arrays_of(trained.folder.predictions))
