@@ -163,7 +163,6 @@ def _measure(cell: Cell, threads: int, execution: Execution) -> tuple[int, float
     batches = list(islice(setup.train_batches(0), MEASURED_STEPS))
     step_seconds = min(seconds(train_step, setup, bags, step) for step, bags in enumerate(batches))
     bag_seconds = min(seconds(score_function(setup), bags) / len(bags) for bags in batches)
-    evaluated_bags = len(setup.recipe.evaluated_epochs()) * setup.task.evaluation_size(
-        setup.recipe.evaluation_bags
-    )
+    evaluations = len(setup.recipe.evaluated_epochs())
+    evaluated_bags = evaluations * setup.problem.evaluation_size
     return setup.steps, setup.all_steps * step_seconds, evaluated_bags * bag_seconds

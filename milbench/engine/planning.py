@@ -92,7 +92,7 @@ def _problems(spec: Spec) -> dict[str, _Problem]:
     for name, params, short_name, mark in tasks_with_marks(spec):
         if (key := task_key(name, params)) not in problems:
             task: Task = tasks().create_for_cell(name, params)
-            data = task.check_data(spec.run.data_dir)  # reads what folds there are
+            data = task.check_data(spec.run.data_dir)
             fields, seeds = (
                 _fields(tasks(), name, params) | {"task_name": short_name, "data": data},
                 _seeds(spec, task),
@@ -275,18 +275,19 @@ def _info(spec: Spec, task: Task, params: Params, data: str) -> TaskInfo:
     complete = with_neutral(type(task), params)
     of_spec = [value for value in spec.published if resolve(tasks(), value.task) == task.name]
     published = [*task.published, *of_spec]
-    folds = None
+    folds_of_info = None
+    folds = task.folds(spec.run.data_dir)
     overlap = task.overlap(spec.run.data_dir)
-    if task.folds:
-        folds = (task.folds.count, task.folds.repeats or 0)
+    if folds is not None:
+        folds_of_info = (folds.count, folds.repeats or 0)
         # One part of the data is tested on for each count - 1 that are trained on.
-        overlap = overlap or 1 / (task.folds.count - 1)
+        overlap = overlap or 1 / (folds.count - 1)
     return TaskInfo(
         primary=primary,
         chance=chance,
         amount=task.amount,
         published=[value for value in published if value.belongs_to(complete, data)],
-        folds=folds,
+        folds=folds_of_info,
         overlap=overlap or 0.0,
         is_tested=task.is_tested,
     )
@@ -307,13 +308,14 @@ def _auto_precision(device: str, spec: Spec) -> tuple[str, str]:
 
 def _seeds(spec: Spec, task: Task) -> list[int]:
     """Return the seeds of a task: those of the spec, or all folds of its cross-validation where it names none."""
-    if task.folds and spec.seeds is None:
-        return list(range(task.folds.seeds))
+    folds = task.folds(spec.run.data_dir)
+    if folds is not None and spec.seeds is None:
+        return list(range(folds.seeds))
     seeds = parse_seeds(spec.seeds)
-    if task.folds and task.folds.repeats and seeds[-1] >= task.folds.seeds:
-        folds = f"{task.folds.repeats} x {task.folds.count} folds"
+    if folds is not None and folds.repeats is not None and seeds[-1] >= folds.seeds:
         raise UsageError(
-            f"seed {seeds[-1]}: the {folds} of {task.name} are the seeds 0-{task.folds.seeds - 1}"
+            f"seed {seeds[-1]}: the {folds.repeats} x {folds.count} folds of {task.name} are the "
+            f"seeds 0-{folds.seeds - 1}"
         )
     return seeds
 

@@ -12,16 +12,12 @@ from torch import Tensor
 
 from milbench._utils.process import end_if_forked
 from milbench.api.bags import Bags
-from milbench.api.loss import Loss
-from milbench.api.network import Network
 from milbench.api.plan import Cell
-from milbench.api.recipe import Recipe
 from milbench.api.targets import make_target
-from milbench.api.task import Task
 from milbench.engine.cell import CellFolder
 from milbench.engine.checkpoint import Checkpoint, Counters, Progress
 from milbench.engine.evaluate import evaluate, keep_if_best, keep_results
-from milbench.engine.parts import Setup, build_setup, check_max_labels, set_up, training_logits
+from milbench.engine.parts import Setup, check_max_labels, set_up, training_logits
 
 LOOK_INTERVAL = 0.5  # least seconds between two looks at the loss, each of which makes the host wait for the device
 
@@ -98,7 +94,7 @@ def train_step(setup: Setup, bags: Bags, step: int) -> Tensor:
         setup.device.type == "cpu" or step == 0
     )  # for a check of every value the host would wait for a GPU
     if loss.validate:
-        check_max_labels(setup.task, bags)
+        check_max_labels(setup.problem, bags)
     logits = check_finite("logits", training_logits(setup, bags), step, setup.steps)
     target = make_target(loss, bags, logits, network)
     values = check_finite(
@@ -107,20 +103,6 @@ def train_step(setup: Setup, bags: Bags, step: int) -> Tensor:
     value = values.mean()
     clipped = setup.descend(value, step)
     return torch.stack([value.detach(), clipped.to(value)])
-
-
-def fit(
-    task: Task, network: Network, loss: Loss, recipe: Recipe, seed: int, device: torch.device
-) -> tuple[Network, Loss]:
-    """Train on the bags of a prepared task as a cell is trained, without its evaluations and results.
-
-    The network is a new one on the CPU, and the weights of the loss are made for the task. Raises FloatingPointError
-    where logits or loss are not finite.
-    """
-    setup = build_setup(recipe, seed, task, network, loss.to(device), device)
-    for epoch in range(recipe.epochs):
-        train_epoch(setup, Counters(epoch), lambda _: None)
-    return setup.final_model.network.eval(), setup.final_model.loss
 
 
 def check_finite(what: str, values: Tensor, step: int, steps: int) -> Tensor:

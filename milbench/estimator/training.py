@@ -10,6 +10,7 @@ from torch import Tensor
 from milbench._utils.seeding import generator
 from milbench.api.loss import Loss
 from milbench.api.network import Network
+from milbench.api.recipe import Recipe
 from milbench.engine.checkpoint import Counters
 from milbench.engine.parts import Model, build_setup
 from milbench.engine.train import train_epoch
@@ -21,15 +22,16 @@ class Training:
     """A network and a loss that are trained on bags, epoch by epoch.
 
     Args:
-        task: the bags.
+        bags: the bags.
+        recipe: how the network is trained on them.
         network: a new one on the CPU, or one that was trained before.
-        loss: one that was built for the classes of the task.
+        loss: one that was built for the classes of the bags.
     """
 
-    def __init__(self, task: TrainingBags, network: Network, loss: Loss) -> None:
-        self._task = task
-        loss = loss.to(task.device)
-        self._setup = build_setup(task.recipe(), task.seed, task, network, loss, task.device)
+    def __init__(self, bags: TrainingBags, recipe: Recipe, network: Network, loss: Loss) -> None:
+        self._bags = bags
+        loss = loss.to(bags.device)
+        self._setup = build_setup(recipe, bags.seed, bags, network, loss, bags.device)
 
     @property
     def epochs(self) -> int:
@@ -48,7 +50,7 @@ class Training:
 
         The loss of a bag is that before the step of its batch.
         """
-        bag_losses = _BagLosses(self._task)
+        bag_losses = _BagLosses(self._bags)
         handle = self._setup.model.loss.register_forward_hook(bag_losses)
         try:
             train_epoch(self._setup, Counters(epoch), _report_nothing)
@@ -60,13 +62,13 @@ class Training:
 class _BagLosses:
     """A hook of a loss that weighs the losses of bags, and adds them up for their mean."""
 
-    def __init__(self, task: TrainingBags) -> None:
-        self._task = task
-        self._total = torch.zeros((), dtype=torch.float64, device=task.device)
-        self._total_weight = torch.zeros((), dtype=torch.float64, device=task.device)
+    def __init__(self, bags: TrainingBags) -> None:
+        self._bags = bags
+        self._total = torch.zeros((), dtype=torch.float64, device=bags.device)
+        self._total_weight = torch.zeros((), dtype=torch.float64, device=bags.device)
 
     def __call__(self, loss: Loss, arguments: Any, values: Tensor) -> Tensor | None:  # noqa: ARG002
-        weights = self._task.batch_weights
+        weights = self._bags.batch_weights
         if weights is None:
             self._total += values.detach().double().sum()
             self._total_weight += len(values)
