@@ -72,10 +72,7 @@ class ExtendedMNIST(NestedDigits):
         super().__init__(digits_per_bag, batch_bags)
         self.validation, self.any_data = validation, any_data
         self.data: image_sets.MnistName = data
-
-    @property
-    def format(self) -> BagFormat:
-        return BagFormat(inputs=1, class_names=tuple(image_sets.class_names(self.data)))
+        self.format = BagFormat(inputs=1, class_names=image_sets.CLASS_NAMES[data])
 
     def recipe(self) -> Recipe:
         return Recipe(lr=5e-4, epochs=20, evaluate_every=4)  # the paper's epochs

@@ -80,6 +80,7 @@ class MNISTBags(Task):
 
     name = "mnist-bags"
     networks: ClassVar[Mapping[str, NetworkMaker]] = {"lenet": LeNet}
+    format: BagFormat
     amount = "train_bags"
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 200, "test": 1000}
     published = tuple(
@@ -116,11 +117,8 @@ class MNISTBags(Task):
         self.data: image_sets.MnistName = data
         self.nine = labels == "nine"
         self.chance = 0.5 if self.nine else None
-
-    @property
-    def format(self) -> BagFormat:
-        every = image_sets.class_names(self.data)
-        return BagFormat(SIDE * SIDE, tuple(every[NINE:] if self.nine else every))
+        every = image_sets.CLASS_NAMES[data]
+        self.format = BagFormat(SIDE * SIDE, every[NINE:] if self.nine else every)
 
     def datasets(self) -> Sequence[str]:
         return () if self.any_data else (self.data,)

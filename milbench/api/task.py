@@ -60,6 +60,9 @@ class Task(ABC):
     value a parameter changes no cell's id; the default may be another value."""
     bag_kind: ClassVar[BagKind] = "sets"
     """What the instances of a bag are, which says what networks may suit."""
+    format: BagFormat | None = None
+    """What its bags are like, set in the class or in the constructor. None: the data decide it, and `format_from`
+    makes it again from what is stored with a trained network."""
     networks: ClassVar[Mapping[str, NetworkMaker]] = MappingProxyType({})
     """The networks that suit the task by name, the first by default."""
     classifiers: ClassVar[Mapping[str, NetworkMaker]] = MappingProxyType({})
@@ -76,14 +79,6 @@ class Task(ABC):
     """Whether there are bags to test on; without, networks are trained for use alone."""
     amount: ClassVar[str] = ""
     """The parameter that is the number of training bags; reports draw the error against it. "": there is none."""
-
-    @property
-    def format(self) -> BagFormat | None:
-        """What its bags are like, where the data have no part in it; None: `format_from` says it.
-
-        A subclass may set it as an attribute of the class.
-        """
-        return None
 
     def format_from(self, memory: Mapping[str, Any]) -> BagFormat:  # noqa: ARG002
         """Return what its bags were like when a network was trained on them, without the data.

@@ -83,7 +83,7 @@ class OneInstanceImages(ImageTask):
     instances_are_ordered = True
     primary = "instance_error"
     chance = 1 - 1 / DIGITS
-    format = BagFormat(inputs=1, class_names=DIGIT_NAMES)
+    format: BagFormat = BagFormat(inputs=1, class_names=DIGIT_NAMES)
     side: ClassVar[int]  # height and width of an image, in pixels
     batch_bags: ClassVar[int]  # how many images a training batch has
 

@@ -75,6 +75,7 @@ class NestedDigits(ImageTask):
     """How many fixed canvases each split has."""
     eval_batches: ClassVar[tuple[int, int]]
     """How many single digits, and canvases, are scored at once."""
+    format: BagFormat = BagFormat(inputs=1, class_names=DIGIT_NAMES)
     primary = "instance_error"
     chance = 1 - 1 / DIGITS
 
@@ -89,10 +90,6 @@ class NestedDigits(ImageTask):
         self.digits_per_bag = digits_per_bag
         self.batch_bags = batch_bags
         self.bags_per_epoch = bags_per_epoch
-
-    @property
-    def format(self) -> BagFormat:
-        return BagFormat(inputs=1, class_names=DIGIT_NAMES)
 
     @property
     def channels(self) -> int:

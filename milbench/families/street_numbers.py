@@ -60,6 +60,7 @@ class StreetNumbers(ImageTask):
     instances_are_ordered = True
     revision = 3
     networks: ClassVar[Mapping[str, NetworkMaker]] = HOUSE_NUMBERS
+    format: BagFormat
     white = 256  # so that pixels are in [0, 1)
     primary = "transcription_error"
     folder: ClassVar[str]  # of train, test and extra, below the data directory
@@ -82,11 +83,8 @@ class StreetNumbers(ImageTask):
         self.augmentation = augmentation
         self.batch_bags = batch_bags
         self.protocol: Protocol = protocol
-
-    @property
-    def format(self) -> BagFormat:
-        standardise = StandardiseImages if self.contrast == "standard" else None
-        return BagFormat(3, DIGIT_NAMES, standardise=standardise)
+        standardise = StandardiseImages if contrast == "standard" else None
+        self.format = BagFormat(3, DIGIT_NAMES, standardise=standardise)
 
     @property
     def channels(self) -> int:

@@ -144,16 +144,16 @@ class TaskContract:
         """To load another seed changes nothing of a problem that was loaded before."""
         task = self.describe()
         first = task.load(data_dir, 0, limit=LIMIT)
+        batch = _first_batch(first)
+        gallery = first.gallery()
         second = task.load(data_dir, 1, limit=LIMIT)
         assert (first.seed, second.seed) == (0, 1)
-        alone = self.load(data_dir)
-        assert_same(_first_batch(first), _first_batch(alone))
-        assert_same(first.gallery(), alone.gallery())
+        assert_same(_first_batch(first), batch)
+        assert_same(first.gallery(), gallery)
 
     def test_one_seed_gives_one_problem(self, data_dir: Path | None, problem: Problem) -> None:
         again = self.load(data_dir)
-        assert again.format == problem.format
-        assert again.format.memory() == problem.format.memory()
+        assert_same_format(again.format, problem.format)
         assert again.typical_shape == problem.typical_shape
         assert again.batch_bags == problem.batch_bags
         assert again.max_labels == problem.max_labels
@@ -326,7 +326,7 @@ class TaskContract:
         """From what is remembered of the format, with the trained weights, comes the same network."""
         elsewhere = self.describe()
         remembered = elsewhere.format_from(json.loads(json.dumps(problem.format.memory())))
-        assert remembered == problem.format
+        assert_same_format(remembered, problem.format)
         bags = batches[0].parts(FEW)[0]
         heads: tuple[Head, ...] = ("softmax", "class")
         pairs = [
@@ -460,6 +460,14 @@ def untrained_scores(task: Task, problem: Problem, *, knows_labels: bool = False
         return Scores(presence, presence, probs, mask=mask, centres=network.centres_in(bags))
 
     return score
+
+
+def assert_same_format(bag_format: BagFormat, other: BagFormat) -> None:
+    """Assert that two formats say the same of bags."""
+    assert bag_format.inputs == other.inputs
+    assert bag_format.class_names == other.class_names
+    assert bag_format.frames_per_second == other.frames_per_second
+    assert bag_format.memory() == other.memory()
 
 
 def assert_same(bags: Bags, other: Bags) -> None:
