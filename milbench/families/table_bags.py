@@ -91,6 +91,8 @@ class TableBags(Task):
         return f"{bags.path.name}: {counts}, {len(bags.class_names)} classes, sha256 {digest[:16]}"
 
     def folds(self, data_dir: Path | None) -> Folds | None:
+        if not self.options.folds and not self.options.splits:
+            return None
         folds = count_folds(self.own_bags(data_dir), self.options)
         return None if folds is None else Folds(*folds)
 

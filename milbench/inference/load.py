@@ -106,7 +106,7 @@ def _read_format(folder: CellFolder, task: Task, subject: str) -> BagFormat:
             return task.format_from({})
         except KeyError as error:
             raise UsageError(
-                f"{subject} needs data that were not kept with it: {error.args[0]}"
+                f"{subject} needs data that its task does not remember: {error.args[0]}"
             ) from None
     with reading(f"{folder.memory} of {subject}"):
         return task.format_from(json.loads(folder.memory.read_text("utf-8")))

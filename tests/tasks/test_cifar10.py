@@ -42,7 +42,7 @@ def test_reads_what_the_files_hold_and_keeps_the_last_images_for_validation(tmp_
 
 
 def test_the_published_networks(tmp_path: Path) -> None:
-    problem = loaded("cifar10", small_cifar(tmp_path), any_data=True)
+    problem = loaded("cifar10", small_cifar(tmp_path), any_data=True, validation=30)
     images = torch.rand(2, 3, 32, 32)
     layers = [(27, 128), (1152, 128), (1152, 128), (1152, 192), (1728, 192), (1728, 192), (1728, 256), (2304, 256),
               (2304, 256)]  # fmt: skip
