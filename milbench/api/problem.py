@@ -89,9 +89,12 @@ class Problem(ABC):
     """Base class of problems: bags that were loaded for one seed, to train and to evaluate on.
 
     `Task.load` returns one, with all of the fields below. Bags, their order and what is evaluated
-    depend neither on the loss nor on the network. `milbench.FixedBags` is a problem that is ready
-    to use; a task with bags of another kind, such as ones that are drawn anew in every epoch,
-    returns an object of a subclass.
+    depend neither on the loss nor on the network.
+
+    `milbench.FixedBags` is a problem that is ready to use. Where training bags are drawn anew in
+    every epoch, a subclass of `milbench.EvaluatedBags` says how; where bags are evaluated in
+    another way, a subclass of this class does. A subclass with further fields is a dataclass too,
+    `@dataclass(kw_only=True, eq=False)`.
     """
 
     task_name: str

@@ -1,5 +1,7 @@
 """Bags whose positions are in time: sequences of frames of one length or many, perhaps with events."""
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -113,52 +115,6 @@ def log_mel_sequences(
     return Sequences(frames, lengths, label_matrix(truth.classes, num_classes), truth, origin)
 
 
-@dataclass(frozen=True)
-class SequenceBatches:
-    """Makes batches of sequences, standardised feature by feature.
-
-    A batch has at most `batch_instances` frames, padding counted, unless a single sequence has more.
-    """
-
-    mean: Tensor  # (F, 1) of each feature
-    divisor: Tensor  # (F, 1)
-    batch_instances: int = BATCH_FRAMES
-    device: torch.device = CPU
-
-    def bags(self, sequences: Sequences) -> Bags:
-        """Return sequences as one batch; the mask (B, T) is False at frames that pad shorter ones."""
-        mask = None
-        if len(set(sequences.lengths)) > 1:
-            lengths = torch.tensor(sequences.lengths).unsqueeze(1)
-            mask = torch.arange(max(sequences.lengths)) < lengths
-        frames = (pad_frames(sequences.frames) - self.mean) / self.divisor
-        bags = Bags(frames, sequences.labels, mask, sequences.truth, origin=sequences.origin)
-        return bags.to(self.device)
-
-    def to_evaluate(self, sequences: Sequences) -> Lazy[Bags]:
-        """Return sequences in batches to evaluate on."""
-        return Lazy.of(sequences, self.fitting(EVAL_BAGS, sequences), self.bags)
-
-    def fitting(self, bags: int, sequences: Sequences) -> int:
-        """Return how many sequences a batch may have, at most `bags`."""
-        return max(1, min(bags, self.batch_instances // max(sequences.lengths, default=1)))
-
-
-@dataclass(kw_only=True, eq=False)
-class SequenceProblem(FixedBags):
-    """Sequences to train and to evaluate on."""
-
-    shown: Sequences
-    """The sequences of which the gallery has some."""
-    batches: SequenceBatches
-
-    def gallery(self) -> Bags:
-        """Return the first test sequences that have a class, or the first ones where none has."""
-        labelled = self.shown.labels.any(dim=1).nonzero().flatten()
-        first = labelled[:GALLERY_BAGS] if len(labelled) else slice(GALLERY_BAGS)
-        return self.batches.bags(self.shown[first])
-
-
 class SequenceTask(Task):
     """Base class of tasks with sequences; a subclass loads them.
 
@@ -241,3 +197,49 @@ class SequencesInMemory(SequenceTask):
         mean, divisor = splits.train.mean_and_divisor()
         batches = SequenceBatches(mean, divisor, device=device)
         return self.problem_of(splits, batches, self.format, seed, limit)
+
+
+@dataclass(frozen=True)
+class SequenceBatches:
+    """Makes batches of sequences, standardised feature by feature.
+
+    A batch has at most `batch_instances` frames, padding counted, unless a single sequence has more.
+    """
+
+    mean: Tensor  # (F, 1) of each feature
+    divisor: Tensor  # (F, 1)
+    batch_instances: int = BATCH_FRAMES
+    device: torch.device = CPU
+
+    def bags(self, sequences: Sequences) -> Bags:
+        """Return sequences as one batch; the mask (B, T) is False at frames that pad shorter ones."""
+        mask = None
+        if len(set(sequences.lengths)) > 1:
+            lengths = torch.tensor(sequences.lengths).unsqueeze(1)
+            mask = torch.arange(max(sequences.lengths)) < lengths
+        frames = (pad_frames(sequences.frames) - self.mean) / self.divisor
+        bags = Bags(frames, sequences.labels, mask, sequences.truth, origin=sequences.origin)
+        return bags.to(self.device)
+
+    def to_evaluate(self, sequences: Sequences) -> Lazy[Bags]:
+        """Return sequences in batches to evaluate on."""
+        return Lazy.of(sequences, self.fitting(EVAL_BAGS, sequences), self.bags)
+
+    def fitting(self, bags: int, sequences: Sequences) -> int:
+        """Return how many sequences a batch may have, at most `bags`."""
+        return max(1, min(bags, self.batch_instances // max(sequences.lengths, default=1)))
+
+
+@dataclass(kw_only=True, eq=False)
+class SequenceProblem(FixedBags):
+    """Sequences to train and to evaluate on."""
+
+    shown: Sequences
+    """The sequences of which the gallery has some."""
+    batches: SequenceBatches
+
+    def gallery(self) -> Bags:
+        """Return the first test sequences that have a class, or the first ones where none has."""
+        labelled = self.shown.labels.any(dim=1).nonzero().flatten()
+        first = labelled[:GALLERY_BAGS] if len(labelled) else slice(GALLERY_BAGS)
+        return self.batches.bags(self.shown[first])

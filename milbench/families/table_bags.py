@@ -78,8 +78,8 @@ class TableBags(Task):
     def check_data(self, data_dir: Path | None) -> str:
         """Return the name of the table, its counts and a digest; raise UsageError for unusable bags."""
         bags, kind = self.own_bags(data_dir), self.options.kind
-        for problem in fatal(check_bags(bags, self.options, quick=True)):
-            raise UsageError(f"{bags.path}: {problem}")
+        for fault in fatal(check_bags(bags, self.options, quick=True)):
+            raise UsageError(f"{bags.path}: {fault}")
         split_bags(bags, self.options, seed=0)  # raises UsageError where there is none
         counts = f"{len(bags):,} {kind}"
         if kind == "features":

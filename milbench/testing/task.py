@@ -77,7 +77,13 @@ class TaskContract:
 
     @classmethod
     @lru_cache(maxsize=1)
-    def _evaluated(cls, problem: Problem) -> Evaluation:
+    def _drawn(cls, data_dir: Path | None) -> list[Bags]:
+        return list(cls._loaded(data_dir).train_batches(0, generator("contract")))
+
+    @classmethod
+    @lru_cache(maxsize=1)
+    def _evaluated(cls, data_dir: Path | None) -> Evaluation:
+        problem = cls._loaded(data_dir)
         return problem.evaluate(untrained_scores(cls().describe(), problem))
 
     @pytest.fixture
@@ -89,12 +95,12 @@ class TaskContract:
         return self._loaded(data_dir)
 
     @pytest.fixture
-    def batches(self, problem: Problem) -> list[Bags]:
-        return _batches(problem)
+    def batches(self, data_dir: Path | None) -> list[Bags]:
+        return self._drawn(data_dir)
 
     @pytest.fixture
-    def evaluation(self, problem: Problem) -> Evaluation:
-        return self._evaluated(problem)
+    def evaluation(self, data_dir: Path | None) -> Evaluation:
+        return self._evaluated(data_dir)
 
     def describe(self) -> Task:
         """Return the task, made anew."""
@@ -408,11 +414,6 @@ class TaskContract:
             pytest.skip("the task has no pictures")
         two_levels = 1 / 128  # of 256
         assert_close(described.instances_from(picture), instances, rtol=0, atol=two_levels)
-
-
-@lru_cache(maxsize=1)
-def _batches(problem: Problem) -> list[Bags]:
-    return list(problem.train_batches(0, generator("contract")))
 
 
 def _first_batch(problem: Problem) -> Bags:
